@@ -1,0 +1,324 @@
+"""What can go wrong, by name.
+
+Two kinds, never mixed:
+
+* *Cannot go on* is an exception below :class:`TraceconvError`::
+
+    TraceconvError
+    ├── InputError                what was given cannot be used
+    │   ├── SourceError           a path is missing, unreadable, or an archive is unsafe
+    │   ├── UnknownFormatError    no reader recognises it
+    │   ├── AmbiguousFormatError  two readers claim it
+    │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
+    │   ├── RankError             a rank is unknown, doubled or missing
+    │   └── SelectionError        a rank, graph, step or window that is not there was asked for
+    ├── ClockError                stamps that no int64 nanosecond can hold, or alignment refused
+    ├── SizeLimitError            the limit cannot be kept by the chosen policy
+    ├── OutputError               the result cannot be written
+    ├── StrictError               losses or doubts under ``--strict``
+    └── PluginError               a third-party reader or writer is broken or clashes
+
+* *Can go on, but something is lost or doubtful* is an :class:`Issue`: a code of the closed table
+  :data:`CODES`, counted per file, the first few places kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class TraceconvError(Exception):
+    """Base of every error that leaves the library. The message is fit for a user's eyes.
+
+    ``exit_code`` is what the command line ends with (see ``traceconv --help``).
+    """
+
+    exit_code = 1
+
+
+class InputError(TraceconvError):
+    """What was given cannot be used."""
+
+    exit_code = 3
+
+
+class SourceError(InputError):
+    """A path is missing, unreadable, or an archive is unsafe."""
+
+
+class UnknownFormatError(InputError):
+    """No reader recognises the input."""
+
+
+class AmbiguousFormatError(InputError):
+    """Two readers of the same order claim the input."""
+
+
+class MalformedInputError(InputError):
+    """The input is of a known format, but broken beyond salvage.
+
+    Args:
+        path:  file as the user knows it.
+        where: place in it ("byte 1207", "line 3", "table TASK row 17").
+        why:   what is wrong, and what to do next.
+    """
+
+    def __init__(self, path: str, where: str, why: str) -> None:
+        self.path, self.where, self.why = path, where, why
+        super().__init__(f"{path}: {where}: {why}" if where else f"{path}: {why}")
+
+
+class RankError(InputError):
+    """A rank is unknown, claimed twice, or missing."""
+
+
+class SelectionError(InputError):
+    """Something was selected that is not there. The message lists what is."""
+
+
+class ClockError(TraceconvError):
+    """A time leaves int64 nanoseconds, or an alignment was refused."""
+
+    exit_code = 5
+
+
+class SizeLimitError(TraceconvError):
+    """The size limit cannot be kept by the chosen policy."""
+
+    exit_code = 3
+
+
+class OutputError(TraceconvError):
+    """The result cannot be written."""
+
+    exit_code = 3
+
+
+class StrictError(TraceconvError):
+    """Something was lost or is doubtful, and ``--strict`` forbids that."""
+
+    exit_code = 4
+
+
+class PluginError(TraceconvError):
+    """A third-party reader or writer is broken, or its name is taken."""
+
+    exit_code = 2
+
+
+class Severity(StrEnum):
+    """How much an issue matters."""
+
+    INFO = "info"  # done by design, nothing is missing
+    DOUBT = "doubt"  # the result holds something that was assumed or repaired
+    LOSS = "loss"  # a record of the input is not in the output
+
+
+@dataclass(frozen=True)
+class Code:
+    """One row of the table of issue codes: how bad it is, and what the user can do."""
+
+    severity: Severity
+    advice: str
+
+
+_I, _D, _L = Severity.INFO, Severity.DOUBT, Severity.LOSS
+
+CODES: dict[str, Code] = {
+    # reading: containers
+    "truncated": Code(
+        _L,
+        "The file ends in the middle of a record; everything before is kept. "
+        "Was the profiler killed, or the copy cut short?",
+    ),
+    "malformed-record": Code(
+        _L, "A record cannot be parsed and was skipped; look at the place given."
+    ),
+    "skipped-bytes": Code(
+        _L, "Bytes between two readable records were skipped; their content is lost."
+    ),
+    "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
+    "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
+    "empty-file": Code(_I, "The file holds no events."),
+    "superseded-export": Code(
+        _I, "An older export of the same data lies beside a newer one; only the newest is read."
+    ),
+    "repeated-content": Code(_I, "The same events stand in several files; each was taken once."),
+    "unused-file": Code(_I, "The file is known, and holds nothing the trace needs."),
+    # reading: events
+    "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
+    "negative-duration": Code(_L, "A slice that ends before it starts was skipped."),
+    "bad-time": Code(_L, "A record without a usable time stamp was skipped."),
+    "missing-name": Code(_D, "An event without a name is kept under an empty name."),
+    "time-rounded": Code(
+        _D,
+        "Stamps in the file lie on a grid coarser than 1 ns (written through floating point); "
+        "they are kept as written.",
+    ),
+    "duration-rounded": Code(
+        _I, "Durations finer than 1 ns were rounded half up to the nanosecond."
+    ),
+    "unfinished-slice": Code(
+        _D, "A slice that was never ended is closed at the last stamp of its lane."
+    ),
+    "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
+    "flow-without-end": Code(_L, "A launch arrow without its other end cannot be drawn."),
+    "flow-unbound": Code(
+        _L, "A launch arrow touches no slice (its lane is not in the file), so it cannot be drawn."
+    ),
+    "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
+    "metadata-unused": Code(_I, "Metadata records that carry nothing the trace needs."),
+    "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
+    "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
+    # identity
+    "rank-assumed": Code(
+        _D, "No file names the rank; it is taken as 0. Say --rank-from to name it yourself."
+    ),
+    "rank-conflict": Code(
+        _D, "Files of one capture name different ranks; the most trusted one is used."
+    ),
+    "rank-missing": Code(_D, "Ranks that were expected are not there."),
+    "window-skipped": Code(_I, "Collection windows of a rank that were not asked for."),
+    # clocks
+    "unaligned": Code(
+        _D, "No shared clock is known for these ranks; their times are kept as they are."
+    ),
+    "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
+    # steps and overlap
+    "no-steps": Code(_D, "The capture marks no steps; the whole range stands as one step."),
+    "steps-from-host": Code(
+        _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
+    ),
+    "overlap-recomputed": Code(
+        _I, "The profiler's own overlap lane was replaced by the one computed here."
+    ),
+    "overlap-differs": Code(
+        _D, "The computed overlap differs from the profiler's own lane; both figures are given."
+    ),
+    "no-device-events": Code(
+        _D, "No device or communication slices: the overlap analysis of this rank is empty."
+    ),
+    # output
+    "size-limit": Code(
+        _L,
+        "Left out to keep the size limit; see the dropped table. "
+        "Raise --max-size, or use --over-limit split to keep everything.",
+    ),
+    "size-coalesced": Code(
+        _L, "Runs of small slices stand as one slice with their count and busy time."
+    ),
+    "flow-split": Code(_L, "A launch arrow whose ends lie in two output parts cannot be drawn."),
+    "args-dropped": Code(_I, "Arguments that were not asked for (--args) do not travel."),
+    "value-clipped": Code(_D, "A number too large for the output was written as text."),
+    "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
+}
+"""Every issue code. A plugin brings its own through :meth:`Issues.register`."""
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One kind of loss or doubt in one file.
+
+    Attributes:
+        code:     a key of :data:`CODES`.
+        severity: of that code.
+        file:     path as the user knows it, or "" when it concerns the whole run.
+        count:    how many records it touches.
+        places:   the first few places ("byte 120", "pid 3 tid 7"), for looking.
+        rank:     the rank it belongs to, -1 if none.
+    """
+
+    code: str
+    severity: Severity
+    file: str
+    count: int
+    places: tuple[str, ...] = ()
+    rank: int = -1
+
+    @property
+    def advice(self) -> str:
+        """One sentence on what it means and what to do."""
+        return _advice(self.code)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form used in reports and trace metadata."""
+        return {
+            "code": self.code,
+            "severity": str(self.severity),
+            "file": self.file,
+            "rank": self.rank,
+            "count": self.count,
+            "places": list(self.places),
+            "advice": self.advice,
+        }
+
+
+_PLUGIN_CODES: dict[str, Code] = {}
+
+
+def _advice(code: str) -> str:
+    return (CODES.get(code) or _PLUGIN_CODES[code]).advice
+
+
+@dataclass
+class Issues:
+    """A tally of issues: equal codes of one file are counted, the first few located.
+
+    The order of first appearance is kept, so that reports are the same in every run.
+    """
+
+    PLACES_KEPT = 5
+
+    _tally: dict[tuple[str, str, int], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+
+    @staticmethod
+    def register(plugin: str, code: str, severity: Severity, advice: str) -> None:
+        """Add a plugin's own code; it must begin with ``<plugin>-``."""
+        if not code.startswith(f"{plugin}-"):
+            raise PluginError(f"issue code {code!r} must begin with {plugin + '-'!r}")
+        _PLUGIN_CODES[code] = Code(severity, advice)
+
+    def add(
+        self, code: str, file: str = "", where: str = "", count: int = 1, rank: int = -1
+    ) -> None:
+        """Count ``count`` records under ``code``; ``where`` is kept for the first few."""
+        if code not in CODES and code not in _PLUGIN_CODES:
+            raise KeyError(f"unknown issue code {code!r}; known are {sorted(CODES)}")
+        if count <= 0:
+            return
+        had, places = self._tally.get((code, file, rank), (0, ()))
+        if where and len(places) < self.PLACES_KEPT and where not in places:
+            places = (*places, where)
+        self._tally[code, file, rank] = (had + count, places)
+
+    def extend(self, issues: Iterable[Issue], rank: int | None = None) -> None:
+        """Add the counts of ``issues``, stamped with ``rank`` unless it is None."""
+        for issue in issues:
+            stamp = issue.rank if rank is None or issue.rank >= 0 else rank
+            had, places = self._tally.get((issue.code, issue.file, stamp), (0, ()))
+            kept = (*places, *(p for p in issue.places if p not in places))[: self.PLACES_KEPT]
+            self._tally[issue.code, issue.file, stamp] = (had + issue.count, kept)
+
+    def __iter__(self) -> Iterator[Issue]:
+        for (code, file, rank), (count, places) in self._tally.items():
+            severity = (CODES.get(code) or _PLUGIN_CODES[code]).severity
+            yield Issue(code, severity, file, count, places, rank)
+
+    def __len__(self) -> int:
+        return len(self._tally)
+
+    def count(self, code: str) -> int:
+        """How many records stand under ``code``, over all files."""
+        return sum(n for (c, _, _), (n, _) in self._tally.items() if c == code)
+
+    def worst(self) -> Severity | None:
+        """The gravest severity present, or None when nothing happened."""
+        present = {issue.severity for issue in self}
+        return next((s for s in reversed(list(Severity)) if s in present), None)
+
+    def copy(self) -> Issues:
+        """An independent tally with the same counts."""
+        return Issues(dict(self._tally))

@@ -1,0 +1,519 @@
+"""The event model: what every reader makes, every merger changes and every writer writes.
+
+One :class:`Trace` is one rank, as columns. Nothing here knows a file format or a viewer.
+
+Conventions: times are int64 nanoseconds; an absent integer is -1; string and argument ids are
+valid within their own trace only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.clock import Anchor
+from traceconv.errors import Issues
+from traceconv.source import Source
+
+I8 = NDArray[np.int8]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+NO_WINDOWS: I64 = np.empty((0, 2), np.int64)
+
+
+class Layer(StrEnum):
+    """What a viewer groups by. The order here is the order on screen."""
+
+    STEP = "step"
+    OVERLAP = "overlap"
+    HOST = "host"  # framework operators, Python
+    RUNTIME = "runtime"  # CANN, CUDA calls
+    SCOPE = "scope"  # module and name scopes
+    DEVICE = "device"  # hardware streams
+    COMM = "comm"  # HCCL, NCCL: groups and planes
+    COUNTER = "counter"
+    OTHER = "other"
+
+    @property
+    def order(self) -> int:
+        """Position on screen, 0 first."""
+        return _LAYER_ORDER[self]
+
+
+_LAYER_ORDER = {layer: i for i, layer in enumerate(Layer)}
+
+TITLES: dict[Layer, str] = {
+    Layer.STEP: "Step Trace",
+    Layer.OVERLAP: "Overlap Analysis",
+    Layer.HOST: "Host",
+    Layer.RUNTIME: "Runtime",
+    Layer.SCOPE: "Scope Layer",
+    Layer.DEVICE: "Hardware",
+    Layer.COMM: "Communication",
+    Layer.COUNTER: "Counters",
+    Layer.OTHER: "Other",
+}
+"""How a layer is called on screen when its source has no name of its own for it."""
+
+
+class Kind(IntEnum):
+    """Shape of an event row."""
+
+    SLICE = 0
+    INSTANT = 1
+
+
+class OpClass(IntEnum):
+    """What an event row does; the overlap analysis and the step trace are made from it."""
+
+    OTHER = 0
+    COMPUTE = 1  # a device task that carries out an operator
+    COMM = 2  # a whole communication operator; overlap counts these
+    COMM_TASK = 3  # a part of one, on a plane; overlap does not count these
+    COPY = 4
+    WAIT = 5  # events, notifications, synchronisation
+    HOST = 6
+    # rows of Layer.STEP
+    ITERATION = 10
+    FP_BP = 11  # forward and backward
+    TAIL = 12  # after backward: "Iteration Refresh"
+    REDUCE = 13
+    INTERVAL = 14  # between iterations: data preparation
+    # rows of Layer.OVERLAP
+    COMPUTING = 20
+    COMMUNICATION = 21
+    NOT_OVERLAPPED = 22
+    FREE = 23
+
+
+NO_GRAPH = 4294967295
+"""How Ascend writes "belongs to no graph"; becomes -1 in the ``graph`` column."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """Identity of one row of the viewer. Writers number tracks; readers never invent pids.
+
+    Attributes:
+        layer: what it belongs to.
+        name:  of the row: "Stream 3", "Plane 0", "Thread 1207", "HBM 0/Read".
+        group: what nests between layer and name: "Group 0", "NPU 1", "HBM"; "" if nothing.
+        title: the layer's name in the words of its source ("Ascend Hardware", "HCCL", "CANN",
+            "Python"); "" stands for :data:`TITLES`. Two titles in a layer are two rows of layers.
+        sort:  order among the tracks of one (layer, title, group); equal ones sort by name.
+        unit:  of a counter ("MB/s", "KB", "%", "" if none is known); None for slices.
+        lane:  0, or the number of the sub-lane that slices which would cross were moved to.
+    """
+
+    layer: Layer
+    name: str
+    group: str = ""
+    title: str = ""
+    sort: int = 0
+    unit: str | None = None
+    lane: int = 0
+
+    @property
+    def heading(self) -> str:
+        """The layer's name as shown on screen."""
+        return self.title or TITLES[self.layer]
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether samples, not slices, lie on it."""
+        return self.unit is not None
+
+    def order_key(self) -> tuple[Any, ...]:
+        """Sorts tracks as they appear on screen; numbers in names count as numbers."""
+        return (
+            self.layer.order,
+            _natural(self.heading),
+            _natural(self.group),
+            self.sort,
+            _natural(self.name),
+            self.lane,
+            self.unit or "",
+        )
+
+
+def _natural(text: str) -> list[tuple[int, int, str]]:
+    """Sort key by which "Stream 3" comes before "Stream 12"."""
+    parts: list[tuple[int, int, str]] = []
+    word, digits = "", ""
+    for char in text + "\0":
+        if char.isascii() and char.isdigit():
+            digits += char
+            continue
+        if digits:
+            parts.append((0, len(digits.lstrip("0")), digits.lstrip("0")))
+            digits = ""
+        word = char
+        parts.append((1, 0, word))
+    return parts
+
+
+class Strings:
+    """Strings of one trace, numbered from 0. Append-only, so traces may share one."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: list[str] = []
+        self._ids: dict[str, int] = {}
+        for value in values:
+            self.intern(value)
+
+    def intern(self, value: str) -> int:
+        """The id of ``value``, new or known."""
+        found = self._ids.get(value)
+        if found is None:
+            found = self._ids[value] = len(self._values)
+            self._values.append(value)
+        return found
+
+    def __getitem__(self, index: int) -> str:
+        return self._values[index]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+
+_BLOB_BITS = 48
+_OFFSET_MASK = (1 << _BLOB_BITS) - 1
+
+
+@dataclass(frozen=True)
+class Args:
+    """Arguments of events: one JSON object per id, as the bytes they were read as.
+
+    The bytes stay where they are (the mapped input, a spill file) until they are written.
+
+    Attributes:
+        blobs:   buffers.
+        address: int64 per id: number of the blob in the upper 16 bits, offset in the lower 48.
+        length:  int32 per id, bytes.
+    """
+
+    blobs: tuple[Any, ...] = ()
+    address: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    length: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def raw(self, index: int) -> bytes:
+        """The JSON object of one id; ``b""`` for -1."""
+        if index < 0:
+            return b""
+        address = int(self.address[index])
+        at = address & _OFFSET_MASK
+        return bytes(self.blobs[address >> _BLOB_BITS][at : at + int(self.length[index])])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """One id, parsed; ``{}`` for -1. For people and tests, not for columns."""
+        raw = self.raw(index)
+        parsed = json.loads(raw) if raw else {}
+        return parsed if isinstance(parsed, dict) else {"args": parsed}
+
+    def extended(self, values: Sequence[bytes]) -> tuple[Args, int]:
+        """These and ``values`` (JSON objects); the id of the first new one."""
+        length = np.array([len(v) for v in values], np.int32)
+        start = np.zeros(len(values), np.int64)
+        np.cumsum(length[:-1], out=start[1:])
+        start += len(self.blobs) << _BLOB_BITS
+        grown = Args(
+            (*self.blobs, b"".join(values)),
+            np.concatenate((self.address, start)),
+            np.concatenate((self.length, length)),
+        )
+        return grown, len(self)
+
+
+class Table:
+    """Columns of equal length. Subclasses name them, with their types, in ``COLUMNS``."""
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, **columns: NDArray[Any]) -> None:
+        if columns.keys() != self.COLUMNS.keys():
+            raise TypeError(f"{type(self).__name__} has columns {list(self.COLUMNS)}")
+        for name, dtype in self.COLUMNS.items():
+            setattr(self, name, np.asanyarray(columns[name], dtype))
+        if len({len(c) for c in columns.values()}) > 1:
+            raise ValueError("columns differ in length")
+
+    @classmethod
+    def empty(cls) -> Self:
+        """A table without rows."""
+        return cls(**{n: np.empty(0, t) for n, t in cls.COLUMNS.items()})
+
+    @classmethod
+    def concat(cls, tables: Sequence[Self]) -> Self:
+        """All rows of ``tables``, in order."""
+        if not tables:
+            return cls.empty()
+        return cls(**{n: np.concatenate([getattr(t, n) for t in tables]) for n in cls.COLUMNS})
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns by name (not copied)."""
+        return {name: getattr(self, name) for name in self.COLUMNS}
+
+    def take(self, rows: Any) -> Self:
+        """The rows an index array, mask or slice names, in that order."""
+        return type(self)(**{n: c[rows] for n, c in self.columns().items()})
+
+    def with_columns(self, **changed: NDArray[Any]) -> Self:
+        """The same table with some columns replaced; the others are shared."""
+        return type(self)(**{**self.columns(), **changed})
+
+    def __len__(self) -> int:
+        return len(getattr(self, next(iter(self.COLUMNS))))
+
+
+class EventTable(Table):
+    """Slices and instants, sorted by (track, start_ns, -dur_ns), ties in input order.
+
+    Columns: ``track`` (index into ``Trace.tracks``), ``kind`` (:class:`Kind`), ``op``
+    (:class:`OpClass`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string id), ``graph``
+    and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 37 bytes a row.
+    """
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "track": "i4",
+        "kind": "i1",
+        "op": "i1",
+        "start_ns": "i8",
+        "dur_ns": "i8",
+        "name": "i4",
+        "graph": "i4",
+        "step": "i4",
+        "args": "i4",
+    }
+    track: I32
+    kind: I8
+    op: I8
+    start_ns: I64
+    dur_ns: I64
+    name: I32
+    graph: I32
+    step: I32
+    args: I32
+
+    @property
+    def end_ns(self) -> I64:
+        """``start_ns + dur_ns`` (computed)."""
+        return self.start_ns + self.dur_ns
+
+    def sort_order(self) -> NDArray[np.intp]:
+        """The permutation that puts rows into table order."""
+        return np.lexsort((-self.dur_ns, self.start_ns, self.track))
+
+
+class CounterTable(Table):
+    """Counter samples, sorted by (track, start_ns), ties in input order.
+
+    Columns: ``track``, ``start_ns``, ``value`` (float64, in the unit of the track).
+    """
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {"track": "i4", "start_ns": "i8", "value": "f8"}
+    track: I32
+    start_ns: I64
+    value: F64
+
+
+class FlowTable(Table):
+    """Arrows from one event to another: ``src`` and ``dst`` are rows of the event table,
+    ``name`` is a string id (the arrow's category: "HostToDevice", "fwdbwd").
+    """
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {"src": "i4", "dst": "i4", "name": "i4"}
+    src: I32
+    dst: I32
+    name: I32
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What can be known of a rank without reading its events.
+
+    Attributes:
+        reader:   name of the reader that found it.
+        source:   where its files lie.
+        files:    those that are read for events, relative to the source, in reading order.
+        rank:     global rank, or None while it is not known.
+        rank_from: what named the rank ("profiler_info_3.json", "file name").
+        known:    files recognised and not read for events (identity, tables, ``.done``).
+        host:     host name, "" if unknown.
+        device:   local card, -1 if unknown.
+        pid:      the training process, -1 if unknown.
+        graphs:   graph ids named by files or metadata, sorted; () if they must be read.
+        clock:    what its stamps are measured against; None if nothing is known.
+        world_size: ranks of the job, -1 if unknown.
+        label:    how to call it in messages: usually the folder or file.
+        detail:   whatever its reader needs to remember from finding to reading.
+    """
+
+    reader: str
+    source: Source
+    files: tuple[str, ...]
+    rank: int | None = None
+    rank_from: str = ""
+    known: tuple[str, ...] = ()
+    host: str = ""
+    device: int = -1
+    pid: int = -1
+    graphs: tuple[int, ...] = ()
+    clock: Anchor | None = None
+    world_size: int = -1
+    label: str = ""
+    detail: Any = None
+
+
+Ledger = dict[tuple[str, str], int]
+"""What every stage added or took away: ``{(stage, kind): rows}``; kinds as in :data:`KINDS`.
+
+The sum over stages is what the trace holds: nothing is lost without being booked.
+"""
+
+KINDS = ("slice", "instant", "counter", "flow")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One rank. Frozen; mergers return a new one that shares the columns they left alone.
+
+    Attributes:
+        capture:  where it came from; ``rank`` is set.
+        tracks:   in screen order.
+        windows:  (n, 2) int64: the spans in which the profiler was collecting, sorted, disjoint;
+            empty if the events themselves are all there is to know. Between windows nothing is
+            known: that time is not "free".
+        ledger:   see :data:`Ledger`.
+        notes:    facts for reports and trace metadata (JSON values), by key.
+    """
+
+    capture: Capture
+    tracks: tuple[Track, ...] = ()
+    strings: Strings = field(default_factory=Strings)
+    events: EventTable = field(default_factory=EventTable.empty)
+    counters: CounterTable = field(default_factory=CounterTable.empty)
+    flows: FlowTable = field(default_factory=FlowTable.empty)
+    args: Args = field(default_factory=Args)
+    issues: Issues = field(default_factory=Issues)
+    windows: I64 = field(default_factory=lambda: NO_WINDOWS)
+    ledger: Ledger = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        assert self.capture.rank is not None, "ranks are resolved before reading"
+        return self.capture.rank
+
+    def counts(self) -> dict[str, int]:
+        """Rows by kind (:data:`KINDS`)."""
+        instants = int(np.count_nonzero(self.events.kind == Kind.INSTANT))
+        return {
+            "slice": len(self.events) - instants,
+            "instant": instants,
+            "counter": len(self.counters),
+            "flow": len(self.flows),
+        }
+
+    def evolve(self, stage: str, **changes: Any) -> Trace:
+        """A copy with ``changes``, the difference in rows booked under ``stage``.
+
+        If ``events`` changes its rows, ``flows`` must be given too; see :meth:`keep`.
+        """
+        after = replace(self, **changes)
+        ledger = dict(self.ledger)
+        now = after.counts()
+        for kind, before in self.counts().items():
+            if now[kind] != before:
+                ledger[stage, kind] = ledger.get((stage, kind), 0) + now[kind] - before
+        return replace(after, ledger=ledger)
+
+    def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
+        """Only the rows the masks name; arrows whose ends are both kept stay.
+
+        Args:
+            events:   bool per event row.
+            counters: bool per counter row; None keeps all.
+        """
+        position = np.cumsum(events, dtype=np.int32) - np.int32(1)
+        flows = self.flows
+        if len(flows):
+            flows = flows.take(events[flows.src] & events[flows.dst])
+            flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
+        return self.evolve(
+            stage,
+            events=self.events.take(events),
+            counters=self.counters if counters is None else self.counters.take(counters),
+            flows=flows,
+        )
+
+    def rows_of(self, *layers: Layer) -> NDArray[np.bool_]:
+        """Mask of the event rows on tracks of these layers."""
+        wanted = np.array([t.layer in layers for t in self.tracks], bool)
+        return wanted[self.events.track] if len(wanted) else np.zeros(len(self.events), bool)
+
+    def span(self) -> tuple[int, int] | None:
+        """Earliest start and latest end of all events and samples, or None if there are none."""
+        lows, highs = [], []
+        if len(self.events):
+            lows.append(int(self.events.start_ns.min()))
+            highs.append(int(self.events.end_ns.max()))
+        if len(self.counters):
+            lows.append(int(self.counters.start_ns.min()))
+            highs.append(int(self.counters.start_ns.max()))
+        return (min(lows), max(highs)) if lows else None
+
+    def add_events(
+        self, stage: str, tracks: Sequence[Track], events: EventTable, args: Args | None = None
+    ) -> Trace:
+        """With more tracks and rows; ``events.track`` counts from the first of ``tracks``.
+
+        Tracks come back in screen order, rows in table order, arrows on the same events.
+        """
+        moved = events.with_columns(track=events.track + np.int32(len(self.tracks)))
+        return arranged(
+            self.evolve(
+                stage,
+                tracks=(*self.tracks, *tracks),
+                events=EventTable.concat([self.events, moved]),
+                args=self.args if args is None else args,
+            )
+        )
+
+
+def arranged(trace: Trace) -> Trace:
+    """``trace`` with tracks in screen order (equal ones joined), rows in table order.
+
+    Flows and counters follow. The one place that knows the order of tables.
+    """
+    unique = sorted(set(trace.tracks), key=Track.order_key)
+    number = {track: i for i, track in enumerate(unique)}
+    renumber = np.array([number[t] for t in trace.tracks], np.int32)
+    events, counters, flows = trace.events, trace.counters, trace.flows
+    if len(events):
+        events = events.with_columns(track=renumber[events.track])
+        order = events.sort_order()
+        if not (order[1:] > order[:-1]).all():
+            position = np.empty(len(order), np.int32)
+            position[order] = np.arange(len(order), dtype=np.int32)
+            events = events.take(order)
+            if len(flows):
+                flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
+    if len(counters):
+        counters = counters.with_columns(track=renumber[counters.track])
+        counters = counters.take(np.lexsort((counters.start_ns, counters.track)))
+    return replace(trace, tracks=tuple(unique), events=events, counters=counters, flows=flows)

@@ -1,0 +1,49 @@
+"""Readers: one module per format. This module holds what they all agree on.
+
+A reader finds captures by the names and the first bytes of files (:meth:`Reader.find`), and
+turns one capture into columns (:meth:`Reader.read`). It knows no other reader, no merger and no
+writer. Modules whose name begins with ``_`` are shared helpers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from traceconv.build import TraceBuilder
+from traceconv.errors import Issues
+from traceconv.model import Capture
+from traceconv.source import Source
+
+
+class Reader(Protocol):
+    """What a format brings.
+
+    Attributes:
+        name:  one word: the module, the golden folder and the ``--from`` value.
+        title: one line for people.
+        files: the file names it reads, for the table of formats.
+        order: lower is asked first; what one reader claims, later ones do not see.
+    """
+
+    name: str
+    title: str
+    files: str
+    order: int
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """The captures of this format among ``names``.
+
+        Looks at names, at small identity files and at :meth:`Source.head`; reads no events.
+        ``rank`` is None where nothing names it. Files of a capture that are not read belong into
+        ``Capture.known``. A broken identity file is an issue, not an error.
+        """
+        ...
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event of ``capture`` into ``build``.
+
+        Raises:
+            MalformedInputError: not even a part of it can be read.
+        """
+        ...

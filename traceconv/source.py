@@ -1,0 +1,451 @@
+"""Where inputs lie: a file, a folder, an archive or standard input, seen as named byte streams.
+
+Names within a source are POSIX paths relative to it, sorted. Compressed members (gzip, found by
+their first bytes, not by their name) are read as what they hold. Decompression is bounded.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import mmap
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from traceconv.errors import SourceError
+
+HEAD_BYTES = 65536
+"""How much of a file readers may look at to recognise it."""
+
+RATIO_LIMIT = 300
+"""Compressed input may grow by this factor ..."""
+
+RATIO_FREE_BYTES = 1 << 30
+"""... or to this size, whichever is more; beyond, it is refused as a decompression bomb."""
+
+MAX_FILES = 1_000_000
+"""More files than this below one path are taken for a mistake."""
+
+Progress = Callable[[int], None]
+"""Called with the number of (stored) bytes read since the last call."""
+
+
+def temporary_folder() -> str | None:
+    """Where temporary files go: ``TRACECONV_TMPDIR``, or None for the system's choice."""
+    return os.environ.get("TRACECONV_TMPDIR") or None
+
+
+def _silent(_: int) -> None:
+    return None
+
+
+class Stream:
+    """One open file: ``mapped`` is its whole content where that costs nothing, else None.
+
+    ``read(n)`` returns up to ``n`` bytes, ``b""`` at the end. Use as a context manager.
+    """
+
+    def __init__(
+        self, raw: IO[bytes], label: str, progress: Progress, mapped: mmap.mmap | None = None
+    ) -> None:
+        self._raw, self.label, self._progress, self.mapped = raw, label, progress, mapped
+
+    def read(self, n: int) -> bytes:
+        """Up to ``n`` bytes.
+
+        Raises:
+            SourceError: the file cannot be read, or its compression is broken.
+        """
+        try:
+            return self._raw.read(n)
+        except (
+            OSError,
+            EOFError,
+            zlib.error,
+            zipfile.BadZipFile,
+            tarfile.TarError,
+            ValueError,
+        ) as e:
+            raise SourceError(f"{self.label}: cannot read: {e}") from e
+
+    def advance(self, n: int) -> None:
+        """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
+        self._progress(n)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._raw.close()
+
+
+class Source:
+    """Named byte streams below one path. Subclasses say how to list and open them.
+
+    Attributes:
+        label:    the path as the user gave it.
+        progress: called as bytes are read.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.progress: Progress = _silent
+
+    def names(self) -> tuple[str, ...]:
+        """All files, sorted."""
+        raise NotImplementedError
+
+    def size(self, name: str) -> int:
+        """Stored size in bytes."""
+        raise NotImplementedError
+
+    def _open(self, name: str) -> IO[bytes]:
+        raise NotImplementedError
+
+    def path(self, name: str) -> Path | None:
+        """The file on disk, for libraries that need one (SQLite); None inside archives."""
+        return None
+
+    def title(self, name: str) -> str:
+        """The file as the user would write it."""
+        return f"{self.label}/{name}"
+
+    def open(self, name: str) -> Stream:
+        """Open a file for reading, decompressed.
+
+        Raises:
+            SourceError: it is not there or cannot be read.
+        """
+        try:
+            raw = self._open(name)
+            magic = raw.read(2)
+            raw.seek(0)
+        except (
+            OSError,
+            KeyError,
+            zipfile.BadZipFile,
+            tarfile.TarError,
+            zlib.error,
+            NotImplementedError,
+            RuntimeError,
+        ) as e:
+            raise SourceError(f"{self.title(name)}: cannot open: {e}") from e
+        counted = cast(IO[bytes], _Counted(raw, self.progress))
+        if magic == b"\x1f\x8b":
+            return Stream(
+                _gunzip(counted, self.size(name), self.title(name)), self.title(name), self.progress
+            )
+        return Stream(counted, self.title(name), self.progress, _mapped(raw, self.path(name)))
+
+    def read(self, name: str, limit: int = 256 << 20) -> bytes:
+        """A whole (small) file, decompressed.
+
+        Raises:
+            SourceError: it is larger than ``limit`` bytes, or cannot be read.
+        """
+        with self.open(name) as stream:
+            parts, size = [], 0
+            while part := stream.read(1 << 20):
+                parts.append(part)
+                size += len(part)
+                if size > limit:
+                    raise SourceError(f"{self.title(name)}: larger than {limit >> 20} MiB, refused")
+            return b"".join(parts)
+
+    def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
+        """The first ``n`` bytes, decompressed; ``b""`` where they cannot be read.
+
+        For recognising formats: it never raises.
+        """
+        quiet, self.progress = self.progress, _silent
+        try:
+            with self.open(name) as stream:
+                return stream.read(n)
+        except SourceError:
+            return b""
+        finally:
+            self.progress = quiet
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label!r})"
+
+
+class FileSource(Source):
+    """One file; its name is the last part of its path."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        super().__init__(label)
+        self._path = path
+
+    def names(self) -> tuple[str, ...]:
+        return (self._path.name,)
+
+    def size(self, name: str) -> int:
+        return self._path.stat().st_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        return self._path.open("rb")
+
+    def path(self, name: str) -> Path | None:
+        return self._path
+
+    def title(self, name: str) -> str:
+        return self.label
+
+
+class FolderSource(Source):
+    """All files below a folder, links followed once."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        super().__init__(label.rstrip("/") or "/")
+        self._path = path
+        self._names: tuple[str, ...] | None = None
+
+    def names(self) -> tuple[str, ...]:
+        if self._names is None:
+            self._names = tuple(sorted(_walk(self._path, self.label)))
+        return self._names
+
+    def size(self, name: str) -> int:
+        return (self._path / name).stat().st_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        return (self._path / name).open("rb")
+
+    def path(self, name: str) -> Path | None:
+        return self._path / name
+
+
+class ZipSource(Source):
+    """The members of a .zip archive."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        super().__init__(label)
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
+            raise SourceError(f"{label}: not a readable zip archive: {e}") from e
+        self._infos = {_safe(i.filename, label): i for i in self._zip.infolist() if not i.is_dir()}
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._infos))
+
+    def size(self, name: str) -> int:
+        return self._infos[name].compress_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        info = self._infos[name]
+        limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * info.compress_size)
+        return cast(IO[bytes], _Bounded(self._zip.open(info), limit, self.title(name)))
+
+
+class TarSource(Source):
+    """The members of a .tar archive (compressed ones are unpacked to a temporary file)."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        super().__init__(label)
+        try:
+            with path.open("rb") as raw:
+                packed = raw.read(2) == b"\x1f\x8b"
+            file = _spooled_gunzip(path, label) if packed else path.open("rb")
+            self._tar = tarfile.open(fileobj=file, mode="r:")
+            members = self._tar.getmembers()
+        except (OSError, tarfile.TarError, EOFError) as e:
+            raise SourceError(f"{label}: not a readable tar archive: {e}") from e
+        self._members = {_safe(m.name, label): m for m in members if m.isreg()}
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._members))
+
+    def size(self, name: str) -> int:
+        return self._members[name].size
+
+    def _open(self, name: str) -> IO[bytes]:
+        file = self._tar.extractfile(self._members[name])
+        assert file is not None
+        return file
+
+
+def sources(paths: list[str]) -> list[Source]:
+    """What the user named: paths, glob patterns, archives, ``-`` for standard input.
+
+    Raises:
+        SourceError: a path is not there, or a pattern matches nothing.
+    """
+    found = [source for path in paths for source in _expand(path)]
+    if not found:
+        raise SourceError("no input given; name a file, a folder, an archive or - (standard input)")
+    return found
+
+
+def _expand(path: str) -> Iterator[Source]:
+    if path == "-":
+        yield _standard_input()
+        return
+    if Path(path).exists():
+        yield _source(Path(path), path)
+        return
+    matches: list[str] = []
+    if glob.has_magic(path):
+        matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
+    if not matches:
+        what = "no file matches" if glob.has_magic(path) else "no such file or folder"
+        raise SourceError(f"{path}: {what}")
+    for match in matches:
+        yield _source(Path(match), match)
+
+
+def _source(path: Path, label: str) -> Source:
+    if path.is_dir():
+        return FolderSource(path, label)
+    if not path.is_file() and not stat.S_ISFIFO(path.stat().st_mode):
+        raise SourceError(f"{label}: neither a file nor a folder")
+    if stat.S_ISFIFO(path.stat().st_mode):
+        with path.open("rb") as pipe:
+            return _spooled_file(pipe, label)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as e:
+        raise SourceError(f"{label}: cannot open: {e.strerror or e}") from e
+    if magic == b"PK\x03\x04":
+        return ZipSource(path, label)
+    if label.endswith((".tar", ".tar.gz", ".tgz")):
+        return TarSource(path, label)
+    return FileSource(path, label)
+
+
+def _standard_input() -> Source:
+    return _spooled_file(sys.stdin.buffer, "stdin")
+
+
+class _SpooledSource(FileSource):
+    """A copy of a stream; the temporary file goes with the source."""
+
+    def __init__(self, file: Any, label: str) -> None:
+        super().__init__(Path(file.name), label)
+        self._file = file
+
+    def names(self) -> tuple[str, ...]:
+        return (self.label,)
+
+
+def _spooled_file(pipe: IO[bytes], label: str) -> Source:
+    file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - lives as long as the source
+        prefix="traceconv-", dir=temporary_folder()
+    )
+    shutil.copyfileobj(pipe, file, 1 << 20)
+    file.flush()
+    return _SpooledSource(file, label)
+
+
+def _walk(root: Path, label: str) -> Iterator[str]:
+    """Relative names of all files below ``root``; a folder reached twice is read once."""
+    seen: set[tuple[int, int]] = set()
+    pending, count = [""], 0
+    while pending:
+        folder = pending.pop()
+        try:
+            here = (root / folder).stat()
+            if (here.st_dev, here.st_ino) in seen:
+                continue
+            seen.add((here.st_dev, here.st_ino))
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir():
+                        pending.append(name)
+                    elif entry.is_file():
+                        count += 1
+                        yield name
+        except OSError as e:
+            raise SourceError(f"{label}/{folder}: cannot list: {e.strerror or e}") from e
+        if count > MAX_FILES:
+            raise SourceError(f"{label}: more than {MAX_FILES} files; name a folder further down")
+
+
+def _safe(name: str, label: str) -> str:
+    """The member's name, refused if it leads out of the archive."""
+    pure = PurePosixPath(name.replace("\\", "/"))
+    if pure.is_absolute() or ".." in pure.parts:
+        raise SourceError(f"{label}: member {name!r} points outside the archive; refused")
+    return str(pure)
+
+
+def _mapped(raw: IO[bytes], path: Path | None) -> mmap.mmap | None:
+    if path is None:
+        return None
+    try:
+        return mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # empty file, or a file system that cannot map
+        return None
+
+
+def _gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:
+    from isal import igzip
+
+    limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
+    file = igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
+    return cast(IO[bytes], _Bounded(file, limit, label))
+
+
+def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
+    file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
+    with path.open("rb") as raw:
+        shutil.copyfileobj(_gunzip(raw, path.stat().st_size, label), file, 1 << 20)
+    file.seek(0)
+    return file
+
+
+class _Counted:
+    """A raw file that reports what is read from it."""
+
+    def __init__(self, raw: IO[bytes], progress: Progress) -> None:
+        self._raw, self._progress = raw, progress
+
+    def read(self, n: int = -1) -> bytes:
+        data = self._raw.read(n)
+        self._progress(len(data))
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class _Bounded:
+    """A decompressing file that refuses to grow past ``limit`` bytes."""
+
+    def __init__(self, raw: Any, limit: int, label: str) -> None:
+        self._raw, self._limit, self._label, self._read = raw, limit, label, 0
+
+    def read(self, n: int = -1) -> bytes:
+        data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
+        self._read += len(data)
+        if self._read > self._limit:
+            raise SourceError(
+                f"{self._label}: unpacks to more than {self._limit >> 20} MiB from little; "
+                "refused as a decompression bomb"
+            )
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._read = 0
+        return cast(int, self._raw.seek(offset, whence))
+
+    def close(self) -> None:
+        self._raw.close()

@@ -1,0 +1,74 @@
+"""Writers: traces in, bytes out. This module holds what they all agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from traceconv.model import I64, Trace
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is known of the whole output before its first byte.
+
+    Attributes:
+        base_ns: Unix (or local) nanosecond that becomes time 0: every stamp is written minus this.
+        ranks:   all ranks in the output, ascending.
+        facts:   the trace metadata document of the product (version, mode, clock, issues, dropped);
+            JSON values. ``base_ns`` stands there as a decimal string.
+        args:    which arguments travel: None for all, else the wanted keys (empty = none).
+    """
+
+    base_ns: int
+    ranks: tuple[int, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    args: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Upper bounds of the bytes each row of a trace takes in one format.
+
+    Attributes:
+        fixed:    everything that does not depend on which rows are kept: tracks, header share.
+        events:   int64 per event row (names and strings counted at every use, or on top).
+        counters: int64 per counter row.
+        flows:    int64 per flow row.
+    """
+
+    fixed: int
+    events: I64
+    counters: I64
+    flows: I64
+
+
+class Writer(Protocol):
+    """What an output format brings. One instance per file; traces come in ascending rank.
+
+    Attributes:
+        name:     one word, the ``--to`` value.
+        title:    one line for people.
+        suffixes: file name endings, longest first.
+    """
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+
+    def begin(self, document: Document) -> bytes:
+        """What stands before the first trace."""
+        ...
+
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        """One rank, in blocks of bounded size."""
+        ...
+
+    def end(self) -> bytes:
+        """What closes the file."""
+        ...
+
+    def costs(self, trace: Trace, document: Document) -> Costs:
+        """What the rows of ``trace`` take; never less than :meth:`trace` will write."""
+        ...
