@@ -45,7 +45,7 @@ def to_ns(text: str | bytes | int, unit: str = "us") -> int:
     digits = int(whole + fraction) if len(whole + fraction) <= 400 else 0
     if shift > 40 and digits:
         raise ClockError(f"time outside int64 nanoseconds: {text[:40]}")
-    ns = digits * int(10 ** min(shift, 40)) if shift >= 0 else _half_up(digits, -shift)
+    ns: int = digits * 10 ** min(shift, 40) if shift >= 0 else _half_up(digits, -shift)
     return _bounded(-ns if sign == "-" else ns, text)
 
 

@@ -257,7 +257,7 @@ class TarSource(Source):
             with path.open("rb") as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
             file = _spooled_gunzip(path, label) if packed else path.open("rb")
-            self._tar = tarfile.open(fileobj=file, mode="r:")
+            self._tar = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - stays open
             members = self._tar.getmembers()
         except (OSError, tarfile.TarError, EOFError) as e:
             raise SourceError(f"{label}: not a readable tar archive: {e}") from e
