@@ -341,5 +341,11 @@ class _Spill:
         """The bytes, as a buffer."""
         if self._file is None:
             return bytes(self._memory)
-        self._file.flush()
-        return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        with self._file:
+            self._file.flush()
+            return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __del__(self) -> None:
+        # a reader that raises never gets to close()
+        if self._file is not None:
+            self._file.close()

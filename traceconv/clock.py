@@ -52,7 +52,7 @@ def to_ns(text: str | bytes | int, unit: str = "us") -> int:
 def _half_up(digits: int, places: int) -> int:
     if places > 420:
         return 0
-    scale = 10**places
+    scale: int = 10**places
     return (digits + scale // 2) // scale
 
 

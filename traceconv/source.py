@@ -256,23 +256,27 @@ class TarSource(Source):
         try:
             with path.open("rb") as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
-            file = _spooled_gunzip(path, label) if packed else path.open("rb")
-            self._tar = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - stays open
-            members = self._tar.getmembers()
-        except (OSError, tarfile.TarError, EOFError) as e:
+            with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    members = tar.getmembers()
+        except (OSError, ValueError, tarfile.TarError, EOFError) as e:
             raise SourceError(f"{label}: not a readable tar archive: {e}") from e
-        self._members = {_safe(m.name, label): m for m in members if m.isreg()}
+        self._members = {
+            _safe(m.name, label): (m.offset_data, m.size)
+            for m in members
+            if m.isreg() and not m.issparse()
+        }
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._members))
 
     def size(self, name: str) -> int:
-        return self._members[name].size
+        return self._members[name][1]
 
     def _open(self, name: str) -> IO[bytes]:
-        file = self._tar.extractfile(self._members[name])
-        assert file is not None
-        return file
+        start, size = self._members[name]
+        return io.BufferedReader(_Window(memoryview(self._content)[start : start + size]))
 
 
 def sources(paths: list[str]) -> list[Source]:
@@ -291,7 +295,7 @@ def _expand(path: str) -> Iterator[Source]:
     if path == "-":
         yield _standard_input()
         return
-    if Path(path).exists():
+    if path and Path(path).exists():
         yield _source(Path(path), path)
         return
     matches: list[str] = []
@@ -299,7 +303,7 @@ def _expand(path: str) -> Iterator[Source]:
         matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
-        raise SourceError(f"{path}: {what}")
+        raise SourceError(f"{path or repr(path)}: {what}")
     for match in matches:
         yield _source(Path(match), match)
 
@@ -395,7 +399,7 @@ def _gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:
 
     limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
     file = igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
-    return cast(IO[bytes], _Bounded(file, limit, label))
+    return cast(IO[bytes], _Bounded(file, limit, label, beneath=raw))
 
 
 def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
@@ -404,6 +408,31 @@ def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
         shutil.copyfileobj(_gunzip(raw, path.stat().st_size, label), file, 1 << 20)
     file.seek(0)
     return file
+
+
+class _Window(io.RawIOBase):
+    """Part of a mapped file, read like a file of its own."""
+
+    def __init__(self, content: memoryview) -> None:
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        self._at = max(0, start + offset)
+        return self._at
 
 
 class _Counted:
@@ -416,6 +445,12 @@ class _Counted:
         data = self._raw.read(n)
         self._progress(len(data))
         return data
+
+    def readinto(self, buffer: Any) -> int:
+        """As ``io.RawIOBase.readinto``, which isal reads through."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._raw.seek(offset, whence)
@@ -430,8 +465,9 @@ class _Counted:
 class _Bounded:
     """A decompressing file that refuses to grow past ``limit`` bytes."""
 
-    def __init__(self, raw: Any, limit: int, label: str) -> None:
+    def __init__(self, raw: Any, limit: int, label: str, beneath: Any = None) -> None:
         self._raw, self._limit, self._label, self._read = raw, limit, label, 0
+        self._beneath = beneath  # a gzip file does not close what it reads from
 
     def read(self, n: int = -1) -> bytes:
         data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
@@ -449,3 +485,5 @@ class _Bounded:
 
     def close(self) -> None:
         self._raw.close()
+        if self._beneath is not None:
+            self._beneath.close()

@@ -1,0 +1,202 @@
+"""Finds readers and writers - our own modules and those of installed packages - and captures.
+
+Our own are every module of ``traceconv.readers`` and ``traceconv.writers`` that has a ``READER``
+or ``WRITER``; third parties announce theirs under the entry-point groups of the same names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import groupby
+from typing import Any
+
+import traceconv.readers
+import traceconv.writers
+from traceconv.errors import (
+    AmbiguousFormatError,
+    Issues,
+    OutputError,
+    PluginError,
+    UnknownFormatError,
+)
+from traceconv.model import Capture
+from traceconv.readers import Reader
+from traceconv.source import Source
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """What was found under one entry-point group and in our own package.
+
+    Attributes:
+        found:  by name, in the order they are asked.
+        broken: third-party entries that failed to import: name and reason.
+    """
+
+    found: dict[str, Any]
+    broken: tuple[tuple[str, str], ...] = ()
+
+
+def _own(package: Any, attribute: str) -> Iterator[tuple[str, Any]]:
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            if hasattr(module, attribute):
+                yield package.__name__, getattr(module, attribute)
+
+
+def _collect(package: Any, attribute: str) -> Plugins:
+    found: dict[str, tuple[str, Any]] = {}
+    broken = []
+    candidates = list(_own(package, attribute))
+    for entry in entry_points(group=package.__name__):
+        try:
+            candidates.append((entry.value, entry.load()))
+        except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
+            broken.append((entry.name, f"{type(e).__name__}: {e}"))
+    for origin, plugin in candidates:
+        if plugin.name in found:
+            raise PluginError(
+                f"{attribute.lower()} {plugin.name!r} is offered twice: by {found[plugin.name][0]} "
+                f"and by {origin}; uninstall one of them"
+            )
+        found[plugin.name] = (origin, plugin)
+    ordered = sorted(found.values(), key=lambda p: (getattr(p[1], "order", 0), p[1].name))
+    return Plugins({plugin.name: plugin for _, plugin in ordered}, tuple(broken))
+
+
+@cache
+def readers() -> Plugins:
+    """All readers, in the order they are asked."""
+    return _collect(traceconv.readers, "READER")
+
+
+@cache
+def writers() -> Plugins:
+    """All writers, by name. A writer is a class; calling it gives one for one file."""
+    return _collect(traceconv.writers, "WRITER")
+
+
+def writer_named(name: str) -> Any:
+    """The writer called ``name``.
+
+    Raises:
+        OutputError: there is none; the message lists those there are.
+    """
+    found = writers().found
+    if name not in found:
+        raise OutputError(f"no output format {name!r}; there are: {', '.join(found)}")
+    return found[name]
+
+
+def writer_for(path: str) -> Any:
+    """The writer whose suffix ``path`` ends in.
+
+    Raises:
+        OutputError: no writer has that suffix; the message lists those there are.
+    """
+    suffixes = {s: w for w in writers().found.values() for s in w.suffixes}
+    for suffix in sorted(suffixes, key=len, reverse=True):
+        if path.endswith(suffix):
+            return suffixes[suffix]
+    raise OutputError(
+        f"{path}: the ending names no output format; use one of {', '.join(sorted(suffixes))}, "
+        "or say --to"
+    )
+
+
+def reader_named(name: str) -> Reader:
+    """The reader called ``name``.
+
+    Raises:
+        UnknownFormatError: there is none; the message lists those there are.
+    """
+    found = readers().found
+    if name not in found:
+        raise UnknownFormatError(f"no input format {name!r}; there are: {', '.join(found)}")
+    return found[name]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What lies below some paths.
+
+    Attributes:
+        captures: as their readers found them; ranks may still be None.
+        unknown:  files no reader knows: (source, name).
+        issues:   what was noticed on the way.
+    """
+
+    captures: tuple[Capture, ...]
+    unknown: tuple[tuple[Source, str], ...] = ()
+    issues: Issues = field(default_factory=Issues)
+
+
+def discover(sources: Sequence[Source], only: str | None = None) -> Discovery:
+    """Ask readers, in their order, for the captures in ``sources``.
+
+    What one reader claims, later ones do not see.
+
+    Args:
+        only: the one reader to ask, by name.
+
+    Raises:
+        UnknownFormatError: no reader finds anything, anywhere.
+        AmbiguousFormatError: two readers of one order claim a file.
+    """
+    asked = [reader_named(only)] if only else list(readers().found.values())
+    issues = Issues()
+    captures: list[Capture] = []
+    unknown: list[tuple[Source, str]] = []
+    for source in sources:
+        left = list(source.names())
+        for _, group in groupby(asked, key=lambda r: r.order):
+            claims = _claims(list(group), source, left, issues)
+            captures += claims
+            taken = {n for c in claims for n in (*c.files, *c.known)}
+            left = [n for n in left if n not in taken]
+        unknown += [(source, name) for name in left]
+    if not captures:
+        raise UnknownFormatError(_unknown_message(sources, unknown, asked))
+    return Discovery(tuple(captures), tuple(unknown), issues)
+
+
+def _claims(
+    group: Iterable[Reader], source: Source, names: list[str], issues: Issues
+) -> list[Capture]:
+    captures: list[Capture] = []
+    claimed: dict[str, str] = {}
+    for reader in group:
+        for capture in reader.find(source, names, issues):
+            for name in capture.files:
+                other = claimed.setdefault(name, reader.name)
+                if other != reader.name:
+                    raise AmbiguousFormatError(
+                        f"{source.title(name)}: claimed by the readers {other} and {reader.name}; "
+                        f"say --from {other} or --from {reader.name}"
+                    )
+            captures.append(capture)
+    return captures
+
+
+def _unknown_message(
+    sources: Sequence[Source], unknown: list[tuple[Source, str]], asked: list[Reader]
+) -> str:
+    where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
+    seen = ", ".join(name for _, name in unknown[:3]) or "no files"
+    looked = "; ".join(f"{r.name}: {r.files}" for r in asked)
+    return f"{where}: no known profile here (seen: {seen}). Looked for: {looked}"
+
+
+def read_capture(capture: Capture, build: Any) -> None:
+    """Let the reader of ``capture`` fill ``build``.
+
+    Raises:
+        TraceconvError: as the reader says.
+    """
+    reader_named(capture.reader).read(capture, build)

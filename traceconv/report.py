@@ -1,0 +1,246 @@
+"""What a run says of itself: to people as lines, to programs as one document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from traceconv import __version__
+from traceconv.errors import Issues, Severity
+from traceconv.model import Capture, Trace
+from traceconv.park import Parked
+from traceconv.ranks import spelled, title
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Report:
+    """The account of one merge.
+
+    Attributes:
+        mode:     "summary" or "detail".
+        ranks:    in the output, ascending.
+        output:   the file asked for; parts carry a number.
+        captures: per rank: reader, label, host, device, what named the rank.
+        clock:    method, and per rank the offset in ns and its evidence.
+        issues:   everything lost or in doubt, of all ranks.
+        ledger:   per rank, what every stage added or took away.
+        notes:    per rank, what its passes found (steps, overlap).
+        dropped:  what the size limit left out.
+        written:  the files: path, bytes, rows.
+    """
+
+    mode: str
+    ranks: tuple[int, ...]
+    output: str
+    captures: list[dict[str, Any]] = field(default_factory=list)
+    clock: dict[str, Any] = field(default_factory=dict)
+    issues: Issues = field(default_factory=Issues)
+    ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
+    notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    written: Sequence[Any] = ()
+
+    @classmethod
+    def of(
+        cls, mode: str, captures: Sequence[Capture], output: str, issues: Issues, plan: Any
+    ) -> Report:
+        """The report of a run that has found its captures and planned its clocks."""
+        report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
+        report.captures = [described(c) for c in captures]
+        report.clock = plan.as_dict()
+        report.issues.extend(issues)
+        report.issues.extend(plan.issues)
+        return report
+
+    def add(self, trace: Trace) -> None:
+        """Take in a rank that has been read and worked on."""
+        self.issues.extend(trace.issues, rank=trace.rank)
+        stages: dict[str, dict[str, int]] = {}
+        for (stage, kind), rows in trace.ledger.items():
+            stages.setdefault(stage, {})[kind] = rows
+        self.ledger[trace.rank] = stages
+        self.notes[trace.rank] = trace.notes
+
+    def settle(self, plan: Any) -> None:
+        """Take in what the size limit decided."""
+        self.dropped = list(plan.dropped)
+        self.issues.extend(plan.issues)
+
+    def facts(self, base_ns: int, parked: Iterable[Parked]) -> dict[str, Any]:
+        """The document that travels as trace metadata. Equal inputs give equal facts."""
+        counts: Counter[str] = Counter()
+        for one in parked:
+            counts.update(one.counts)
+        tally: Counter[str] = Counter()
+        for issue in self.issues:
+            if issue.severity is not Severity.INFO:
+                tally[issue.code] += issue.count
+        return {
+            "version": __version__,
+            "base_ns": str(base_ns),
+            "ranks": spelled(self.ranks),
+            "mode": self.mode,
+            "clock": self.clock,
+            "counts": dict(counts),
+            "issues": dict(tally),
+            "dropped": [],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document of ``--report`` and ``--json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "traceconv": __version__,
+            "mode": self.mode,
+            "ranks": list(self.ranks),
+            "captures": self.captures,
+            "clock": self.clock,
+            "ledger": {str(r): stages for r, stages in self.ledger.items()},
+            "notes": {str(r): dict(notes) for r, notes in self.notes.items()},
+            "dropped": self.dropped,
+            "issues": [issue.as_dict() for issue in self.issues],
+            "written": [w.as_dict() for w in self.written],
+        }
+
+    def lines(self) -> list[str]:
+        """The handful of lines a user reads after a merge; issues and files are the caller's."""
+        many = len(self.ranks) != 1
+        kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
+        lines = [f"rank{'s' * many} {spelled(self.ranks)} ({kinds}), {self.mode}"]
+        lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
+        if steps := self._steps_line():
+            lines.append(steps)
+        if slowest := self._slowest_line():
+            lines.append(slowest)
+        return lines
+
+    def _steps_line(self) -> str:
+        counts = {rank: len(notes.get("steps", ())) for rank, notes in self.notes.items()}
+        graphs = sorted({g for n in self.notes.values() for g in n.get("graphs_found", ())})
+        if not any(counts.values()):
+            return ""
+        low, high = min(counts.values()), max(counts.values())
+        each = str(low) if low == high else f"{low} to {high}"
+        return f"steps: {each} per rank" + (f", graphs {spelled(graphs)}" if graphs else "")
+
+    def _slowest_line(self) -> str:
+        """The rank that computes longest per step: at a barrier, the others wait for it."""
+        means = {}
+        for rank, notes in self.notes.items():
+            steps = [s for s in notes.get("steps", ()) if s.get("computing_ns")]
+            if steps:
+                means[rank] = {
+                    key: sum(s[key] for s in steps) / len(steps)
+                    for key in ("dur_ns", "computing_ns", "not_overlapped_ns", "free_ns")
+                }
+        if len(means) < 2:
+            return ""
+        slow = max(means, key=lambda r: means[r]["computing_ns"])
+        rest = [m["computing_ns"] for r, m in means.items() if r != slow]
+        usual, own = sum(rest) / len(rest), means[slow]
+        more = 100 * (own["computing_ns"] - usual) / usual if usual else 0.0
+        return (
+            f"most computing: rank {slow}, {own['computing_ns'] / 1e6:.3f} ms per step, "
+            f"{more:+.1f} % against the other{'s' * (len(rest) > 1)}; "
+            f"step {own['dur_ns'] / 1e6:.3f} ms, "
+            f"communication not overlapped {own['not_overlapped_ns'] / 1e6:.3f} ms, "
+            f"free {own['free_ns'] / 1e6:.3f} ms"
+        )
+
+
+def described(capture: Capture) -> dict[str, Any]:
+    """A capture as JSON values."""
+    return {
+        "rank": capture.rank,
+        "rank_from": capture.rank_from,
+        "reader": capture.reader,
+        "label": title(capture),
+        "host": capture.host,
+        "device": capture.device,
+        "graphs": list(capture.graphs),
+        "clock": str(capture.clock.domain) if capture.clock else "unknown",
+        "files": list(capture.files),
+        "bytes": sum(capture.source.size(name) for name in capture.files),
+    }
+
+
+@dataclass
+class Inspection:
+    """What lies below some paths, and what is wrong with it.
+
+    Attributes:
+        captures: as found; ranks may be None.
+        unknown:  files no reader knows.
+        problem:  why ranks could not be told apart, or "".
+        issues:   what was noticed.
+        counts:   per rank, if events were read: rows by kind, rows by layer, steps, graphs.
+    """
+
+    captures: list[Capture] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    problem: str = ""
+    issues: Issues = field(default_factory=Issues)
+    counts: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def add_counts(self, trace: Trace) -> None:
+        """Take in the events of one rank."""
+        layers: Counter[str] = Counter()
+        for layer in {t.layer for t in trace.tracks}:
+            layers[str(layer)] = int(trace.rows_of(layer).sum())
+        self.counts[trace.rank] = {**trace.counts(), "layers": dict(layers), **_found(trace)}
+        self.issues.extend(trace.issues, rank=trace.rank)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document of ``--json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "captures": [
+                {**described(c), "known": list(c.known), "counts": self.counts.get(_rank(c))}
+                for c in self.captures
+            ],
+            "unknown": self.unknown,
+            "problem": self.problem,
+            "issues": [issue.as_dict() for issue in self.issues],
+        }
+
+    def lines(self) -> list[str]:
+        """A table for people, one line per capture."""
+        rows = [("rank", "format", "host", "npu", "graphs", "clock", "size", "where")]
+        for one in self.captures:
+            d = described(one)
+            rank = "?" if one.rank is None else str(one.rank)
+            device = str(one.device) if one.device >= 0 else ""
+            graphs = spelled(self.counts.get(_rank(one), {}).get("graphs", one.graphs))
+            size = f"{d['bytes'] / 2**20:.1f}M"
+            rows.append((rank, one.reader, one.host, device, graphs, d["clock"], size, d["label"]))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        for number, counts in self.counts.items():
+            layers = ", ".join(f"{layer} {n}" for layer, n in sorted(counts["layers"].items()) if n)
+            lines.append(
+                f"rank {number}: {counts['slice']} slices, {counts['instant']} instants, "
+                f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers})"
+            )
+        if self.unknown:
+            shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
+            lines.append(f"{len(self.unknown)} files no reader knows: {shown}")
+        if self.problem:
+            lines.append(f"problem: {self.problem}")
+        return lines
+
+
+def _rank(capture: Capture) -> int:
+    return -1 if capture.rank is None else capture.rank
+
+
+def _found(trace: Trace) -> dict[str, Any]:
+    graphs = sorted({int(g) for g in set(trace.events.graph.tolist())} - {-1})
+    steps = sorted({int(s) for s in set(trace.events.step.tolist())} - {-1})
+    return {"graphs": graphs, "steps": steps}
