@@ -14,6 +14,7 @@ import json
 import mmap
 import tempfile
 from collections import Counter
+from collections.abc import Collection
 from typing import IO, Any
 
 import numpy as np
@@ -229,6 +230,27 @@ class TraceBuilder:
         """Add one arrow. For small inputs."""
         self.seen("flow")
         self.flows(src=[src], dst=[dst], name=self.string(name))
+
+    @property
+    def rows(self) -> int:
+        """Event rows added so far: the row the next :meth:`extend` will return."""
+        return self._rows
+
+    def span(self, first_row: int = 0, layers: Collection[Layer] = ()) -> tuple[int, int] | None:
+        """Earliest start and latest end of the rows from ``first_row`` on, ns.
+
+        Args:
+            layers: only rows on tracks of these; empty for all.
+        """
+        wanted = np.array([not layers or t.layer in layers for t in self._tracks], bool)
+        low, high, at = [], [], 0
+        for table in self._events:
+            rows = wanted[table.track] & (np.arange(at, at + len(table)) >= first_row)
+            at += len(table)
+            if rows.any():
+                low.append(int(table.start_ns[rows].min()))
+                high.append(int(table.end_ns[rows].max()))
+        return (min(low), max(high)) if low else None
 
     def window(self, start_ns: int, end_ns: int) -> None:
         """Say that the profiler was collecting from ``start_ns`` to ``end_ns``."""

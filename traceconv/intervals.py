@@ -6,6 +6,8 @@ and not touching: what :func:`union` returns. Every function here takes and retu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,12 +37,17 @@ def union(start: I64, end: I64) -> I64:
 
 def intersection(a: I64, b: I64) -> I64:
     """What is in both sets."""
-    return _where(a, b, 3)
+    return covered(breakdown(a, b), [0b11])
 
 
 def subtraction(a: I64, b: I64) -> I64:
     """What is in ``a`` but not in ``b``."""
-    return _where(a, b, 1)
+    return covered(breakdown(a, b), [0b01])
+
+
+def difference(a: I64, b: I64) -> I64:
+    """What is in exactly one of the two sets."""
+    return covered(breakdown(a, b), [0b01, 0b10])
 
 
 def merged(a: I64, b: I64) -> I64:
@@ -59,12 +66,56 @@ def total(a: I64) -> int:
     return int((a[:, 1] - a[:, 0]).sum())
 
 
-def _where(a: I64, b: I64, wanted: int) -> I64:
-    """Segments where exactly the classes of the bit mask ``wanted`` (1 = a, 2 = b) are active."""
-    edges = np.concatenate((a.ravel(), b.ravel()))
-    bits = np.repeat(np.array([1, 2], np.int8), (a.size, b.size))
-    order = np.argsort(edges, kind="stable")
-    edges = edges[order]
-    active = np.bitwise_xor.accumulate(bits[order]) if len(edges) else bits
-    hit = np.flatnonzero((active[:-1] == wanted) & (edges[1:] > edges[:-1]))
-    return union(edges[hit], edges[hit + 1])
+def length_before(a: I64, time: I64) -> I64:
+    """How much of ``a`` lies before each instant of ``time``, ns. Any shape, any order."""
+    if not len(a):
+        return np.zeros(np.shape(time), np.int64)
+    sums = np.concatenate(([0], np.cumsum(a[:, 1] - a[:, 0])))
+    begun = np.searchsorted(a[:, 0], time, "right")
+    ahead = a[np.maximum(begun - 1, 0), 1] - time  # of the last interval that has begun
+    return sums[begun] - np.where(begun > 0, np.maximum(ahead, 0), 0)
+
+
+def length_within(a: I64, spans: I64) -> I64:
+    """How much of ``a`` lies in each span (rows of shape (n, 2), may overlap each other), ns."""
+    return length_before(a, spans[:, 1]) - length_before(a, spans[:, 0])
+
+
+Breakdown = tuple[I64, NDArray[np.uint8]]
+"""Time cut at every border of some sets: the m borders, ascending, and for each of the m - 1
+pieces between them a bit mask of the sets it lies in (bit k = k-th set)."""
+
+
+def breakdown(*sets: I64) -> Breakdown:
+    """Which of up to eight sets cover which pieces of time. One sort answers every question."""
+    edges = np.concatenate([s.ravel() for s in sets])
+    owner = np.repeat(np.arange(len(sets), dtype=np.uint8), [s.size for s in sets])
+    edges, owner = _sorted_with(edges, owner)
+    active = np.bitwise_xor.accumulate(np.left_shift(np.uint8(1), owner))
+    return edges, active[:-1]
+
+
+def covered(pieces: Breakdown, wanted: Sequence[int]) -> I64:
+    """The set of all pieces whose bit mask is one of ``wanted``."""
+    edges, active = pieces
+    table = np.zeros(256, bool)
+    table[list(wanted)] = True
+    hit = np.flatnonzero(table[active] & (edges[1:] > edges[:-1]))
+    start, end = edges[hit], edges[hit + 1]
+    if not len(start):
+        return EMPTY
+    gap = np.flatnonzero(start[1:] > end[:-1])
+    first, last = np.concatenate(([0], gap + 1)), np.concatenate((gap, [len(end) - 1]))
+    return np.stack((start[first], end[last]), axis=1)
+
+
+def _sorted_with(edges: I64, owner: NDArray[np.uint8]) -> tuple[I64, NDArray[np.uint8]]:
+    """Both sorted by edge. Packed into one value where that fits: sorting values, not indices."""
+    if not len(edges):
+        return edges, owner
+    base = int(edges.min())
+    if (int(edges.max()) - base) >> 60:
+        order = np.argsort(edges, kind="stable")
+        return edges[order], owner[order]
+    packed = np.sort((edges - base) << 3 | owner)
+    return (packed >> 3) + base, (packed & 7).astype(np.uint8)
