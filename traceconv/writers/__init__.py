@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from traceconv.errors import Issues
 from traceconv.model import I64, Trace
 
 
@@ -72,3 +73,43 @@ class Writer(Protocol):
     def costs(self, trace: Trace, document: Document) -> Costs:
         """What the rows of ``trace`` take; never less than :meth:`trace` will write."""
         ...
+
+
+class Parked(Protocol):
+    """One rank set aside. It is loaded when its turn comes, and forgotten afterwards."""
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        ...
+
+    def load(self) -> Trace:
+        """The trace."""
+        ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """One output file: what stands in its head, and its ranks, ascending."""
+
+    document: Document
+    traces: Sequence[Parked]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be written, settled before the first byte.
+
+    Attributes:
+        parts:     the files, in the order of their numbers.
+        max_bytes: no part may grow beyond it (before compression); None = no limit.
+        predicted: upper bound of all parts' bytes before compression, 0 if not computed.
+        issues:    what the size limit costs.
+        dropped:   the same by rank and lane: JSON values.
+    """
+
+    parts: tuple[Part, ...]
+    max_bytes: int | None = None
+    predicted: int = 0
+    issues: Issues = field(default_factory=Issues)
+    dropped: tuple[Mapping[str, Any], ...] = ()

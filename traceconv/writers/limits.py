@@ -1,0 +1,185 @@
+"""The size limit: settled before the first byte, from what the writer says rows cost.
+
+The limit counts bytes before compression, for that is what a viewer has to hold; costs are upper
+bounds, so what is planned to fit does fit. Three policies:
+
+* *fail* refuses.
+* *split* writes several files, each a stretch of time of all ranks, each complete in itself. Every
+  row is in exactly one of them, the one its start lies in.
+* *reduce* keeps the step trace and the overlap analysis whole, and shares what room is left among
+  the ranks, to each in proportion to what it would need. There, counters are thinned first, then
+  small slices go (see :mod:`traceconv.writers._small`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from traceconv.errors import Issues, SizeLimitError
+from traceconv.model import Trace
+from traceconv.writers import Document, Parked, Part, Plan, Writer
+from traceconv.writers._dropped import COALESCED, longest_row, shortened
+from traceconv.writers._measure import (
+    Derived,
+    Measured,
+    Size,
+    forget,
+    header,
+    measured,
+    summed,
+    total,
+    with_counts,
+    with_issues,
+)
+from traceconv.writers._reduce import Cut, apply, choose, least
+from traceconv.writers._split import split
+
+POLICIES = ("reduce", "split", "fail")
+
+UNLIMITED = 2**62
+
+TABLE_ROWS, TABLE_LEAST, TABLE_SHARE = 1000, 4, 4096
+"""Rows of the dropped table in the file: one per 4 KiB of the limit, within these bounds."""
+
+Factory = Callable[[], Writer]
+
+
+@dataclass(frozen=True)
+class SizeLimit:
+    """How large one output file may be, and what to do about it.
+
+    Attributes:
+        max_bytes:  before compression; None = any.
+        max_events: rows of all kinds (slices, instants, samples, arrows); None = any.
+        policy:     "reduce", "split" or "fail".
+    """
+
+    max_bytes: int | None = None
+    max_events: int | None = None
+    policy: str = "reduce"
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise SizeLimitError(f"no policy {self.policy!r}; there are: {', '.join(POLICIES)}")
+
+    @property
+    def room(self) -> Size:
+        """The limit as numbers."""
+        return Size(
+            UNLIMITED if self.max_bytes is None else self.max_bytes,
+            UNLIMITED if self.max_events is None else self.max_events,
+        )
+
+
+def plan(
+    parked: Sequence[Parked], document: Document, writer_factory: Factory, limit: SizeLimit | None
+) -> Plan:
+    """What to write so that no file grows beyond ``limit``.
+
+    Args:
+        parked: all ranks, ascending; loaded one at a time, a few times over.
+
+    Raises:
+        SizeLimitError: the policy is "fail" and it does not fit; or it cannot be made to fit.
+    """
+    if limit is None or (limit.max_bytes is None and limit.max_events is None):
+        return Plan((Part(document, tuple(parked)),))
+    room = limit.room
+    planned = _with_run_args(document) if limit.policy == "reduce" else document
+    cost_of = partial(writer_factory().costs, document=planned)
+    ranks = [measured(one, cost_of, least if limit.policy == "reduce" else None) for one in parked]
+    whole = header(writer_factory, document).plus(summed([rank.total for rank in ranks]))
+    if whole.fits(room):
+        return Plan((Part(document, tuple(parked)),), limit.max_bytes, whole.bytes)
+    if limit.policy == "fail":
+        raise SizeLimitError(
+            f"the output would take up to {_said(whole)}, the limit is {_said(room)}; "
+            "say --over-limit reduce or split, raise the limit, or ask for fewer ranks, steps "
+            "or layers"
+        )
+    if limit.policy == "split":
+        made = split(parked, document, writer_factory, room, ranks)
+    else:
+        made = _reduced(parked, planned, writer_factory, room, ranks)
+    return replace(made, max_bytes=limit.max_bytes)
+
+
+def _said(size: Size) -> str:
+    """A size for people."""
+    n_bytes = "" if size.bytes >= UNLIMITED else f"{size.bytes / 2**20:.1f} MiB"
+    rows = "" if size.rows >= UNLIMITED else f"{size.rows} events"
+    return " and ".join(word for word in (n_bytes, rows) if word)
+
+
+def _with_run_args(document: Document) -> Document:
+    """What a run of small slices tells travels even where other arguments do not."""
+    if document.args is None:
+        return document
+    return replace(document, args=document.args | {"count", "busy_ns", "longest"})
+
+
+def _reduced(
+    parked: Sequence[Parked],
+    document: Document,
+    writer_factory: Factory,
+    room: Size,
+    ranks: Sequence[Measured],
+) -> Plan:
+    """One file in which every rank keeps what always stays, and its share of the rest."""
+    shown = min(TABLE_ROWS, max(TABLE_LEAST, room.bytes // TABLE_SHARE))
+    worst = [longest_row(rank.longest for rank in ranks)] * (shown + 1)
+    head = header(writer_factory, _told(document, worst, UNLIMITED, UNLIMITED))
+    bottom = head.plus(summed([rank.least for rank in ranks]))
+    if not bottom.fits(room):
+        raise SizeLimitError(
+            f"step trace, overlap analysis and the names of tracks alone take up to "
+            f"{_said(bottom)}, the limit is {_said(room)}; say --over-limit split, raise it, or "
+            "ask for fewer ranks or steps"
+        )
+    spare = room.minus(bottom)
+    needs = [rank.total.minus(rank.least) for rank in ranks]
+    cost_of = partial(writer_factory().costs, document=document)
+    issues, table, traces, predicted = Issues(), [], [], head
+    rows: Counter[str] = Counter()
+    for one, rank, need in zip(parked, ranks, needs, strict=True):
+        share = rank.least.plus(spare.share(need, summed(needs)))
+        done = choose(one.load(), cost_of, share)
+        table += done.dropped
+        _book(issues, one.rank, done.dropped)
+        traces.append(Derived(one, partial(_cut, cut=done.cut)))
+        predicted = predicted.plus(total(cost_of(done.trace)))
+        rows.update(done.trace.counts())
+        del done  # one rank at a time
+        forget(one)
+    counts = issues.count("size-limit"), issues.count("size-coalesced")
+    own = replace(document, facts=with_counts(document.facts, rows))
+    told = _told(own, shortened(table, shown), *counts)
+    return Plan((Part(told, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
+
+
+def _cut(trace: Trace, cut: Cut) -> Trace:
+    return apply(trace, cut).trace
+
+
+def _told(
+    document: Document, table: Sequence[Mapping[str, Any]], lost: int, coalesced: int
+) -> Document:
+    """The head, with what the limit took."""
+    facts = {**document.facts, "dropped": list(table)}
+    counts = {"size-limit": lost, "size-coalesced": coalesced}
+    return replace(document, facts=with_issues(facts, counts))
+
+
+def _book(issues: Issues, rank: int, table: Sequence[Mapping[str, Any]]) -> None:
+    """Count what a rank lost, by heading."""
+    for code, coalesced in (("size-coalesced", True), ("size-limit", False)):
+        counts: Counter[str] = Counter()
+        for row in table:
+            if (row["reason"] == COALESCED) == coalesced:
+                counts[row["heading"] or row["reason"]] += row["rows"]
+        for heading, rows in counts.items():
+            issues.add(code, where=f"{heading}: {rows}", count=rows, rank=rank)
