@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Collection
@@ -50,6 +51,7 @@ class TraceBuilder:
     """Collects one rank's events.
 
     ``file`` is the name issues are booked under; a reader sets it as it goes from file to file.
+    ``comm_words`` are the user's own words for kernels that communicate (lower case).
     """
 
     def __init__(self, capture: Capture, issues: Issues | None = None) -> None:
@@ -58,6 +60,7 @@ class TraceBuilder:
         self.strings = Strings()
         self.file = capture.files[0] if capture.files else capture.label
         self.notes: dict[str, Any] = {}
+        self.comm_words: tuple[str, ...] = ()
         self._tracks: dict[Track, int] = {}
         self._events: list[EventTable] = []
         self._counters: list[CounterTable] = []
@@ -120,6 +123,17 @@ class TraceBuilder:
         start = np.zeros(len(length), np.int64)
         np.cumsum(length[:-1], out=start[1:])
         return self.args_at(start + self._spill.append(blob), length)
+
+    def spill(self, blob: bytes) -> int:
+        """Store bytes that will not stay where they are; their address, for :meth:`args_at`."""
+        return self._spill.append(blob)
+
+    def stored(self, address: int, length: int) -> bytes:
+        """The bytes at an address of :meth:`attach` or :meth:`spill`."""
+        at = address & ((1 << _BLOB_BITS) - 1)
+        if address >> _BLOB_BITS:
+            return bytes(self._blobs[address >> _BLOB_BITS][at : at + length])
+        return self._spill.read(at, length)
 
     def args(self, value: dict[str, Any] | bytes | None) -> int:
         """Register one JSON object; its id, or -1 for an empty one."""
@@ -245,7 +259,8 @@ class TraceBuilder:
         wanted = np.array([not layers or t.layer in layers for t in self._tracks], bool)
         low, high, at = [], [], 0
         for table in self._events:
-            rows = wanted[table.track] & (np.arange(at, at + len(table)) >= first_row)
+            rows = wanted[table.track]
+            rows[: max(first_row - at, 0)] = False
             at += len(table)
             if rows.any():
                 low.append(int(table.start_ns[rows].min()))
@@ -358,6 +373,12 @@ class _Spill:
         else:
             self._file.write(blob)
         return at
+
+    def read(self, at: int, length: int) -> bytes:
+        if self._file is None:
+            return bytes(self._memory[at : at + length])
+        self._file.flush()
+        return os.pread(self._file.fileno(), length, at)
 
     def close(self) -> Any:
         """The bytes, as a buffer."""

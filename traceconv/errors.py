@@ -134,6 +134,11 @@ CODES: dict[str, Code] = {
         "The file ends in the middle of a record; everything before is kept. "
         "Was the profiler killed, or the copy cut short?",
     ),
+    "unclosed-array": Code(
+        _D,
+        "The list of events is not closed, as some writers leave it; if it was to be, the profiler "
+        "was stopped before it had written everything.",
+    ),
     "malformed-record": Code(
         _L, "A record cannot be parsed and was skipped; look at the place given."
     ),
@@ -161,6 +166,9 @@ CODES: dict[str, Code] = {
     "duration-rounded": Code(
         _I, "Durations finer than 1 ns were rounded half up to the nanosecond."
     ),
+    "stamp-rounded": Code(
+        _I, "Time stamps finer than 1 ns were rounded half up to the nanosecond."
+    ),
     "unfinished-slice": Code(
         _D, "A slice that was never ended is closed at the last stamp of its lane."
     ),
@@ -171,6 +179,11 @@ CODES: dict[str, Code] = {
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "metadata-unused": Code(_I, "Metadata records that carry nothing the trace needs."),
+    "kind-not-read": Code(
+        _I,
+        "Records of kinds that this reader does not convert (CPU samples, scheduling, the "
+        "profiler's own overhead ...) are not in the output.",
+    ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity

@@ -131,6 +131,7 @@ class Source:
             raw.seek(0)
         except (
             OSError,
+            EOFError,
             KeyError,
             zipfile.BadZipFile,
             tarfile.TarError,
@@ -234,7 +235,8 @@ class ZipSource(Source):
             self._zip = zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
             raise SourceError(f"{label}: not a readable zip archive: {e}") from e
-        self._infos = {_safe(i.filename, label): i for i in self._zip.infolist() if not i.is_dir()}
+        named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
+        self._infos = {_safe(i.filename, label): i for i in named if not i.is_dir()}
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._infos))
@@ -260,7 +262,7 @@ class TarSource(Source):
                 self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 with tarfile.open(fileobj=file, mode="r:") as tar:
                     members = tar.getmembers()
-        except (OSError, ValueError, tarfile.TarError, EOFError) as e:
+        except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:
             raise SourceError(f"{label}: not a readable tar archive: {e}") from e
         self._members = {
             _safe(m.name, label): (m.offset_data, m.size)
@@ -402,6 +404,13 @@ def _gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:
     return cast(IO[bytes], _Bounded(file, limit, label, beneath=raw))
 
 
+def _broken_gzip() -> type[Exception]:
+    """What the decompressor raises for broken data; asked for only when something is raised."""
+    from isal.igzip_lib import IsalError
+
+    return cast(type[Exception], IsalError)
+
+
 def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
     file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
     with path.open("rb") as raw:
@@ -470,7 +479,10 @@ class _Bounded:
         self._beneath = beneath  # a gzip file does not close what it reads from
 
     def read(self, n: int = -1) -> bytes:
-        data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
+        try:
+            data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
+        except _broken_gzip() as e:
+            raise zlib.error(str(e)) from e
         self._read += len(data)
         if self._read > self._limit:
             raise SourceError(

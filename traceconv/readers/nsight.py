@@ -1,0 +1,130 @@
+"""Nsight Systems: the SQLite export of a report.
+
+Written by: ``nsys export --type sqlite``; seen: 2022.2 (schema 2.9) to 2026.2 (schema 3.25).
+Files:      one ``.sqlite`` per report; several processes in it are several ranks.
+Units and clock: integer ns since the session started; ``utcEpochNs`` ties them to Unix time.
+            With ``--ts-normalize`` they are Unix time already.
+Rank from:  "MPI Rank n" thread names, the rank variables of a lone process, one process per
+            device, the file name; see ``_nsight_processes``.
+Quirks:     tables are created only where there is data; NVTX names stand in ``text`` or, through
+            ``textId``, in StringIds; runtime calls are repeated as backtrace rows (class 67).
+Ignored:    CPU samples, scheduling, profiler overhead, diagnostics; and, on purpose, everything
+            that tells of users: environment, command lines, paths, standard output.
+Source:     the tables' own columns, read by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from traceconv.build import TraceBuilder
+from traceconv.clock import Anchor, Domain
+from traceconv.errors import Issues, MalformedInputError
+from traceconv.model import Capture
+from traceconv.readers import _nsight_events as events
+from traceconv.readers._nsight_processes import Process, processes
+from traceconv.readers._sqlite import Database, is_sqlite, opened
+from traceconv.source import Source
+
+_REPORTS = (".nsys-rep", ".qdrep")
+_SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
+_UNREAD = (
+    "COMPOSITE_EVENTS",
+    "SCHED_EVENTS",
+    "PROFILER_OVERHEAD",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "DIAGNOSTIC_EVENT",
+)
+
+
+class NsightReader:
+    """Reads SQLite exports of Nsight Systems."""
+
+    name = "nsight"
+    title = "Nsight Systems, SQLite export"
+    files = "*.sqlite (nsys export --type sqlite)"
+    order = 300
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per process with GPU work in every export."""
+        found: list[Capture] = []
+        for name in names:
+            if name.endswith(_REPORTS):
+                _closed_report(source, name, names)
+            elif is_sqlite(source.head(name, 16)):
+                found += self._captures(source, name)
+        return found
+
+    def _captures(self, source: Source, name: str) -> list[Capture]:
+        try:
+            with opened(source, name) as database:
+                if "StringIds" not in database.tables or not set(_SIGNS) & set(database.tables):
+                    return []
+                return [_capture(source, name, database, p) for p in processes(database)]
+        except MalformedInputError:
+            return []  # another reader may know better; if none does, it is an unknown file
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Every event of one process."""
+        process: Process = capture.detail
+        with opened(capture.source, capture.files[0]) as database:
+            report = events.Report(
+                database,
+                build,
+                process,
+                build.comm_words,
+                database.texts("StringIds", "id", "value"),
+            )
+            events.device_tables(report)
+            events.runtime(report)
+            events.os_runtime(report)
+            events.nvtx(report)
+            events.arrows(report)
+            for table in _UNREAD:
+                build.skip("kind-not-read", f"table {table}", database.count(table))
+
+
+def _capture(source: Source, name: str, database: Database, process: Process) -> Capture:
+    return Capture(
+        reader=NsightReader.name,
+        source=source,
+        files=(name,),
+        rank=process.rank,
+        rank_from=process.rank_from,
+        device=process.device,
+        pid=process.pid,
+        clock=_clock(database),
+        label=f"{source.title(name)} (process {process.pid})",
+        detail=process,
+    )
+
+
+def _clock(database: Database) -> Anchor | None:
+    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+        for key, value in database.rows(table, "name", "value"):
+            if key == "EXPORT_PARAM_TIME_NORMALIZE" and str(value).lower() == "true":
+                return Anchor(Domain.UNIX, evidence=key)
+    for (start,) in database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+        if isinstance(start, int):
+            return Anchor(Domain.RELATIVE, 0, start, "utcEpochNs")
+    return None
+
+
+def _closed_report(source: Source, name: str, names: Sequence[str]) -> None:
+    """Say how to open a report, unless its export lies beside it.
+
+    Raises:
+        MalformedInputError: the export is missing.
+    """
+    export = str(PurePosixPath(name).with_suffix(".sqlite"))
+    if export not in names:
+        raise MalformedInputError(
+            source.title(name),
+            "",
+            "a report in Nvidia's own format; export it first: "
+            f"nsys export --type sqlite -o {PurePosixPath(export).name} {PurePosixPath(name).name}",
+        )
+
+
+READER = NsightReader()
