@@ -1,0 +1,159 @@
+"""The step trace of a rank, from whatever its source offers.
+
+In order of preference: the iterations of its graphs (rows of ``Layer.STEP``), the framework's own
+marks on the host ("ProfilerStep#12"), one step over the whole range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.intervals import union
+from traceconv.model import EventTable, Kind, Layer, OpClass, Trace, Track, arranged
+
+MERGED = Track(Layer.STEP, "iterations")
+"""The lane of all steps, and of steps that belong to no graph."""
+
+PAUSE = "Iteration Interval"
+"""How the time between two iterations is called; the number of the later one follows."""
+
+
+def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
+    """Lay out the step trace, making one where the source has none.
+
+    Args:
+        merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is called
+            "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
+
+    Slices of different graphs may cross on the merged lane; the lanes pass sorts that out.
+    Issues: steps-from-host, no-steps.
+    """
+    own = trace.rows_of(Layer.STEP)
+    events = trace.events
+    iterations = own & (events.op == OpClass.ITERATION)
+    if iterations.any():
+        return _laid_out(trace, own, merge_graphs)
+    marks = _host_marks(trace)
+    if len(marks):
+        return _from_host(trace, marks)
+    return _whole_range(trace) if len(events) else trace
+
+
+def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace:
+    """The source's step rows on our lanes, under our names, with the pauses between them."""
+    events = trace.events
+    name, track = events.name.copy(), events.track.copy()
+    lanes: dict[Track, int] = {}
+    rows = np.flatnonzero(own)
+    for row, graph, step, op in zip(
+        rows.tolist(),
+        events.graph[rows].tolist(),
+        events.step[rows].tolist(),
+        events.op[rows].tolist(),
+        strict=True,
+    ):
+        lane = MERGED if merge_graphs else _lane(graph)
+        track[row] = len(trace.tracks) + lanes.setdefault(lane, len(lanes))
+        if merge_graphs and op == OpClass.ITERATION and graph >= 0:
+            name[row] = _merged_name(trace, int(name[row]), graph, step)
+    pauses = _pauses(trace, rows)
+    pauses = pauses.with_columns(
+        track=np.array(
+            [len(trace.tracks) + lanes[_lane(g, merge_graphs)] for g in pauses.graph.tolist()],
+            np.int32,
+        )
+    )
+    return arranged(
+        trace.evolve(
+            "steps",
+            tracks=(*trace.tracks, *lanes),
+            events=EventTable.concat([events.with_columns(name=name, track=track), pauses]),
+        )
+    )
+
+
+def _lane(graph: int, merge_graphs: bool = False) -> Track:
+    if merge_graphs or graph < 0:
+        return MERGED
+    return Track(Layer.STEP, f"Model {graph}", sort=1 + graph)
+
+
+def _merged_name(trace: Trace, name: int, graph: int, step: int) -> int:
+    what = f"Iteration {step}" if step >= 0 else trace.strings[name]
+    return trace.strings.intern(f"Model {graph} {what}")
+
+
+def _pauses(trace: Trace, rows: NDArray[np.intp]) -> EventTable:
+    """The time between iterations, when no graph runs: data is prepared. One row before each
+    iteration that follows such a pause; none if the source brings its own."""
+    step_rows = trace.events.take(rows)
+    runs = step_rows.take((step_rows.op == OpClass.ITERATION) & (step_rows.graph >= 0))
+    runs = runs.take(np.argsort(runs.start_ns, kind="stable"))
+    busy = union(runs.start_ns, runs.end_ns)
+    if len(busy) < 2 or _has_pauses(trace, step_rows):
+        return EventTable.empty()
+    after = runs.take(np.searchsorted(runs.start_ns, busy[1:, 0]))
+    names = [
+        trace.strings.intern(f"{PAUSE} {step}" if step >= 0 else PAUSE)
+        for step in after.step.tolist()
+    ]
+    n = len(after)
+    return after.with_columns(
+        op=np.full(n, OpClass.INTERVAL, np.int8),
+        start_ns=busy[:-1, 1],
+        dur_ns=busy[1:, 0] - busy[:-1, 1],
+        name=np.array(names, np.int32),
+        args=np.full(n, -1, np.int32),
+    )
+
+
+def _has_pauses(trace: Trace, step_rows: EventTable) -> bool:
+    names = {trace.strings[i] for i in step_rows.name.tolist()}
+    marked = (step_rows.op == OpClass.INTERVAL).any()
+    return bool(marked) or any(name.startswith(PAUSE) for name in names)
+
+
+def _host_marks(trace: Trace) -> NDArray[np.intp]:
+    """Rows of the framework's step marks, one per step (the longest), by start."""
+    events = trace.events
+    found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
+    rows = np.flatnonzero(found & trace.rows_of(Layer.HOST))
+    rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
+    rows = rows[np.unique(events.step[rows], return_index=True)[1]]
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
+    issues = trace.issues.copy()
+    issues.add("steps-from-host", count=len(marks), rank=_rank(trace))
+    rows = trace.events.take(marks)
+    rows = rows.with_columns(
+        track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
+    )
+    return replace(trace, issues=issues).add_events("steps", [MERGED], rows)
+
+
+def _whole_range(trace: Trace) -> Trace:
+    """One step, number 0, from the first start to the last end of all slices and instants."""
+    issues = trace.issues.copy()
+    issues.add("no-steps", rank=_rank(trace))
+    start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
+    row = EventTable(
+        track=np.zeros(1, np.int32),
+        kind=np.zeros(1, np.int8),
+        op=np.array([OpClass.ITERATION], np.int8),
+        start_ns=np.array([start]),
+        dur_ns=np.array([end - start]),
+        name=np.array([trace.strings.intern("Whole range")], np.int32),
+        graph=np.array([-1], np.int32),
+        step=np.zeros(1, np.int32),
+        args=np.array([-1], np.int32),
+    )
+    return replace(trace, issues=issues).add_events("steps", [MERGED], row)
+
+
+def _rank(trace: Trace) -> int:
+    return -1 if trace.capture.rank is None else trace.capture.rank
