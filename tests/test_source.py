@@ -8,6 +8,7 @@ import zipfile
 import pytest
 
 from traceconv import source as source_module
+from traceconv import streams
 from traceconv.errors import SourceError
 from traceconv.source import sources
 
@@ -67,7 +68,7 @@ def test_members_outside_the_archive_are_refused(tmp_path):
 
 def test_decompression_is_bounded(tmp_path, monkeypatch):
     """A few bytes do not become a flood."""
-    monkeypatch.setattr(source_module, "RATIO_FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(streams, "RATIO_FREE_BYTES", 1 << 16)
     (tmp_path / "bomb.json").write_bytes(gzip.compress(b"0" * (1 << 24)))
     with pytest.raises(SourceError, match="decompression bomb"):
         _one(tmp_path / "bomb.json").read("bomb.json")

@@ -17,26 +17,28 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from traceconv.errors import SourceError
+from traceconv.streams import (
+    RATIO_FREE_BYTES,
+    RATIO_LIMIT,
+    Bounded,
+    Counted,
+    Progress,
+    Stream,
+    Window,
+    gunzip,
+    mapped,
+)
 
 HEAD_BYTES = 65536
 """How much of a file readers may look at to recognise it."""
 
-RATIO_LIMIT = 300
-"""Compressed input may grow by this factor ..."""
-
-RATIO_FREE_BYTES = 1 << 30
-"""... or to this size, whichever is more; beyond, it is refused as a decompression bomb."""
-
 MAX_FILES = 1_000_000
 """More files than this below one path are taken for a mistake."""
-
-Progress = Callable[[int], None]
-"""Called with the number of (stored) bytes read since the last call."""
 
 
 def temporary_folder() -> str | None:
@@ -46,46 +48,6 @@ def temporary_folder() -> str | None:
 
 def _silent(_: int) -> None:
     return None
-
-
-class Stream:
-    """One open file: ``mapped`` is its whole content where that costs nothing, else None.
-
-    ``read(n)`` returns up to ``n`` bytes, ``b""`` at the end. Use as a context manager.
-    """
-
-    def __init__(
-        self, raw: IO[bytes], label: str, progress: Progress, mapped: mmap.mmap | None = None
-    ) -> None:
-        self._raw, self.label, self._progress, self.mapped = raw, label, progress, mapped
-
-    def read(self, n: int) -> bytes:
-        """Up to ``n`` bytes.
-
-        Raises:
-            SourceError: the file cannot be read, or its compression is broken.
-        """
-        try:
-            return self._raw.read(n)
-        except (
-            OSError,
-            EOFError,
-            zlib.error,
-            zipfile.BadZipFile,
-            tarfile.TarError,
-            ValueError,
-        ) as e:
-            raise SourceError(f"{self.label}: cannot read: {e}") from e
-
-    def advance(self, n: int) -> None:
-        """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
-        self._progress(n)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._raw.close()
 
 
 class Source:
@@ -140,12 +102,12 @@ class Source:
             RuntimeError,
         ) as e:
             raise SourceError(f"{self.title(name)}: cannot open: {e}") from e
-        counted = cast(IO[bytes], _Counted(raw, self.progress))
+        counted = cast(IO[bytes], Counted(raw, self.progress))
         if magic == b"\x1f\x8b":
             return Stream(
-                _gunzip(counted, self.size(name), self.title(name)), self.title(name), self.progress
+                gunzip(counted, self.size(name), self.title(name)), self.title(name), self.progress
             )
-        return Stream(counted, self.title(name), self.progress, _mapped(raw, self.path(name)))
+        return Stream(counted, self.title(name), self.progress, mapped(raw, self.path(name)))
 
     def read(self, name: str, limit: int = 256 << 20) -> bytes:
         """A whole (small) file, decompressed.
@@ -247,7 +209,7 @@ class ZipSource(Source):
     def _open(self, name: str) -> IO[bytes]:
         info = self._infos[name]
         limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * info.compress_size)
-        return cast(IO[bytes], _Bounded(self._zip.open(info), limit, self.title(name)))
+        return cast(IO[bytes], Bounded(self._zip.open(info), limit, self.title(name)))
 
 
 class TarSource(Source):
@@ -278,7 +240,7 @@ class TarSource(Source):
 
     def _open(self, name: str) -> IO[bytes]:
         start, size = self._members[name]
-        return io.BufferedReader(_Window(memoryview(self._content)[start : start + size]))
+        return io.BufferedReader(Window(memoryview(self._content)[start : start + size]))
 
 
 def sources(paths: list[str]) -> list[Source]:
@@ -387,115 +349,9 @@ def _safe(name: str, label: str) -> str:
     return str(pure)
 
 
-def _mapped(raw: IO[bytes], path: Path | None) -> mmap.mmap | None:
-    if path is None:
-        return None
-    try:
-        return mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):  # empty file, or a file system that cannot map
-        return None
-
-
-def _gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:
-    from isal import igzip
-
-    limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
-    file = igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
-    return cast(IO[bytes], _Bounded(file, limit, label, beneath=raw))
-
-
-def _broken_gzip() -> type[Exception]:
-    """What the decompressor raises for broken data; asked for only when something is raised."""
-    from isal.igzip_lib import IsalError
-
-    return cast(type[Exception], IsalError)
-
-
 def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
     file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
     with path.open("rb") as raw:
-        shutil.copyfileobj(_gunzip(raw, path.stat().st_size, label), file, 1 << 20)
+        shutil.copyfileobj(gunzip(raw, path.stat().st_size, label), file, 1 << 20)
     file.seek(0)
     return file
-
-
-class _Window(io.RawIOBase):
-    """Part of a mapped file, read like a file of its own."""
-
-    def __init__(self, content: memoryview) -> None:
-        super().__init__()
-        self._content, self._at = content, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-
-class _Counted:
-    """A raw file that reports what is read from it."""
-
-    def __init__(self, raw: IO[bytes], progress: Progress) -> None:
-        self._raw, self._progress = raw, progress
-
-    def read(self, n: int = -1) -> bytes:
-        data = self._raw.read(n)
-        self._progress(len(data))
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        """As ``io.RawIOBase.readinto``, which isal reads through."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._raw.tell()
-
-    def close(self) -> None:
-        self._raw.close()
-
-
-class _Bounded:
-    """A decompressing file that refuses to grow past ``limit`` bytes."""
-
-    def __init__(self, raw: Any, limit: int, label: str, beneath: Any = None) -> None:
-        self._raw, self._limit, self._label, self._read = raw, limit, label, 0
-        self._beneath = beneath  # a gzip file does not close what it reads from
-
-    def read(self, n: int = -1) -> bytes:
-        try:
-            data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
-        except _broken_gzip() as e:
-            raise zlib.error(str(e)) from e
-        self._read += len(data)
-        if self._read > self._limit:
-            raise SourceError(
-                f"{self._label}: unpacks to more than {self._limit >> 20} MiB from little; "
-                "refused as a decompression bomb"
-            )
-        return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._read = 0
-        return cast(int, self._raw.seek(offset, whence))
-
-    def close(self) -> None:
-        self._raw.close()
-        if self._beneath is not None:
-            self._beneath.close()
