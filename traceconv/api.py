@@ -172,9 +172,13 @@ def merge(
     document = Document(base_ns, tuple(present), report.facts(base_ns, parked), _wanted_args(args))
     parts = limits.plan(parked, document, factory, limit)
     report.settle(parts)
-    if strict:
-        _refuse_losses(report.issues)
-    report.written = output.write(parts, factory, path, force=force, progress=progress)
+
+    def accept(done: Sequence[output.Written]) -> None:
+        report.take(done)
+        if strict:
+            _refuse_losses(report.issues)
+
+    output.write(parts, factory, path, force=force, progress=progress, accept=accept)
     return report
 
 

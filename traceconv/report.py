@@ -70,6 +70,12 @@ class Report:
         self.dropped = list(plan.dropped)
         self.issues.extend(plan.issues)
 
+    def take(self, written: Sequence[Any]) -> None:
+        """Take in the files, and what their format could not hold as it was."""
+        self.written = written
+        for one in written:
+            self.issues.extend(one.issues)
+
     def facts(self, base_ns: int, parked: Iterable[Parked]) -> dict[str, Any]:
         """The document that travels as trace metadata. Equal inputs give equal facts."""
         counts: Counter[str] = Counter()

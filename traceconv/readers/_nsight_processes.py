@@ -75,7 +75,7 @@ def processes(database: Database) -> list[Process]:
     return found
 
 
-def pid_of(global_id: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def pid_of(global_id: np.ndarray) -> np.ndarray:
     """The process id within a serialized global id (bits 24 to 47)."""
     return (global_id >> 24) & 0xFFFFFF
 

@@ -95,11 +95,16 @@ def write(
     *,
     force: bool = False,
     progress: Progress = silent,
+    accept: Callable[[list[Written]], None] = lambda done: None,
 ) -> list[Written]:
     """Write all parts of ``plan``: ``path`` itself, or ``name-001.suffix`` ... if they are many.
 
     Traces are loaded one at a time, in order, and forgotten. A path that ends in ``.gz`` is
     compressed; equal content gives equal bytes. "-" is standard output.
+
+    Args:
+        accept: called when everything is written and nothing has its name yet; if it raises,
+            nothing is left.
 
     Raises:
         OutputError: see :func:`check`; or the disk is full, or a pipe was closed.
@@ -121,6 +126,7 @@ def write(
             files.append(file)
             sink = _Sink(file, name, max_bytes, _labelled(progress, expected, name))
             done.append(_written(part, writer_factory(), sink))
+        accept(done)
         for file in files:
             file.settle(force)
     return done
