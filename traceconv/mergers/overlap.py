@@ -136,7 +136,7 @@ def _rank(trace: Trace) -> int:
 def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
     """Book that the source's lanes go, and where their sums are others than ours."""
     issues = trace.issues.copy()
-    rounded = bool(issues.count("duration-rounded"))
+    rounded = bool(issues.count("duration-rounded") or issues.count("stamp-rounded"))
     for work, one in zip(works, found, strict=True):
         if not len(work.lanes):
             continue
@@ -150,7 +150,7 @@ def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) ->
 def _differences(lanes: EventTable, found: Analysis, rounded: bool) -> list[str]:
     """Class, figures and window of every sum that is not the source's.
 
-    If durations were rounded, each of its slices may be off by a nanosecond. Windows it has no
+    If times were rounded, each of its slices may be off by a nanosecond. Windows it has no
     lanes for are passed over.
     """
     theirs = np.stack([_sums(lanes.take(lanes.op == op), found.spans) for op in LANES])

@@ -1,90 +1,44 @@
-"""Trace-event JSON in chunks to columns: what every reader of such files calls.
+"""Trace-event JSON to columns: what every reader of such files calls.
 
-(Interface; the body follows.)
+Files: an array of events or an object with ``traceEvents`` (other keys before and after), or one
+event per line; plain or gzip. Not closed, with doubled commas, cut or damaged: what can be read
+is. Times may be numbers or text; they are exact.
+
+Which events become what: ``X``, and pairs of ``B`` and ``E``, are slices; ``i``, ``I``, ``R``
+instants; ``C`` samples, each numeric argument a series of its own; ``s``, ``t``, ``f`` arrows;
+``b``, ``n``, ``e`` (and ``S``, ``T``, ``p``, ``F``) slices and instants on lanes of their own;
+``M`` names. Other phases are counted as ``unknown-phase``.
+
+The work is done in :mod:`traceconv.readers._trace_events`, by a C extension where there is one.
+``TRACECONV_NATIVE=0`` in the environment leaves it out; the result is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
 from traceconv.build import TraceBuilder
-from traceconv.model import OpClass, Track
+from traceconv.readers._trace_events.assemble import assemble
+from traceconv.readers._trace_events.contract import (
+    Classify,
+    Lane,
+    Named,
+    Names,
+    Placed,
+    Probes,
+    Skipped,
+)
+from traceconv.readers._trace_events.reading import Reading
 from traceconv.source import Source
 
+__all__ = ["Classify", "Lane", "Named", "Names", "Placed", "Probes", "Skipped", "read_events"]
 
-@dataclass(frozen=True)
-class Lane:
-    """One row of the file: a (process, thread) with the category of some of its events.
+CHUNK_BYTES = 256 << 10
+"""Bytes decoded at a time: small enough to stay in the cache."""
 
-    Attributes:
-        pid, tid: as in the file, as text ("" where absent).
-        process, thread: the names metadata gives them, "" if none.
-        labels: ``process_labels`` ("NPU 0"), "" if none.
-        category: of the events ("cpu_op", "kernel"), "" if none.
-        phase: "X", "i", "C" ... as in the file (B/E count as "X", b/e as "b").
-        extra: further string or integer keys of the ``thread_name`` metadata's args; our own
-            Chrome JSON keeps the exact track there.
-    """
-
-    pid: str
-    tid: str
-    process: str = ""
-    thread: str = ""
-    labels: str = ""
-    category: str = ""
-    phase: str = "X"
-    extra: Mapping[str, str | int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Named:
-    """What an event's name says beyond its lane's."""
-
-    op: OpClass
-    graph: int = -1
-    step: int = -1
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where events of a lane go.
-
-    Attributes:
-        track:   for slices and instants. For counters: ``track.name`` and ``unit`` are filled in
-            per series (see ``read_events``), the rest is taken.
-        op:      class of all its events ...
-        by_type: ... unless the value of the type probe ("Task Type") is a key here ...
-        by_name: ... or this returns something for the event's name (asked once per name).
-    """
-
-    track: Track
-    op: OpClass = OpClass.OTHER
-    by_type: Mapping[str, OpClass] = field(default_factory=dict)
-    by_name: Callable[[str], Named | None] | None = None
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A lane whose events are left out, and the issue code that says why."""
-
-    code: str
-
-
-Classify = Callable[[Lane], Placed | Skipped]
-
-
-@dataclass(frozen=True)
-class Probes:
-    """Argument keys whose values become columns while reading.
-
-    Attributes:
-        graph: spellings of the graph key; 4294967295 becomes -1.
-        type:  the key :attr:`Placed.by_type` is looked up by.
-    """
-
-    graph: tuple[str, ...] = ("Model Id", "model id", "Model ID")
-    type: str = "Task Type"
+Offset = Callable[[Mapping[str, Any]], int]
+"""Given the other members of the outermost object: nanoseconds to add to every stamp."""
 
 
 def read_events(
@@ -93,11 +47,14 @@ def read_events(
     build: TraceBuilder,
     classify: Classify,
     probes: Probes = Probes(),
+    offset_ns: Offset | None = None,
 ) -> tuple[int, int] | None:
     """Read one trace-event file into ``build``.
 
     Args:
         classify: asked once per lane, after all metadata of the file is known.
+        offset_ns: asked once, after the file has been read; for files whose stamps count from a
+            base named in the file (``baseTimeNanoseconds``).
 
     Returns:
         Earliest start and latest end of the slices, ns; None if there are none.
@@ -105,4 +62,7 @@ def read_events(
     Raises:
         MalformedInputError: nothing in it can be read as trace events.
     """
-    raise NotImplementedError
+    reading = Reading(build, probes)
+    reading.read(source, name, CHUNK_BYTES)
+    offset = offset_ns(reading.keys) if offset_ns else 0
+    return assemble(reading.tables, reading.naming, classify, build, offset)

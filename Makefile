@@ -1,0 +1,62 @@
+# make help says what there is. Nothing outside this folder is touched; .venv is made on demand.
+
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+BIN := .venv/bin
+SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c')
+
+.PHONY: help demo test check golden proto bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    install into .venv, merge the bundled sample, say where to look at it"
+	@echo "make test    all tests"
+	@echo "make check   format, lint, types, tests: what a change has to pass"
+	@echo "make golden  rewrite expected files and the README's tables; then read git diff"
+	@echo "make proto   rebuild the descriptor sets from schemas/proto"
+	@echo "make bench   measure; takes minutes"
+	@echo "make clean   remove .venv and everything built"
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# One stamp per set of extras. -e: an installation that follows the sources; C parts are built
+# where there is a compiler and left out where there is none.
+.venv/installed-%: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(if $(filter-out plain,$*),[$(subst -,$(comma),$*)])'
+	@touch $@
+
+comma := ,
+SAMPLE := golden/trace_view/demo/input
+
+demo: .venv/installed-plain
+	$(BIN)/traceconv inspect $(SAMPLE)
+	@echo
+	$(BIN)/traceconv merge $(SAMPLE) --force
+	@echo
+	$(BIN)/traceconv merge $(SAMPLE) --force --mode detail
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest
+
+check: .venv/installed-test-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+golden: .venv/installed-test
+	$(BIN)/python -m pytest tests/test_golden.py tests/test_docs.py --update-golden
+	@git --no-pager diff --stat -- golden README.md
+
+proto: .venv/installed-test
+	$(BIN)/python schemas/build.py
+
+bench: .venv/installed-bench
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf .venv build dist *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find traceconv -name '*.so' -delete

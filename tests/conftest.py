@@ -1,0 +1,41 @@
+"""Switches and places all tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CASES = sorted(ROOT.glob("golden/*/*/case.toml"))
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden/*/*/expect and the tables of the README; then read git diff",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--update-golden") and os.environ.get("CI"):
+        raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
+
+
+def pytest_generate_tests(metafunc):
+    """Any test that asks for ``golden`` runs on every golden case."""
+    if "golden" in metafunc.fixturenames:
+        names = [str(case.parent.relative_to(ROOT / "golden")) for case in CASES]
+        metafunc.parametrize("golden", [case.parent for case in CASES], ids=names)
+
+
+@pytest.fixture
+def update_golden(request):
+    """Whether expectations are to be rewritten."""
+    return request.config.getoption("--update-golden")
+
+
+@pytest.fixture
+def root():
+    """The repository."""
+    return ROOT

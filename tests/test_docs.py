@@ -1,0 +1,61 @@
+"""The README says what the program does: no command, option or format is missing from it."""
+
+import re
+
+import click
+import pytest
+
+from traceconv import registry
+from traceconv.cli import cli
+from traceconv.cli.formats import format_rows, markdown_tables
+
+OPTIONS = sorted(
+    (name, option)
+    for name, command in cli.commands.items()
+    for parameter in command.params
+    if isinstance(parameter, click.Option)
+    for option in (*parameter.opts, *parameter.secondary_opts)
+    if option.startswith("--")
+)
+TABLES = re.compile(r"(?<=<!-- formats -->\n).*?(?=\n<!-- end of formats -->)", re.DOTALL)
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_is_in_the_readme(root, name):
+    """A command nobody can find is not there."""
+    assert f"traceconv {name}" in (root / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_every_option_is_in_the_readme(root, name, option):
+    """Each long option stands in the README, in code."""
+    assert re.search(rf"`[^`\n]*{option}\b", (root / "README.md").read_text()), f"{name} {option}"
+
+
+def test_readme_offers_no_option_that_does_not_exist(root):
+    """What the README writes as an option of ours is one."""
+    known = {option for _, option in OPTIONS} | {"--help", "--version", "--update-golden"}
+    text = (root / "README.md").read_text()
+    assert set() == set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known
+
+
+def test_format_table_is_the_registry(root, update_golden):
+    """The README's tables of formats are those of ``traceconv formats --markdown``."""
+    path = root / "README.md"
+    tables = markdown_tables(*format_rows(registry.readers(), registry.writers()))
+    if update_golden:
+        path.write_text(TABLES.sub(lambda _: tables, path.read_text()))
+    assert [tables] == TABLES.findall(path.read_text())
+
+
+def test_every_issue_code_has_advice():
+    """Advice is a sentence for people."""
+    from traceconv.errors import CODES
+
+    wordless = [name for name, code in CODES.items() if not code.advice.endswith((".", "?"))]
+    assert wordless == []
+
+
+def test_changelog_has_an_unreleased_section(root):
+    """There is a place for the next change."""
+    assert "## Unreleased" in (root / "CHANGELOG.md").read_text()

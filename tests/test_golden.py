@@ -1,0 +1,124 @@
+"""Known input, readable expectation: one test over every golden case."""
+
+import pytest
+from conftest import ROOT
+from golden_cases import Case, issue_lines
+
+from traceconv import TraceconvError, checks
+from traceconv.model import Layer
+
+ANSWERS = ("events.txt", "summary.txt", "detail.txt", "issues.txt")
+
+
+def as_a_viewer_sees_it(path):
+    """The rows a viewer makes of a trace, by track, nested by depth, then its arrows."""
+    seen = checks.decode(path)
+    lines = []
+    for number, track in enumerate(seen.tracks):
+        rows = [f"    {'  ' * r[2]}{r[0]} +{r[1]} {r[3]}" for r in rows_on(seen.rows, number)]
+        rows += [f"    {ts} = {value!r}" for ts, value in samples_on(seen.counters, number)]
+        if rows:
+            lines += [" > ".join(track.path) + (f" ({track.unit})" if track.unit else ""), *rows]
+    for source, target in zip(seen.flows.source, seen.flows.target, strict=True):
+        lines.append(f"{row_title(seen.rows, source)} -> {row_title(seen.rows, target)}")
+    return "\n".join(lines) + "\n"
+
+
+def rows_on(rows, track):
+    at = [i for i in range(len(rows)) if rows.track_id[i] == track]
+    return [(rows.ts[i], rows.dur[i], int(rows.depth[i]), rows.name[i]) for i in at]
+
+
+def samples_on(counters, track):
+    at = [i for i in range(len(counters)) if counters.track_id[i] == track]
+    return [(counters.ts[i], float(counters.value[i])) for i in at]
+
+
+def row_title(rows, row):
+    return f"{' > '.join(rows.track[row])} @{rows.ts[row]} {rows.name[row]}"
+
+
+def answers(case, tmp_path):
+    """Every expected file's content, as it is now."""
+    report = case.merge(tmp_path / "detail.pftrace", "detail")
+    return {
+        "events.txt": case.text(tmp_path, "detail"),
+        "summary.txt": case.text(tmp_path, "summary"),
+        "detail.txt": as_a_viewer_sees_it(tmp_path / "detail.pftrace"),
+        "issues.txt": issue_lines(report.issues),
+    }
+
+
+def test_case_gives_what_it_shows(golden, tmp_path, monkeypatch, update_golden):
+    """The views, the Perfetto output read back and the issues are those under ``expect/``."""
+    monkeypatch.chdir(golden)
+    case = Case(golden)
+    if case.error:
+        with pytest.raises(TraceconvError) as caught:
+            case.merge(tmp_path / "out.txt", "detail")
+        assert case.error in str(caught.value)
+        return
+    now = answers(case, tmp_path)
+    expect = golden / "expect"
+    if update_golden:
+        expect.mkdir(exist_ok=True)
+        for name, text in now.items():
+            (expect / name).write_text(text, encoding="utf-8")
+    missing = [name for name in ANSWERS if not (expect / name).exists()]
+    assert missing == [], "make golden writes them; then read them"
+    assert {name: (expect / name).read_text(encoding="utf-8") for name in ANSWERS} == now
+
+
+def test_case_says_what_it_is(golden):
+    """A case names what it shows, who wrote such files and how it was cut down, and is small."""
+    case = Case(golden)
+    assert case.shows
+    assert case.written_by
+    assert case.cut_down
+    assert sum(f.stat().st_size for f in golden.glob("input/**/*") if f.is_file()) < 400_000
+
+
+def test_case_names_no_place_or_person(golden):
+    """No home folder, host or address stands in a sample."""
+    text = b"".join(f.read_bytes() for f in sorted(golden.glob("input/**/*")) if f.is_file())
+    assert [word for word in (b"/home/", b"/root/", b"/Users/", b"192.168.") if word in text] == []
+
+
+def test_every_reader_has_a_good_and_a_broken_case():
+    """What a reader does with bad input is as much part of it as what it does with good."""
+    from traceconv import registry
+
+    own = [n for n, r in registry.readers().found.items() if r.__module__.startswith("traceconv.")]
+    lacking = []
+    for name in own:
+        cases = [Case(f.parent) for f in ROOT.glob(f"golden/{name}/*/case.toml")]
+        broken = [c for c in cases if c.error or "loss" in expected_issues(c)]
+        if not broken or len(broken) == len(cases):
+            lacking.append(name)
+    assert lacking == []
+
+
+def expected_issues(case):
+    path = case.folder / "expect" / "issues.txt"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def test_bundled_sample_is_what_its_generator_writes(tmp_path):
+    """``examples/make_sample.py`` makes the same bytes as those that are bundled."""
+    import runpy
+
+    maker = runpy.run_path(str(ROOT / "examples" / "make_sample.py"))
+    maker["write_sample"](tmp_path)
+    bundled = ROOT / "golden" / "trace_view" / "demo" / "input"
+    made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.json")}
+    assert {p.relative_to(bundled): p.read_bytes() for p in bundled.rglob("*.json")} == made
+
+
+def test_sample_shows_every_kind_of_lane(tmp_path):
+    """The bundled sample has something on every layer but the one for leftovers."""
+    case = Case(ROOT / "golden" / "trace_view" / "demo")
+    import traceconv
+
+    traces = traceconv.open(str(case.folder / "input")).traces("detail", scope=True)
+    layers = {track.layer for trace in traces for track in trace.tracks}
+    assert set(Layer) - {Layer.OTHER} == layers

@@ -1,0 +1,153 @@
+"""What holds for every golden case, and so for every reader: nothing depends on luck."""
+
+import gzip
+import re
+import shutil
+
+import pytest
+from golden_cases import Case, outcome
+
+import traceconv
+from traceconv import TraceconvError, checks
+from traceconv.mergers import align
+from traceconv.readers import _traceevents
+
+DAY_NS = 86_400_000_000_000
+
+
+@pytest.fixture
+def case(golden, monkeypatch):
+    """A golden case, with its folder as the current one."""
+    monkeypatch.chdir(golden)
+    return Case(golden)
+
+
+@pytest.fixture
+def good(case):
+    """The same, if its input can be read at all."""
+    if case.error:
+        pytest.skip("an error is what this case shows")
+    return case
+
+
+def captures(case):
+    rank_from = case.options.get("rank_from", "meta")
+    return traceconv.open("input", rank_from=rank_from, reader=case.options.get("reader"))
+
+
+def body(text):
+    """A text dump without its head, which names base and ranks."""
+    return text.partition("\n\n")[2]
+
+
+def test_tiny_chunks_give_the_same(case, tmp_path, monkeypatch):
+    """Reading 64 bytes at a time meets every boundary and changes nothing."""
+    usual = outcome(case, tmp_path)
+    monkeypatch.setattr(_traceevents, "CHUNK_BYTES", 64)
+    assert outcome(case, tmp_path) == usual
+
+
+def test_two_runs_give_the_same_bytes(good, tmp_path):
+    """Nothing in an output depends on the moment or the machine."""
+    for suffix in (".pftrace", ".json", ".json.gz"):
+        first, second = tmp_path / f"one{suffix}", tmp_path / f"two{suffix}"
+        good.merge(first, "detail")
+        good.merge(second, "detail")
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_every_cut_is_noticed(good, tmp_path, monkeypatch):
+    """A file cut at any sixteenth ends in another issue or an error; nothing else escapes."""
+    whole = outcome(good, tmp_path)
+    files = [c.source.path(name) for c in captures(good).found for name in c.files]
+    for relative in files[:4]:
+        for sixteenth in range(1, 16):
+            copy = tmp_path / f"cut{sixteenth}"
+            shutil.copytree("input", copy / "input", dirs_exist_ok=True)
+            data = relative.read_bytes()
+            (copy / relative).write_bytes(data[: len(data) * sixteenth // 16])
+            with monkeypatch.context() as moved:
+                moved.chdir(copy)
+                assert outcome(good, tmp_path) != whole
+            shutil.rmtree(copy)
+
+
+def test_chrome_json_reads_back_the_same(good, tmp_path):
+    """What we write as Chrome JSON, our own reader turns into the same events."""
+    good.merge(tmp_path / "out.json", "detail")
+    written = body(good.text(tmp_path, "detail"))
+    traceconv.convert(
+        str(tmp_path / "out.json"), str(tmp_path / "back.txt"), reader="chrome_json", force=True
+    )
+    assert body((tmp_path / "back.txt").read_text()) == written
+
+
+@pytest.mark.parametrize("mode", ["summary", "detail"])
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_outputs_are_valid(good, tmp_path, mode, suffix):
+    """Every packet parses, every reference resolves, every track nests."""
+    out = tmp_path / f"out{suffix}"
+    good.merge(out, mode)
+    verdict = checks.validate(str(out))
+    assert (verdict.ok, list(verdict.findings)) == (True, [])
+
+
+def test_shift_and_back_is_identity(good):
+    """Moving a trace by a day and back changes nothing."""
+    for trace in captures(good).traces("detail"):
+        back = align.shift(align.shift(trace, DAY_NS), -DAY_NS)
+        assert back.events.start_ns.tolist() == trace.events.start_ns.tolist()
+        assert back.counters.start_ns.tolist() == trace.counters.start_ns.tolist()
+
+
+def test_ranks_together_are_ranks_apart(good, tmp_path):
+    """A rank looks the same in a merge of many as in one of its own."""
+    ranks = [c.rank for c in captures(good).found]
+    together = good.text(tmp_path, "detail", align="none")
+    base = base_of(together)
+    for rank in ranks:
+        alone = good.text(tmp_path, "detail", align="none", ranks=[rank])
+        assert times_plus(section(alone, rank), base_of(alone) - base) == section(together, rank)
+
+
+def base_of(text):
+    return int(text.splitlines()[1].removeprefix("base_ns "))
+
+
+def section(text, rank):
+    after = text.partition(f"\nrank {rank}\n")[2]
+    return after.partition("\n\nrank ")[0].rstrip("\n")
+
+
+def times_plus(text, offset):
+    """A section of the text dump with every time moved by ``offset``."""
+    text = re.sub(r"(?m)^    (-?\d+)(?= [+!=])", lambda m: f"    {int(m[1]) + offset}", text)
+    return re.sub(r"@(-?\d+)", lambda m: f"@{int(m[1]) + offset}", text)
+
+
+def test_accounts_are_closed(good):
+    """For every kind, what all stages booked adds up to what is there."""
+    for trace in captures(good).traces("detail"):
+        booked = dict.fromkeys(trace.counts(), 0)
+        for (_, kind), rows in trace.ledger.items():
+            booked[kind] += rows
+        assert booked == trace.counts()
+
+
+def test_gzipped_input_is_the_same_input(good, tmp_path, monkeypatch):
+    """Compression is found by content; names keep their endings."""
+    usual = body(good.text(tmp_path, "detail"))
+    files = [c.source.path(name) for c in captures(good).found for name in c.files]
+    shutil.copytree("input", tmp_path / "packed" / "input")
+    for path in (tmp_path / "packed" / file for file in files):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    monkeypatch.chdir(tmp_path / "packed")
+    assert body(good.text(tmp_path, "detail")) == usual
+
+
+def test_errors_are_ours(case, tmp_path):
+    """Whatever is wrong with an input is said by a TraceconvError that names the input."""
+    if not case.error:
+        pytest.skip("nothing is wrong with this one")
+    with pytest.raises(TraceconvError, match="input"):
+        case.merge(tmp_path / "out.txt", "detail")

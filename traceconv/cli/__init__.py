@@ -1,0 +1,147 @@
+"""The command line: the only place that prints, exits or shows a bar.
+
+Commands load the library when they run, so ``--help`` and ``--version`` need neither numpy nor
+protobuf.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+import click
+
+from traceconv.cli import convert, formats, inspect, merge, say, validate
+from traceconv.errors import TraceconvError
+
+_PERFETTO_MODE = re.compile(
+    "binary|bundle|ctrace|deobfuscate|decompress_packets|firefox|hprof|java_heap_profile|json|"
+    "profile|symbolize|systrace|text|util"
+)
+"""First words by which Perfetto's helper of the same name was called."""
+
+NOT_PERFETTO = (
+    "This is not the helper program `traceconv` of the Perfetto project (now a part of its "
+    "trace_processor); they only share a name. `rank-traceconv` calls this one, too."
+)
+
+
+class Commands(click.Group):
+    """The group of commands, with pointed answers to what people type by habit."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command named by the first word.
+
+        Raises:
+            click.UsageError: it is none; says so in the terms of what was meant.
+        """
+        word = args[0]
+        if word not in self.commands:
+            if _PERFETTO_MODE.fullmatch(word):
+                raise click.UsageError(_meant_perfetto(word, args[1:]), ctx)
+            if Path(word).exists():
+                call = " ".join(["traceconv merge", *args])
+                raise click.UsageError(f"no command given; did you mean: {call}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _meant_perfetto(word: str, rest: list[str]) -> str:
+    names = [arg for arg in rest if not arg.startswith("-")]
+    source = names[0] if names else "IN"
+    target = names[1] if len(names) > 1 else "OUT.json"
+    return (
+        f"`traceconv {word} ...` calls another program. {NOT_PERFETTO} "
+        f"To convert a file here: traceconv convert {source} -o {target}"
+    )
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from traceconv import __version__
+
+    click.echo(f"traceconv {__version__}: merges the profiles of many ranks into one trace.")
+    click.echo(NOT_PERFETTO)
+    ctx.exit()
+
+
+EPILOG = """\b
+Exit codes: 0 done, 1 internal error, 2 usage, 3 input unreadable or nothing
+matched, 4 losses or doubts under --strict, 5 alignment refused.
+"""
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """Merge the profiles of many ranks, from any vendor, into one exact trace.
+
+    \b
+    traceconv inspect ./prof                 what is here
+    traceconv merge ./prof --ranks 0-7       one trace of eight ranks
+    traceconv convert trace.json -o out.pftrace
+    """
+
+
+for _command in (merge.merge, inspect.inspect, convert.convert, validate.validate, formats.formats):
+    cli.add_command(_command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code. Errors meant for people are on stderr by then."""
+    try:
+        with cli.make_context("traceconv", list(arguments)) as ctx:
+            cli.invoke(ctx)
+    except click.exceptions.Exit as e:
+        return e.exit_code
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        say.message("interrupted; nothing was written")
+        return 130
+    except BrokenPipeError:
+        return _reader_gone()
+    except TraceconvError as e:
+        if isinstance(e.__cause__, BrokenPipeError):
+            return _reader_gone()
+        say.message(f"error: {e}", fg="red")
+        return e.exit_code
+    return 0
+
+
+def _reader_gone() -> int:
+    """Who read our output has gone: end quietly; the interpreter's last flush goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _internal_error(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    say.message(f"internal error: {kind.__name__}: {error}", fg="red")
+    if {"-v", "--verbose"} & set(sys.argv[1:]):
+        traceback.print_exception(kind, error, trace)
+    else:
+        say.message("This is a fault of traceconv. Add -v for the traceback, and report it.")
+
+
+def main() -> NoReturn:
+    """What the installed scripts call."""
+    sys.excepthook = _internal_error
+    sys.exit(run(sys.argv[1:]))

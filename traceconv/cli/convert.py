@@ -1,0 +1,39 @@
+"""``traceconv convert``: one capture, format to format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from traceconv.cli import options, outcome, say
+
+
+@click.command(short_help="Convert one capture, format to format.")
+@click.argument("path", metavar="IN")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="Where to; the ending names the format (see `formats`), - is stdout.",
+)
+@options.selecting
+@options.limiting
+@options.reading
+@options.writing
+@options.as_json
+@options.chatter
+def convert(path: str, **given: Any) -> None:
+    """Convert one capture with everything in it; its clock is left as it is.
+
+    \b
+    traceconv convert trace_view.json -o trace.pftrace
+    traceconv convert run.json.gz -o run.json --exclude '^aten::'
+    """
+    task = outcome.Task.of(given)
+    from traceconv import convert
+
+    with say.bar(quiet=task.quiet) as progress:
+        report = convert(path, **task.options, progress=progress)
+    task.tell(report)

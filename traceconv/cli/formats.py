@@ -1,0 +1,68 @@
+"""``traceconv formats``: what is read and written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from traceconv.cli import say
+
+if TYPE_CHECKING:
+    from traceconv.registry import Plugins
+
+
+@click.command(short_help="List the formats that are read and written.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--markdown", is_flag=True, help="The tables as they stand in the README.")
+def formats(as_json: bool, markdown: bool) -> None:
+    """List readers, in the order they are asked, and writers; plugins and broken ones, too."""
+    from traceconv import registry
+
+    readers, writers = registry.readers(), registry.writers()
+    reads, writes = format_rows(readers, writers)
+    broken = [*readers.broken, *writers.broken]
+    if as_json:
+        say.document(
+            {
+                "schema_version": 1,
+                "readers": [dict(zip(("name", "title", "files"), r, strict=True)) for r in reads],
+                "writers": [
+                    dict(zip(("name", "title", "suffixes"), w, strict=True)) for w in writes
+                ],
+                "broken": [{"name": name, "reason": reason} for name, reason in broken],
+            }
+        )
+    elif markdown:
+        say.data(markdown_tables(reads, writes))
+    else:
+        _show("reads (--from)", reads)
+        _show("writes (--to, or by the ending)", writes)
+    for name, reason in broken:
+        say.message(f"plugin {name} does not load and is left out: {reason}", fg="yellow")
+
+
+Row = tuple[str, str, str]
+
+
+def format_rows(readers: Plugins, writers: Plugins) -> tuple[list[Row], list[Row]]:
+    """(name, title, files or endings) of every reader and every writer."""
+    reads = [(r.name, r.title, r.files) for r in readers.found.values()]
+    writes = [(w.name, w.title, " ".join(w.suffixes)) for w in writers.found.values()]
+    return reads, writes
+
+
+def _show(title: str, rows: list[Row]) -> None:
+    say.data(title)
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
+    for name, text, files in rows:
+        say.data(f"  {name.ljust(widths[0])}  {text.ljust(widths[1])}  {files}".rstrip())
+
+
+def markdown_tables(reads: list[Row], writes: list[Row]) -> str:
+    """The two tables of the README."""
+    lines = ["| Read | `--from` | Files |", "|---|---|---|"]
+    lines += [f"| {title} | `{name}` | `{files}` |" for name, title, files in reads]
+    lines += ["", "| Written | `--to` | Endings |", "|---|---|---|"]
+    lines += [f"| {title} | `{name}` | `{files}` |" for name, title, files in writes]
+    return "\n".join(lines)

@@ -1,0 +1,39 @@
+"""``traceconv inspect``: what is here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from traceconv.cli import options, say
+
+
+@click.command(short_help="Say what is here: formats, ranks, graphs, clocks.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--counts",
+    is_flag=True,
+    help="Read every event, too: counts by kind and layer, steps, graphs.",
+)
+@options.reading
+@options.as_json
+@options.chatter
+def inspect(
+    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
+) -> None:
+    """Show the captures below PATH...: format, rank, host, device, graphs, clock and size.
+
+    Reads names and small identity files only, unless --counts is given.
+    """
+    from traceconv import inspect
+
+    with say.bar(quiet=quiet) as progress:
+        found = inspect(*paths, **given, progress=progress)
+    if as_json:
+        say.document(found.as_dict())
+    else:
+        for line in found.lines():
+            say.data(line)
+    if not quiet:
+        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)

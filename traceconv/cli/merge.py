@@ -1,0 +1,57 @@
+"""``traceconv merge``: the main command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from traceconv.cli import options, outcome, say
+
+
+@click.command(short_help="Merge ranks and write a trace: the main command.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where to; the ending names the format (see `formats`), - is stdout. "
+    "Default: trace_<mode>_ranks<ranks>.pftrace, here.",
+)
+@click.option(
+    "-m",
+    "--mode",
+    type=click.Choice(["summary", "detail"]),
+    default="summary",
+    show_default=True,
+    help="summary: steps and overlap. detail: every stream, plane, call and counter.",
+)
+@options.selecting
+@options.limiting
+@click.option(
+    "--align",
+    metavar="auto|meta|wall|none|FILE",
+    default="auto",
+    show_default=True,
+    help="How clocks are brought together; FILE is JSON {rank: offset in ns}.",
+)
+@options.reading
+@click.option(
+    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
+)
+@options.writing
+@options.as_json
+@options.chatter
+def merge(paths: tuple[str, ...], **given: Any) -> None:
+    """Merge the ranks below PATH... (files, folders, archives, patterns, -) into one trace.
+
+    \b
+    traceconv merge ./prof --ranks 0-7
+    traceconv merge ./prof -m detail --ranks 3,4 --steps 12 -o slow.pftrace
+    """
+    task = outcome.Task.of(given)
+    from traceconv import merge
+
+    with say.bar(quiet=task.quiet) as progress:
+        report = merge(*paths, **task.options, progress=progress)
+    task.tell(report)

@@ -1,0 +1,230 @@
+"""What the commands share: how values are read, and the options several of them have.
+
+Nothing here imports the library proper, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from traceconv.clock import to_ns
+from traceconv.errors import ClockError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_TIME = re.compile(r"([+-]?\d[\d.]*(?:[eE][+-]?\d+)?)\s*(s|ms|us|µs|ns)\Z")
+_RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?\Z")
+
+MAX_RANGE = 1_000_000
+"""More numbers than this in one range are taken for a slip."""
+
+
+def numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    """``0-7,12`` as a sorted list; ``all``, like nothing, as None."""
+    if value is None or value.strip().lower() == "all":
+        return None
+    found: set[int] = set()
+    for part in value.split(","):
+        match = _RANGE.match(part.strip())
+        if match is None:
+            raise click.BadParameter(f"{value!r} is not a list like 0-7,12, nor all")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 0 <= last - first <= MAX_RANGE:
+            raise click.BadParameter(f"{part.strip()!r} is not a range from low to high")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def _scaled(value: str, unit: int) -> int:
+    match = _SIZE.match(value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a size like 800K, 200M or 2G")
+    whole, _, decimals = match[1].partition(".")
+    scale: int = unit ** _POWERS[match[2].upper()]
+    number = int(whole + decimals) * scale // int("1" + "0" * len(decimals))
+    if number < 1:
+        raise click.BadParameter(f"{value!r} is less than 1")
+    return number
+
+
+def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """``200M`` as bytes, in units of 1024."""
+    return None if value is None else _scaled(value, 1024)
+
+
+def count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """``1M`` as a number of things, in units of 1000."""
+    return None if value is None else _scaled(value, 1000)
+
+
+def window(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[int | None, int | None] | None:
+    """``1.2s:1.5s`` as (start, end) in ns; an end that is left out as None."""
+    if value is None:
+        return None
+    first, colon, last = value.partition(":")
+    if not colon or not (first.strip() or last.strip()):
+        raise click.BadParameter(f"{value!r} is not a window like 1.2s:1.5s, 300ms: or :2s")
+    start, end = _time(first.strip()), _time(last.strip())
+    if start is not None and end is not None and start >= end:
+        raise click.BadParameter(f"{value!r} ends before it starts")
+    return start, end
+
+
+def _time(text: str) -> int | None:
+    if not text:
+        return None
+    match = _TIME.match(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a time with its unit (s, ms, us, ns)")
+    try:
+        return to_ns(match[1], "us" if match[2] == "µs" else match[2])
+    except ClockError as e:
+        raise click.BadParameter(str(e)) from e
+
+
+def words(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    """``a,b`` as a list of words, as written."""
+    return None if value is None else [word for w in value.split(",") if (word := w.strip())]
+
+
+def pattern(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A regular expression, tried here so that the message names the option."""
+    if value is not None:
+        try:
+            re.compile(value)
+        except re.error as e:
+            raise click.BadParameter(f"{value!r} is not a regular expression: {e}") from e
+    return value
+
+
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator that adds ``options``, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+reading = together(
+    click.option(
+        "--from", "reader", metavar="FORMAT", help="Ask this reader only (see `formats`)."
+    ),
+    click.option(
+        "--rank-from",
+        metavar="meta|name|REGEX",
+        default="meta",
+        show_default=True,
+        help="Where ranks come from: the files' own marks, their names, or the first group of a "
+        "pattern searched in the path.",
+    ),
+)
+"""How inputs are recognised and numbered."""
+
+selecting = together(
+    click.option(
+        "--ranks", callback=numbers, metavar="0-7,12|all", help="Which ranks; default all."
+    ),
+    click.option("--graphs", callback=numbers, metavar="1,2|all", help="Which graphs (model ids)."),
+    click.option("--steps", callback=numbers, metavar="10-12|all", help="Which steps."),
+    click.option(
+        "--time",
+        callback=window,
+        metavar="1.2s:1.5s",
+        help="A window, counted from the first event; s, ms, us or ns; one end may be left out.",
+    ),
+    click.option(
+        "--layers",
+        callback=words,
+        metavar="step,overlap,...",
+        help="Which layers: step, overlap, host, runtime, scope, device, comm, counter, other.",
+    ),
+    click.option(
+        "--exclude",
+        callback=pattern,
+        metavar="REGEX",
+        help="Leave out events whose name this finds.",
+    ),
+    click.option(
+        "--merge-graphs/--split-graphs",
+        default=True,
+        show_default=True,
+        help="One lane of steps per rank, or one per graph.",
+    ),
+    click.option("--scope", is_flag=True, help="Add the lanes of module scopes."),
+)
+"""What is kept. Filters are combined with AND."""
+
+limiting = together(
+    click.option(
+        "--max-size",
+        callback=size,
+        metavar="200M",
+        help="Largest output file, before compression; units of 1024.",
+    ),
+    click.option(
+        "--max-events",
+        callback=count,
+        metavar="1M",
+        help="Most events (slices, instants, samples, arrows) in an output file; units of 1000.",
+    ),
+    click.option(
+        "--target",
+        type=click.Choice(["perfetto", "chrome", "none"]),
+        default="none",
+        show_default=True,
+        help="Limits that suit a viewer; --max-size and --max-events go before.",
+    ),
+    click.option(
+        "--over-limit",
+        type=click.Choice(["reduce", "split", "fail"]),
+        default="reduce",
+        show_default=True,
+        help="At the limit: leave out what matters least, go on in another file, or give up.",
+    ),
+)
+"""How large the output may be."""
+
+writing = together(
+    click.option(
+        "--args",
+        callback=words,
+        metavar="all|none|KEY,...",
+        default="all",
+        show_default=True,
+        help="Which arguments of events travel.",
+    ),
+    click.option("--to", "writer", metavar="FORMAT", help="Output format, whatever the ending."),
+    click.option(
+        "--report",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Write the full account: .json or .md.",
+    ),
+    click.option(
+        "--strict", is_flag=True, help="Any loss or doubt ends in exit code 4, without output."
+    ),
+    click.option("-n", "--dry-run", is_flag=True, help="Say what would be done; read no events."),
+    click.option("-f", "--force", is_flag=True, help="Overwrite."),
+)
+"""What is written, and where."""
+
+chatter = together(
+    click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Say more; show the traceback of internal errors."
+    ),
+)
+"""How much is said."""
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

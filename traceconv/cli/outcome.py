@@ -1,0 +1,118 @@
+"""From options to a call of the library, and from its report to words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from traceconv.cli import say
+from traceconv.errors import OutputError
+
+if TYPE_CHECKING:
+    from traceconv import Report, SizeLimit
+
+TARGETS: dict[str, tuple[int | None, int | None]] = {
+    "perfetto": (1 << 30, 15_000_000),
+    "chrome": (256 << 20, 2_000_000),
+    "none": (None, None),
+}
+"""Bytes and events each viewer opens without trouble (formats/perfetto.md, section 17)."""
+
+VIEWER = "https://ui.perfetto.dev"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call of the library, and how to tell of it.
+
+    Attributes:
+        options: keyword arguments for :func:`traceconv.merge` or :func:`traceconv.convert`.
+        report:  file for the full account, "" for none.
+    """
+
+    options: dict[str, Any]
+    report: str
+    as_json: bool
+    quiet: bool
+    verbose: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Task:
+        """The task the command line asks for.
+
+        Raises:
+            click.UsageError: two options contradict each other.
+            OutputError: the report would overwrite a file.
+        """
+        options = dict(given)
+        task = cls(
+            options,
+            options.pop("report") or "",
+            *(options.pop(flag) for flag in ("as_json", "quiet", "verbose")),
+        )
+        out = options.pop("output")
+        if out == "-":
+            if task.as_json:
+                raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
+            options["writer"] = options["writer"] or "perfetto"
+        options["out"] = out
+        options["args"] = _wanted_args(options["args"])
+        options["limit"] = _limit(
+            *(options.pop(name) for name in ("max_size", "max_events", "target", "over_limit"))
+        )
+        _check_report(task.report, options["force"])
+        return task
+
+    def tell(self, report: Report) -> None:
+        """Say what came of it: lines on stderr, JSON on stdout, the account in its file."""
+        if self.report:
+            from traceconv.cli import account
+
+            account.write(report.as_dict(), Path(self.report))
+        if self.as_json:
+            say.document(report.as_dict())
+        if self.quiet:
+            return
+        for line in report.lines():
+            say.message(line)
+        if self.options["dry_run"]:
+            say.message(f"would write {report.output}; nothing was read or written (--dry-run)")
+        for part in report.written:
+            say.message(f"wrote {part.path} ({say.size(part.bytes)})")
+        if any(str(part.path).endswith((".pftrace", ".pftrace.gz")) for part in report.written):
+            say.message(f"Drag it into {VIEWER} to look at it; the file stays on your machine.")
+        lines = say.ALL_LINES if self.verbose else say.ISSUE_LINES
+        say.show_issues(report.issues, lines, pointer=not self.report)
+
+
+def _wanted_args(words: list[str]) -> list[str] | None:
+    if words == ["all"]:
+        return None
+    return [] if words == ["none"] else words
+
+
+def _limit(
+    max_bytes: int | None, max_events: int | None, target: str, policy: str
+) -> SizeLimit | None:
+    preset_bytes, preset_events = TARGETS[target]
+    max_bytes = preset_bytes if max_bytes is None else max_bytes
+    max_events = preset_events if max_events is None else max_events
+    if max_bytes is None and max_events is None:
+        return None
+    from traceconv import SizeLimit
+
+    return SizeLimit(max_bytes=max_bytes, max_events=max_events, policy=policy)
+
+
+def _check_report(report: str, force: bool) -> None:
+    if not report:
+        return
+    if not report.endswith((".json", ".md")):
+        raise click.UsageError(f"--report {report}: the ending must be .json or .md")
+    if Path(report).exists() and not force:
+        raise OutputError(f"{report}: exists; add -f to overwrite it")
+    if not Path(report).parent.is_dir():
+        raise OutputError(f"{report}: its folder does not exist")

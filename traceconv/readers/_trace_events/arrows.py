@@ -1,0 +1,159 @@
+"""Arrows: ends of flows joined to each other and bound to slices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.build import TraceBuilder
+from traceconv.model import I32
+from traceconv.readers._trace_events.binding import Binder
+from traceconv.readers._trace_events.contract import Skipped
+from traceconv.readers._trace_events.lanes import Lanes, Texts
+from traceconv.readers._trace_events.tables import Flows, Tables
+
+Index = NDArray[np.intp]
+
+_NUMBER = re.compile(r"[\s_:#-]*\d+\Z")
+_START, _STEP, _FINISH = 0, 1, 2
+_STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
+
+
+def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
+    """For every end, the end its arrow comes from; -1 for starts, and where there is none.
+
+    Ends of one key belong together. Every step and finish is the head of an arrow from the start
+    or step before it, in time; if there is none before it, from the first start (clocks of host
+    and device may differ a little). One start may have many finishes.
+    """
+    n = len(key)
+    tail = np.full(n, -1, np.intp)
+    order = np.argsort(key)
+    group = np.empty(n, np.int32)
+    group[order] = np.cumsum(np.append(True, key[order[1:]] != key[order[:-1]])) - 1
+    count = int(group.max()) + 1 if n else 0
+    starts = stage == _START
+    first = np.full(count, -1, np.intp)
+    first[group[starts]] = np.flatnonzero(starts)
+    many = np.bincount(group[starts], minlength=count) > 1
+    many[group[stage == _STEP]] = True
+    simple = ~many[group] & ~starts
+    tail[simple] = first[group[simple]]
+    rest = np.flatnonzero(many[group])
+    if len(rest):
+        tail[rest] = _chained(rest, group[rest], stage[rest], start[rest])
+    return tail
+
+
+def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
+    """The same, for groups with steps or several starts."""
+    order = np.lexsort((stage, start, group))
+    group, stage = group[order], stage[order]
+    n = len(order)
+    new = np.append(True, group[1:] != group[:-1])
+    begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
+    open_ = np.where(stage != _FINISH, np.arange(n), -1)
+    before = np.append(-1, np.maximum.accumulate(open_)[:-1])
+    before = np.where(before >= begin, before, -1)
+    of_group = np.cumsum(new) - 1
+    first = np.full(int(of_group[-1]) + 1, n)
+    at = np.flatnonzero(stage == _START)
+    np.minimum.at(first, of_group[at], at)
+    first = np.where(first < n, first, -1)[of_group]
+    from_ = np.where(stage == _START, -1, np.where(before >= 0, before, first))
+    tail = np.empty(n, np.intp)
+    tail[order] = np.where(from_ >= 0, rows[order[from_]], -1)
+    return tail
+
+
+@dataclass
+class Arrows:
+    """Draws the arrows of a file. Ends in lanes the reader leaves out are booked as it says."""
+
+    tables: Tables
+    lanes: Lanes
+    texts: Texts
+    build: TraceBuilder
+
+    def draw(self, flows: Flows, binder: Binder) -> None:
+        """Join, bind and add all arrows.
+
+        Args:
+            flows: ends of lanes that concern this capture.
+        """
+        if not len(flows):
+            return
+        stage = self._stages()[flows.shape]
+        tail = joined(flows.key, stage, flows.start)
+        flows.key = np.empty(0, np.int64)
+        head = np.flatnonzero(stage != _START)
+        used = np.zeros(len(flows), bool)
+        used[tail[head][tail[head] >= 0]] = True
+        lonely = np.flatnonzero((stage == _START) & ~used)
+        self.tables.tally.saw("flow", len(head) + len(lonely))
+        left_out = self._left_out()
+        head = self._book_skipped(flows, head, tail, left_out)
+        lonely = self._book_skipped(flows, lonely, tail, left_out)
+        whole = tail[head] >= 0
+        self._lose("flow-without-end", flows, np.concatenate((lonely, head[~whole])))
+        self._bind(flows, head[whole], tail[head[whole]], binder)
+
+    def _stages(self) -> NDArray[np.int8]:
+        phases = self.tables.shapes.phase
+        return np.array([_STAGES.get(phase, -1) for phase in phases], np.int8)
+
+    def _left_out(self) -> list[str]:
+        """Issue code by shape, "" for those that are not left out."""
+        shapes = self.tables.shapes
+        codes = []
+        for code, phase in enumerate(shapes.phase):
+            place = self.lanes.place(code) if phase in _STAGES else None
+            codes.append(place.code if isinstance(place, Skipped) else "")
+        return codes
+
+    def _book_skipped(self, flows: Flows, ends: Index, tail: Index, codes: list[str]) -> Index:
+        """The arrows none of whose ends is left out."""
+        if not any(codes):
+            return ends
+        skipped = np.array([bool(code) for code in codes])
+        own = skipped[flows.shape[ends]]
+        other = (tail[ends] >= 0) & skipped[flows.shape[tail[ends]]]
+        for of in (flows.shape[ends[own]], flows.shape[tail[ends[other & ~own]]]):
+            self._book(of, codes)
+        return ends[~own & ~other]
+
+    def _book(self, shape: I32, codes: list[str]) -> None:
+        for code, count in zip(*np.unique(shape, return_counts=True), strict=True):
+            place = self.tables.shapes.place(int(code))
+            self.tables.tally.add(codes[code], place, count, "flow")
+
+    def _lose(self, code: str, flows: Flows, ends: Index) -> None:
+        self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
+
+    def _bind(self, flows: Flows, head: Index, tail: Index, binder: Binder) -> None:
+        lane, stage = self.tables.shapes.lane[flows.shape], self._stages()[flows.shape]
+        encloses = flows.encloses | (stage != _FINISH)
+        row = binder.rows(lane, flows.start, encloses)
+        drawn = (row[head] >= 0) & (row[tail] >= 0)
+        loose = np.where(row[head] < 0, head, tail)[~drawn]
+        self._lose("flow-unbound", flows, loose)
+        head, tail = head[drawn], tail[drawn]
+        if len(head):
+            names = self._names(flows.shape[head], flows.name[head])
+            self.build.flows(src=row[tail], dst=row[head], name=names)
+
+    def _names(self, shape: I32, name: I32) -> I32:
+        """What arrows are called: their category, else their name without its number."""
+        shapes = self.tables.shapes
+        ids = np.full(len(shapes.phase), -1, np.int32)
+        for code in np.unique(shape).tolist():
+            if shapes.category[code]:
+                ids[code] = self.build.string(shapes.category[code])
+        found = ids[shape]
+        for i in np.flatnonzero(found < 0).tolist():
+            text = self.texts.text(int(name[i]))
+            found[i] = self.build.string(_NUMBER.sub("", text) or text)
+        return found

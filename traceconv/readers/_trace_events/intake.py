@@ -1,0 +1,275 @@
+"""The Python tier's second half: decoded records into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from operator import attrgetter, eq
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.model import I32, I64
+from traceconv.readers._trace_events.arguments import Arguments, Located
+from traceconv.readers._trace_events.decimals import ABSENT, BEYOND, GOOD, Times, nanoseconds
+from traceconv.readers._trace_events.decode import NOTHING, Event, text_of
+from traceconv.readers._trace_events.naming import Naming
+from traceconv.readers._trace_events.samples import series_of
+from traceconv.readers._trace_events.tables import (
+    ASYNC,
+    END,
+    FLOW,
+    INSTANT,
+    METADATA,
+    SAMPLE,
+    SLICE,
+    Asyncs,
+    Flows,
+    Rows,
+    Samples,
+    Tables,
+)
+
+_SHAPE = attrgetter("ph", "cat", "pid", "tid")
+_KINDS = {SLICE: "slice", INSTANT: "instant", SAMPLE: "counter"}
+_BOUND = ("", "s", "f", "t")  # by flow_out + 2 * flow_in
+
+Mask = NDArray[np.bool_]
+Ends = Iterable[tuple[str, str, str]]
+FlowKeys = Callable[[Ends], I64]
+"""Keys of arrow ends, given their (category, name, id): equal for equal ones."""
+
+
+def hashed(ends: Ends) -> I64:
+    """Keys of arrow ends in pure Python: 64 bit hashes under the random key of the process."""
+    return np.fromiter(map(hash, ends), np.int64)
+
+
+@dataclass
+class _Part:
+    """Records with a good stamp: their shapes, stamps and arguments."""
+
+    events: list[Event]
+    shape: I32
+    start: I64
+    args: Located
+
+    def __getitem__(self, field: str) -> list[Any]:
+        return list(map(attrgetter(field), self.events))
+
+    def has(self, field: str) -> bool:
+        """Whether any record has this (unparsed) member."""
+        return self[field].count(NOTHING) < len(self.events)
+
+    def take(self, rows: Mask) -> _Part:
+        chosen = list(compress(self.events, rows.tolist()))
+        return _Part(chosen, self.shape[rows], self.start[rows], self.args.take(rows))
+
+
+class Intake:
+    """Takes decoded records and adds them to ``tables``."""
+
+    def __init__(
+        self, tables: Tables, naming: Naming, arguments: Arguments, flow_keys: FlowKeys = hashed
+    ) -> None:
+        self._tables, self._naming, self._arguments = tables, naming, arguments
+        self._flow_keys = flow_keys
+        self._tally = tables.tally
+
+    def take(self, events: Sequence[Event], text: bytes = b"", address: int = -1) -> None:
+        """Add records; each must have a phase.
+
+        Args:
+            text, address: what they were decoded from, and where that lies in an attached
+                buffer; -1 if it will not stay.
+
+        Raises:
+            ValueError: one has no phase; nothing was added.
+        """
+        shapes, n = self._tables.shapes, len(events)
+        shape = np.fromiter(map(shapes.__getitem__, map(_SHAPE, events)), np.int32, n)
+        kind = shapes.kind[shape]
+        if (kind >= METADATA).any() and any(event.ph is None for event in events):
+            raise ValueError("a record without a phase")
+        self._tables.events += n
+        args = self._arguments.locate([event.args for event in events], text, address)
+        untimed = kind >= METADATA
+        if untimed.any():
+            for i in np.flatnonzero(untimed).tolist():
+                self._say(events[i], int(shape[i]), args.raws[i])
+            events, shape, args = list(compress(events, (~untimed).tolist())), shape[~untimed], args.take(~untimed)
+            kind = kind[~untimed]
+        stamps = nanoseconds([event.ts for event in events])
+        whole = _Part(list(events), shape, stamps.ns, args)
+        good = stamps.state == GOOD
+        if not good.all():
+            self._lose("bad-time", shape[~good])
+            whole, kind = whole.take(good), kind[good]
+        self._tables.rounded_stamps += int((stamps.rounded & good).sum())
+        for wanted, take in (
+            (kind <= END, self._rows),
+            (kind == FLOW, self._flows),
+            (kind == SAMPLE, self._samples),
+            (kind == ASYNC, self._asyncs),
+        ):
+            if wanted.any():
+                take(whole if wanted.all() else whole.take(wanted))
+
+    def _say(self, event: Event, shape: int, args: bytes) -> None:
+        """A record that says something of others, or nothing known."""
+        shapes = self._tables.shapes
+        if shapes.kind[shape] == METADATA:
+            self._naming.add(event.name, shapes.pid[shape], shapes.tid[shape], args)
+        else:
+            self._tally.add("unknown-phase", f"phase {shapes.phase[shape][:20]!r}")
+
+    def _lose(self, code: str, shape: I32) -> None:
+        """Book rows that cannot be kept, lane by lane."""
+        shapes = self._tables.shapes
+        for value, count in zip(*np.unique(shape, return_counts=True), strict=True):
+            kind = _KINDS.get(int(shapes.kind[value]))
+            if shapes.phase[value] in ("t", "f"):
+                kind = "flow"
+            if kind:
+                self._tally.saw(kind, count)
+            self._tally.add(code, shapes.place(int(value)), count, kind)
+
+    # -- slices, instants, begins and ends ---------------------------------------------------
+
+    def _rows(self, part: _Part) -> None:
+        slices = self._tables.shapes.kind[part.shape] == SLICE
+        dur = np.zeros(len(slices), np.int64)
+        if slices.any():
+            kept = np.ones(len(slices), bool)
+            dur[slices], kept[slices] = self._durations(part if slices.all() else part.take(slices))
+            if not kept.all():
+                part, dur = part.take(kept), dur[kept]
+        if len(dur):
+            self._bound(part)
+            self._tables.add_rows(self._columns(part, dur))
+
+    def _durations(self, part: _Part) -> tuple[I64, Mask]:
+        """Durations of slices, and which of them can be kept."""
+        times = self._times_of(part)
+        beyond, negative = times.state == BEYOND, times.ns < 0
+        unsaid = (times.state != GOOD) & ~beyond
+        for value in part.shape[unsaid].tolist():
+            self._tally.add("missing-duration", self._tables.shapes.place(value))
+        self._lose("bad-time", part.shape[beyond])
+        self._lose("negative-duration", part.shape[negative])
+        kept = ~(beyond | negative)
+        self._tables.rounded_durations += int((times.rounded & kept).sum())
+        return times.ns, kept
+
+    @staticmethod
+    def _times_of(part: _Part) -> Times:
+        """Durations; where there is none, what ``tdur`` says instead."""
+        times = nanoseconds(part["dur"])
+        absent = times.state == ABSENT
+        if not absent.any():
+            return times
+        tokens = zip(part["dur"], part["tdur"], absent.tolist(), strict=True)
+        return nanoseconds([bytes(second if use else first) for first, second, use in tokens])
+
+    def _columns(self, part: _Part, dur: I64) -> Rows:
+        graph, type_ = self._arguments.probe(part.args.raws)
+        own = self._numbers(part["graph"])
+        if own is not None:
+            graph = own if graph is None else np.where(own >= 0, own, graph)
+        name, step = self._names(part["name"]), self._numbers(part["step"])
+        rows = part.shape, name, part.start, dur, part.args.address, part.args.length
+        return Rows(*rows, graph, step, type_)
+
+    def _numbers(self, values: list[Any]) -> I32 | None:
+        if values.count(None) == len(values):
+            return None
+        numbers = np.array(self._arguments.numbers(values), np.int32)
+        return numbers if (numbers >= 0).any() else None
+
+    def _names(self, names: Iterable[str | None]) -> I32:
+        return np.fromiter(map(self._tables.names.__getitem__, names), np.int32)
+
+    # -- arrows ------------------------------------------------------------------------------
+
+    def _bound(self, part: _Part) -> None:
+        """Ends of arrows that slices carry themselves (bind_id with flow_in and flow_out)."""
+        if not part.has("bind_id"):
+            return
+        shapes, name = self._tables.shapes, self._tables.names["flow"]
+        ends: list[tuple[int, int, int]] = []
+        ids = []
+        columns = zip(part["bind_id"], part["flow_in"], part["flow_out"], strict=True)
+        for i, (bind_id, flow_in, flow_out) in enumerate(columns):
+            phase = _BOUND[(bytes(flow_out) == b"true") + 2 * (bytes(flow_in) == b"true")]
+            if phase and bytes(bind_id):
+                of = int(part.shape[i])
+                shape = shapes.code(phase, "", shapes.pid[of], shapes.tid[of])
+                ends.append((shape, name, int(part.start[i])))
+                ids.append(("", "", f"bind {text_of(bytes(bind_id))}"))
+        if ends:
+            shape_, name_, start = np.array(ends, np.int64).T
+            codes = shape_.astype(np.int32), name_.astype(np.int32)
+            around = np.ones(len(ends), bool)
+            self._tables.flows.append(Flows(*codes, start, self._flow_keys(ids), around))
+
+    def _flows(self, part: _Part) -> None:
+        names, categories = part["name"], part["cat"]
+        if all(categories):
+            code = np.full(len(names), -1, np.int32)
+        else:
+            code = self._names([n if not c else None for n, c in zip(names, categories, strict=True)])
+            categories = [c or "" for c in categories]
+        if not all(names):
+            names = [name or "" for name in names]
+        key = self._flow_keys(zip(categories, names, _ids(part), strict=True))
+        encloses = np.frombuffer(bytes(map(eq, part["bp"], repeat("e"))), bool)
+        self._tables.flows.append(Flows(part.shape, code, part.start, key, encloses))
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def _samples(self, part: _Part) -> None:
+        codes, names = self._tables.series, self._names(part["name"]).tolist()
+        found: list[tuple[int, int, int, int, float]] = []
+        seen = 0
+        read = zip(_ids(part), series_of(part.args.raws), strict=True)
+        rows = zip(part.shape.tolist(), names, part.start.tolist(), read, strict=True)
+        for shape, name, start, (number, series) in rows:
+            seen += len(series)
+            for (key, apart), value in series:
+                if value is None:
+                    place = self._tables.shapes.place(shape)
+                    self._tally.add("counter-not-numeric", place, 1, "counter")
+                    continue
+                told = f"{apart} id {number}".strip() if number else apart
+                found.append((shape, name, codes[key, told], start, value))
+        self._tally.saw("counter", seen)
+        if found:
+            s, n, k, t, v = zip(*found, strict=True)
+            code = [np.array(c, np.int32) for c in (s, n, k)]
+            self._tables.samples.append(Samples(*code, np.array(t, np.int64), np.array(v)))
+
+    def _asyncs(self, part: _Part) -> None:
+        shapes, codes = self._tables.shapes, self._tables.asyncs
+        keys = (
+            codes[shapes.pid[s], shapes.category[s], number]
+            for s, number in zip(part.shape.tolist(), _ids(part), strict=True)
+        )
+        key = np.fromiter(keys, np.int32, len(part.shape))
+        name, args = self._names(part["name"]), part.args
+        rows = Asyncs(part.shape, name, part.start, args.address, args.length, key)
+        self._tables.async_rows.append(rows)
+
+
+def _ids(part: _Part) -> list[str]:
+    """Ids as text: "7" and 7 are one; of ``id2``, its text."""
+    ids = part["id"]
+    if part.has("id2"):
+        ids = [bytes(b) or a for a, b in zip(ids, part["id2"], strict=True)]
+    text = b"\n".join(ids)
+    if not any(odd in text for odd in (b"\\", b"{", b"[", b"null")):
+        texts = text.replace(b'"', b"").decode().split("\n")
+        if len(texts) == len(ids):
+            return texts
+    return [text_of(bytes(raw)) for raw in ids]

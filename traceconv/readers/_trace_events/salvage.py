@@ -1,0 +1,216 @@
+"""Record by record: where a chunk is not what a tier expects, and where a file is damaged.
+
+Every record is passed over by a JSON parser, so boundaries are sure until one cannot be parsed.
+Then reading goes on at the next object that is an event. The work stays linear: however text is
+made, a byte is parsed a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import Enum
+
+from traceconv.readers._trace_events.intake import Intake
+from traceconv.readers._trace_events.mend import MENDABLE, balanced, decoded, mended
+from traceconv.readers._trace_events.tables import Tally
+from traceconv.readers._trace_events.window import MAX_RECORD_BYTES, Window
+
+FIRST_BYTES = 4096
+"""How much text is looked at for one record at first."""
+
+TRIES = 16
+"""How often damaged text is parsed from a later place before all of it is given up."""
+
+_PARTLY = 24  # an error so near to the end of the text may only mean that there is more to come
+_NESTED = 2000  # bytes given up when nesting is too deep to be parsed
+
+_BETWEEN = re.compile(r"[\s,]*")
+_OBJECT = re.compile(r'\{\s*"')
+_CLOSED = re.compile(r"\]\s*\}?\s*\Z")
+_parse = json.JSONDecoder(
+    parse_int=len, parse_float=len, parse_constant=len, strict=False
+).raw_decode
+
+
+class State(Enum):
+    """Why reading stopped."""
+
+    GOING = "it can go on"
+    MORE = "the bytes brought are used up"
+    END = "the list of events is closed"
+    ODD = "something a tier leaves to salvage"
+
+
+class _Partly(Exception):
+    """The text ends within a record, and is not the end of the file."""
+
+
+class Salvage:
+    """Reads records one by one."""
+
+    def __init__(self, intake: Intake, tally: Tally) -> None:
+        self._intake, self._tally = intake, tally
+        self._pending: list[tuple[bytes, str]] = []
+        self._lost = False  # looking for the next event behind damage
+        self._suspect = ""  # place of a record that the file ends in, as far as known
+        self._high = self._tries = 0  # furthest error in the file; places tried before it
+        self._text, self._base, self._final = "", 0, False
+
+    def read(self, window: Window, span: int = 1) -> State:
+        """Take all records that begin in the next ``span`` bytes.
+
+        Returns:
+            GOING, END (``window.pos`` is at the bracket), or MORE when the file is used up.
+        """
+        size, target = FIRST_BYTES + span, window.offset + span
+        try:
+            while True:
+                while window.end - window.pos < size and window.more():
+                    pass
+                stop = min(window.end, window.pos + size)
+                self._text = bytes(window.data[window.pos : stop]).decode("latin-1")
+                self._base, whole = window.offset, len(self._text) < size
+                self._final = whole or size > MAX_RECORD_BYTES
+                used, state = self._pass(target - self._base)
+                window.pos += used
+                if state is not State.MORE or whole:
+                    return state
+                size = FIRST_BYTES + span if used else size * 4
+        finally:
+            self._flush()
+            self._text = ""
+
+    def finish(self) -> bool:
+        """Settle what the end of the file cut off; whether it did."""
+        if self._suspect:
+            self._tally.add("truncated", self._suspect)
+        return bool(self._suspect)
+
+    def _pass(self, span: int) -> tuple[int, State]:
+        """Go through the text at hand; how much of it is done with, and why it stopped."""
+        at, text = 0, self._text
+        try:
+            while True:
+                if self._lost:
+                    at = self._event_behind(at)
+                at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+                if at == len(text):
+                    return at, State.MORE
+                if at >= span:
+                    return at, State.GOING
+                if text[at] == "]":
+                    return at, State.END
+                at = self._record(at)
+        except _Partly as e:
+            return int(str(e)), State.MORE
+
+    # -- one record --------------------------------------------------------------------------
+
+    def _record(self, at: int) -> int:
+        """Take the record at ``at``; where it ends, or where to look for the next one."""
+        try:
+            value, stop = _parse(self._text, at)
+        except json.JSONDecodeError as e:
+            return self._broken(at, e)
+        except (ValueError, RecursionError):
+            return self._damaged(at, at + _NESTED)
+        if not isinstance(value, dict):
+            self._tally.add("malformed-record", self._place(at))
+        elif value.get("ph") is not None:
+            self._pending.append((self._bytes(at, stop), self._place(at)))
+        elif value:
+            self._tally.add("unknown-phase", self._place(at))
+        return stop
+
+    def _broken(self, at: int, error: json.JSONDecodeError) -> int:
+        partly = self._is_partly(error)
+        if partly and not self._final:
+            raise _Partly(at)
+        stop = self._mend(at, error) if not partly else -1
+        if stop >= 0:
+            return stop
+        if partly and len(self._text) - at <= MAX_RECORD_BYTES:
+            self._suspect, self._lost = self._suspect or self._place(at), True
+            return at + 1
+        return self._damaged(at, error.pos)
+
+    def _mend(self, at: int, error: json.JSONDecodeError) -> int:
+        """Where a record ends that only breaks small rules and was taken; -1 if it was not."""
+        if not (error.msg.startswith("Invalid \\") or MENDABLE.match(self._text, error.pos)):
+            return -1
+        stop = balanced(self._text, at)
+        if stop >= 0:
+            record = self._bytes(at, stop)
+            if mended(record) is None:
+                return -1
+            self._pending.append((record, self._place(at)))
+        return stop
+
+    def _is_partly(self, error: json.JSONDecodeError) -> bool:
+        near = error.pos >= len(self._text) - _PARTLY
+        return near or error.msg.startswith("Unterminated")
+
+    # -- damage ------------------------------------------------------------------------------
+
+    def _damaged(self, at: int, error: int) -> int:
+        self._tally.add("malformed-record", self._place(at))
+        self._lost, self._tries = True, 0
+        self._high = max(self._high, self._base + error)
+        return at + 1
+
+    def _event_behind(self, at: int) -> int:
+        """The next place at or behind ``at`` where an event begins; the end if there is none."""
+        text = self._text
+        while match := _OBJECT.search(text, at):
+            at = match.start()
+            try:
+                value, stop = _parse(text, at)
+            except json.JSONDecodeError as e:
+                if self._is_partly(e) and not self._final:
+                    raise _Partly(at) from None
+                at = self._behind(at, e.pos)
+            except (ValueError, RecursionError):
+                at = self._behind(at, at + _NESTED)
+            else:
+                if isinstance(value, dict) and value.get("ph") is not None:
+                    self._found()
+                    return at
+                at = stop
+        if not self._final:
+            raise _Partly(max(at, len(text) - FIRST_BYTES // 2))
+        self._closed()
+        return len(text)
+
+    def _behind(self, at: int, error: int) -> int:
+        """Where to look on after an error: a little further, or behind all errors so far."""
+        self._tries += 1
+        if self._base + at >= self._high:
+            self._tries = 0
+        self._high = max(self._high, self._base + error)
+        return at + 1 if self._tries < TRIES else max(at + 1, self._high - self._base)
+
+    def _found(self) -> None:
+        """An event stands behind the damage, so the file did not end there."""
+        if self._suspect:
+            self._tally.add("malformed-record", self._suspect)
+        self._lost, self._suspect = False, ""
+
+    def _closed(self) -> None:
+        """No event stands behind the damage."""
+        self._lost = False
+        if self._suspect and _CLOSED.search(self._text[-FIRST_BYTES:]):
+            self._tally.add("malformed-record", self._suspect)
+            self._suspect = ""
+
+    # -- taking ------------------------------------------------------------------------------
+
+    def _bytes(self, at: int, stop: int) -> bytes:
+        return self._text[at:stop].encode("latin-1")
+
+    def _place(self, at: int) -> str:
+        return f"byte {self._base + at}"
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        self._intake.take(decoded(pending, self._tally))
