@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import tomllib
 from pathlib import Path
 
@@ -36,6 +38,25 @@ class Case:
         """The text dump of one view."""
         self.merge(tmp_path / "out.txt", mode, **more)
         return (tmp_path / "out.txt").read_text(encoding="utf-8")
+
+
+def workplace(folder: Path, tmp_path: Path) -> Path:
+    """The folder to run a case in: its own, or a copy in which ``x.sqlite.sql`` is a database.
+
+    Databases are kept as text, so that a change of one can be read.
+    """
+    scripts = sorted(folder.glob("input/**/*.sql"))
+    if not scripts:
+        return folder
+    place = tmp_path / "built"
+    shutil.copytree(folder / "input", place / "input")
+    for script in scripts:
+        copy = place / script.relative_to(folder)
+        database = sqlite3.connect(copy.with_suffix(""))
+        database.executescript(copy.read_text(encoding="utf-8"))
+        database.close()
+        copy.unlink()
+    return place
 
 
 def issue_lines(issues: Issues) -> str:

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from golden_cases import Case, outcome
+from golden_cases import Case, outcome, workplace
 
 import traceconv
 from traceconv import TraceconvError, checks
@@ -16,9 +16,9 @@ DAY_NS = 86_400_000_000_000
 
 
 @pytest.fixture
-def case(golden, monkeypatch):
+def case(golden, tmp_path, monkeypatch):
     """A golden case, with its folder as the current one."""
-    monkeypatch.chdir(golden)
+    monkeypatch.chdir(workplace(golden, tmp_path))
     return Case(golden)
 
 

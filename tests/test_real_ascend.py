@@ -62,6 +62,11 @@ def names(trace, layer):
     return [t.name for t in trace.tracks if t.layer == layer]
 
 
+def arrows(trace):
+    ids, counts = np.unique(trace.flows.name, return_counts=True)
+    return {trace.strings[i]: n for i, n in zip(ids.tolist(), counts.tolist(), strict=True)}
+
+
 # -- the single export of 2023 ------------------------------------------------------------
 
 
@@ -239,6 +244,21 @@ def test_planes_of_the_group(views):
     planes = [("Group 0", f"Plane {p}") for p in range(8)]
     assert lanes[0][:1] == lanes[1][:1] == [group]
     assert lanes[1][1:] == planes
+
+
+def test_arrows_bind_to_their_slices(views):
+    """At level 1 every arrow is drawn, one launch may start several kernels; at level 0 the
+    launching layer is not in the file.
+    """
+    level0, level1 = (views[f"{TEXT}/{level}/rank0_ascend_pt"] for level in ("level0", "level1"))
+    assert arrows(level1) == {
+        "async_npu": 210,
+        "async_task_queue": 159,
+        "fwdbwd": 27,
+        "HostToDevice": 215,
+    }
+    assert arrows(level0) == {"async_npu": 210, "async_task_queue": 159, "fwdbwd": 27}
+    assert level0.issues.count("flow-unbound") == 215
 
 
 def test_step_marks_of_the_framework(views):

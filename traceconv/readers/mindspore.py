@@ -11,6 +11,8 @@ Quirks: pids stand for kinds of lanes; a host stage that never ended is a lone `
 are text.
 Ignored: the tables derived from the same data (listed as known); a host timeline beside a display
 file that is not in Unix time, since nothing ties their clocks.
+Source: mindspore-ai/mindspore, which writes it; test data of mindspore-ai/mindinsight.
+Golden cases: display, display_cut_off, host_info.
 """
 
 from __future__ import annotations

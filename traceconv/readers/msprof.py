@@ -13,6 +13,8 @@ Quirks: the step trace of the whole run is repeated in every iteration's file an
 ``msprof_*``; ``hccl_*`` and ``task_time_*`` repeat what ``msprof_*`` holds; the graph of a device
 task stands in the file name only.
 Ignored: tables, databases and raw data (listed as known); the flows ``Data_aug Bound``.
+Source: Ascend/msprof, which writes it; test data of mindspore-ai/mindinsight and
+Ascend/msinsight. Golden cases: single_export_2023, step_export_slices, not_json.
 """
 
 from __future__ import annotations

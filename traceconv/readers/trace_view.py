@@ -11,6 +11,8 @@ Quirks: hardware, communication and framework layers carry pids of three encodin
 groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
 Ignored: tables, databases and raw data of the same folder (listed as known); environment
 variables in ``profiler_metadata.json`` are never copied.
+Source: Ascend/pytorch and Ascend/msprof, which write it; test data of Ascend/msinsight and
+Ascend/msprof-analyze. Golden cases: level0, cut_off, rank_twice.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class Form(Enum):
     ARRAY = "[e, e]"
     OBJECT = '{"traceEvents": [e, e]}'
     LINES = "e newline e"
-    NONE = "no events"
+    EMPTY = ""
+    OTHER = "anything else"
 
 
 class Keys:
@@ -134,9 +135,9 @@ def find_events(window: Window, keys: Keys) -> tuple[Form, int]:
         pass
     text = bytes(window.data[window.pos : min(window.end, window.pos + _HEAD_BYTES)])
     match = _BEGIN.search(text)
+    junk = len(text[: match.start() if match else None].removeprefix(b"\xef\xbb\xbf").strip())
     if match is None:
-        return Form.NONE, 0
-    junk = len(text[: match.start()].removeprefix(b"\xef\xbb\xbf").strip())
+        return (Form.OTHER if junk else Form.EMPTY), 0
     window.pos += match.start()
     if match.group() == b"[":
         window.pos += 1
@@ -145,4 +146,4 @@ def find_events(window: Window, keys: Keys) -> tuple[Form, int]:
     first.feed(text[match.start() :])
     if b'"ph"' in first.names:
         return Form.LINES, junk
-    return (Form.OBJECT if keys.seek(window) else Form.NONE), junk
+    return (Form.OBJECT if keys.seek(window) else Form.OTHER), junk

@@ -66,21 +66,17 @@ class Reading:
             window = Window(stream, chunk_bytes * steps if scanner else chunk_bytes)
             keys = Keys()
             form, junk = find_events(window, keys)
-            if form is Form.NONE:
-                self._nothing(source.title(name), window)
+            if form is Form.OTHER:
+                why = "no list of trace events in it; is it another kind of file?"
+                raise MalformedInputError(source.title(name), "", why)
+            if form is Form.EMPTY:
+                self.tables.tally.add("empty-file")
                 return
             self.tables.tally.add("skipped-bytes", "byte 0", junk)
             self._events(_Tiers(self, window, form, scanner, chunk_bytes), window, form, keys)
             self.keys = keys.found
             window.close()
         self._check(source.title(name))
-
-    def _nothing(self, path: str, window: Window) -> None:
-        """There is no list of events: an empty file, or another kind of file."""
-        if bytes(window.data[window.pos : window.end]).removeprefix(b"\xef\xbb\xbf").strip():
-            why = "no list of trace events; is this another kind of file?"
-            raise MalformedInputError(path, "", why)
-        self.tables.tally.add("empty-file")
 
     def _check(self, path: str) -> None:
         tally = self.tables.tally

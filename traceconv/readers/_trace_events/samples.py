@@ -25,15 +25,14 @@ Series = tuple[str, str]
 """The key of a series, and what else tells it apart ("acc_id 3"), "" if nothing."""
 
 
-def series_of(values: Sequence[Any]) -> Iterator[list[tuple[Series, float | None]]]:
+def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None]]]:
     """The series of counter events and their values, None where that is not a number.
 
     Args:
-        values: arguments as JSON, ``b""`` where there are none.
+        raws: arguments as JSON objects, ``b""`` where there are none.
     """
-    raws = list(map(bytes, values))
     try:
-        parsed: Sequence[Any] = _decode_all(b"[" + b",".join(raws) + b"]")
+        parsed: Sequence[Any] = _decode_all(b"[" + b",".join(r or b"{}" for r in raws) + b"]")
     except BROKEN:
         parsed = [_parsed(raw) for raw in raws]
     for args in parsed:
