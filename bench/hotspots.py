@@ -11,13 +11,20 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
+import os
 import pstats
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench.measure import SAMPLE_SECONDS, anonymous
+
+MB = 1e6
 
 STAGES = (
     ("read", "traceconv.registry", "read_capture"),
@@ -44,29 +51,66 @@ def main() -> int:
             out, detail = str(Path(folder) / "out.pftrace"), given.mode == "detail"
             merge(given.path, out=out, mode=given.mode, align="none", scope=detail)
 
-    seconds = timed(work)
+    stages = Stages()
+    seconds = stages.run(work)
     if given.stages:
         print(json.dumps(seconds))
         return 0
+    print(f"{'stage':12}{'cpu s':>8}{'anonymous MB, peak':>22}")
     for name, taken in seconds.items():
-        print(f"  {name:12}{taken:8.3f} s")
+        print(f"{name:12}{taken:8.3f}{stages.peak[name] / MB:22.0f}")
     profiler = cProfile.Profile()
     profiler.runcall(work)
     pstats.Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(28)
     return 0
 
 
-def timed(work: Any) -> dict[str, float]:
-    """Processor seconds per stage."""
-    seconds: dict[str, float] = defaultdict(float)
-    for name, owner, attribute in STAGES:
-        holder = found(owner)
-        setattr(holder, attribute, timer(getattr(holder, attribute), name, seconds))
-    start = time.process_time()
-    work()
-    total = time.process_time() - start
-    seconds["other"] = total - sum(seconds.values())
-    return {**seconds, "all": total}
+class Stages:
+    """Times the stages of a run and watches their memory.
+
+    Attributes:
+        seconds: processor seconds by stage.
+        peak:    anonymous bytes by stage, sampled.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.peak: dict[str, int] = defaultdict(int)
+        self._at = "other"
+        for name, owner, attribute in STAGES:
+            holder = found(owner)
+            setattr(holder, attribute, self._timer(getattr(holder, attribute), name))
+
+    def run(self, work: Callable[[], None]) -> dict[str, float]:
+        """Processor seconds per stage, and in all."""
+        done = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(done,))
+        watch.start()
+        start = time.process_time()
+        work()
+        total = time.process_time() - start
+        done.set()
+        watch.join()
+        self.peak["all"] = max(self.peak.values(), default=0)
+        other = total - sum(self.seconds.values())
+        return {**self.seconds, "other": other, "all": total}
+
+    def _watch(self, done: threading.Event) -> None:
+        while not done.wait(SAMPLE_SECONDS):
+            self.peak[self._at] = max(self.peak[self._at], anonymous(os.getpid()))
+
+    def _timer(self, function: Any, name: str) -> Any:
+        """``function``, its processor time added to those of stage ``name``."""
+
+        def call(*args: Any, **options: Any) -> Any:
+            start, self._at = time.process_time(), name
+            try:
+                return function(*args, **options)
+            finally:
+                self.seconds[name] += time.process_time() - start
+                self._at = "other"
+
+        return call
 
 
 def found(owner: str) -> Any:
@@ -74,19 +118,6 @@ def found(owner: str) -> Any:
     module, _, cls = owner.partition(":")
     __import__(module)
     return getattr(sys.modules[module], cls) if cls else sys.modules[module]
-
-
-def timer(function: Any, name: str, seconds: dict[str, float]) -> Any:
-    """``function``, its processor time added to ``seconds[name]``."""
-
-    def call(*args: Any, **options: Any) -> Any:
-        start = time.process_time()
-        try:
-            return function(*args, **options)
-        finally:
-            seconds[name] += time.process_time() - start
-
-    return call
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class _Peak:
 
     def _sample(self) -> None:
         while not self._done.wait(SAMPLE_SECONDS):
-            self._peak = max(self._peak, sum(map(_anonymous, _family(self._pid))))
+            self._peak = max(self._peak, sum(map(anonymous, _family(self._pid))))
 
     def stop(self) -> int:
         self._done.set()
@@ -104,7 +104,8 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _anonymous(pid: int) -> int:
+def anonymous(pid: int) -> int:
+    """Bytes of memory of a process that no file backs; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -17,7 +17,7 @@ OPTIONS = sorted(
     for option in (*parameter.opts, *parameter.secondary_opts)
     if option.startswith("--")
 )
-TABLES = re.compile(r"(?<=<!-- formats -->\n).*?(?=\n<!-- end of formats -->)", re.DOTALL)
+TABLES = re.compile(r"(?<=<!-- formats -->\n).*?(?=<!-- end of formats -->)", re.DOTALL)
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -42,7 +42,7 @@ def test_readme_offers_no_option_that_does_not_exist(root):
 def test_format_table_is_the_registry(root, update_golden):
     """The README's tables of formats are those of ``traceconv formats --markdown``."""
     path = root / "README.md"
-    tables = markdown_tables(*format_rows(registry.readers(), registry.writers()))
+    tables = markdown_tables(*format_rows(registry.readers(), registry.writers())) + "\n"
     if update_golden:
         path.write_text(TABLES.sub(lambda _: tables, path.read_text()))
     assert [tables] == TABLES.findall(path.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,11 @@ def test_deep_annotations_are_no_crash(tmp_path: Path) -> None:
     path = written(tmp_path, HEAD + begin(0, "A", 1, (4, nested)) + end(9))
     judged(path)
     assert validate(path).counts["slices"] == 1
+
+
+def test_damaged_gzip_is_refused_by_name(tmp_path: Path) -> None:
+    """A broken compressed file is a finding, wherever in it the damage is."""
+    whole = gzip.compress(mixed_perfetto())
+    for at in range(20, len(whole) - 8, 97):
+        path = written(tmp_path, whole[:at] + bytes(b ^ 0xFF for b in whole[at : at + 9]))
+        assert {f.rule for f in validate(path).findings} == {"F-compression"}

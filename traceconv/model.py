@@ -33,6 +33,7 @@ from traceconv.errors import Issues
 from traceconv.source import Source
 
 __all__ = [
+    "BACKWARDS",
     "F64",
     "I8",
     "I32",
@@ -127,6 +128,11 @@ class OpClass(IntEnum):
 
 NO_GRAPH = 4294967295
 """How Ascend writes "belongs to no graph"; becomes -1 in the ``graph`` column."""
+
+
+BACKWARDS = " (backwards)"
+"""Ends the name of an arrow that a file holds against its direction: viewers of trace-event JSON
+draw arrows forward in time only, and the clocks of host and device may disagree."""
 
 
 @dataclass(frozen=True)

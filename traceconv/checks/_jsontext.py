@@ -200,7 +200,7 @@ class Reader:
         except (Incomplete, IndexError):
             return {}, -1
         except LenientError as e:
-            self._refuse("J16-surrogate" if e.surrogate else "J16-syntax")
+            self._refuse("J16-surrogate" if e.surrogate else "J16-syntax", str(e))
         return event, end
 
     def _judge_control(self, window: str, at: int, end: int) -> None:
@@ -250,7 +250,7 @@ class Reader:
             except (Incomplete, IndexError):
                 self._more("J16-truncated")
             except LenientError as e:
-                self._refuse("J16-surrogate" if e.surrogate else "J16-syntax")
+                self._refuse("J16-surrogate" if e.surrogate else "J16-syntax", str(e))
 
     def _more(self, rule: str) -> None:
         """Read on, keeping what is not consumed; refuse by ``rule`` at the end of the file."""
@@ -268,5 +268,5 @@ class Reader:
                 return
             self._more("J16-truncated")
 
-    def _refuse(self, rule: str) -> NoReturn:
-        raise Refused(self._label, rule, self.where())
+    def _refuse(self, rule: str, detail: str = "") -> NoReturn:
+        raise Refused(self._label, rule, f"{self.where()} ({detail})" if detail else self.where())

@@ -5,6 +5,11 @@ for Chrome JSON, and ``F-<what>`` for the file around them. Its severity is that
 which Perfetto's importer counts for it (``error``, ``loss``, ``notice``, ``info``), or ``silent``
 where the importer says nothing a user would see although something is lost or wrong: then this
 check is the only one. ``stats`` names the statistics the importer raises along with it.
+
+Some rules no file can show to be broken, so nothing here stands for them: slices that cross while
+their ends carry no name (the durations are exchanged; compare with the intervals that were meant),
+flow ids that two ranks share by accident, and whether siblings of one name are meant to be one
+(that is reported as information).
 """
 
 from __future__ import annotations

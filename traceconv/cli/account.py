@@ -30,8 +30,8 @@ def write(document: Mapping[str, Any], path: Path) -> None:
 def markdown(document: Mapping[str, Any]) -> str:
     """The account for people: files, ranks, clock, steps, issues, drops, ledger."""
     sections = [
-        [f"# Merge of {len(document['ranks'])} ranks, {document['mode']}"],
-        _table("Written", document["written"]),
+        [f"# traceconv {document['traceconv']}: {document['mode']}"],
+        _table("Written", document["written"], leave_out=("issues",)),
         _table("Ranks", document["captures"], leave_out=("files",)),
         _clock(document["clock"]),
         _table("Issues", _issues(document["issues"])),
@@ -62,6 +62,8 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{key} {one}" for key, one in value.items()]
     if isinstance(value, (list, tuple)):
         value = ", ".join(str(v) for v in value)
     return str(value).replace("|", "\\|").replace("\n", " ")

@@ -52,6 +52,8 @@ def size(n_bytes: int) -> str:
 def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity]]:
     """One line per issue code, the gravest first, with counts summed over files and ranks.
 
+    What is only for information shares one line, unless there is room for everything.
+
     Returns:
         (line, severity) pairs, at most ``limit`` of them.
     """
@@ -59,15 +61,28 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
     for issue in issues:
         groups.setdefault(issue.code, []).append(issue)
     ordered = sorted(groups.values(), key=lambda g: _GRAVEST_FIRST.index(g[0].severity))
-    lines = [(_issue_line(group), group[0].severity) for group in ordered]
-    if len(lines) > limit:
-        rest = len(lines) - limit + 1
-        lines = [*lines[: limit - 1], (f"... and {rest} more kinds (-v shows them)", Severity.INFO)]
+    if limit == ALL_LINES:
+        return [(_issue_line(group), group[0].severity) for group in ordered]
+    grave = [group for group in ordered if group[0].severity is not Severity.INFO]
+    lines = [(_issue_line(group), group[0].severity) for group in grave]
+    if len(lines) > limit - 1:
+        rest = len(lines) - limit + 2
+        lines = [
+            *lines[: limit - 2],
+            (f"... and {rest} more kinds (-v shows them)", Severity.DOUBT),
+        ]
+    if notes := ordered[len(grave) :]:
+        told = ", ".join(f"{group[0].code} x{_count(group)}" for group in notes)
+        lines.append((f"info: {told} (-v explains)", Severity.INFO))
     return lines
 
 
+def _count(group: list[Issue]) -> int:
+    return sum(issue.count for issue in group)
+
+
 def _issue_line(group: list[Issue]) -> str:
-    first, count = group[0], sum(issue.count for issue in group)
+    first, count = group[0], _count(group)
     files = {issue.file for issue in group if issue.file}
     where = f" in {len(files)} files" if len(files) > 1 else f" in {files.pop()}" if files else ""
     return f"{first.severity}: {first.code} x{count}{where}: {first.advice}"

@@ -50,7 +50,9 @@ def opened(source: Source, name: str) -> Iterator[Database]:
     """
     path = source.path(name)
     title = source.title(name)
-    if path is not None and source.head(name, 16).startswith(MAGIC):
+    with source.open(name) as stream:
+        plain = stream.mapped is not None  # neither compressed nor in an archive
+    if path is not None and plain:
         with _connected(path, title) as database:
             yield database
         return

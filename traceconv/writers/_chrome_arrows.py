@@ -20,7 +20,7 @@ NEAR_CHILDREN = 64
 def ends_ns(events: EventTable, flows: FlowTable, times: Mapping[int, int]) -> tuple[I64, I64]:
     """When each arrow leaves and arrives: at its slices' starts, unless ``times`` says otherwise.
 
-    Arrows must not leave after they arrive, or nobody draws them; then the start has to do.
+    An arrow must not leave after it arrives because of that; then the start has to do.
     """
     src, dst = _ends(events, flows.src, times), _ends(events, flows.dst, times)
     return np.where(src > dst, events.start_ns[flows.src], src), dst

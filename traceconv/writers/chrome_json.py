@@ -4,6 +4,9 @@ Shape: one object, its ``metadata`` first, so that a file cut short keeps its ba
 are microseconds with exactly three decimals, made from integers, relative to the base: small
 enough to be exact as doubles.
 
+Arrows that run backwards in time (the clocks of host and device may disagree) would be dropped by
+viewers: they are written from the earlier end to the later, and their name says so.
+
 The format knows two levels. A process is one layer of one rank (``Rank 0 Overlap Analysis``), a
 thread is one track, with its group in front (``Group 0 Plane 1``). Numbers follow the rank: rank 3
 has the pids 3001, 3002 ... and, after them, its tids; none is used twice in a file, none is 0.
@@ -21,7 +24,16 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from traceconv.errors import Issues
-from traceconv.model import I64, CounterTable, EventTable, FlowTable, Kind, OpClass, Trace
+from traceconv.model import (
+    BACKWARDS,
+    I64,
+    CounterTable,
+    EventTable,
+    FlowTable,
+    Kind,
+    OpClass,
+    Trace,
+)
 from traceconv.writers import Costs, Document
 from traceconv.writers._args import Rewritten, fetch, kept, quoted, strict, strict_one
 from traceconv.writers._chrome_arrows import binding_ns, ends_ns
@@ -162,18 +174,22 @@ class _Encoder:
     def _flows(self, rows: FlowTable, times: Mapping[int, int], first: int) -> bytes:
         origin = self._numbers.place * ARROWS_PER_RANK + 1 + first
         ids = [b"%d" % i for i in range(origin, origin + len(rows))]
-        names = mapped(rows.name, self._flow_name)
         events, n, ends = self._trace.events, len(rows), []
-        when = ends_ns(events, rows, times)
+        leave, arrive = ends_ns(events, rows, times)
+        back = leave > arrive
+        names = mapped(rows.name << 1 | back, self._flow_name)
+        tail, tip = np.where(back, rows.dst, rows.src), np.where(back, rows.src, rows.dst)
+        when = (np.minimum(leave, arrive), np.maximum(leave, arrive))
         heads = (_FLOW_START, _FLOW_END)
-        for head, column, ns in zip(heads, (rows.src, rows.dst), when, strict=True):
+        for head, column, ns in zip(heads, (tail, tip), when, strict=True):
             lanes = mapped(events.track[column], self._numbers.lanes.__getitem__)
             texts = us_texts(ns - self._base)
             ends += [[head] * n, names, ids, [b","] * n, lanes, texts, [b"}"] * n]
         return interleaved(*ends)
 
-    def _flow_name(self, string: int) -> bytes:
-        name = quoted(self._trace.strings[string])
+    def _flow_name(self, packed: int) -> bytes:
+        """Category and name of an arrow; the lowest bit says that it runs backwards in time."""
+        name = quoted(self._trace.strings[packed >> 1] + BACKWARDS * (packed & 1))
         return b'"cat":%b,"name":%b,"id":' % (name, name)
 
     def costs(self) -> Costs:
@@ -207,7 +223,9 @@ class _Encoder:
     def _flow_costs(self) -> I64:
         flows, events = self._trace.flows, self._trace.events
         last = self._numbers.place * ARROWS_PER_RANK + len(flows)
-        size = 2 * (lengths(flows.name, self._flow_name) + len(b"%d" % last) + len(b",}"))
+        back = events.start_ns[flows.src] > events.start_ns[flows.dst]
+        named = lengths(flows.name << 1 | back, self._flow_name)
+        size = 2 * (named + len(b"%d" % last) + len(b",}"))
         size += len(_FLOW_START) + len(_FLOW_END)
         for column in (flows.src, flows.dst):
             size += lengths(events.track[column], self._numbers.lanes.__getitem__)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.build import TraceBuilder
-from traceconv.model import I32
+from traceconv.model import BACKWARDS, I32
 from traceconv.readers._trace_events.binding import Binder
 from traceconv.readers._trace_events.contract import Skipped
 from traceconv.readers._trace_events.lanes import Lanes, Texts
@@ -143,7 +143,13 @@ class Arrows:
         head, tail = head[drawn], tail[drawn]
         if len(head):
             names = self._names(flows.shape[head], flows.name[head])
+            back = self._backwards()[flows.shape[head]]
+            tail, head = np.where(back, head, tail), np.where(back, tail, head)
             self.build.flows(src=row[tail], dst=row[head], name=names)
+
+    def _backwards(self) -> NDArray[np.bool_]:
+        """By shape: arrows that stand in the file against their direction (our own files)."""
+        return np.array([c.endswith(BACKWARDS) for c in self.tables.shapes.category], bool)
 
     def _names(self, shape: I32, name: I32) -> I32:
         """What arrows are called: their category, else their name without its number."""
@@ -151,7 +157,7 @@ class Arrows:
         ids = np.full(len(shapes.phase), -1, np.int32)
         for code in np.unique(shape).tolist():
             if shapes.category[code]:
-                ids[code] = self.build.string(shapes.category[code])
+                ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
         found = ids[shape]
         for i in np.flatnonzero(found < 0).tolist():
             text = self.texts.text(int(name[i]))

@@ -6,22 +6,22 @@ or category that is missing agrees with any.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.build import TraceBuilder
 from traceconv.model import I32, I64
-from traceconv.readers._trace_events.decode import BROKEN
 from traceconv.readers._trace_events.tables import Batch, Rows, Tables
 
 Index = NDArray[np.intp]
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 @dataclass
@@ -196,27 +196,22 @@ class Joiner:
         slices.dur[unfinished] = np.maximum(last - slices.start[unfinished], 0)
         for i in np.flatnonzero(unfinished).tolist():
             self._tables.tally.add("unfinished-slice", shapes.place(int(slices.shape[i])))
-            self._add_args(slices, i, {"unfinished": True})
+            self._add_args(slices, i, {"unfinished": Raw(b"true")})
 
     def _join_args(self, slices: Rows, rows: Rows, end: Index) -> None:
         """Give slices the arguments of their ends too."""
         more = (end >= 0) & (rows.length[end] > 0)
         alone = more & (slices.length == 0)
         for i in np.flatnonzero(more & ~alone).tolist():
-            self._add_args(slices, i, self._parsed(rows, int(end[i])))
+            self._add_args(slices, i, self._members(rows, int(end[i])))
         slices.args[alone], slices.length[alone] = rows.args[end[alone]], rows.length[end[alone]]
 
-    def _add_args(self, slices: Rows, i: int, more: dict[str, Any]) -> None:
-        whole = {**self._parsed(slices, i), **more}
-        raw = json.dumps(whole, ensure_ascii=False).encode("utf-8", "replace")
+    def _add_args(self, slices: Rows, i: int, more: dict[str, Raw]) -> None:
+        raw = msgspec.json.encode({**self._members(slices, i), **more})
         slices.args[i], slices.length[i] = self._build.spill(raw), len(raw)
 
-    def _parsed(self, rows: Rows, i: int) -> dict[str, Any]:
+    def _members(self, rows: Rows, i: int) -> dict[str, Raw]:
+        """The members of a row's arguments, their values as they are."""
         if not rows.length[i]:
             return {}
-        raw = self._build.stored(int(rows.args[i]), int(rows.length[i]))
-        try:
-            parsed = msgspec.json.decode(raw)
-        except BROKEN:
-            parsed = raw.decode("utf-8", "replace")
-        return parsed if isinstance(parsed, dict) else {"args": parsed}
+        return _decode_members(self._build.stored(int(rows.args[i]), int(rows.length[i])))
