@@ -30,6 +30,7 @@ class Parked:
         counts: rows by kind.
         span:   earliest start, latest end; None if it is empty.
         notes:  of the trace (small).
+        windows: of the trace.
     """
 
     def __init__(self, trace: Trace, in_memory: bool = False) -> None:
@@ -37,6 +38,7 @@ class Parked:
         self.counts: dict[str, int] = trace.counts()
         self.span = trace.span()
         self.notes: Mapping[str, Any] = trace.notes
+        self.windows = trace.windows
         trace = compact(trace)
         self._mapped: mmap.mmap | None = None
         tables = (trace.events, trace.counters, trace.flows)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from traceconv import __version__
 from traceconv.errors import Issues, Severity
-from traceconv.model import Capture, Trace
+from traceconv.model import I64, Capture, Trace
 from traceconv.park import Parked
 from traceconv.ranks import spelled, title
 
 SCHEMA_VERSION = 1
+
+WINDOWS_TOLD = 200
+"""Most collection windows per rank that are told in trace metadata."""
 
 
 @dataclass
@@ -76,7 +79,7 @@ class Report:
         for one in written:
             self.issues.extend(one.issues)
 
-    def facts(self, base_ns: int, parked: Iterable[Parked]) -> dict[str, Any]:
+    def facts(self, base_ns: int, parked: Sequence[Parked]) -> dict[str, Any]:
         """The document that travels as trace metadata. Equal inputs give equal facts."""
         counts: Counter[str] = Counter()
         for one in parked:
@@ -94,6 +97,7 @@ class Report:
             "counts": dict(counts),
             "issues": dict(tally),
             "dropped": [],
+            "windows": {str(p.rank): _relative(p.windows, base_ns) for p in parked},
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -156,6 +160,11 @@ class Report:
             f"communication not overlapped {own['not_overlapped_ns'] / 1e6:.3f} ms, "
             f"free {own['free_ns'] / 1e6:.3f} ms"
         )
+
+
+def _relative(windows: I64, base_ns: int) -> list[list[int]]:
+    """Collection windows as [start, end] in ns from the base; none if they are too many to tell."""
+    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_TOLD else []
 
 
 def described(capture: Capture) -> dict[str, Any]:

@@ -37,6 +37,9 @@ __all__ = ["Classify", "Lane", "Named", "Names", "Placed", "Probes", "Skipped", 
 CHUNK_BYTES = 256 << 10
 """Bytes decoded at a time: small enough to stay in the cache."""
 
+PROBES = Probes()
+"""What Ascend calls graphs and kinds of tasks."""
+
 Offset = Callable[[Mapping[str, Any]], int]
 """Given the other members of the outermost object: nanoseconds to add to every stamp."""
 
@@ -46,7 +49,7 @@ def read_events(
     name: str,
     build: TraceBuilder,
     classify: Classify,
-    probes: Probes = Probes(),
+    probes: Probes = PROBES,
     offset_ns: Offset | None = None,
 ) -> tuple[int, int] | None:
     """Read one trace-event file into ``build``.

@@ -37,6 +37,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _ASCEND = re.compile(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
 _OPS = {op.name.lower(): op for op in OpClass}
 _MOST_RANKS = 1_000_000
+_SPAN = 2**60
 
 
 class ChromeJsonReader:
@@ -62,8 +63,13 @@ class ChromeJsonReader:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         name = capture.files[0]
         build.file = capture.source.title(name)
-        if _facts(_members(capture.source.head(name))):
+        facts = _facts(_members(capture.source.head(name)))
+        if facts:
             read_events(capture.source, name, build, _Ours(capture.detail), offset_ns=_base_ns)
+            for start, end in _windows(facts, capture.rank):
+                build.window(start, end)
+            for start, end in build.covered((Layer.OVERLAP,)).tolist():
+                build.window(start, end)  # the analysis covers what was collected, and no more
         else:
             read_events(capture.source, name, build, _theirs(build))
 
@@ -72,7 +78,7 @@ def _is_trace(head: bytes) -> bool:
     """Whether these are the first bytes of a trace-event file."""
     if _PHASE.search(head) and _TIMED.search(head):
         return True
-    return bool(_LIST.search(head)) and not head.rstrip().endswith(b"]}")
+    return bool(_LIST.search(head))
 
 
 def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
@@ -120,6 +126,18 @@ def _base_ns(members: Mapping[str, Any]) -> int:
     return _base(_facts(members))
 
 
+def _windows(facts: Mapping[str, Any], rank: int | None) -> list[tuple[int, int]]:
+    """The collection windows of a rank, ns."""
+    windows = facts.get("windows")
+    told = windows.get(str(rank)) if isinstance(windows, dict) else None
+    base, found = _base(facts), []
+    for window in told if isinstance(told, list) else []:
+        match window:
+            case [int(start), int(end)] if abs(start) <= _SPAN and abs(end) <= _SPAN:
+                found.append((base + start, base + end))
+    return found
+
+
 def _ranks(facts: Mapping[str, Any]) -> list[int]:
     """The ranks in a file of ours ("0-3,7"), none if that cannot be known."""
     found: set[int] = set()
@@ -161,7 +179,9 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
     if layer not in set(Layer):
         return None
     sort, number = map(int, numbers)
-    return Track(Layer(layer), name, group, title, sort, str(unit) if unit is not None else None, number)
+    return Track(
+        Layer(layer), name, group, title, sort, str(unit) if unit is not None else None, number
+    )
 
 
 # -- files of others -------------------------------------------------------------------------

@@ -138,7 +138,8 @@ class _Finder:
             at = at[chars[at + i] == char]
         at += 7
         at += chars[at] == _SPACE
-        return at[chars[at] == _OPEN].tolist()
+        places: list[int] = at[chars[at] == _OPEN].tolist()
+        return places
 
 
 class _Numbers(dict[Any, int]):

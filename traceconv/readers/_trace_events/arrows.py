@@ -123,7 +123,8 @@ class Arrows:
         other = (tail[ends] >= 0) & skipped[flows.shape[tail[ends]]]
         for of in (flows.shape[ends[own]], flows.shape[tail[ends[other & ~own]]]):
             self._book(of, codes)
-        return ends[~own & ~other]
+        kept: Index = ends[~own & ~other]
+        return kept
 
     def _book(self, shape: I32, codes: list[str]) -> None:
         for code, count in zip(*np.unique(shape, return_counts=True), strict=True):

@@ -113,7 +113,9 @@ class _Assembly:
         )  # fmt: skip
         ends = opens | closes
         points = [rows.take(~ends)] if not ends.all() else []
-        slices = [joiner.slices(rows.take(ends), asyncs.key[ends], opens[ends])] if ends.any() else []
+        slices = (
+            [joiner.slices(rows.take(ends), asyncs.key[ends], opens[ends])] if ends.any() else []
+        )
         self._tables.async_rows = []
         return slices, points
 
@@ -161,4 +163,3 @@ class _Assembly:
         tally.add("stamp-rounded", count=tables.rounded_stamps)
         tally.add("metadata-unused", count=self._naming.unused)
         tally.book(self._build)
-

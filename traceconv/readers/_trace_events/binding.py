@@ -128,7 +128,8 @@ class _Scale:
         if self._known is None:
             return (time >= self._low) & (time <= self._high)
         at = np.searchsorted(self._known, time).clip(max=len(self._known) - 1)
-        return self._known[at] == time
+        equal: NDArray[np.bool_] = self._known[at] == time
+        return equal
 
 
 def _ordered(key: I64, dur: I64) -> Index:

@@ -77,9 +77,7 @@ class Counters:
         made = {}
         for (pid, name), members in groups.items():
             named = titles(self._texts.text(name), [self._series[m] for m in members])
-            made.update(
-                {(pid, name, m): title for m, title in zip(members, named, strict=True)}
-            )
+            made.update({(pid, name, m): title for m, title in zip(members, named, strict=True)})
         return np.array([self._track(*kind, made) for kind in kinds], np.int64)
 
     def _track(

@@ -99,7 +99,11 @@ class Intake:
         if untimed.any():
             for i in np.flatnonzero(untimed).tolist():
                 self._say(events[i], int(shape[i]), args.raws[i])
-            events, shape, args = list(compress(events, (~untimed).tolist())), shape[~untimed], args.take(~untimed)
+            events, shape, args = (
+                list(compress(events, (~untimed).tolist())),
+                shape[~untimed],
+                args.take(~untimed),
+            )
             kind = kind[~untimed]
         stamps = nanoseconds([event.ts for event in events])
         whole = _Part(list(events), shape, stamps.ns, args)
@@ -219,7 +223,9 @@ class Intake:
         if all(categories):
             code = np.full(len(names), -1, np.int32)
         else:
-            code = self._names([n if not c else None for n, c in zip(names, categories, strict=True)])
+            code = self._names(
+                [n if not c else None for n, c in zip(names, categories, strict=True)]
+            )
             categories = [c or "" for c in categories]
         if not all(names):
             names = [name or "" for name in names]
@@ -247,8 +253,9 @@ class Intake:
         self._tally.saw("counter", seen)
         if found:
             s, n, k, t, v = zip(*found, strict=True)
-            code = [np.array(c, np.int32) for c in (s, n, k)]
-            self._tables.samples.append(Samples(*code, np.array(t, np.int64), np.array(v)))
+            shape_, name_, series_ = (np.array(c, np.int32) for c in (s, n, k))
+            samples = Samples(shape_, name_, series_, np.array(t, np.int64), np.array(v))
+            self._tables.samples.append(samples)
 
     def _asyncs(self, part: _Part) -> None:
         shapes, codes = self._tables.shapes, self._tables.asyncs

@@ -17,7 +17,7 @@ MENDABLE = re.compile(_WORD.decode())
 
 _PIECE = re.compile(rb'"(?:[^"\\]|\\.)*+"?|' + _WORD, re.DOTALL)
 _IN_STRING = re.compile(
-    rb'[\x00-\x1f]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
+    rb"[\x00-\x1f]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb'|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\'
 )
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(")?|[{}\[\]]', re.DOTALL)

@@ -99,7 +99,9 @@ class Native:
             self._types.add(tables.types[value] if isinstance(value, str) else -1)
 
     def _rows(self, columns: Sequence[bytearray], address: int) -> int:
-        shape, name, start, dur, args, length, graph, step, type_ = _arrays(columns, "i4 i4 i8 i8 i8 i4 i4 i4 i4")
+        shape, name, start, dur, args, length, graph, step, type_ = _arrays(
+            columns, "i4 i4 i8 i8 i8 i4 i4 i4 i4"
+        )
         if len(shape):
             args += max(address, 0)
             self._tables.add_rows(

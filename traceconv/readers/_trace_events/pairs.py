@@ -152,9 +152,7 @@ class Joiner:
         last_ns: last stamp per lane code of a shape, asked only if something was never closed.
     """
 
-    def __init__(
-        self, tables: Tables, build: TraceBuilder, last_ns: Callable[[], I64]
-    ) -> None:
+    def __init__(self, tables: Tables, build: TraceBuilder, last_ns: Callable[[], I64]) -> None:
         self._tables, self._build, self._last_ns = tables, build, last_ns
 
     def slices(self, rows: Rows, lane: I32, opens: NDArray[np.bool_]) -> Rows:

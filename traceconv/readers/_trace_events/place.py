@@ -103,9 +103,7 @@ class Placer:
             start += np.where(kept, self._offset, 0)
         return kept
 
-    def _concerned(
-        self, rows: Rows, instant: NDArray[np.bool_]
-    ) -> tuple[Rows, NDArray[np.bool_]]:
+    def _concerned(self, rows: Rows, instant: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.bool_]]:
         """The rows that go on a track; the others are booked."""
         tally, track = self._tables.tally, self._lanes.track[rows.shape]
         mine = track != OUT

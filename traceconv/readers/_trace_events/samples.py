@@ -15,8 +15,7 @@ _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.
 _IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
 _UNIT_SUFFIX = re.compile(r"(.*?)\s*\(([^()]{1,16})\)", re.DOTALL)
 _UNITS = frozenset(
-    ("%", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "bytes", "B/s", "KB/s", "MB/s", "GB/s")
-    + ("Hz", "KHz", "MHz", "GHz", "W", "mW", "C", "V", "mV", "ns", "us", "ms", "s")
+    "% B KB MB GB KiB MiB GiB bytes B/s KB/s MB/s GB/s Hz KHz MHz GHz W mW C V mV ns us ms s".split()
 )
 
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode

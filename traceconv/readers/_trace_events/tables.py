@@ -255,8 +255,8 @@ class Tally:
 
     def book(self, build: TraceBuilder) -> None:
         """Hand everything to the builder."""
-        for kind, count in self._seen.items():
-            build.seen(kind, count)
+        for seen, count in self._seen.items():
+            build.seen(seen, count)
         for (code, kind), left in sorted(self._counts.items(), key=str):
             places = self._places.get((code, kind), Counter())
             for where in sorted(places, key=_natural)[: build.issues.PLACES_KEPT]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import mmap
 import zlib
 from typing import Any
 
 from traceconv.errors import SourceError
-from traceconv.source import Stream
+from traceconv.streams import Stream
 
 MAX_RECORD_BYTES = 16 << 20
 """No event is longer; what seems to be is damage."""
@@ -82,7 +83,10 @@ class Window:
         try:
             return self._stream.read(step)
         except SourceError as e:
-            if not isinstance(e.__cause__, EOFError | zlib.error) or not self.offset + self.end:
+            if (
+                not isinstance(e.__cause__, EOFError | zlib.error | gzip.BadGzipFile)
+                or not self.offset + self.end
+            ):
                 raise
             self.broken = str(e)
             return b""
