@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -33,8 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dir", type=Path, help="folder for temporary files")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="traceconv-bench-", dir=given.dir) as folder:
+        rehearse(Path(folder) / "rehearsal", given.only)
         suite = Suite(Path(folder), *inputs(Path(folder), given.events))
-        jobs = [j for j in suite.jobs.values() if not given.only or given.only in j.name]
+        jobs = chosen(suite, given.only)
         before = measure.control(PYTHON)
         measure.interleaved(jobs, given.rounds)
         control = (before, measure.control(PYTHON))
@@ -46,6 +48,22 @@ def main(argv: list[str] | None = None) -> int:
         if given.profile:
             profile(suite.one)
     return 1 if missed else 0
+
+
+def chosen(suite: Suite, only: str | None) -> list[measure.Job]:
+    """The jobs to run."""
+    return [job for job in suite.jobs.values() if not only or only in job.name]
+
+
+def rehearse(folder: Path, only: str | None) -> None:
+    """Run everything once on tiny inputs, so that no measured run has to compile byte code.
+
+    An installed package has its byte code beside it; a source tree may not, and must not get any.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    folder.mkdir()
+    measure.interleaved(chosen(Suite(folder, *inputs(folder, 1000)), only), 1)
 
 
 def show(suite: Suite, control: tuple[float, float]) -> int:

@@ -7,18 +7,19 @@ versions: columns are asked for by name, and a missing table or column reads as 
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.errors import MalformedInputError
+from traceconv.errors import MalformedInputError, SourceError
 from traceconv.source import Source, temporary_folder
 
 MAGIC = b"SQLite format 3\0"
@@ -29,6 +30,9 @@ MAX_CHECKS = 200_000
 
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
+
+_JOURNAL_HEADER = 32
+"""Bytes of a write-ahead log that holds no pages."""
 
 ROWID = "rowid"
 """Every table has this number of its rows; asked for like a column."""
@@ -42,48 +46,124 @@ def is_sqlite(head: bytes) -> bool:
 
 
 @contextmanager
-def opened(source: Source, name: str) -> Iterator[Database]:
-    """The database ``name`` of ``source``, for reading; unpacked first if it lies in an archive.
+def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Database]:
+    """The database ``name`` of ``source``, for reading.
+
+    It is copied first if it is packed, or if its journal (``-wal``) lies beside it: a writer that
+    was killed leaves its last rows there, and taking them over changes files.
+
+    Args:
+        salvage: read what can be read of a database that is cut off or damaged;
+            :attr:`Database.damage` then says what broke off.
 
     Raises:
         MalformedInputError: it is no readable database.
+        SourceError: it cannot be read or copied.
     """
-    path = source.path(name)
-    title = source.title(name)
-    with source.open(name) as stream:
-        plain = stream.mapped is not None  # neither compressed nor in an archive
-    if path is not None and plain:
-        with _connected(path, title) as database:
+    path, title = source.path(name), source.title(name)
+    with closing(_Readable(source, name, path, salvage)) as file:
+        with _connected(file.path, title, file.mode, salvage) as database:
+            if file.cut:
+                database.damage.append("end of file")
             yield database
-        return
-    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
-        with source.open(name) as stream:
-            while part := stream.read(1 << 20):
-                copy.write(part)
-        copy.flush()
-        with _connected(Path(copy.name), title) as database:
-            yield database
+
+
+class _Readable:
+    """A file SQLite can open: the input itself, or a copy that goes with this object.
+
+    Attributes:
+        mode: of the URI.
+        cut:  whether its end is missing, and was filled up with empty pages.
+    """
+
+    def __init__(self, source: Source, name: str, path: Path | None, salvage: bool) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            usable = path is not None and _head(path).startswith(MAGIC)
+            journal = _journal(source, name, path)
+            if path is not None and usable and not journal and not (salvage and _is_cut(path)):
+                self.path, self.mode, self.cut = path, "ro&immutable=1", False
+                return
+            self._folder = tempfile.TemporaryDirectory(prefix="traceconv-", dir=temporary_folder())
+            self.path, self.mode = Path(self._folder.name) / "database", "rw"
+            with source.open(name) as stream:
+                _copied(stream, self.path)
+            if journal:
+                self._copy_journal(source, journal)
+            self.cut = salvage and _is_cut(self.path)
+            if self.cut:
+                _filled_up(self.path)
+        except OSError as e:
+            raise SourceError(f"{source.title(name)}: cannot read or copy: {e}") from e
+
+    def _copy_journal(self, source: Source, journal: str | Path) -> None:
+        beside = Path(f"{self.path}-wal")
+        if isinstance(journal, Path):
+            shutil.copyfile(journal, beside)
+            return
+        with source.open(journal) as stream:
+            _copied(stream, beside)
+
+    def close(self) -> None:
+        """Remove the copy, if there is one."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(100)
+
+
+def _journal(source: Source, name: str, path: Path | None) -> str | Path | None:
+    """The write-ahead log beside a database, None if there is none or nothing is in it."""
+    if path is not None:
+        beside = Path(f"{path}-wal")
+        return beside if beside.is_file() and beside.stat().st_size > _JOURNAL_HEADER else None
+    wal = f"{name}-wal"
+    return wal if wal in source.names() and source.size(wal) > _JOURNAL_HEADER else None
+
+
+def _copied(stream: IO[bytes], to: Path) -> None:
+    with to.open("wb") as file:
+        while part := stream.read(1 << 20):
+            file.write(part)
+
+
+def _said_bytes(path: Path) -> int:
+    """How long a database says it is; 0 if it does not say."""
+    head = _head(path)
+    if len(head) < 100 or not head.startswith(MAGIC) or head[24:28] != head[92:96]:
+        return 0  # where the two change counters differ, the length is out of date
+    page = int.from_bytes(head[16:18], "big")
+    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
+
+
+def _is_cut(path: Path) -> bool:
+    return path.stat().st_size < _said_bytes(path)
+
+
+def _filled_up(path: Path) -> None:
+    """Give a cut database its length back: what is missing reads as damaged pages."""
+    with path.open("r+b") as file:
+        file.truncate(_said_bytes(path))
 
 
 @contextmanager
-def _connected(path: Path, title: str) -> Iterator[Database]:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-    connection = None
+def _connected(path: Path, title: str, mode: str, salvage: bool) -> Iterator[Database]:
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
     try:
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
-        connection.text_factory = _text
-        yield Database(connection, title)
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
+            connection.text_factory = _text
+            yield Database(connection, title, salvage)
     except sqlite3.Error as e:
         raise MalformedInputError(
             title, "", f"not a readable database: {e}; export it again, or copy its -wal file too"
         ) from e
-    finally:
-        if connection is not None:
-            connection.close()
 
 
 def _text(raw: bytes) -> str:
@@ -91,11 +171,18 @@ def _text(raw: bytes) -> str:
 
 
 class Database:
-    """An open database. ``tables`` holds the columns of every real table, by name."""
+    """An open database.
 
-    def __init__(self, connection: sqlite3.Connection, title: str) -> None:
+    Attributes:
+        tables: the columns of every real table, by name.
+        damage: tables that broke off while they were read, if it is read to salvage it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, title: str, salvage: bool = False) -> None:
         self.title = title
+        self.damage: list[str] = []
         self._connection = connection
+        self._salvage = salvage
         names = [
             row[0]
             for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -115,6 +202,13 @@ class Database:
         """Whether a table with these columns is there."""
         return table in self.tables and set(columns) <= {*self.tables[table], ROWID}
 
+    def distinct(self, table: str, column: str) -> list[int]:
+        """The different integers of a column, ascending."""
+        if not self.has(table, column):
+            return []
+        query = f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)} NOT INDEXED"
+        return sorted({v for (v,) in self._rows(query, table) if isinstance(v, int)})
+
     def columns(self, table: str, wanted: Mapping[str, Any]) -> dict[str, Column]:
         """Columns as arrays, in the order of rows.
 
@@ -130,8 +224,8 @@ class Database:
         if present is None:
             return {name: np.empty(0, kind) for name, kind in dtype}
         terms = [_term(n, default, present) for n, default in wanted.items()]
-        cursor = self._run(f"SELECT {', '.join(terms)} FROM {_quoted(table)} NOT INDEXED")
-        rows = np.fromiter(cursor, np.dtype(dtype))
+        query = f"SELECT {', '.join(terms)} FROM {_quoted(table)} NOT INDEXED"
+        rows = np.fromiter(self._rows(query, table), np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
 
     def texts(self, table: str, key: str, value: str) -> dict[int, str]:
@@ -141,7 +235,7 @@ class Database:
         query = f"SELECT {_quoted(key)}, {_quoted(value)} FROM {_quoted(table)}"
         return {
             k: v if isinstance(v, str) else _text(v)
-            for k, v in self._run(query)
+            for k, v in self._rows(query, table)
             if isinstance(k, int) and isinstance(v, (str, bytes))
         }
 
@@ -151,7 +245,18 @@ class Database:
         if present is None:
             return []
         terms = [_quoted(c) if c in present else "NULL" for c in columns]
-        return self._run(f"SELECT {', '.join(terms)} FROM {_quoted(table)}").fetchall()
+        return list(self._rows(f"SELECT {', '.join(terms)} FROM {_quoted(table)}", table))
+
+    def _rows(self, query: str, table: str) -> Iterable[tuple[Any, ...]]:
+        """The rows of a query; up to the first damaged page if the database is to be salvaged."""
+        return self._kept(query, table) if self._salvage else self._run(query)
+
+    def _kept(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._run(query)
+        except sqlite3.DatabaseError:
+            if table not in self.damage:
+                self.damage.append(table)
 
     def _run(self, query: str) -> sqlite3.Cursor:
         checks = 0
@@ -171,16 +276,15 @@ def _term(names: str, default: Any, present: tuple[str, ...]) -> str:
     plain = repr(default)
     if found is None:
         return ROWID if names == ROWID else plain
-    column = _quoted(found)
-    kind = "INTEGER" if type(default) is int else "REAL"
-    own = "'integer'" if kind == "INTEGER" else "'real', 'integer'"
+    column, kind = _quoted(found), "INTEGER" if type(default) is int else "REAL"
     number = f"CAST({column} AS {kind})"
     # text that is a number has the same digits again; anything else is not one
     return (
-        f"CASE WHEN typeof({column}) IN ({own}) THEN {number} "
-        f"WHEN typeof({column}) = 'text' AND TRIM({column}) GLOB '*[0-9]*' "
-        f"AND TRIM({column}) NOT GLOB '*[^0-9.eE+-]*' THEN {number} "
-        f"WHEN typeof({column}) = 'real' THEN {number} ELSE {plain} END"
+        f"CASE typeof({column}) WHEN 'integer' THEN {number} WHEN 'real' THEN {number} "
+        f"WHEN 'text' THEN CASE WHEN TRIM({column}) NOT GLOB '*[0-9]*' "
+        f"OR TRIM({column}) GLOB '*[^0-9.eE+-]*' THEN {plain} "
+        f"WHEN {column} GLOB '*[eE]*' THEN CAST(CAST({column} AS REAL) AS {kind}) "
+        f"ELSE {number} END ELSE {plain} END"
     )
 
 

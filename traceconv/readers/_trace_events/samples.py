@@ -14,9 +14,7 @@ from traceconv.readers._trace_events.decode import BROKEN
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
 _IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
 _UNIT_SUFFIX = re.compile(r"(.*?)\s*\(([^()]{1,16})\)", re.DOTALL)
-_UNITS = frozenset(
-    "% B KB MB GB KiB MiB GiB bytes B/s KB/s MB/s GB/s Hz KHz MHz GHz W mW C V mV ns us ms s".split()
-)
+_UNIT = re.compile(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
 
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
@@ -90,7 +88,7 @@ def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
     match = _UNIT_SUFFIX.fullmatch(key)
     if match:
         base, unit = match[1], match[2]
-    elif key in _UNITS:
+    elif _UNIT.fullmatch(key):
         base, unit = (key if several else ""), key
     elif key == "value" and not several:
         base = ""
