@@ -36,7 +36,8 @@ def document(content: Mapping[str, Any]) -> None:
 
 def message(text: str, **style: Any) -> None:
     """A line for people."""
-    click.secho(text, err=True, color=False if os.environ.get("NO_COLOR") else None, **style)
+    styled = click.style(text, **style) if style else text
+    click.echo(styled, err=True, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def size(n_bytes: int) -> str:
@@ -98,7 +99,7 @@ def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> N
     lines = issue_lines(issues, limit)
     for line, severity in lines:
         message(line, fg=_COLOURS[severity])
-    if lines and pointer:
+    if pointer and any(severity is not Severity.INFO for _, severity in lines):
         message("Every issue with its places: add --report report.md (or .json).")
 
 

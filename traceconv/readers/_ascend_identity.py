@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -24,7 +24,7 @@ _UNIX_US = 10**15
 _DECODER = json.JSONDecoder(parse_float=str)
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d+)')
 _PROFILER_INFO = re.compile(r"profiler_info(?:_(\d+))?\.json")
-_DATABASE = re.compile(r"ascend_[a-z]+_profiler_(\d+)\.db")
+_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d+)\.db")
 _INFO_JSON = re.compile(r"(?:device_(\d+)|host)/info\.json(?:\.(\d+))?")
 _WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
 _HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
@@ -144,10 +144,15 @@ class Identity:
         """``profiler_metadata.json``: rank, world size and parallel groups; never the
         environment variables, never the addresses communicators are named after.
         """
-        info = self.read_json(name)
+        self.distributed(self.read_json(name), "profiler_metadata.json")
+
+    def distributed(self, info: Mapping[str, Any], place: str) -> None:
+        """Rank, world size and parallel groups out of ``distributed_args`` and
+        ``parallel_group_info``, wherever these stand.
+        """
         args = info.get("distributed_args")
         if isinstance(args, dict):
-            self.claim(Trust.METADATA, args.get("rank"), "profiler_metadata.json")
+            self.claim(Trust.METADATA, args.get("rank"), place)
             self.world_size = max(self.world_size, _whole(args.get("world_size")))
         groups = info.get("parallel_group_info")
         if isinstance(groups, dict):

@@ -101,8 +101,9 @@ def _one_by_one(texts: Sequence[str], unit: str) -> tuple[I64, NDArray[np.bool_]
 def _is_finer(text: str, exponent: int) -> bool:
     """Whether a number has digits beyond the nanosecond."""
     mantissa, _, power = text.strip().lower().partition("e")
-    places = max(exponent + int(power or 0), 0)
-    return bool(mantissa.partition(".")[2][places:].strip("0"))
+    before, _, after = mantissa.partition(".")
+    kept = len(before) + exponent + int(power or 0)
+    return bool((before + after)[max(kept, 0) :].strip("+-0"))
 
 
 def whole(texts: Sequence[str]) -> I64:

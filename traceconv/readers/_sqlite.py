@@ -7,22 +7,18 @@ versions: columns are asked for by name, and a missing table or column reads as 
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.errors import MalformedInputError, SourceError
-from traceconv.source import Source, temporary_folder
-
-MAGIC = b"SQLite format 3\0"
+from traceconv.errors import MalformedInputError
+from traceconv.readers._sqlite_file import MAGIC, DatabaseFile
+from traceconv.source import Source
 
 STEPS_PER_CHECK = 1_000_000
 MAX_CHECKS = 200_000
@@ -30,9 +26,6 @@ MAX_CHECKS = 200_000
 
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
-
-_JOURNAL_HEADER = 32
-"""Bytes of a write-ahead log that holds no pages."""
 
 ROWID = "rowid"
 """Every table has this number of its rows; asked for like a column."""
@@ -60,98 +53,18 @@ def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Databas
         MalformedInputError: it is no readable database.
         SourceError: it cannot be read or copied.
     """
-    path, title = source.path(name), source.title(name)
-    with closing(_Readable(source, name, path, salvage)) as file:
-        with _connected(file.path, title, file.mode, salvage) as database:
-            if file.cut:
-                database.damage.append("end of file")
-            yield database
-
-
-class _Readable:
-    """A file SQLite can open: the input itself, or a copy that goes with this object.
-
-    Attributes:
-        mode: of the URI.
-        cut:  whether its end is missing, and was filled up with empty pages.
-    """
-
-    def __init__(self, source: Source, name: str, path: Path | None, salvage: bool) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        try:
-            usable = path is not None and _head(path).startswith(MAGIC)
-            journal = _journal(source, name, path)
-            if path is not None and usable and not journal and not (salvage and _is_cut(path)):
-                self.path, self.mode, self.cut = path, "ro&immutable=1", False
-                return
-            self._folder = tempfile.TemporaryDirectory(prefix="traceconv-", dir=temporary_folder())
-            self.path, self.mode = Path(self._folder.name) / "database", "rw"
-            with source.open(name) as stream:
-                _copied(stream, self.path)
-            if journal:
-                self._copy_journal(source, journal)
-            self.cut = salvage and _is_cut(self.path)
-            if self.cut:
-                _filled_up(self.path)
-        except OSError as e:
-            raise SourceError(f"{source.title(name)}: cannot read or copy: {e}") from e
-
-    def _copy_journal(self, source: Source, journal: str | Path) -> None:
-        beside = Path(f"{self.path}-wal")
-        if isinstance(journal, Path):
-            shutil.copyfile(journal, beside)
-            return
-        with source.open(journal) as stream:
-            _copied(stream, beside)
-
-    def close(self) -> None:
-        """Remove the copy, if there is one."""
-        if self._folder is not None:
-            self._folder.cleanup()
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(100)
-
-
-def _journal(source: Source, name: str, path: Path | None) -> str | Path | None:
-    """The write-ahead log beside a database, None if there is none or nothing is in it."""
-    if path is not None:
-        beside = Path(f"{path}-wal")
-        return beside if beside.is_file() and beside.stat().st_size > _JOURNAL_HEADER else None
-    wal = f"{name}-wal"
-    return wal if wal in source.names() and source.size(wal) > _JOURNAL_HEADER else None
-
-
-def _copied(stream: IO[bytes], to: Path) -> None:
-    with to.open("wb") as file:
-        while part := stream.read(1 << 20):
-            file.write(part)
-
-
-def _said_bytes(path: Path) -> int:
-    """How long a database says it is; 0 if it does not say."""
-    head = _head(path)
-    if len(head) < 100 or not head.startswith(MAGIC) or head[24:28] != head[92:96]:
-        return 0  # where the two change counters differ, the length is out of date
-    page = int.from_bytes(head[16:18], "big")
-    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
-
-
-def _is_cut(path: Path) -> bool:
-    return path.stat().st_size < _said_bytes(path)
-
-
-def _filled_up(path: Path) -> None:
-    """Give a cut database its length back: what is missing reads as damaged pages."""
-    with path.open("r+b") as file:
-        file.truncate(_said_bytes(path))
+    with (
+        closing(DatabaseFile(source, name, salvage)) as file,
+        _connected(file, source.title(name), salvage) as database,
+    ):
+        if file.cut:
+            database.damage.append("end of file")
+        yield database
 
 
 @contextmanager
-def _connected(path: Path, title: str, mode: str, salvage: bool) -> Iterator[Database]:
-    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+def _connected(file: DatabaseFile, title: str, salvage: bool) -> Iterator[Database]:
+    uri = f"file:{quote(str(file.path.absolute()))}?mode={file.mode}"
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             connection.execute("PRAGMA query_only = ON")

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from traceconv.build import TraceBuilder
 from traceconv.model import I32, I64
 from traceconv.readers._trace_events.contract import Probes
-from traceconv.readers._trace_events.decode import BROKEN
+from traceconv.readers._trace_events.decode import BROKEN, NOTHING
 from traceconv.readers._trace_events.tables import Codes, whole_number
 
 _BLANK, _SPACE, _QUOTE, _COLON, _OPEN, _CLOSE = 33, 32, 34, 58, 123, 125
@@ -48,7 +49,7 @@ class Arguments:
         keys = [*probes.graph, probes.type]
         self._fast = _decoder(keys, int | float | str | None)
         self._slow = _decoder(keys, Any)
-        self._numbers, self._types = _Numbers(), _Types(types)
+        self._numbers, self._answers = _Numbers(), _Answers(types)
         self._finder = _Finder()
 
     def locate(self, values: Sequence[Any], text: bytes, address: int) -> Located:
@@ -58,7 +59,7 @@ class Arguments:
             values: JSON per row, ``b""`` where there is none.
             text, address: see ``Intake.take``.
         """
-        raws = list(map(bytes, values))
+        raws = [b"" if value is NOTHING else bytes(value) for value in values]
         blob = np.frombuffer(b"".join(raws), np.uint8)
         length = np.fromiter(map(len, raws), np.int32, len(raws))
         start = np.cumsum(length, dtype=np.int64) - length
@@ -80,15 +81,14 @@ class Arguments:
     def probe(self, raws: Sequence[bytes]) -> tuple[I32 | None, I32 | None]:
         """Graph per row, and code of the type; None where no row has any."""
         text = b"[" + b",".join(filter(None, raws)) + b"]"
+        known = self._answers
         try:
-            values = _transposed(self._fast(text))
-            graphs = self.numbers(_first(values[:-1]))
-            types = [self._types[v] for v in values[-1]] if values else []
+            found = list(map(known.__getitem__, map(astuple, self._fast(text))))
         except BROKEN:
-            values = _transposed(self._slow(text))
-            graphs = [whole_number(v) for v in _first(values[:-1])]
-            types = [self._types[v] if isinstance(v, str) else -1 for v in values[-1]]
-        return _spread(graphs, raws), _spread(types, raws)
+            found = [known[_scalars(probed)] for probed in self._slow(text)]
+        packed = np.array(found, np.int64)
+        graph, type_ = packed >> 32, (packed & 0xFFFFFFFF) - 1
+        return _spread(graph, raws), _spread(type_, raws)
 
     def numbers(self, values: Sequence[int | float | str | None]) -> list[int]:
         """Graphs or steps of argument values, -1 where there is none."""
@@ -148,38 +148,40 @@ class _Numbers(dict[Any, int]):
         return number
 
 
-class _Types(dict[Any, int]):
+class _Answers(dict[tuple[Any, ...], int]):
+    """What probes find in arguments: graph in the upper half of an integer, in the lower one the
+    code of the type plus 1. There are few combinations, met many times.
+    """
+
     def __init__(self, types: Codes[str]) -> None:
         super().__init__()
         self._types = types
 
-    def __missing__(self, value: Any) -> int:
-        code = self[value] = self._types[value] if isinstance(value, str) else -1
-        return code
+    def __missing__(self, values: tuple[Any, ...]) -> int:
+        *graphs, type_ = values
+        graph = whole_number(next((g for g in graphs if g is not None), None))
+        code = self._types[type_] if isinstance(type_, str) else -1
+        packed = self[values] = (graph << 32) | (code + 1)
+        return packed
 
 
-def _transposed(probed: Sequence[Any]) -> list[Sequence[Any]]:
-    return list(zip(*map(msgspec.structs.astuple, probed), strict=True))
+_ODD = object()
 
 
-def _first(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Per row the first value that is there."""
-    there = [column for column in columns if column.count(None) < len(column)]
-    if not there:
-        return []
-    found = there[-1]
-    for column in reversed(there[:-1]):
-        found = [a if a is not None else b for a, b in zip(column, found, strict=True)]
-    return found
+def _scalars(probed: Any) -> tuple[Any, ...]:
+    """Probed values of any type; those that mean nothing are one."""
+    return tuple(
+        v if v is None or (isinstance(v, int | float | str) and not isinstance(v, bool)) else _ODD
+        for v in astuple(probed)
+    )
 
 
-def _spread(values: Sequence[int], raws: Sequence[bytes]) -> I32 | None:
-    """``values`` for the rows that have arguments, -1 for the others; None if they say nothing."""
-    found = np.array(values, np.int32)
+def _spread(found: I64, raws: Sequence[bytes]) -> I32 | None:
+    """``found`` for the rows that have arguments, -1 for the others; None if it says nothing."""
     if not (found >= 0).any():
         return None
     if len(found) == len(raws):
-        return found
+        return found.astype(np.int32)
     column = np.full(len(raws), -1, np.int32)
     column[[bool(raw) for raw in raws]] = found
     return column

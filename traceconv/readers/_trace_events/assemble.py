@@ -17,7 +17,7 @@ from traceconv.readers._trace_events.lanes import Lanes, Texts
 from traceconv.readers._trace_events.naming import Naming
 from traceconv.readers._trace_events.pairs import Joiner
 from traceconv.readers._trace_events.place import Anchors, Placer
-from traceconv.readers._trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
+from traceconv.readers._trace_events.tables import BEGIN, Asyncs, Flows, Rows, Tables
 
 EPOCH_NS = 2**50 * 1000
 """From here on (2005) doubles of microseconds are a quarter of one apart."""
@@ -68,24 +68,22 @@ class _Assembly:
         joiner = Joiner(tables, self._build, self._last_ns)
         marks = self._pairs(joiner)
         asyncs, points = self._asyncs(joiner)
-        for rows in tables.drain():
+        for rows in tables.rows.drain():
             self._placer.put(rows)
         for rows in marks + asyncs:
             self._placer.put(rows)
         for rows in points:
             self._placer.put(rows, instants=True)
         if tables.samples:
-            samples = Samples.joined(tables.samples)
-            tables.samples.clear()
-            Counters(tables, self._lanes, self._texts, self._build).put(samples, self._placer)
+            counters = Counters(tables, self._lanes, self._texts, self._build)
+            counters.put(tables.samples.whole(), self._placer)
         self._draw()
         self._book()
         return self._placer.span
 
     def _concerned_flows(self) -> Flows:
         """All ends of arrows, without those of lanes that belong to another capture."""
-        flows = Flows.joined([Flows.empty(), *self._tables.flows])
-        self._tables.flows.clear()
+        flows = self._tables.flows.whole() if self._tables.flows else Flows.empty()
         present = np.flatnonzero(np.bincount(flows.shape)).tolist()
         out = [code for code in present if self._lanes.place(code) is None]
         return flows.take(~np.isin(flows.shape, out)) if out else flows
@@ -94,18 +92,18 @@ class _Assembly:
         """Slices of B and E."""
         if not self._tables.marks:
             return []
-        marks, shapes = Rows.joined(self._tables.marks), self._tables.shapes
-        self._tables.marks = [marks]
+        marks, shapes = self._tables.marks.whole(), self._tables.shapes
+        self._tables.marks.append(marks)  # the joiner may ask for the last stamps
         slices = joiner.slices(marks, shapes.lane[marks.shape], shapes.kind[marks.shape] == BEGIN)
-        self._tables.marks = []
+        self._tables.marks.whole()
         return [slices]
 
     def _asyncs(self, joiner: Joiner) -> tuple[list[Rows], list[Rows]]:
         """Slices of b and e (S and F), and instants of the steps between."""
-        if not self._tables.async_rows:
+        if not self._tables.asyncs:
             return [], []
-        asyncs = Asyncs.joined(self._tables.async_rows)
-        self._tables.async_rows = [asyncs]
+        asyncs = self._tables.asyncs.whole()
+        self._tables.asyncs.append(asyncs)
         opens, closes = (self._of_phases(asyncs, p) for p in (_ASYNC_BEGINS, _ASYNC_ENDS))
         rows = Rows(
             asyncs.shape, asyncs.name, asyncs.start, np.zeros(len(asyncs), np.int64),
@@ -116,7 +114,7 @@ class _Assembly:
         slices = (
             [joiner.slices(rows.take(ends), asyncs.key[ends], opens[ends])] if ends.any() else []
         )
-        self._tables.async_rows = []
+        self._tables.asyncs.whole()
         return slices, points
 
     def _of_phases(self, asyncs: Asyncs, phases: Sequence[str]) -> NDArray[np.bool_]:
@@ -130,7 +128,7 @@ class _Assembly:
         lane = self._tables.shapes.lane
         for batch in (*self._tables.rows, *self._tables.marks):
             np.maximum.at(last, lane[batch.shape], batch.start + batch.dur)
-        for asyncs in self._tables.async_rows:
+        for asyncs in self._tables.asyncs:
             np.maximum.at(last, lane[asyncs.shape], asyncs.start)
         return last
 

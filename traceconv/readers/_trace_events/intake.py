@@ -258,7 +258,7 @@ class Intake:
             self._tables.samples.append(samples)
 
     def _asyncs(self, part: _Part) -> None:
-        shapes, codes = self._tables.shapes, self._tables.asyncs
+        shapes, codes = self._tables.shapes, self._tables.async_ids
         keys = (
             codes[shapes.pid[s], shapes.category[s], number]
             for s, number in zip(part.shape.tolist(), _ids(part), strict=True)
@@ -266,7 +266,7 @@ class Intake:
         key = np.fromiter(keys, np.int32, len(part.shape))
         name, args = self._names(part["name"]), part.args
         rows = Asyncs(part.shape, name, part.start, args.address, args.length, key)
-        self._tables.async_rows.append(rows)
+        self._tables.asyncs.append(rows)
 
 
 def _ids(part: _Part) -> list[str]:

@@ -36,7 +36,7 @@ PHASES = {
 _WHOLE = re.compile(r"(-?\d+)\.0*")
 
 BATCH_ROWS = 16384
-"""Smaller batches are joined before they are placed."""
+"""Smaller batches are joined."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -163,6 +163,8 @@ class Batch:
         """One batch of one or more."""
         columns = zip(*(batch.columns() for batch in batches), strict=True)
         sizes = list(map(len, batches))
+        if len(batches) == 1:
+            return batches[0]
         return cls(*(_concatenated(parts, sizes) for parts in columns))
 
 
@@ -226,6 +228,49 @@ class Asyncs(Batch):
     key: I32
 
 
+B = TypeVar("B", bound=Batch)
+
+
+class Pile(Generic[B]):
+    """Batches of one kind, in order. Small ones are joined as they come: many small arrays among
+    short-lived objects would keep memory from being given back.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[B] = deque()
+        self._small: list[B] = []
+        self._rows = 0
+
+    def append(self, batch: B) -> None:
+        self._small.append(batch)
+        self._rows += len(batch)
+        if self._rows >= BATCH_ROWS:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._small:
+            self._batches.append(type(self._small[0]).joined(self._small))
+            self._small, self._rows = [], 0
+
+    def __bool__(self) -> bool:
+        return bool(self._batches or self._small)
+
+    def __iter__(self) -> Iterator[B]:
+        self._settle()
+        return iter(self._batches)
+
+    def drain(self) -> Iterator[B]:
+        """Every batch, given up as it is taken."""
+        self._settle()
+        while self._batches:
+            yield self._batches.popleft()
+
+    def whole(self) -> B:
+        """All rows as one batch, given up; there must be some."""
+        batches = list(self.drain())
+        return type(batches[0]).joined(batches)
+
+
 class Tally:
     """What was seen, lost and doubted, until the file has been read.
 
@@ -278,13 +323,13 @@ class Tables:
     names: NameCodes = field(default_factory=NameCodes)
     series: Codes[tuple[str, str]] = field(default_factory=Codes)
     types: Codes[str] = field(default_factory=Codes)
-    asyncs: Codes[tuple[str, str, str]] = field(default_factory=Codes)
+    async_ids: Codes[tuple[str, str, str]] = field(default_factory=Codes)
     tally: Tally = field(default_factory=Tally)
-    rows: deque[Rows] = field(default_factory=deque)
-    marks: list[Rows] = field(default_factory=list)
-    flows: deque[Flows] = field(default_factory=deque)
-    samples: deque[Samples] = field(default_factory=deque)
-    async_rows: list[Asyncs] = field(default_factory=list)
+    rows: Pile[Rows] = field(default_factory=Pile)
+    marks: Pile[Rows] = field(default_factory=Pile)
+    flows: Pile[Flows] = field(default_factory=Pile)
+    samples: Pile[Samples] = field(default_factory=Pile)
+    asyncs: Pile[Asyncs] = field(default_factory=Pile)
     events: int = 0
     rounded_durations: int = 0
     rounded_stamps: int = 0
@@ -298,11 +343,3 @@ class Tables:
             rows = rows.take(~marks)
         if len(rows):
             self.rows.append(rows)
-
-    def drain(self) -> Iterator[Rows]:
-        """The slices and instants in batches of some size, each given up as it is taken."""
-        while self.rows:
-            part = [self.rows.popleft()]
-            while self.rows and sum(map(len, part)) < BATCH_ROWS:
-                part.append(self.rows.popleft())
-            yield part[0] if len(part) == 1 else Rows.joined(part)

@@ -1,0 +1,175 @@
+"""What an event of a log is, and the lane it lies on.
+
+A kind that is not said is taken from the name and the place: on a device stream a kernel, a copy
+or communication (the words of ``_gpu``); on a thread host work; elsewhere communication, a step, a
+phase of one, or anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from traceconv.model import Layer, OpClass, Track
+from traceconv.readers._gpu import kernel_class, step_number
+
+KINDS = {
+    "compute": (Layer.DEVICE, OpClass.COMPUTE),
+    "comm": (Layer.COMM, OpClass.COMM),
+    "memcpy": (Layer.DEVICE, OpClass.COPY),
+    "host": (Layer.HOST, OpClass.HOST),
+    "runtime": (Layer.RUNTIME, OpClass.HOST),
+    "step": (Layer.STEP, OpClass.ITERATION),
+    "phase": (Layer.STEP, OpClass.OTHER),
+}
+"""Layer and class of each kind but "other"."""
+
+_SYNONYMS = {
+    "kernel": "compute", "communication": "comm", "collective": "comm", "nccl": "comm",
+    "hccl": "comm", "copy": "memcpy", "memset": "memcpy", "cuda_memcpy": "memcpy",
+    "cuda_memset": "memcpy", "cpu": "host", "nvtx": "host", "api": "runtime",
+    "iteration": "step", "iter": "step",
+}  # fmt: skip
+
+_COPY_NAME = re.compile(r"\[?\s*(?:cuda|hip)?[ _]?mem(?:cpy|set)", re.IGNORECASE)
+_NUMBER_BEHIND = re.compile(r"(\d{1,9})\D*\Z")
+_PHASES = (
+    (OpClass.FP_BP, ("forward", "fwd", "backward", "bwd", "fp_bp")),
+    (OpClass.TAIL, ("optimizer", "optim", "opt", "update", "refresh", "tail")),
+    (OpClass.REDUCE, ("reduce",)),
+    (OpClass.INTERVAL, ("dataload", "data", "interval")),
+)
+_LIBRARIES = (("NCCL", ("nccl", "rccl")), ("HCCL", ("hccl", "hcom")))
+
+
+class What(NamedTuple):
+    """What an event is: its class, the step its name stands for, and whether its kind is known."""
+
+    layer: Layer
+    op: OpClass
+    step: int = -1
+    known: bool = True
+
+
+class Spot(NamedTuple):
+    """Where an event lies, as its record says."""
+
+    stream: str = ""
+    thread: str = ""
+    plane: str = ""
+    device: str = ""
+    process: str = ""
+
+
+def what(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()) -> What:
+    """Class of an event.
+
+    Args:
+        kind: as the record says it; "" if it does not.
+        comm_words: the user's own words (lower case) for kernels that communicate.
+    """
+    low = kind.lower()
+    plain = _SYNONYMS.get(low, low) or _by_name(name, spot, comm_words)
+    if plain not in KINDS:
+        return What(_home(spot), OpClass.OTHER, known=plain == "other")
+    layer, op = KINDS[plain]
+    if plain == "phase":
+        return What(layer, _phase(name))
+    if plain == "step":
+        return What(layer, op, _step(name))
+    return What(layer, op, step_number(name) if plain == "host" else -1)
+
+
+def _by_name(name: str, spot: Spot, comm_words: Sequence[str]) -> str:
+    if spot.thread:
+        return "host"
+    if spot.plane or kernel_class(name, comm_words) is OpClass.COMM:
+        return "comm"
+    if spot.stream:
+        return "memcpy" if _COPY_NAME.match(name) else "compute"
+    if step_number(name) >= 0:
+        return "step"
+    words = {word for _, words in _PHASES for word in words}
+    return "phase" if name.lower() in words else "other"
+
+
+def _home(spot: Spot) -> Layer:
+    """The layer of an event that is nothing in particular."""
+    if spot.stream:
+        return Layer.DEVICE
+    return Layer.HOST if spot.thread else Layer.OTHER
+
+
+def _phase(name: str) -> OpClass:
+    low = name.lower()
+    return next((op for op, words in _PHASES if any(w in low for w in words)), OpClass.OTHER)
+
+
+def _step(name: str) -> int:
+    match = _NUMBER_BEHIND.search(name)
+    return int(match[1]) if match else -1
+
+
+# -- lanes ----------------------------------------------------------------------------------
+
+
+class Lane(NamedTuple):
+    """A row of the viewer before it is known whether several devices or processes share it."""
+
+    layer: Layer
+    title: str
+    spot: Spot
+    counter: str = ""
+
+
+def lane_of(layer: Layer, title: str, name: str, spot: Spot) -> Lane:
+    """The lane of a slice or an instant.
+
+    Communication on a named plane is "Communication"; on a stream it bears the name of its
+    library, as in the readers of profilers. ``title`` heads all other lanes.
+    """
+    if layer is Layer.COMM:
+        title = "" if spot.plane else _library(name)
+    return Lane(layer, title, Spot() if layer is Layer.STEP else spot)
+
+
+def _library(name: str) -> str:
+    low = name.lower()
+    return next((title for title, words in _LIBRARIES if any(w in low for w in words)), "")
+
+
+def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
+    """The lane as a track.
+
+    Args:
+        devices, processes: whether there are several; then lanes say which they belong to.
+    """
+    spot = lane.spot
+    places = []
+    if devices and spot.device:
+        places.append(f"GPU {spot.device}")
+    if processes and spot.process:
+        places.append(f"Process {spot.process}")
+    group = ", ".join(places)
+    if not lane.counter:
+        return Track(lane.layer, _lane_name(lane.layer, spot), group, lane.title)
+    if spot.stream or spot.thread or spot.plane:
+        group = ", ".join([*places, _lane_name(Layer.OTHER, spot)])
+    return Track(Layer.COUNTER, lane.counter, group, unit="")
+
+
+_NOWHERE = {
+    Layer.STEP: "iterations",
+    Layer.DEVICE: "No stream",
+    Layer.COMM: "Communication",
+    Layer.HOST: "Host",
+    Layer.RUNTIME: "Calls",
+}
+
+
+def _lane_name(layer: Layer, spot: Spot) -> str:
+    for text, word in ((spot.plane, "Group"), (spot.stream, "Stream"), (spot.thread, "Thread")):
+        if text:
+            return f"{word} {text}" if text.isdecimal() else text
+    return _NOWHERE.get(layer, "Events")

@@ -1,0 +1,201 @@
+"""Recognising a log by its head: JSON lines or a table, whose it is, units, clock and rank."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
+
+from traceconv.errors import MalformedInputError
+from traceconv.readers._event_log_lines import Lines
+from traceconv.readers._event_log_mapping import (
+    SETTINGS,
+    TIMES,
+    UNITS,
+    Binding,
+    Mapping,
+    bound,
+)
+from traceconv.readers._event_log_objects import text
+from traceconv.readers._event_log_presets import PRESETS, SCHEMA
+from traceconv.readers._event_log_records import BROKEN, OBJECT, Layout
+from traceconv.readers._event_log_table import cells
+
+HEAD_LINES = 200
+"""A header row stands among the first so many lines."""
+
+VERSION = 1
+"""Of the schema; what ``rawlog`` says in the head of a log."""
+
+_SETTING = re.compile(r"([A-Za-z_]+)\s*[=:]\s*([^\s,;]+)")
+_DELIMITERS = (",", ";", "\t")
+_CHROME_PHASE = re.compile(r"[A-Za-z()]")
+
+
+def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | None:
+    """The layout of a log that begins with ``head``; None if it is none.
+
+    Args:
+        title:   of the file, for messages.
+        mapping: the user's; None: our schema or a preset, whichever fits.
+
+    Raises:
+        MalformedInputError: it is one, and its head says something that cannot be.
+    """
+    if b"\0" in head:
+        return None
+    lines = _first_lines(head)
+    first = next((line for _, line in lines if not line.startswith("#")), "")
+    if first.startswith("{"):
+        return _json_lines(lines, title, mapping or SCHEMA)
+    return _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
+
+
+def columns_in(head: bytes) -> list[str]:
+    """What the first line offers to a mapping, for messages."""
+    for _, line in _first_lines(head):
+        if line.startswith("{"):
+            return list(_object(line) or ())
+        found = max((cells(line, d) for d in _DELIMITERS), key=len)
+        if len(found) > 1 and not line.startswith("#"):
+            return [cell.strip() for cell in found]
+    return []
+
+
+def _first_lines(head: bytes) -> list[tuple[int, str]]:
+    lines = Lines(io.BytesIO(head), lambda code, where: None).numbered()
+    return [item for item, _ in zip(lines, range(HEAD_LINES), strict=False)]
+
+
+# -- JSON lines -----------------------------------------------------------------------------
+
+
+def _object(line: str) -> dict[str, str] | None:
+    """The fields of a line as text; None if it is no JSON object."""
+    try:
+        return {key: text(raw) for key, raw in OBJECT.decode(line).items()}
+    except BROKEN:
+        return None
+
+
+def _json_lines(
+    lines: Sequence[tuple[int, str]], title: str, mapping: Mapping
+) -> Layout | None:
+    found = [(n, _object(line)) for n, line in lines if not line.startswith("#")]
+    number, first = found[0]
+    if first is None:
+        return None
+    named = "rawlog" in first
+    body, said = (number, first) if named else (0, {})
+    records = [record for n, record in found if record and n > body]
+    if not named and (not records or not _is_ours(records[0], mapping)):
+        return None
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    _, missing = bound(mapping, keys)
+    if missing and mapping is not SCHEMA:
+        return None
+    # fields that first come up further down are where the mapping says
+    binding, _ = bound(mapping, [*keys, *(f.column for f in mapping.fields)])
+    settings = _settings(said, binding, title)
+    return Layout(binding, _units(binding, settings), settings, body=body)
+
+
+def _is_ours(record: Dict[str, str], mapping: Mapping) -> bool:
+    """Whether a record without a head is one of our schema, and not a Chrome event."""
+    if mapping is not SCHEMA:
+        return True
+    return {"ts", "name"} <= record.keys() and not _CHROME_PHASE.fullmatch(record.get("ph", ""))
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+def _table(
+    lines: Sequence[tuple[int, str]], title: str, mappings: Sequence[Mapping]
+) -> Layout | None:
+    said: dict[str, str] = {}
+    header = True  # our own header comes first; what other profilers print may stand before theirs
+    for i, (number, line) in enumerate(lines):
+        if line.startswith("#"):
+            said.update(_SETTING.findall(line[1:]))
+            continue
+        for mapping in mappings:
+            if mapping is not SCHEMA or header:
+                below = lines[i + 1][1] if i + 1 < len(lines) else ""
+                if layout := _headed(number, line, below, title, mapping, said):
+                    return layout
+        header = False
+    return None
+
+
+def _headed(
+    number: int, line: str, below: str, title: str, mapping: Mapping, said: Dict[str, str]
+) -> Layout | None:
+    """The layout of a table whose header is ``line``; None if the mapping finds no place in it."""
+    stems = [column.removesuffix("(*)").strip().casefold() for column in mapping.required()]
+    folded = line.casefold()
+    if not all(stem in folded for stem in stems):
+        return None
+    for delimiter in _DELIMITERS:
+        columns = _distinct([cell.strip() for cell in cells(line, delimiter)])
+        binding, missing = bound(mapping, columns)
+        if missing or not columns:
+            continue
+        settings = _settings(said, binding, title)
+        units = _units(binding, settings)
+        body = number
+        if settings["unit"] == "row":
+            units = _unit_row(binding, dict(zip(columns, cells(below, delimiter), strict=False)))
+            if not units:
+                continue
+            body += 1
+        return Layout(binding, units, settings, columns, delimiter, body)
+    return None
+
+
+def _distinct(columns: Sequence[str]) -> tuple[str, ...]:
+    """Column names, a repeated one with its number behind."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in columns:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(found)
+
+
+def _unit_row(binding: Binding, row: Dict[str, str]) -> dict[str, str]:
+    """Units as the row below the header says; {} if it says none."""
+    columns = {t: b.column for t in TIMES if (b := binding.column(t))}
+    units = {t: UNITS.get(row.get(column, "").strip(), "") for t, column in columns.items()}
+    return units if all(units.values()) else {}
+
+
+# -- what holds for the whole log -----------------------------------------------------------
+
+
+def _settings(said: Dict[str, str], binding: Binding, title: str) -> dict[str, str]:
+    """What the head of the log says; what the mapping says goes before it.
+
+    Raises:
+        MalformedInputError: a value that cannot be.
+    """
+    known = {k: v for k, v in said.items() if k in ("rawlog", "rank", *SETTINGS) and k != "comment"}
+    settings = {"unit": "us", **known, **binding.settings}
+    for key, allowed in SETTINGS.items():
+        if allowed and settings.get(key, allowed[0]) not in allowed:
+            raise MalformedInputError(
+                title, "head", f"{key} {settings[key]!r} is none of {', '.join(allowed)}"
+            )
+    if settings.get("rawlog", str(VERSION)) != str(VERSION):
+        raise MalformedInputError(
+            title, "head", f"version {settings['rawlog']} of the raw event log; known is {VERSION}"
+        )
+    if not settings.get("rank", "0").isdecimal():
+        raise MalformedInputError(title, "head", f"rank {settings['rank']!r} is no whole number")
+    return settings
+
+
+def _units(binding: Binding, settings: Dict[str, str]) -> dict[str, str]:
+    found = {t: binding.column(t) for t in TIMES}
+    return {t: (b.unit if b else "") or settings["unit"] for t, b in found.items()}

@@ -1,0 +1,132 @@
+"""JSON lines as columns of text: one object per line, numbers as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from traceconv.readers._argtable import quoted
+from traceconv.readers._event_log_lines import Lines, Report
+from traceconv.readers._event_log_mapping import Bound
+from traceconv.readers._event_log_records import (
+    BATCH_RECORDS,
+    BROKEN,
+    OBJECT,
+    Batch,
+    Layout,
+    Mine,
+    constants,
+    fixed_members,
+    members,
+    objects,
+    picked,
+)
+
+Record = dict[str, msgspec.Raw]
+
+_NULL = msgspec.Raw(b"null")
+
+
+def batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
+    """The records of a log, those of the wanted rank only."""
+    rank = layout.binding.column("rank")
+    key = rank.column if rank and layout.by_rank else None
+    mine = Mine(layout)
+    numbers: list[int] = []
+    kept: list[Record] = []
+    for number, line in _bodies(lines, layout):
+        try:
+            record = OBJECT.decode(line)
+        except BROKEN as e:
+            _damaged(lines, number, e, report)
+            continue
+        if key is None or mine[text(record.get(key, _NULL))]:
+            numbers.append(number)
+            kept.append(record)
+            if len(kept) == BATCH_RECORDS:
+                yield _batch(numbers, kept, layout)
+                numbers, kept = [], []
+    if kept:
+        yield _batch(numbers, kept, layout)
+
+
+def rank_texts(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, str]]:
+    """Line number and rank of every record, as it is written."""
+    rank = layout.binding.column("rank")
+    assert rank is not None
+    ranked = msgspec.defstruct("Ranked", [("rank", msgspec.Raw, _NULL)], rename={"rank": rank.column})
+    decoder = msgspec.json.Decoder(ranked)
+    for number, line in _bodies(lines, layout):
+        try:
+            record = decoder.decode(line)
+        except BROKEN as e:
+            _damaged(lines, number, e, report)
+        else:
+            yield number, text(record.rank)  # type: ignore[attr-defined]
+
+
+def _bodies(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
+    for number, line in lines.numbered():
+        if number > layout.body and not line.startswith(layout.comment):
+            yield number, line
+
+
+def _damaged(lines: Lines, number: int, error: Exception, report: Report) -> None:
+    cut = number == lines.unended and "truncated" in str(error)
+    report("truncated" if cut else "malformed-record", f"line {number}: {str(error)[:80]}")
+
+
+def text(value: msgspec.Raw) -> str:
+    """A value as text: that of a string, nothing for null, what is written for all others."""
+    raw = bytes(value)
+    if raw[:1] == b'"':
+        try:
+            return str(msgspec.json.decode(raw))
+        except BROKEN:  # half of a surrogate pair
+            return raw[1:-1].decode()
+    return "" if raw == b"null" else raw.decode()
+
+
+# -- records to columns ---------------------------------------------------------------------
+
+
+def _batch(numbers: list[int], kept: list[Record], layout: Layout) -> Batch:
+    binding = layout.binding
+    columns: dict[str, Sequence[str]] = {}
+    parts: list[Sequence[bytes]] = []
+    for one in binding.found:
+        raws = [record.get(one.column, _NULL) for record in kept]
+        if one.target == "args":
+            parts.append([_inner(raw) for raw in raws])
+        elif one.target == "bytes" or one.target.startswith("args."):
+            parts.append(_members(one, raws))
+        elif any(raw is not _NULL for raw in raws):
+            columns[one.target] = picked([text(raw) for raw in raws], one)
+    parts += fixed_members(binding, len(kept))
+    used = {b.column for b in binding.found} | binding.ignored
+    parts.append([_rest(record, used) for record in kept])
+    columns.update(constants(binding, len(kept)))
+    return Batch(numbers, columns, objects(parts, len(kept)))
+
+
+def _members(one: Bound, raws: Sequence[msgspec.Raw]) -> list[bytes]:
+    key = one.target.removeprefix("args.")
+    if one.regex is not None:
+        return members(key, picked([text(raw) for raw in raws], one))
+    head = quoted(key) + b":"
+    return [b"" if bytes(raw) == b"null" else head + bytes(raw) for raw in raws]
+
+
+def _inner(value: msgspec.Raw) -> bytes:
+    """The members of an argument object; any other value stands under "args"."""
+    raw = bytes(value)
+    if raw[:1] == b"{":
+        return raw[1:-1].strip()
+    return b"" if raw == b"null" else b'"args":' + raw
+
+
+def _rest(record: Record, used: set[str]) -> bytes:
+    return b",".join(
+        quoted(key) + b":" + bytes(raw) for key, raw in record.items() if key not in used
+    )
