@@ -158,9 +158,9 @@ def interleaved(jobs: Sequence[Job], rounds: int) -> None:
     """Every job once per round, in turn, so that a busy minute hits all of them."""
     for number in range(rounds):
         for job in jobs:
-            print(f"\rround {number + 1}/{rounds} {job.name:40.40}", end="", file=sys.stderr)
+            if sys.stderr.isatty():
+                print(f"\rround {number + 1}/{rounds} {job.name:40.40}\r", end="", file=sys.stderr)
             job.once()
-    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
 
 
 SPIN = "n = 0\nwhile n < 6_000_000: n += 1"

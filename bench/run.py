@@ -1,6 +1,6 @@
 """Run the benchmark and print one table: measured, target, ok or miss.
 
-    python -m bench                       # 1 M events, 5 rounds: about 15 minutes
+    python -m bench                       # 1 M events, 5 rounds: about 8 minutes
     python -m bench --events 250000 --rounds 3
     python -m bench --profile             # and where the time of convert goes
 
@@ -24,13 +24,14 @@ from bench.rows import MB, PYTHON, TIERS, Row, Suite, inputs, native_built
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; exit code 1 if a target is missed."""
+    """The command line; with ``--check`` exit code 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="bench", description="Measure traceconv.")
     parser.add_argument("--events", type=int, default=1_000_000, help="of the large capture")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", metavar="TEXT", help="only jobs whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     parser.add_argument("--profile", action="store_true", help="show where convert spends time")
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     parser.add_argument("--dir", type=Path, help="folder for temporary files")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="traceconv-bench-", dir=given.dir) as folder:
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
             given.json.write_text(json.dumps(document(suite, control, given), indent=1))
         if given.profile:
             profile(suite.one)
-    return 1 if missed else 0
+    return 1 if missed and given.check else 0
 
 
 def chosen(suite: Suite, only: str | None) -> list[measure.Job]:

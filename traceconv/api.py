@@ -71,7 +71,7 @@ class Captures:
                 as in :func:`merge`.
         """
         plan = clocks.plan(self.found, align_by)
-        passes = compose(mode, **view) if mode else []
+        passes = compose(mode, **view) if mode or view else []
         for capture in self.found:
             trace = _passed(_read(capture, progress), passes)
             yield clocks.shift(trace, plan.offset_ns(trace.rank))
@@ -98,7 +98,7 @@ def merge(
     *paths: str,
     out: str | None = None,
     ranks: Sequence[int] | None = None,
-    mode: str = "summary",
+    mode: str | None = "summary",
     graphs: Sequence[int] | None = None,
     steps: Sequence[int] | None = None,
     time: tuple[int | None, int | None] | None = None,
@@ -123,7 +123,8 @@ def merge(
     Args:
         out:    the file; its ending names the format. None: ``trace_<mode>_ranks<r>.pftrace``
             in the current folder. "-": standard output.
-        mode:   "summary" (step trace and overlap analysis) or "detail" (everything).
+        mode:   "summary" (step trace and overlap analysis), "detail" (everything), or None for
+            the events as they are, with no steps and no overlap made from them.
         time:   (start, end) in ns, counted from the earliest event of all ranks; None = open.
         layers: names of :class:`~traceconv.model.Layer` to keep.
         exclude: regular expression; events whose name it finds are left out.
@@ -142,10 +143,10 @@ def merge(
     """
     captures = open(*paths, reader=reader, rank_from=rank_from).ranks(ranks, allow_missing_ranks)
     present = [c.rank for c in captures.found if c.rank is not None]
-    path = out or f"trace_{mode}_ranks{spelled(present)}.pftrace"
+    path = out or f"trace_{mode or 'source'}_ranks{spelled(present)}.pftrace"
     factory = registry.writer_named(writer) if writer else registry.writer_for(path)
     plan = clocks.plan(captures.found, align)
-    report = Report.of(mode, captures.found, path, captures.issues, plan)
+    report = Report.of(mode or "source", captures.found, path, captures.issues, plan)
     if dry_run:
         return report
     output.check(path, force)
@@ -176,15 +177,15 @@ def merge(
     def accept(done: Sequence[output.Written]) -> None:
         report.take(done)
         if strict:
-            _refuse_losses(report.issues)
+            _refuse_losses(report)
 
     output.write(parts, factory, path, force=force, progress=progress, accept=accept)
     return report
 
 
 def convert(path: str, out: str, **options: Any) -> Report:
-    """One capture to one file, with everything in it. Options as in :func:`merge`."""
-    return merge(path, out=out, **{"mode": "detail", "align": "none", "scope": True, **options})
+    """One capture to one file, with what is in it and nothing else. Options as in :func:`merge`."""
+    return merge(path, out=out, **{"mode": None, "align": "none", **options})
 
 
 def inspect(
@@ -258,8 +259,9 @@ def _refuse_missing(
             )
 
 
-def _refuse_losses(issues: Issues) -> None:
-    grave = [i for i in issues if i.severity is not Severity.INFO]
+def _refuse_losses(report: Report) -> None:
+    grave = [i for i in report.issues if i.severity is not Severity.INFO]
     if grave:
         shown = "; ".join(f"{i.code} x{i.count} ({i.file or 'run'})" for i in grave[:5])
-        raise StrictError(f"--strict: {sum(i.count for i in grave)} losses or doubts: {shown}")
+        total = sum(i.count for i in grave)
+        raise StrictError(f"--strict: {total} losses or doubts: {shown}", report)

@@ -98,9 +98,17 @@ class OutputError(TraceconvError):
 
 
 class StrictError(TraceconvError):
-    """Something was lost or is doubtful, and ``--strict`` forbids that."""
+    """Something was lost or is doubtful, and ``--strict`` forbids that.
+
+    Attributes:
+        report: the account of the run, as far as it came; nothing was written.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class PluginError(TraceconvError):
@@ -142,6 +150,11 @@ CODES: dict[str, Code] = {
     "malformed-record": Code(
         _L, "A record cannot be parsed and was skipped; look at the place given."
     ),
+    "repaired-record": Code(
+        _D,
+        "Records that were not valid JSON (the writer escapes nothing) were repaired and kept; "
+        "look at the names.",
+    ),
     "skipped-bytes": Code(
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
@@ -163,6 +176,11 @@ CODES: dict[str, Code] = {
         "Stamps in the file lie on a grid coarser than 1 ns (written through floating point); "
         "they are kept as written.",
     ),
+    "slice-trimmed": Code(
+        _D,
+        "Slices that seemed to outlast the one around them, or to reach into the next, by no more "
+        "than their stamps are coarse were cut to fit.",
+    ),
     "duration-rounded": Code(
         _I, "Durations finer than 1 ns were rounded half up to the nanosecond."
     ),
@@ -178,11 +196,24 @@ CODES: dict[str, Code] = {
         _L, "A launch arrow touches no slice (its lane is not in the file), so it cannot be drawn."
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
+    "launch-mark": Code(
+        _I,
+        "Both ends of every launch are also marked apart (ac2g); the arrows were drawn from the "
+        "correlation numbers of calls and tasks, which say the same and are exact.",
+    ),
     "metadata-unused": Code(_I, "Metadata records that carry nothing the trace needs."),
     "kind-not-read": Code(
         _I,
         "Records of kinds that this reader does not convert (CPU samples, scheduling, the "
         "profiler's own overhead ...) are not in the output.",
+    ),
+    "unknown-kind": Code(
+        _D, "Events of a kind that nobody knows are kept among the others; correct the kind."
+    ),
+    "time-estimated": Code(
+        _D,
+        "The start or the end of an event is not in the file; it was set by the event's length or "
+        "by the nearest time that is.",
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
@@ -225,7 +256,7 @@ CODES: dict[str, Code] = {
     ),
     "flow-split": Code(_L, "A launch arrow whose ends lie in two output parts cannot be drawn."),
     "args-dropped": Code(_I, "Arguments that were not asked for (--args) do not travel."),
-    "value-clipped": Code(_D, "A number too large for the output was written as text."),
+    "value-clipped": Code(_I, "A number too large for the output was written as text."),
     "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
 }
 """Every issue code. A plugin brings its own through :meth:`Issues.register`."""

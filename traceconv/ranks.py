@@ -16,7 +16,8 @@ from traceconv.model import Capture
 _IN_NAME = (
     re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
     re.compile(r"(?:^|[_\-.])r(\d+)(?=[_\-./]|$)"),
-    re.compile(r"[_\-.](\d+)(?=(?:\.[A-Za-z_]+)*$)"),
+    re.compile(r"worker[_\-. ]?(\d{1,7})(?!\d)", re.IGNORECASE),
+    re.compile(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
 )
 
 

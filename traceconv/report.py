@@ -24,7 +24,7 @@ class Report:
     """The account of one merge.
 
     Attributes:
-        mode:     "summary" or "detail".
+        mode:     "summary", "detail" or "source".
         ranks:    in the output, ascending.
         output:   the file asked for; parts carry a number.
         captures: per rank: reader, label, host, device, what named the rank.
@@ -129,24 +129,16 @@ class Report:
         return lines
 
     def _steps_line(self) -> str:
-        counts = {rank: len(notes.get("steps", ())) for rank, notes in self.notes.items()}
-        graphs = sorted({g for n in self.notes.values() for g in n.get("graphs_found", ())})
-        if not any(counts.values()):
-            return ""
-        low, high = min(counts.values()), max(counts.values())
-        each = str(low) if low == high else f"{low} to {high}"
-        return f"steps: {each} per rank" + (f", graphs {spelled(graphs)}" if graphs else "")
+        counts: set[str] = set()
+        for notes in self.notes.values():
+            graphs = Counter(step["graph"] for step in notes.get("steps", ()))
+            each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in sorted(graphs.items())]
+            counts.add(" + ".join(each) or "none")
+        return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}"
 
     def _slowest_line(self) -> str:
         """The rank that computes longest per step: at a barrier, the others wait for it."""
-        means = {}
-        for rank, notes in self.notes.items():
-            steps = [s for s in notes.get("steps", ()) if s.get("computing_ns")]
-            if steps:
-                means[rank] = {
-                    key: sum(s[key] for s in steps) / len(steps)
-                    for key in ("dur_ns", "computing_ns", "not_overlapped_ns", "free_ns")
-                }
+        means = {rank: mean for rank, notes in self.notes.items() if (mean := _mean_step(notes))}
         if len(means) < 2:
             return ""
         slow = max(means, key=lambda r: means[r]["computing_ns"])
@@ -160,6 +152,22 @@ class Report:
             f"communication not overlapped {own['not_overlapped_ns'] / 1e6:.3f} ms, "
             f"free {own['free_ns'] / 1e6:.3f} ms"
         )
+
+
+def _mean_step(notes: Mapping[str, Any]) -> dict[str, float]:
+    """Mean figures of the steps with device work, of the graph that takes most of the time.
+
+    Graphs may lie within each other: adding theirs up would count work twice.
+    """
+    steps = [s for s in notes.get("steps", ()) if s.get("computing_ns")]
+    took: Counter[int] = Counter()
+    for step in steps:
+        took[step["graph"]] += step["dur_ns"]
+    if not took:
+        return {}
+    steps = [s for s in steps if s["graph"] == took.most_common(1)[0][0]]
+    keys = ("dur_ns", "computing_ns", "not_overlapped_ns", "free_ns")
+    return {key: sum(s[key] for s in steps) / len(steps) for key in keys}
 
 
 def _relative(windows: I64, base_ns: int) -> list[list[int]]:

@@ -39,3 +39,19 @@ def message(stem: str, name: str) -> Any:
     from google.protobuf import message_factory  # type: ignore[import-untyped, unused-ignore]
 
     return message_factory.GetMessageClass(_pool(stem).FindMessageTypeByName(name))
+
+
+def parsed(cls: Any, raw: bytes) -> Any:
+    """One message of a class that :func:`message` returned.
+
+    Raises:
+        ValueError: ``raw`` is no such message.
+    """
+    from google.protobuf.message import (  # type: ignore[import-untyped, unused-ignore]
+        DecodeError,
+    )
+
+    try:
+        return cls.FromString(raw)
+    except DecodeError as e:
+        raise ValueError(str(e)) from e

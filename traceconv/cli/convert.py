@@ -25,7 +25,7 @@ from traceconv.cli import options, outcome, say
 @options.as_json
 @options.chatter
 def convert(path: str, **given: Any) -> None:
-    """Convert one capture with everything in it; its clock is left as it is.
+    """Convert one capture, with what is in it and nothing else; its clock is left as it is.
 
     \b
     traceconv convert trace_view.json -o trace.pftrace
@@ -34,6 +34,6 @@ def convert(path: str, **given: Any) -> None:
     task = outcome.Task.of(given)
     from traceconv import convert
 
-    with say.bar(quiet=task.quiet) as progress:
+    with task.told(), say.bar(quiet=task.quiet) as progress:
         report = convert(path, **task.options, progress=progress)
     task.tell(report)

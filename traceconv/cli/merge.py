@@ -52,6 +52,6 @@ def merge(paths: tuple[str, ...], **given: Any) -> None:
     task = outcome.Task.of(given)
     from traceconv import merge
 
-    with say.bar(quiet=task.quiet) as progress:
+    with task.told(), say.bar(quiet=task.quiet) as progress:
         report = merge(*paths, **task.options, progress=progress)
     task.tell(report)

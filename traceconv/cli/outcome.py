@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import say
-from traceconv.errors import OutputError
+from traceconv.errors import OutputError, StrictError
 
 if TYPE_CHECKING:
     from traceconv import Report, SizeLimit
@@ -68,10 +70,7 @@ class Task:
 
     def tell(self, report: Report) -> None:
         """Say what came of it: lines on stderr, JSON on stdout, the account in its file."""
-        if self.report:
-            from traceconv.cli import account
-
-            account.write(report.as_dict(), Path(self.report))
+        self._account(report)
         if self.as_json:
             say.document(report.as_dict())
         if self.quiet:
@@ -86,6 +85,22 @@ class Task:
             say.message(f"Drag it into {VIEWER} to look at it; the file stays on your machine.")
         lines = say.ALL_LINES if self.verbose else say.ISSUE_LINES
         say.show_issues(report.issues, lines, pointer=not self.report)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Around the call of the library: the account is written even if --strict refuses."""
+        try:
+            yield
+        except StrictError as e:
+            if e.report is not None:
+                self._account(e.report)
+            raise
+
+    def _account(self, report: Report) -> None:
+        if self.report:
+            from traceconv.cli import account
+
+            account.write(report.as_dict(), Path(self.report))
 
 
 def _wanted_args(words: list[str]) -> list[str] | None:

@@ -25,7 +25,7 @@ VIEWS: dict[str, Callable[..., Trace]] = {"summary": summary, "detail": detail}
 
 
 def compose(
-    mode: str,
+    mode: str | None,
     *,
     graphs: Collection[int] | None = None,
     merge_graphs: bool = True,
@@ -40,7 +40,8 @@ def compose(
     choices come after the overlap analysis: they narrow what is shown, never what is counted.
 
     Args:
-        mode:   a key of :data:`VIEWS`.
+        mode:   a key of :data:`VIEWS`; None for what the source holds, with nothing derived:
+            no steps and no overlap are made, the source's own stay.
         graphs: graph ids to keep; None = all.
         merge_graphs: one lane of steps for all graphs, or one lane each.
         steps:  step numbers to keep; None = all.
@@ -51,18 +52,20 @@ def compose(
     Raises:
         SelectionError: an unknown view or layer, or a broken regular expression.
     """
-    if mode not in VIEWS:
+    if mode is not None and mode not in VIEWS:
         raise SelectionError(f"no view {mode!r}; there are {', '.join(VIEWS)}")
-    passes: list[Pass] = [
-        partial(by_graph, wanted=graphs),
-        partial(step_trace, merge_graphs=merge_graphs),
-        attribution,
-        overlap,
-    ]
+    passes: list[Pass] = [partial(by_graph, wanted=graphs)]
+    if mode is not None:
+        passes.append(partial(step_trace, merge_graphs=merge_graphs))
+    passes.append(attribution)
+    if mode is not None:
+        passes.append(overlap)
     if steps is not None:
         passes.append(partial(by_step, wanted=steps))
     if layers is not None:
         passes.append(by_layer(layers))
     if exclude:
         passes.append(by_name(exclude))
-    return [*passes, partial(VIEWS[mode], scope=scope), lanes]
+    if mode is not None:
+        passes.append(partial(VIEWS[mode], scope=scope))
+    return [*passes, lanes]

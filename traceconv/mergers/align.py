@@ -36,6 +36,14 @@ class Offset:
     spread_ns: int | None = None
 
 
+_SPOKEN = {
+    "meta": "Unix time, as the profilers recorded it (meta)",
+    "wall": "stamps taken as Unix time (wall)",
+    "host": "one host's own clock, as stamped",
+    "none": "as stamped, not aligned",
+}
+
+
 @dataclass(frozen=True)
 class Plan:
     """The offsets of all ranks.
@@ -74,7 +82,11 @@ class Plan:
         spreads = [o.spread_ns for o in self.offsets.values() if o.spread_ns is not None]
         known = f", anchors agree within {max(spreads) / 1e6:.3f} ms" if spreads else ""
         lost = self.issues.count("unaligned")
-        return self.method + known + (f"; {lost} ranks not aligned" if lost else "")
+        return (
+            _SPOKEN.get(self.method, self.method)
+            + known
+            + (f"; {lost} ranks not aligned" if lost else "")
+        )
 
 
 def plan(captures: Sequence[Capture], mode: str = "auto") -> Plan:
@@ -256,7 +268,9 @@ def _from_file(captures: Sequence[Capture], path: str) -> dict[int, Offset]:
         document = json.loads(Path(path).read_bytes())
     except OSError as e:
         names = ", ".join(METHODS)
-        raise SourceError(f"--align {path}: neither {names} nor a readable file: {e}") from e
+        raise SourceError(
+            f"--align {path}: neither {names} nor a readable file: {e.strerror or e}"
+        ) from e
     except (ValueError, RecursionError) as e:
         raise ClockError(f"{path}: not JSON: {e}") from e
     if not isinstance(document, dict):

@@ -66,6 +66,8 @@ def by_step(trace: Trace, wanted: Collection[int]) -> Trace:
     keep |= loose & device & _touching(events.start_ns, events.end_ns, work if len(work) else steps)
     either = union(*np.concatenate((steps, work)).T)
     samples = trace.counters.start_ns
+    noted = [step for step in trace.notes.get("steps", ()) if step["step"] in wanted]
+    trace = replace(trace, notes={**trace.notes, "steps": noted})
     return _kept(trace, "select-steps", keep, _touching(samples, samples, either))
 
 

@@ -62,6 +62,11 @@ def lookup(keys: I64, wanted: I64) -> I64:
     return np.where(ordered[at] == wanted, order[at], -1)
 
 
+def picked(column: I64, at: I64) -> I64:
+    """``column[at]``, -1 where ``at`` is."""
+    return np.where(at >= 0, column[at], -1) if len(column) else at
+
+
 # -- arguments --------------------------------------------------------------------------------
 
 

@@ -79,9 +79,7 @@ def _object(line: str) -> dict[str, str] | None:
         return None
 
 
-def _json_lines(
-    lines: Sequence[tuple[int, str]], title: str, mapping: Mapping
-) -> Layout | None:
+def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:
     found = [(n, _object(line)) for n, line in lines if not line.startswith("#")]
     number, first = found[0]
     if first is None:

@@ -49,9 +49,7 @@ _ITEM = re.compile(
     r"(?:,(?=\s*[A-Za-z_][\w.]*\??\s*=)|\Z)",
     re.DOTALL,
 )
-_COLUMN = re.compile(
-    r"(?P<column>.+?)(?::(?P<unit>s|ms|us|ns))?(?:/(?P<regex>.+)/)?\Z", re.DOTALL
-)
+_COLUMN = re.compile(r"(?P<column>.+?)(?::(?P<unit>s|ms|us|ns))?(?:/(?P<regex>.+)/)?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)

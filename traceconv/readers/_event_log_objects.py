@@ -55,7 +55,9 @@ def rank_texts(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[i
     """Line number and rank of every record, as it is written."""
     rank = layout.binding.column("rank")
     assert rank is not None
-    ranked = msgspec.defstruct("Ranked", [("rank", msgspec.Raw, _NULL)], rename={"rank": rank.column})
+    ranked = msgspec.defstruct(
+        "Ranked", [("rank", msgspec.Raw, _NULL)], rename={"rank": rank.column}
+    )
     decoder = msgspec.json.Decoder(ranked)
     for number, line in _bodies(lines, layout):
         try:

@@ -147,7 +147,9 @@ def _batch(numbers: list[int], kept: list[list[str]], layout: Layout) -> Batch:
     broken: list[int] = []
     if "args" in found:
         parts.append(_objects(found["args"], numbers, broken))
-    return Batch(numbers, {**found, **constants(binding, len(kept))}, objects(parts, len(kept)), broken)
+    return Batch(
+        numbers, {**found, **constants(binding, len(kept))}, objects(parts, len(kept)), broken
+    )
 
 
 def _rest(layout: Layout, found: Sequence[Bound]) -> list[str]:

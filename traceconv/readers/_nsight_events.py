@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceconv.build import TraceBuilder
 from traceconv.model import I64, Kind, Layer, OpClass
-from traceconv.readers._argtable import named, register
+from traceconv.readers._argtable import Values, named, register
 from traceconv.readers._gpu import kernel_class, step_number
 from traceconv.readers._nsight_processes import NVTX_THREAD_NAME, Process, pid_of
 from traceconv.readers._sqlite import Column, Database
@@ -66,6 +66,16 @@ class Report:
         mine = np.isin(pids, (self.process.pid, *self.process.others))
         return {name: column[mine] for name, column in columns.items()}
 
+    def args(self, table: str, told: Mapping[str, tuple[str, Values]]) -> NDArray[np.int32]:
+        """Arguments of rows: key -> (the column it comes from, values). What the table has no
+        column for is left out, not made up.
+        """
+        there = self.database.tables.get(table, ())
+        known = {key: values for key, (column, values) in told.items() if column in there}
+        if not known:
+            return np.full(max(len(values) for _, values in told.values()), -1, np.int32)
+        return register(self.build, known)
+
     def texts(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
         """String ids of the trace for string ids of the report."""
         distinct, back = np.unique(ids, return_inverse=True)
@@ -115,19 +125,15 @@ def _kernels(report: Report) -> None:
         kernel_class(report.strings.get(i, ""), report.comm_words) for i in distinct.tolist()
     ]
     op = np.array(classes, np.int8)[back] if classes else np.empty(0, np.int8)
-    args = register(
-        report.build,
-        {
-            "device": rows["deviceId"],
-            "context": rows["contextId"],
-            "stream": rows["streamId"],
-            "correlation": rows["correlationId"],
-            "grid": _triples(rows, "grid"),
-            "block": _triples(rows, "block"),
-            "registers per thread": rows["registersPerThread"],
-            "shared memory": rows["staticSharedMemory"] + rows["dynamicSharedMemory"],
-        },
-    )
+    shared = rows["staticSharedMemory"] + rows["dynamicSharedMemory"]
+    told = {
+        **_common(rows),
+        "grid": ("gridX", _triples(rows, "grid")),
+        "block": ("blockX", _triples(rows, "block")),
+        "registers per thread": ("registersPerThread", rows["registersPerThread"]),
+        "shared memory": ("staticSharedMemory", shared),
+    }
+    args = report.args(table, told)
     _placed(report, rows, dur, report.texts(ids), op, args)
 
 
@@ -141,10 +147,12 @@ def _copies(report: Report) -> None:
     wanted = {**_TIMES, **_PLACE, "bytes": 0, "copyKind": 0}
     rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
     names = _labelled(report, rows["copyKind"], lambda k: f"Memcpy {COPY_KINDS.get(k, k)}")
-    args = register(
-        report.build,
-        {**_common(rows), "bytes": rows["bytes"], "kind": named(rows["copyKind"], COPY_KINDS)},
-    )
+    told = {
+        **_common(rows),
+        "bytes": ("bytes", rows["bytes"]),
+        "kind": ("copyKind", named(rows["copyKind"], COPY_KINDS)),
+    }
+    args = report.args(table, told)
     _placed(report, rows, dur, names, OpClass.COPY, args)
 
 
@@ -152,7 +160,8 @@ def _sets(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_MEMSET"
     wanted = {**_TIMES, **_PLACE, "bytes": 0, "value": 0}
     rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
-    args = register(report.build, {**_common(rows), "bytes": rows["bytes"], "value": rows["value"]})
+    told = {**_common(rows), "bytes": ("bytes", rows["bytes"]), "value": ("value", rows["value"])}
+    args = report.args(table, told)
     _placed(report, rows, dur, report.build.string("Memset"), OpClass.COPY, args)
 
 
@@ -161,7 +170,7 @@ def _graphs(report: Report) -> None:
     wanted = {**_TIMES, **_PLACE, "graphId": -1}
     rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
     names = _labelled(report, rows["graphId"], lambda g: f"CUDA Graph {g}")
-    args = register(report.build, {**_common(rows), "graph": rows["graphId"]})
+    args = report.args(table, {**_common(rows), "graph": ("graphId", rows["graphId"])})
     _placed(report, rows, dur, names, OpClass.COMPUTE, args)
 
 
@@ -170,16 +179,17 @@ def _syncs(report: Report) -> None:
     wanted = {**_TIMES, **_PLACE, "syncType": 0}
     rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
     names = _labelled(report, rows["syncType"], lambda k: SYNC_KINDS.get(k, f"Synchronize {k}"))
-    args = register(report.build, _common(rows))
+    args = report.args(table, _common(rows))
     _placed(report, rows, dur, names, OpClass.WAIT, args)
 
 
-def _common(rows: Mapping[str, Column]) -> dict[str, Column]:
+def _common(rows: Mapping[str, Column]) -> dict[str, tuple[str, Values]]:
+    """Arguments of every device row."""
     return {
-        "device": rows["deviceId"],
-        "context": rows["contextId"],
-        "stream": rows["streamId"],
-        "correlation": rows["correlationId"],
+        "device": ("deviceId", rows["deviceId"]),
+        "context": ("contextId", rows["contextId"]),
+        "stream": ("streamId", rows["streamId"]),
+        "correlation": ("correlationId", rows["correlationId"]),
     }
 
 

@@ -22,17 +22,30 @@ from traceconv.build import TraceBuilder
 from traceconv.readers._trace_events.assemble import assemble
 from traceconv.readers._trace_events.contract import (
     Classify,
+    Incoming,
     Lane,
     Named,
     Names,
     Placed,
     Probes,
+    Revise,
     Skipped,
 )
 from traceconv.readers._trace_events.reading import Reading
 from traceconv.source import Source
 
-__all__ = ["Classify", "Lane", "Named", "Names", "Placed", "Probes", "Skipped", "read_events"]
+__all__ = [
+    "Classify",
+    "Incoming",
+    "Lane",
+    "Named",
+    "Names",
+    "Placed",
+    "Probes",
+    "Revise",
+    "Skipped",
+    "read_events",
+]
 
 CHUNK_BYTES = 256 << 10
 """Bytes decoded at a time: small enough to stay in the cache."""
@@ -51,13 +64,15 @@ def read_events(
     classify: Classify,
     probes: Probes = PROBES,
     offset_ns: Offset | None = None,
+    revise: Revise | None = None,
 ) -> tuple[int, int] | None:
     """Read one trace-event file into ``build``.
 
     Args:
         classify: asked once per lane, after all metadata of the file is known.
         offset_ns: asked once, after the file has been read; for files whose stamps count from a
-            base named in the file (``baseTimeNanoseconds``).
+            base named in the file (``baseTimeNanoseconds``). It comes before ``classify``.
+        revise: called with every batch of slices and instants before it is added.
 
     Returns:
         Earliest start and latest end of the slices, ns; None if there are none.
@@ -68,4 +83,4 @@ def read_events(
     reading = Reading(build, probes)
     reading.read(source, name, CHUNK_BYTES)
     offset = offset_ns(reading.keys) if offset_ns else 0
-    return assemble(reading.tables, reading.naming, classify, build, offset)
+    return assemble(reading.tables, reading.naming, classify, build, offset, revise)

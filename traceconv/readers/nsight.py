@@ -68,6 +68,8 @@ class NsightReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every event of one process."""
         process: Process = capture.detail
+        build.file = capture.source.title(capture.files[0])
+        build.notes["free_rule"] = "device"
         with opened(capture.source, capture.files[0]) as database:
             report = events.Report(
                 database,

@@ -94,7 +94,8 @@ def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:
     taken: set[tuple[int, str]] = set()
     names = []
     for track, pid in zip(tracks, pids, strict=True):
-        plain = f"{track.group} {track.name}" if track.group else track.name
+        named = not track.group or track.name.startswith(track.group)
+        plain = track.name if named else f"{track.group} {track.name}"
         name = f"{plain} ({track.lane + 1})" if track.lane else plain
         number = track.lane + 1
         while track.is_counter and (pid, name) in taken:

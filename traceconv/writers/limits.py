@@ -110,7 +110,9 @@ def plan(
 
 def _said(size: Size) -> str:
     """A size for people."""
-    n_bytes = "" if size.bytes >= UNLIMITED else f"{size.bytes / 2**20:.1f} MiB"
+    n_bytes = "" if size.bytes >= UNLIMITED else f"{size.bytes} bytes"
+    if 2**20 <= size.bytes < UNLIMITED:
+        n_bytes = f"{size.bytes / 2**20:.1f} MiB"
     rows = "" if size.rows >= UNLIMITED else f"{size.rows} events"
     return " and ".join(word for word in (n_bytes, rows) if word)
 

@@ -25,7 +25,9 @@ _KEY = re.compile(rb'"args"\s*:\s*(?=\{)')
 
 @dataclass(frozen=True)
 class Located:
-    """Arguments of many rows: address, length (0 where there are none), and the bytes."""
+    """Arguments of many rows: address, length (0 where there are none), and the bytes, ``b""``
+    for none.
+    """
 
     address: I64
     length: I32

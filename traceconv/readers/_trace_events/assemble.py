@@ -11,7 +11,7 @@ from traceconv.build import TraceBuilder
 from traceconv.model import I64
 from traceconv.readers._trace_events.arrows import Arrows
 from traceconv.readers._trace_events.binding import Binder
-from traceconv.readers._trace_events.contract import Classify
+from traceconv.readers._trace_events.contract import Classify, Revise
 from traceconv.readers._trace_events.counters import Counters
 from traceconv.readers._trace_events.lanes import Lanes, Texts
 from traceconv.readers._trace_events.naming import Naming
@@ -32,17 +32,23 @@ _ASYNC_BEGINS, _ASYNC_ENDS = ("b", "S"), ("e", "F")
 
 
 def assemble(
-    tables: Tables, naming: Naming, classify: Classify, build: TraceBuilder, offset_ns: int
+    tables: Tables,
+    naming: Naming,
+    classify: Classify,
+    build: TraceBuilder,
+    offset_ns: int,
+    revise: Revise | None = None,
 ) -> tuple[int, int] | None:
     """Put everything into ``build`` and book the accounts; empties ``tables``.
 
     Args:
         offset_ns: added to every stamp.
+        revise: see ``contract.Revise``.
 
     Returns:
         Earliest start and latest end of the slices, ns; None if there are none.
     """
-    return _Assembly(tables, naming, classify, build, offset_ns).run()
+    return _Assembly(tables, naming, classify, build, offset_ns, revise).run()
 
 
 class _Assembly:
@@ -53,6 +59,7 @@ class _Assembly:
         classify: Classify,
         build: TraceBuilder,
         offset_ns: int,
+        revise: Revise | None,
     ) -> None:
         self._tables, self._naming, self._build = tables, naming, build
         self._lanes = Lanes(tables, naming, classify, build)
@@ -60,7 +67,9 @@ class _Assembly:
         self._flows = self._concerned_flows()
         touched = np.zeros(len(tables.shapes.lanes), bool)
         touched[tables.shapes.lane[self._flows.shape]] = True
-        self._placer = Placer(tables, self._lanes, self._texts, build, offset_ns, touched)
+        self._placer = Placer(
+            tables, self._lanes, self._texts, build, offset_ns, touched, revise
+        )
 
     def run(self) -> tuple[int, int] | None:
         tables = self._tables

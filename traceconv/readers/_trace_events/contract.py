@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from traceconv.model import OpClass, Track
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.model import I8, I32, I64, OpClass, Track
 
 
 @dataclass(frozen=True)
@@ -16,11 +19,13 @@ class Names:
         processes: ``process_name`` by pid.
         labels:    ``process_labels`` by pid.
         threads:   ``thread_name`` by (pid, tid).
+        lanes:     (phase, category, pid, tid) of all events there are, as in the file.
     """
 
     processes: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     threads: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    lanes: tuple[tuple[str, str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,42 @@ class Skipped:
 
 
 Classify = Callable[[Lane], Placed | Skipped | None]
-"""Says where a lane goes. None: it belongs to another capture and is neither seen nor lost."""
+"""Says where a lane goes. None: it belongs to another capture and is neither seen nor lost.
+
+Lanes of arrows are asked about again when all other events are placed; that answer counts.
+"""
+
+
+@dataclass
+class Incoming:
+    """Slices and instants about to be added, for readers that must look into their arguments.
+
+    ``track``, ``op``, ``graph``, ``address`` and ``length`` may be changed in place.
+
+    Attributes:
+        first:    number of the first row, as ``TraceBuilder.extend`` will return it.
+        instant:  bool per row.
+        track:    number of the track.
+        graph:    value of the graph probe, -1 if there is none.
+        name:     string id.
+        start_ns, dur_ns: as they will be.
+        address, length: where the arguments lie (``TraceBuilder.stored``); length 0: there are none.
+    """
+
+    first: int
+    instant: NDArray[np.bool_]
+    track: I32
+    op: I8
+    graph: I32
+    name: I32
+    start_ns: I64
+    dur_ns: I64
+    address: I64
+    length: I32
+
+
+Revise = Callable[[Incoming], None]
+"""Called with every batch of rows before it is added."""
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,20 @@ _Scalar = int | float | str | None
 
 
 class Event(Struct, gc=False):
-    """One record. Numbers that must stay exact, and what is not looked into, stay text."""
+    """One record. Numbers that must stay exact, and what is not looked into, stay text.
+
+    The order is that of most files: members that come in it are found faster.
+    """
 
     ph: str | None = None
+    name: str | None = None
     cat: str | None = None
+    id: Raw = NOTHING
     pid: _Scalar = None
     tid: _Scalar = None
-    name: str | None = None
     ts: Raw = NOTHING
     dur: Raw = NOTHING
     args: Raw = NOTHING
-    id: Raw = NOTHING
     bp: str | None = None
     graph: _Scalar = None
     step: _Scalar = None

@@ -30,6 +30,7 @@ class Lanes:
     ) -> None:
         self._tables, self._naming = tables, naming
         self._classify, self._build = classify, build
+        naming.meet(tables.shapes)
         self._asked: dict[tuple[str, str, str, str], Placed | Skipped | None] = {}
         n = len(tables.shapes.phase)
         self.track = np.full(n, OUT, np.int32)
@@ -45,7 +46,7 @@ class Lanes:
         """What the reader says of a shape's lane."""
         lane = self._naming.lane(self._tables.shapes, shape)
         key = lane.pid, lane.tid, lane.category, lane.phase
-        if key not in self._asked:
+        if key not in self._asked or lane.phase == "s":
             self._asked[key] = self._classify(lane)
         return self._asked[key]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -63,6 +64,11 @@ class Naming:
         else:
             return name == "process_sort_index"
         return True
+
+    def meet(self, shapes: Shapes) -> None:
+        """Take in which lanes there are."""
+        columns = shapes.phase, shapes.category, shapes.pid, shapes.tid
+        self._names = replace(self._names, lanes=tuple(zip(*columns, strict=True)))
 
     def lane(self, shapes: Shapes, code: int) -> Lane:
         """The lane of events of one shape."""

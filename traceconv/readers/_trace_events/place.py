@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from traceconv.build import TraceBuilder
 from traceconv.clock import INT64_MAX
 from traceconv.model import I8, I32, I64, Kind
-from traceconv.readers._trace_events.contract import Named, Placed
+from traceconv.readers._trace_events.contract import Incoming, Named, Placed, Revise
 from traceconv.readers._trace_events.lanes import OUT, SKIPPED, Lanes, Texts
 from traceconv.readers._trace_events.tables import INSTANT, Rows, Tables
 
@@ -52,14 +52,16 @@ class Placer:
         build: TraceBuilder,
         offset_ns: int,
         touched: NDArray[np.bool_],
+        revise: Revise | None = None,
     ) -> None:
         """
         Args:
             offset_ns: added to every stamp.
             touched: bool per lane code (``Shapes.lanes``): do arrows end there.
+            revise: see ``contract.Revise``.
         """
         self._tables, self._lanes, self._texts, self._build = tables, lanes, texts, build
-        self._offset, self._touched = offset_ns, touched
+        self._offset, self._touched, self._revise = offset_ns, touched, revise
         self._lane_of = tables.shapes.lane
         self._types = list(tables.types)
         self._named: dict[tuple[int, int], Named | None] = {}
@@ -82,11 +84,16 @@ class Placer:
             return
         self._tables.tally.add("missing-name", count=int((rows.name < 0).sum()))
         graph, step, op = self._meaning(rows)
+        track, name = self._lanes.track[rows.shape], self._texts.ids(rows.name)
+        if self._revise is not None:
+            rows.args, rows.length = rows.args.copy(), rows.length.copy()
+            columns = track, op, graph, name, rows.start, rows.dur, rows.args, rows.length
+            self._revise(Incoming(self._build.rows, instant, *columns))
         first = self._build.extend(
-            track=self._lanes.track[rows.shape],
+            track=track,
             start_ns=rows.start,
             dur_ns=rows.dur,
-            name=self._texts.ids(rows.name),
+            name=name,
             kind=np.where(instant, np.int8(Kind.INSTANT), np.int8(Kind.SLICE)),
             op=op,
             graph=graph,
@@ -134,7 +141,7 @@ class Placer:
 
     # -- what names and types say ------------------------------------------------------------
 
-    def _meaning(self, rows: Rows) -> tuple[I32 | int, I32 | int, I8]:
+    def _meaning(self, rows: Rows) -> tuple[I32, I32, I8]:
         """Graph, step and class of rows."""
         op = self._lanes.op[rows.shape]
         graph = np.full(len(rows), -1, np.int32) if rows.graph is None else rows.graph.copy()

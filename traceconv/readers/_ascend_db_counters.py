@@ -1,0 +1,344 @@
+"""Counters: which columns of which tables are series, under the names and units of the JSON.
+
+Databases hold bytes and bytes per second, the JSON KB, MB and MB/s (of 1024). Two things are told
+right here that the JSON gets wrong: a hit rate is in per cent (there a share of 1 is called "%"),
+and DDR traffic is in MB/s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.model import I64, Layer
+from traceconv.readers._ascend_db_codes import combined
+from traceconv.readers._ascend_db_export import Export
+
+KB, MB = 1 / 1024, 1 / 1024**2
+
+Spell = Callable[[int, Mapping[int, str]], str]
+"""What the number in a column adds to the name of a series, given the strings."""
+
+
+def plain(value: int, strings: Mapping[int, str]) -> str:
+    """The number itself."""
+    return str(value)
+
+
+def said(value: int, strings: Mapping[int, str]) -> str:
+    """The string it stands for."""
+    return strings.get(value, str(value))
+
+
+def title(value: int, strings: Mapping[int, str]) -> str:
+    """The same with a capital: "Read"."""
+    return said(value, strings).capitalize()
+
+
+def upper(value: int, strings: Mapping[int, str]) -> str:
+    """The same as "APP" and "Device" are spelled."""
+    name = said(value, strings)
+    return name.upper() if name == "app" else name.capitalize()
+
+
+def dies(value: int, strings: Mapping[int, str]) -> str:
+    """A die, where several are told apart; others have none."""
+    return f" die {value}" if value >= 0 else ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series: its column, its name (with the places of :attr:`Gauge.ids`), unit, factor."""
+
+    column: str
+    name: str
+    unit: str = ""
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A table of samples.
+
+    Attributes:
+        group:  what its tracks stand under: the process of the JSON.
+        ids:    columns that tell series apart, and how they are spelled.
+        time:   the column of time, ns; names separated by "|" are one renamed column.
+        enum:   the table the ids are spelled from instead of the strings.
+        unless: its rows repeat those of this table, if that has any.
+    """
+
+    table: str
+    group: str
+    series: tuple[Series, ...]
+    ids: tuple[tuple[str, Spell], ...] = ()
+    time: str = "timestampNs"
+    enum: str = ""
+    unless: str = ""
+
+
+def _network(table: str, group: str) -> Gauge:
+    series = []
+    for way, name in (("rx", "Rx"), ("tx", "Tx")):
+        port = f"Port {{0}}/{name} {name}"
+        series += [
+            Series(f"{way}PacketRate", f"{port} Packets"),
+            Series(f"{way}ByteRate", f"{port} Bytes", "MB/s", MB),
+            Series(f"{way}Errors", f"{port} Errors"),
+            Series(f"{way}Dropped", f"{port} Dropped"),
+        ]
+    return Gauge(table, group, tuple(series), (("funcId", plain),))
+
+
+def _device_network() -> Gauge:
+    counts = (
+        "macTxPfcPkt", "macRxPfcPkt", "macTxByte", "macRxByte", "macTxBadByte", "macRxBadByte",
+        "roceTxPkt", "roceRxPkt", "roceTxErrPkt", "roceRxErrPkt", "roceTxCnpPkt", "roceRxCnpPkt",
+        "roceNewPktRty", "nicTxByte", "nicRxByte",
+    )  # fmt: skip
+    rates = ("macTxBandwidth", "macRxBandwidth", "nicTxBandwidth", "nicRxBandwidth")
+    series = [*(Series(c, c) for c in counts), *(Series(c, c, "MB/s", MB) for c in rates)]
+    return Gauge("NETDEV_STATS", "Network Device", tuple(series))
+
+
+def _totals(prefix: str, *columns: str) -> tuple[Series, ...]:
+    names = ("Total Allocated", "Total Reserved", "Total Active")
+    return tuple(
+        Series(c, f"{prefix}/{n}", "MB", MB) for c, n in zip(columns, names, strict=False)
+    )
+
+
+GAUGES = (
+    Gauge(
+        "AICORE_FREQ",
+        "AI Core Freq",
+        (Series("freq", "AI Core Freq{0}", "MHz"),),
+        (("dieId", dies),),
+    ),
+    Gauge(
+        "NPU_MEM",
+        "NPU MEM",
+        (Series("ddr", "{0}/DDR", "KB", KB), Series("hbm", "{0}/HBM", "KB", KB)),
+        (("type", upper),),
+    ),
+    Gauge(
+        "HBM",
+        "HBM",
+        (Series("bandwidth", "HBM {0}/{1}", "MB/s", MB),),
+        (("hbmId", plain), ("type", title)),
+    ),
+    Gauge(
+        "DDR",
+        "DDR",
+        (Series("read", "DDR/Read", "MB/s", MB), Series("write", "DDR/Write", "MB/s", MB)),
+    ),
+    Gauge(
+        "LLC",
+        "LLC",
+        (
+            Series("hitRate", "LLC {0} {1}/Hit Rate", "%"),
+            Series("throughput", "LLC {0} {1}/Throughput", "MB/s", MB),
+        ),
+        (("llcId", plain), ("mode", title)),
+    ),
+    Gauge(
+        "HCCS",
+        "HCCS",
+        (Series("rxThroughput", "Rx", "MB/s", MB), Series("txThroughput", "Tx", "MB/s", MB)),
+    ),
+    Gauge(
+        "PCIE",
+        "PCIe",
+        (
+            Series("txCplAvg", "PCIe_cpl Tx", "", MB),
+            Series("rxCplAvg", "PCIe_cpl Rx", "", MB),
+            Series("txNonpostAvg", "PCIe_nonpost Tx", "", MB),
+            Series("rxNonpostAvg", "PCIe_nonpost Rx", "", MB),
+            Series("txNonpostLatencyAvg", "PCIe_nonpost_latency Tx", "", 1 / 1000),
+            Series("txPostAvg", "PCIe_post Tx", "", MB),
+            Series("rxPostAvg", "PCIe_post Rx", "", MB),
+        ),
+    ),
+    _network("NIC", "NIC"),
+    _network("ROCE", "RoCE"),
+    _device_network(),
+    Gauge(
+        "ACC_PMU",
+        "Acc PMU",
+        (
+            Series("readBwLevel", "read_bandwidth acc_id {0}"),
+            Series("readOstLevel", "read_ost acc_id {0}"),
+            Series("writeBwLevel", "write_bandwidth acc_id {0}"),
+            Series("writeOstLevel", "write_ost acc_id {0}"),
+        ),
+        (("accId", plain),),
+    ),
+    Gauge(
+        "SOC_BANDWIDTH_LEVEL",
+        "Stars Soc Info",
+        (
+            Series("l2BufferBwLevel", "L2 Buffer Bw Level"),
+            Series("mataBwLevel", "Mata Bw Level"),
+        ),
+    ),
+    Gauge(
+        "SIO",
+        "SIO",
+        tuple(
+            Series(f"{way}{kind}", f"{kind.lower()}_{way} {{0}}", "", MB)
+            for way in ("rx", "tx")
+            for kind in ("Req", "Rsp", "Snp", "Dat")
+        ),
+        (("name", said),),
+    ),
+    Gauge(
+        "QOS",
+        "QoS",
+        (Series("bandwidth", "{0}{1}", "", MB),),
+        (("eventName", said), ("dieId", dies)),
+    ),
+    Gauge(
+        "UB",
+        "Ub",
+        (
+            Series("rxUdmaBind", "UB Port{0:0>3} bandwidth_rx", "MB/s"),
+            Series("txUdmaBind", "UB Port{0:0>3} bandwidth_tx", "MB/s"),
+        ),
+        (("portId", plain),),
+    ),
+    Gauge(
+        "SAMPLE_PMU_TIMELINE",
+        "AI Core Utilization",
+        (
+            Series("usage", "{0} {1} Usage", "%"),
+            Series("freq", "{0} {1} Freq", "MHz"),
+            Series("totalCycle", "{0} {1} Cycles"),
+        ),
+        (("coreType", said), ("coreId", plain)),
+    ),
+    Gauge("CPU_USAGE", "CPU Usage", (Series("usage", "CPU {0} Usage", "%"),), (("cpuId", plain),)),
+    Gauge("HOST_MEM_USAGE", "Memory Usage", (Series("usage", "Memory Usage", "%"),)),
+    Gauge(
+        "HOST_DISK_USAGE",
+        "Disk Usage",
+        (
+            Series("usage", "Disk Usage", "%"),
+            Series("readRate", "Disk Read", "KB/s", KB),
+            Series("writeRate", "Disk Write", "KB/s", KB),
+        ),
+    ),
+    Gauge(
+        "HOST_NETWORK_USAGE",
+        "Network Usage",
+        (Series("usage", "Network Usage", "%"), Series("speed", "Network Speed", "KB/s", KB)),
+    ),
+    Gauge(
+        "NPU_MODULE_MEM",
+        "NPU Module Mem",
+        (Series("totalReserved", "{0}", "MB", MB),),
+        (("moduleId", said),),
+        enum="ENUM_MODULE",
+    ),
+    Gauge(
+        "MEMORY_RECORD",
+        "Memory",
+        _totals("{0}", "totalAllocated", "totalReserved", "totalActive"),
+        (("component", said),),
+        time="timestamp|timestampNs",
+    ),
+    Gauge(
+        "NPU_OP_MEM",
+        "Memory",
+        _totals("{0}", "totalAllocate", "totalReserve"),
+        (("component", said),),
+        unless="MEMORY_RECORD",
+    ),
+    Gauge(
+        "OP_MEMORY",
+        "Memory",
+        _totals(
+            "PTA", "allocationTotalAllocated", "allocationTotalReserved", "allocationTotalActive"
+        ),
+        time="allocationTime",
+        unless="MEMORY_RECORD",
+    ),
+    Gauge(
+        "OP_MEMORY",
+        "Memory",
+        _totals("PTA", "releaseTotalAllocated", "releaseTotalReserved", "releaseTotalActive"),
+        time="releaseTime",
+        unless="MEMORY_RECORD",
+    ),
+)
+"""Every table of counters. Of PCIE the averages are taken, as the JSON has them."""
+
+
+def counters(export: Export) -> None:
+    """Read all counter tables. A NULL is no sample; a sample without a time is booked."""
+    for gauge in GAUGES:
+        columns = export.database.tables.get(gauge.table, ())
+        series = [s for s in gauge.series if s.column in columns]
+        if series:
+            _read(export, gauge, series)
+
+
+def _read(export: Export, gauge: Gauge, series: list[Series]) -> None:
+    wanted: dict[str, int | float] = {gauge.time: -1, "deviceId": -1}
+    wanted |= dict.fromkeys((name for name, _ in gauge.ids), -1)
+    wanted |= dict.fromkeys((s.column for s in series), math.nan)
+    rows = export.database.columns(gauge.table, wanted)
+    time, place = rows[gauge.time.split("|")[0]], f"table {gauge.table}"
+    if gauge.unless and _has_rows(export, gauge.unless):
+        export.build.skip("repeated-content", place, int((time >= 0).sum()))
+        return
+    codes, table = combined(rows["deviceId"], *(rows[name] for name, _ in gauge.ids))
+    names = list(_names(export, gauge, table))
+    for one in series:
+        value = rows[one.column] * one.factor
+        there = ~np.isnan(value)
+        late = there & (time < 0)
+        export.build.seen("counter", int(there.sum()))
+        export.build.skip("bad-time", place, int(late.sum()), "counter")
+        tracks = [
+            export.build.track(
+                Layer.COUNTER, one.name.format(*spelled), group, "Counters", unit=one.unit
+            )
+            for group, spelled in names
+        ]
+        _add(export, codes, tracks, time, value, there & ~late)
+
+
+def _add(
+    export: Export,
+    codes: I64,
+    tracks: list[int],
+    time: I64,
+    value: NDArray[np.float64],
+    kept: NDArray[np.bool_],
+) -> None:
+    if kept.any():
+        track = np.array(tracks, np.int32)[codes[kept]]
+        export.build.counters(track=track, start_ns=time[kept], value=value[kept])
+
+
+def _names(
+    export: Export, gauge: Gauge, table: list[tuple[int, ...]]
+) -> Iterator[tuple[str, list[str]]]:
+    """Group and spelled ids of every combination."""
+    strings = export.enum(gauge.enum) if gauge.enum else export.strings
+    spells = [spell for _, spell in gauge.ids]
+    lone = [len({row[i + 1] for row in table}) < 2 for i in range(len(spells))]
+    for device, *ids in table:
+        spelled = [
+            "" if spell is dies and alone else spell(value, strings)
+            for spell, value, alone in zip(spells, ids, lone, strict=True)
+        ]
+        yield f"{export.device(device)} {gauge.group}".strip(), spelled
+
+
+def _has_rows(export: Export, table: str) -> bool:
+    return bool(export.database.distinct(table, "component"))

@@ -1,0 +1,200 @@
+"""Sound records to rows of a trace: put on lanes, begins joined to ends, handed to the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.build import TraceBuilder
+from traceconv.clock import INT64_MAX
+from traceconv.model import F64, I32, I64, Kind
+from traceconv.readers._event_log_checks import (
+    BEGIN,
+    COUNTER,
+    END,
+    MARK,
+    RANGE,
+    Checked,
+    checked,
+    note,
+)
+from traceconv.readers._event_log_pairs import paired
+from traceconv.readers._event_log_places import Places, Table
+from traceconv.readers._event_log_records import Batch
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass
+class Part:
+    """Some rows as columns, near to what :meth:`TraceBuilder.extend` takes.
+
+    Attributes:
+        place:  number in :class:`Places`.
+        args:   address of arguments, ``length`` bytes of them; 0 for none.
+        line:   number of the record.
+    """
+
+    place: I32
+    start: I64
+    dur: I64
+    graph: I32
+    step: I32
+    args: I64
+    length: I32
+    line: I64
+
+    def take(self, rows: NDArray[np.intp] | Mask) -> Self:
+        """The rows an index or a mask names."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+class Rows:
+    """Takes batches of one rank and gives them to a builder.
+
+    Args:
+        units: of "ts", "dur" and "end".
+    """
+
+    def __init__(self, build: TraceBuilder, units: Mapping[str, str]) -> None:
+        self._build, self._units = build, units
+        self._places = Places(build)
+        self._slices: list[Part] = []
+        self._instants: list[Part] = []
+        self._marks: list[tuple[Part, Mask]] = []
+        self._samples: list[tuple[I32, I64, F64]] = []
+        self._shared_args: dict[bytes, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Take the records of a batch; those that cannot be kept are booked."""
+        rows = checked(batch, self._units, self._build)
+        place = self._places.numbers(batch.columns, rows.phase == COUNTER)
+        unknown = self._places.table().unknown[place] & rows.keep
+        note(self._build, batch, "unknown-kind", np.flatnonzero(unknown))
+        for phase, parts in ((RANGE, self._slices), (MARK, self._instants)):
+            which = np.flatnonzero(rows.keep & (rows.phase == phase))
+            if len(which):
+                parts.append(self._part(rows, place, which))
+        which = np.flatnonzero(rows.keep & ((rows.phase == BEGIN) | (rows.phase == END)))
+        if len(which):
+            part = self._part(rows, place, which, shared=True)
+            self._marks.append((part, rows.phase[which] == BEGIN))
+        self._sample(rows, place)
+
+    def _part(
+        self, rows: Checked, place: I32, which: NDArray[np.intp], shared: bool = False
+    ) -> Part:
+        batch = rows.batch
+        every = len(which) == len(batch)
+        args = batch.args if every else [batch.args[i] for i in which.tolist()]
+        address, length = self._stored(args, shared)
+        return Part(
+            place[which],
+            rows.start[which],
+            rows.dur[which],
+            rows.graph[which].astype(np.int32),
+            rows.step[which].astype(np.int32),
+            address,
+            length,
+            np.array(batch.lines, np.int64)[which],
+        )
+
+    def _stored(self, args: Sequence[bytes], shared: bool) -> tuple[I64, I32]:
+        """Addresses and lengths; if shared, equal ones lie in one place."""
+        length = np.fromiter(map(len, args), np.int32, len(args))
+        if shared:
+            known, spill = self._shared_args, self._build.spill
+            at = [known[a] if a in known else known.setdefault(a, spill(a)) for a in args]
+            return np.array(at, np.int64), length
+        address = np.zeros(len(args), np.int64)
+        np.cumsum(length[:-1], out=address[1:])
+        return address + self._build.spill(b"".join(args)), length
+
+    def _sample(self, rows: Checked, place: I32) -> None:
+        which = np.flatnonzero(rows.keep & (rows.phase == COUNTER))
+        if len(which):
+            self._samples.append((place[which], rows.start[which], rows.value[which]))
+            more = [i for i in which.tolist() if rows.batch.args[i]]
+            note(self._build, rows.batch, "metadata-unused", more, "arguments of a counter sample")
+
+    # -- handing over -----------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Join begins to ends and hand everything over."""
+        if self._marks:
+            self._slices.append(self._ranges())
+        table, track = self._places.table(), self._places.tracks()
+        for parts, kind in ((self._slices, Kind.SLICE), (self._instants, Kind.INSTANT)):
+            while parts:
+                self._hand_over(parts.pop(0), kind, table, track)
+        for place, start, value in self._samples:
+            self._build.counters(track=track[table.lane[place]], start_ns=start, value=value)
+
+    def _hand_over(self, part: Part, kind: Kind, table: Table, track: I32) -> None:
+        args = np.full(len(part.place), -1, np.int32)
+        some = part.length > 0
+        if some.any():
+            first = self._build.args_at(part.args[some], part.length[some])
+            args[some] = np.arange(first, first + int(some.sum()), dtype=np.int32)
+        self._build.extend(
+            track=track[table.lane[part.place]],
+            kind=kind,
+            op=table.op[part.place],
+            start_ns=part.start,
+            dur_ns=part.dur,
+            name=table.name[part.place],
+            graph=np.maximum(part.graph, -1),
+            step=np.where(part.step >= 0, part.step, table.step[part.place]),
+            args=args,
+        )
+
+    # -- begins and ends --------------------------------------------------------------------
+
+    def _ranges(self) -> Part:
+        marks = _joined([part for part, _ in self._marks])
+        opens = np.concatenate([o for _, o in self._marks])
+        table = self._places.table()
+        begin, end, alone = paired(table.key[marks.place], marks.start, opens)
+        for line in marks.line[alone].tolist():
+            self._build.skip("end-without-begin", f"line {line}")
+        ranges, closed = marks.take(begin), end >= 0
+        ranges.dur = np.where(closed, marks.start[end] - ranges.start, 0)
+        self._add_args(ranges, closed, marks.take(end))
+        if not closed.all():
+            self._close(ranges, np.flatnonzero(~closed), marks, table)
+        self._build.seen("slice", len(begin))
+        return ranges
+
+    def _add_args(self, ranges: Part, closed: Mask, ends: Part) -> None:
+        """Give ranges the arguments of their ends too, where these say more."""
+        more = closed & (ends.length > 0) & (ends.args != ranges.args)
+        alone = more & (ranges.length == 0)
+        ranges.args[alone], ranges.length[alone] = ends.args[alone], ends.length[alone]
+        for i in np.flatnonzero(more & ~alone).tolist():
+            other = self._build.stored(int(ends.args[i]), int(ends.length[i]))
+            self._append(ranges, i, other[1:-1])
+
+    def _append(self, ranges: Part, i: int, members: bytes) -> None:
+        """Give one row more arguments."""
+        own = self._build.stored(int(ranges.args[i]), int(ranges.length[i]))
+        raw = (own[:-1] + b"," if own else b"{") + members + b"}"
+        ranges.args[i], ranges.length[i] = self._build.spill(raw), len(raw)
+
+    def _close(self, ranges: Part, open_: NDArray[np.intp], marks: Part, table: Table) -> None:
+        """End what was never ended at the last stamp of its lane."""
+        last = np.full(int(table.lane.max()) + 1, -INT64_MAX, np.int64)
+        for part in (marks, *self._slices, *self._instants):
+            np.maximum.at(last, table.lane[part.place], part.start + part.dur)
+        for i in open_.tolist():
+            end = int(last[table.lane[ranges.place[i]]])
+            ranges.dur[i] = max(end - int(ranges.start[i]), 0)
+            self._build.skip("unfinished-slice", f"line {ranges.line[i]}")
+            self._append(ranges, i, b'"unfinished":true')
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    return Part(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Part)))

@@ -1,0 +1,137 @@
+"""Makes JSON of what Paddle printed: it escapes nothing but call stacks.
+
+Every record begins on a line of its own with its name, and the name ends at the last
+``", "pid": `` of that line, whatever stands in it; other texts of users fill the rest of a line.
+Work is linear in the length of the file: every line is looked at once.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from traceconv.source import FileSource, Source, temporary_folder
+from traceconv.streams import Stream
+
+BLOCK_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
+"""Longer lines are left as they are: Paddle writes none."""
+
+MAX_NAME_LINES = 64
+"""A name may hold line breaks; so many lines at most."""
+
+_NAME = re.compile(rb'([ \t]*"name": ")(.*)(", "pid": [^\n]*\n?)\Z', re.DOTALL)
+_BEGINS = re.compile(rb'[ \t]*"name": "')
+_TEXT = re.compile(rb'([ \t]*"(?:name|callstack|\d+)": ")(.*)("[ \t]*,?[ \t]*\r?\n?)\Z', re.DOTALL)
+_NOT_A_NUMBER = re.compile(rb'(": )[+-]?(?:nan|inf)(?:inity|\([a-z0-9]*\))?([ \t]*,?[ \t\r]*)\n?\Z', re.I)
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
+
+
+class Repaired:
+    """A file read line by line, its lines repaired.
+
+    Attributes:
+        records: how many records had something to repair.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.records = 0
+        self._touched = False  # the record at hand has been counted
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the repaired file."""
+        held: list[bytes] = []  # of a name that has not ended yet
+        for line in self._read():
+            if _BEGINS.match(line):
+                yield from held
+                held, self._touched = [line], False
+            elif held:
+                held.append(line)
+            else:
+                yield self._other(line)
+                continue
+            if b'", "pid": ' in line:
+                yield self._name(b"".join(held))
+                held = []
+            elif _TEXT.match(line) and len(held) == 1 or len(held) > MAX_NAME_LINES:
+                yield from map(self._other, held)
+                held = []
+        yield from held
+
+    def _read(self) -> Iterator[bytes]:
+        rest = b""
+        while block := self._stream.read(BLOCK_BYTES):
+            lines = (rest + block).splitlines(keepends=True)
+            rest = lines.pop() if not lines[-1].endswith(b"\n") else b""
+            yield from lines
+            if len(rest) > MAX_LINE_BYTES:
+                yield rest
+                rest = b""
+        if rest:
+            yield rest
+
+    def _name(self, text: bytes) -> bytes:
+        """A line that begins a record."""
+        match = _NAME.match(text)
+        if match is None or not _needs(match[2]):
+            return text
+        return self._done(match[1] + _escaped(match[2]) + match[3])
+
+    def _other(self, line: bytes) -> bytes:
+        """A line within a record, or around all of them."""
+        if b"n" not in line and b"N" not in line:
+            return line
+        match = _NOT_A_NUMBER.search(line)
+        if match is not None:
+            return self._done(line[: match.start()] + b'": null' + match[2] + b"\n")
+        match = _TEXT.match(line)
+        if match is None or not _ESCAPE.search(match[2]):
+            return line
+        text = _ESCAPE.sub(_kept_or_escaped, match[2])
+        return self._done(match[1] + text + match[3]) if text != match[2] else line
+
+    def _done(self, line: bytes) -> bytes:
+        self.records += not self._touched
+        self._touched = True
+        return line
+
+
+def _needs(name: bytes) -> bool:
+    return b'"' in name or b"\\" in name or _CONTROL.search(name) is not None
+
+
+def _escaped(name: bytes) -> bytes:
+    """A name as it was before it was printed, as JSON."""
+    name = name.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return _CONTROL.sub(lambda m: b"\\u%04x" % m[0][0], name)
+
+
+def _kept_or_escaped(match: re.Match[bytes]) -> bytes:
+    """Escapes stay; lone quotes and backslashes become such."""
+    return match[0] if len(match[0]) > 1 else b"\\" + match[0]
+
+
+@contextmanager
+def repaired(source: Source, name: str) -> Iterator[tuple[Source, str, Repaired]]:
+    """A repaired copy of a file, in a temporary one: its source, its name, and the account.
+
+    The copy may go while it is mapped.
+    """
+    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+        with source.open(name) as stream:
+            found = Repaired(stream)
+            _write(copy, found)
+        path = Path(copy.name)
+        yield FileSource(path, source.title(name)), path.name, found
+
+
+def _write(copy: IO[Any], found: Repaired) -> None:
+    for line in found.lines():
+        copy.write(line)
+    copy.flush()
