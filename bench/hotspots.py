@@ -1,6 +1,6 @@
 """Where the time of ``convert`` goes: the stages of the pipeline, then the functions.
 
-    python -m bench.hotspots IN [--mode summary] [--stages]
+    python -m bench.hotspots IN [--summary] [--stages]
 
 Stages are timed without a profiler; with ``--stages`` they are all, as JSON. The functions come
 from cProfile, in a second run, which makes Python calls look dearer than they are.
@@ -41,15 +41,18 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bench.hotspots", description="Time parts of convert.")
     parser.add_argument("path", metavar="IN")
-    parser.add_argument("--mode", choices=("summary", "detail"), default="detail")
+    parser.add_argument("--summary", action="store_true", help="merge, in summary mode")
     parser.add_argument("--stages", action="store_true", help="only the stages, as JSON")
     given = parser.parse_args()
-    from traceconv import merge
+    from traceconv import convert, merge
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            out, detail = str(Path(folder) / "out.pftrace"), given.mode == "detail"
-            merge(given.path, out=out, mode=given.mode, align="none", scope=detail)
+            out = str(Path(folder) / "out.pftrace")
+            if given.summary:
+                merge(given.path, out=out, mode="summary")
+            else:
+                convert(given.path, out)
 
     stages = Stages()
     seconds = stages.run(work)

@@ -86,6 +86,8 @@ class Suite:
         add("convert", "convert", one, out="convert.pftrace")
         add("convert to JSON", "convert", one, out="convert.json")
         add("summary", "merge", one, "-m", "summary", out="summary.pftrace")
+        add("small convert", "convert", many[0], out="small.pftrace")
+        add("small summary", "merge", many[0], "-m", "summary", out="small-summary.pftrace")
         add("merge to JSON", "merge", *many[:4], "-m", "detail", out="four.json")
         add("1 rank", "merge", many[0], "-m", "detail", out="first.pftrace")
         add("8 ranks", "merge", *many, "-m", "detail", out="eight.pftrace")
@@ -113,11 +115,17 @@ class Suite:
         """A median of a job."""
         return self.jobs[name].median(what)
 
-    def growth(self, tier: str) -> float | None:
+    def growth(self, what: str) -> Callable[[str], float | None]:
         """Bytes of memory an event costs, from captures of ``events`` and a quarter of them."""
-        large = self.of(f"{tier}: convert", "anonymous")
-        small = self.of(f"{tier}: 1 rank", "anonymous")
-        return None if large is None or small is None else (large - small) / (0.75 * self.events)
+
+        def figure(tier: str) -> float | None:
+            large = self.of(f"{tier}: {what}", "anonymous")
+            small = self.of(f"{tier}: small {what}", "anonymous")
+            if large is None or small is None:
+                return None
+            return (large - small) / (0.75 * self.events)
+
+        return figure
 
     def size(self, name: str) -> float | None:
         """Bytes a job has written."""
@@ -151,7 +159,10 @@ class Suite:
                 faster("orjson merge", "merge to JSON")),
             Row("convert: anonymous memory (80 MB + 80 B/event)", bound, False,
                 lambda tier: ratio(self.of(f"{tier}: convert", "anonymous"), MB), "MB"),
-            Row("convert: anonymous bytes per further event", 80.0, False, self.growth, "B"),
+            Row("convert: anonymous bytes per further event", 80.0, False,
+                self.growth("convert"), "B"),
+            Row("summary: anonymous bytes per further event", 80.0, False,
+                self.growth("summary"), "B"),
             Row("merge: memory of 8 ranks over 1 rank", 1.1, False,
                 lambda tier: ratio(self.of(f"{tier}: 8 ranks", "anonymous"),
                                    self.of(f"{tier}: 1 rank", "anonymous"))),

@@ -117,6 +117,8 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     outside = [i for i, name in enumerate(trace.strings) if name in _OUTSIDE_SPAN]
     rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
     rows &= ~np.isin(events.name, outside)
+    if trace.notes.get("vendor") != "ascend":  # GPU: a record of waiting is no work of the device
+        rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.end_ns[rows])
 
 

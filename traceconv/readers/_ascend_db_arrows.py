@@ -42,7 +42,7 @@ def arrows(
 def _targets(tasks: Tasks, operations: Operations) -> tuple[I64, I64, NDArray[np.bool_]]:
     """Connections and events arrows may lead to, and whether one must.
 
-    An operation stands for its tasks; the subtasks of a task for the task.
+    An operation stands for its tasks, subtasks for a task that only holds them.
     """
     connection = tasks.columns["connectionId"]
     whole = np.isin(connection, operations.connection) & ~tasks.launched

@@ -341,4 +341,4 @@ def _names(
 
 
 def _has_rows(export: Export, table: str) -> bool:
-    return bool(export.database.distinct(table, "component"))
+    return len(export.database.columns(table, {"deviceId": -1})["deviceId"]) > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -81,7 +81,10 @@ def _damaged(lines: Lines, number: int, error: Exception, report: Report) -> Non
 
 def text(value: msgspec.Raw) -> str:
     """A value as text: that of a string, nothing for null, what is written for all others."""
-    raw = bytes(value)
+    return _text(bytes(value))
+
+
+def _text(raw: bytes) -> str:
     if raw[:1] == b'"':
         try:
             return str(msgspec.json.decode(raw))
@@ -90,24 +93,38 @@ def text(value: msgspec.Raw) -> str:
     return "" if raw == b"null" else raw.decode()
 
 
+def _texts(raws: Sequence[msgspec.Raw]) -> Sequence[str]:
+    joined = b"\n".join(raws)
+    if b'"' not in joined and b"null" not in joined:
+        return joined.decode().split("\n")
+    each = joined.split(b"\n")  # a record is one line, so no value has a line end in it
+    known = {raw: _text(raw) for raw in set(each)}
+    return [known[raw] for raw in each]
+
+
 # -- records to columns ---------------------------------------------------------------------
 
 
 def _batch(numbers: list[int], kept: list[Record], layout: Layout) -> Batch:
     binding = layout.binding
+    present = set().union(*kept)
     columns: dict[str, Sequence[str]] = {}
     parts: list[Sequence[bytes]] = []
     for one in binding.found:
+        if one.column not in present:
+            continue
         raws = [record.get(one.column, _NULL) for record in kept]
         if one.target == "args":
-            parts.append([_inner(raw) for raw in raws])
+            parts.append([_inner(bytes(raw)) for raw in raws])
         elif one.target == "bytes" or one.target.startswith("args."):
             parts.append(_members(one, raws))
-        elif any(raw is not _NULL for raw in raws):
-            columns[one.target] = picked([text(raw) for raw in raws], one)
+        else:
+            columns[one.target] = picked(_texts(raws), one)
     parts += fixed_members(binding, len(kept))
-    used = {b.column for b in binding.found} | binding.ignored
-    parts.append([_rest(record, used) for record in kept])
+    rest = present - {b.column for b in binding.found} - binding.ignored
+    if rest:
+        heads = {key: quoted(key) + b":" for key in rest}
+        parts.append([_rest(record, heads) for record in kept])
     columns.update(constants(binding, len(kept)))
     return Batch(numbers, columns, objects(parts, len(kept)))
 
@@ -115,20 +132,18 @@ def _batch(numbers: list[int], kept: list[Record], layout: Layout) -> Batch:
 def _members(one: Bound, raws: Sequence[msgspec.Raw]) -> list[bytes]:
     key = one.target.removeprefix("args.")
     if one.regex is not None:
-        return members(key, picked([text(raw) for raw in raws], one))
+        return members(key, picked(_texts(raws), one))
     head = quoted(key) + b":"
-    return [b"" if bytes(raw) == b"null" else head + bytes(raw) for raw in raws]
+    return [b"" if raw == b"null" else head + raw for raw in map(bytes, raws)]
 
 
-def _inner(value: msgspec.Raw) -> bytes:
+def _inner(raw: bytes) -> bytes:
     """The members of an argument object; any other value stands under "args"."""
-    raw = bytes(value)
     if raw[:1] == b"{":
         return raw[1:-1].strip()
     return b"" if raw == b"null" else b'"args":' + raw
 
 
-def _rest(record: Record, used: set[str]) -> bytes:
-    return b",".join(
-        quoted(key) + b":" + bytes(raw) for key, raw in record.items() if key not in used
-    )
+def _rest(record: Record, heads: Mapping[str, bytes]) -> bytes:
+    """The fields the mapping does not speak of, as members."""
+    return b",".join([heads[k] + bytes(raw) for k, raw in record.items() if k in heads])

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from functools import cached_property
 
 from traceconv.build import TraceBuilder
@@ -20,7 +20,7 @@ from traceconv.readers._gpu import kernel_class, step_number
 from traceconv.readers._traceevents import Lane, Named, Names, Placed, Skipped
 
 
-class Sort(Enum):
+class Sort(IntEnum):
     """What events of a category are."""
 
     OPERATOR = auto()  # of the framework, and ranges of the user
@@ -30,6 +30,7 @@ class Sort(Enum):
     SYNC = auto()  # the host, or a stream, waiting for the device
     PROJECTION = auto()  # of a host range onto the device: no work
     COLLECTIVE = auto()  # seen by another profiler than that of kernels
+    MEMORY = auto()  # marks of allocations
     PROFILER = auto()  # what it did itself
     LAUNCH_MARK = auto()
     OTHER = auto()
@@ -43,8 +44,10 @@ _SORTS = {
     **dict.fromkeys(("cuda_event", "gpu_sync"), Sort.SYNC),
     **dict.fromkeys(("gpu_user_annotation", "cuda_profiler_range"), Sort.PROJECTION),
     "collective_comm": Sort.COLLECTIVE,
+    "cpu_instant_event": Sort.MEMORY,
     **dict.fromkeys(("trace", "overhead"), Sort.PROFILER),
 }
+_INSTANTS = ("i", "I", "R")
 _LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu")
 
 ON_DEVICE = (Sort.KERNEL, Sort.COPY, Sort.SYNC, Sort.PROJECTION)
@@ -64,6 +67,8 @@ def sort_of(category: str, phase: str = "X") -> Sort:
         return Sort.LAUNCH_MARK
     if low.endswith(("_runtime", "_driver")):
         return Sort.CALL
+    if not low and phase in _INSTANTS:
+        return Sort.MEMORY  # so it was in 2021
     return Sort.SYNC if low.endswith("_sync") else Sort.OTHER
 
 
@@ -114,6 +119,8 @@ class Classifier:
         if self.processes is None:
             self.processes = Processes.of(lane.names)
         sort = sort_of(lane.category, lane.phase)
+        if not lane.pid.removeprefix("-").isdigit():
+            sort = Sort.PROFILER  # "Spans", "Traces"
         if sort is Sort.LAUNCH_MARK and not self.takes_marks():
             return Skipped("launch-mark")
         placed = self._placed(lane, sort)
@@ -133,7 +140,12 @@ class Classifier:
             return self._on_device(lane, sort)
         if sort is Sort.COLLECTIVE:
             return Placed(Track(Layer.COMM, lane.tid, title="Collectives"), OpClass.COMM_TASK)
-        return self._other(lane, sort)
+        if sort is Sort.MEMORY:
+            return Placed(self._thread(lane, Layer.HOST, "Memory"), OpClass.HOST)
+        if sort is Sort.PROFILER:
+            name = "Overhead" if lane.category == "overhead" else "PyTorch Profiler"
+            return Placed(Track(Layer.OTHER, name, title="Profiler"))
+        return self._other(lane)
 
     def _on_device(self, lane: Lane, sort: Sort) -> Placed:
         assert self.processes is not None
@@ -151,19 +163,12 @@ class Classifier:
             return Placed(track, OpClass.COPY)
         return Placed(track, OpClass.COMPUTE, by_name=self._kernel_named)
 
-    def _other(self, lane: Lane, sort: Sort) -> Placed:
-        """The profiler's own events, marks of memory, and categories nobody knows yet."""
-        numbered = lane.pid.removeprefix("-").isdigit()
-        if sort is Sort.PROFILER or not numbered:
-            name = "Overhead" if lane.category == "overhead" else "PyTorch Profiler"
-            return Placed(Track(Layer.OTHER, name, title="Profiler"))
-        if lane.phase in ("i", "I", "R"):
-            return Placed(self._thread(lane, Layer.HOST, "Memory"), OpClass.HOST)
+    def _other(self, lane: Lane) -> Placed:
+        """Categories nobody knows yet: beside the operators, if on a thread of the process."""
         assert self.processes is not None
-        if lane.pid == self.processes.main and lane.phase == "X":
+        if lane.pid == self.processes.main and lane.phase != "b":
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST)
-        group = f"Process {lane.pid}"
-        return Placed(Track(Layer.OTHER, f"Lane {lane.tid}", group, lane.category))
+        return Placed(Track(Layer.OTHER, f"Lane {lane.tid}", f"Process {lane.pid}", lane.category))
 
     def _thread(self, lane: Lane, layer: Layer, title: str = "") -> Track:
         assert self.processes is not None

@@ -1,0 +1,134 @@
+"""PyTorch profiler (Kineto): Chrome traces of ``torch.profiler``, of GPUs and of hosts alone.
+
+Written by: PyTorch 1.8 (2021) to 2.x, on demand (dynolog) or by ``torch.profiler``; CUDA, ROCm,
+XPU, MTIA, or no device. Seen: 2021-05 to 2026-03, also filtered and cut down by other tools.
+Files: ``<worker>.<time>.pt.trace.json[.gz]``; any other name is recognised by what is in it.
+Files of one worker that differ in their time are collection windows of one rank.
+Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNanoseconds`` (2.3 and
+later), which is added when read, or from 1970. Either way events come out in Unix time. The base
+may stand behind the events: then the end of the file is looked at, which for compressed files
+means unpacking them once more, and only then.
+Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--rank-from name``.
+Quirks: device rows are told by category, not by process number (a GPU's may be any); device
+projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
+synchronisation records; launch arrows are drawn by correlation number (see ``_kineto_launches``);
+kernels of a collective stand on the lanes of NCCL, by process group; ``[memory]`` marks also make
+counters; the profiler's own overhead has process -1. Golden cases: two_ranks, ...
+Ignored: keys around the events that tell of the host, the user and the job; log lines.
+Source: pytorch/kineto, which writes it; test data of facebookresearch/HolisticTraceAnalysis,
+AMD-AGI/TraceLens and pytorch/kineto.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from traceconv.build import TraceBuilder
+from traceconv.clock import INT64_MAX, Domain
+from traceconv.errors import Issues, MalformedInputError
+from traceconv.model import Capture, OpClass, Track
+from traceconv.readers._kineto_collectives import Collectives
+from traceconv.readers._kineto_header import BASE, UNIX_US, header, process_groups
+from traceconv.readers._kineto_lanes import Classifier, Sort
+from traceconv.readers._kineto_launches import Launches
+from traceconv.readers._kineto_memory import memory_counters
+from traceconv.readers._traceevents import Incoming, Probes, read_events
+from traceconv.source import Source
+
+_WINDOW = re.compile(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
+_PROBES = Probes(graph=("correlation",), type="")
+
+
+class KinetoReader:
+    """Reads Chrome traces of the PyTorch profiler."""
+
+    name = "kineto"
+    title = "PyTorch profiler (Kineto)"
+    files = "*.pt.trace.json[.gz], or by content"
+    order = 200
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per rank, its collection windows in the order of time."""
+        groups: dict[tuple[Any, ...], list[tuple[int, Capture]]] = {}
+        for name in sorted(names):
+            capture = self._capture(source, name)
+            if capture is not None:
+                path = PurePosixPath(name)
+                match = _WINDOW.fullmatch(path.name)
+                domain = capture.clock.domain if capture.clock else None
+                key = (path.parent, match[1], capture.rank, domain) if match else (name,)
+                time = int(match[2]) if match else 0
+                groups.setdefault(key, []).append((time, capture))
+        return [capture for group in groups.values() for capture in _windows(group)]
+
+    def _capture(self, source: Source, name: str) -> Capture | None:
+        found = header(source, name)
+        if found is None:
+            return None
+        return Capture(
+            reader=self.name,
+            source=source,
+            files=(name,),
+            rank=found.rank,
+            rank_from="distributedInfo" if found.rank is not None else "",
+            host=found.host,
+            clock=found.clock(),
+            world_size=found.world_size,
+            label=source.title(name),
+        )
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        build.notes["free_rule"] = "device"
+        failures: list[MalformedInputError] = []
+        for name in capture.files:
+            build.file = capture.source.title(name)
+            file = _File(build)
+            try:
+                span = file.read(capture, name)
+            except MalformedInputError as e:
+                failures.append(e)
+                build.skip("malformed-record", str(e)[:200])
+            else:
+                if span and len(capture.files) > 1:
+                    build.window(*span)
+        if failures and len(failures) == len(capture.files):
+            raise failures[0]
+
+
+def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
+    """Captures of one worker joined in the order of time, unless two claim the same time."""
+    times = [time for time, _ in group]
+    captures = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
+    if len(set(times)) < len(times):
+        return captures
+    files = tuple(name for capture in captures for name in capture.files)
+    return [replace(captures[0], files=files)]
+
+
+@dataclass
+class _File:
+    """One file being read.
+
+    Attributes:
+        tracks: those that kernels lie on, by number.
+    """
+
+    build: TraceBuilder
+    tracks: dict[int, Track] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._launches = Launches(self.build)
+        self._classify = Classifier(self.build, lambda: not self._launches.numbered)
+        self._collectives = Collectives(self.build, self._classify.tracks)
+        self._sorts = np.empty(0, np.int8)
+
+    def read(self, capture: Capture, name: str) -> tuple[int, int] | None:
+        """Read it; earliest start and latest end of its slices, ns."""
+        ...
