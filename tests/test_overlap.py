@@ -120,12 +120,20 @@ def test_activity_outside_of_every_window_is_a_window_of_its_own(build):
 
 def test_the_device_rule_stretches_the_span(build):
     """Other tasks count towards the span, except those that are known not to."""
+    build.notes["vendor"] = "ascend"
     _fill(build, [(10, 20)])
     stream = build.track(Layer.DEVICE, "Stream 1")
     build.slice(stream, 2, 1, "MEMCPY_ASYNC", op=OpClass.COPY)
     build.slice(stream, 0, 1, "PROFILING_ENABLE")
     build.slice(stream, 25, 5, "EVENT_RECORD", op=OpClass.WAIT)
     assert _lanes(overlap(build.finish(), "device"))[3] == [(2, 10), (20, 30)]
+
+
+def test_waiting_of_a_gpu_does_not_stretch_the_span(build):
+    """Its records of synchronisation are no work of the device."""
+    _fill(build, [(10, 20)])
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 25, 5, "Sync", op=OpClass.WAIT)
+    assert _lanes(overlap(build.finish(), "device"))[3] == []
 
 
 def test_a_reader_can_name_the_rule(build):
@@ -138,6 +146,7 @@ def test_a_reader_can_name_the_rule(build):
 
 def test_the_rule_is_that_of_the_sources_own_lane(build):
     """If only the device rule explains the profiler's idle time, that rule is taken."""
+    build.notes["vendor"] = "ascend"
     _fill(build, [(10, 20)])
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 2, 1, "EVENT_WAIT", op=OpClass.WAIT)
     _own_lanes(build, computing=[(10, 20)], free=[(2, 10)])

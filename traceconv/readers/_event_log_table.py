@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from traceconv.readers._event_log_lines import MAX_LINE_BYTES, Lines, Report
 from traceconv.readers._event_log_mapping import Bound
@@ -80,54 +81,58 @@ class _Rows:
         self._lines, self._report = lines, report
         self._delimiter, self._comment = layout.delimiter, layout.comment
         self._back: deque[tuple[int, str]] = deque()
-        self._fresh = (
-            (number, line)
-            for first, block in lines.blocks()
-            for number, line in enumerate(block, first)
-            if number > layout.body
-        )
+        self._fresh = chain.from_iterable(enumerate(b, first) for first, b in lines.blocks())
+        for _ in range(layout.body):
+            next(self._fresh, None)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        while taken := self._take():
-            number, line = taken
-            if not line or line.isspace() or line.startswith(self._comment):
-                continue
-            if '"' not in line:
-                yield number, line.split(self._delimiter)
-            elif row := self._quoted(number, line):
-                yield number, row
+        delimiter, comment = self._delimiter, self._comment
+        while True:
+            for number, line in self._fresh:
+                if '"' in line:
+                    if not line.startswith(comment) and (row := self._quoted(number, line)):
+                        yield number, row
 
-    def _take(self) -> tuple[int, str] | None:
-        return self._back.popleft() if self._back else next(self._fresh, None)
+                elif line and not line.isspace() and not line.startswith(comment):
+                    yield number, line.split(delimiter)
+                if self._back:
+                    break
+            else:
+                return
+            self._fresh = chain(self._back, self._fresh)
+            self._back = deque()
 
     def _quoted(self, number: int, line: str) -> list[str]:
         """The row that begins with ``line``; [] if there is none."""
         parts = [(number, line)]
         size, open_ = len(line), line.count('"') % 2
         while open_ and len(parts) < MAX_ROW_LINES and size < MAX_LINE_BYTES:
-            more = self._take()
+            more = next(self._fresh, None)
             if more is None:
                 break
             parts.append(more)
             size += len(more[1])
             open_ ^= more[1].count('"') % 2
-        texts = [text + "\n" for _, text in parts]
-        reader = csv.reader(texts, delimiter=self._delimiter, strict=True)
+        reader = csv.reader(
+            [text + "\n" for _, text in parts], delimiter=self._delimiter, strict=True
+        )
         row = self._parsed(reader, number, size)
-        self._back.extendleft(reversed(parts[reader.line_num if row else 1 :]))
+        self._back.extend(parts[reader.line_num if row else 1 :])
         return row
 
     def _parsed(self, reader: Iterator[list[str]], number: int, size: int) -> list[str]:
         usual = csv.field_size_limit()
         try:
-            csv.field_size_limit(max(usual, size))
+            if size > usual:
+                csv.field_size_limit(size)
             return next(reader)
         except csv.Error as e:
             cut = number == self._lines.unended
             self._report("truncated" if cut else "malformed-record", f"line {number}: {e}")
             return []
         finally:
-            csv.field_size_limit(usual)
+            if size > usual:
+                csv.field_size_limit(usual)
 
 
 # -- rows to columns ------------------------------------------------------------------------

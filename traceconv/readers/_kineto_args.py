@@ -28,8 +28,7 @@ def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> l
     if high - low <= min(_AT_ONCE, _SPARSE * size):
         text, start = build.stored(low, high - low), (address - low).tolist()
         return [
-            text[at : at + n] if n else b"{}"
-            for at, n in zip(start, length.tolist(), strict=True)
+            text[at : at + n] if n else b"{}" for at, n in zip(start, length.tolist(), strict=True)
         ]
     pairs = zip(address.tolist(), length.tolist(), strict=True)
     return [build.stored(at, n) if n else b"{}" for at, n in pairs]

@@ -28,7 +28,9 @@ BASE = "baseTimeNanoseconds"
 _NAME = re.compile(r".*\.pt\.trace\.json(?:\.gz)?")
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[]|\Z)")
 _KEYS = re.compile(
-    rb'"(?:schemaVersion"\s*:\s*\d|deviceProperties"\s*:|distributedInfo"\s*:|' + BASE.encode() + rb")"
+    rb'"(?:schemaVersion"\s*:\s*\d|deviceProperties"\s*:|distributedInfo"\s*:|'
+    + BASE.encode()
+    + rb")"
 )
 _CATEGORIES = re.compile(
     rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|kernel|gpu_memcpy|gpu_memset|'

@@ -105,14 +105,16 @@ class Classifier:
     """Says where the lanes of one file go.
 
     Attributes:
-        build: told of every track at once, so that ``sorts`` can be by its number.
+        build: told of every track at once, so that the following can be by its number.
         takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
-        sorts: what lies on a track, by its number.
+        sorts:  what lies on a track.
+        tracks: the tracks of slices and instants.
     """
 
     build: TraceBuilder
     takes_marks: Callable[[], bool]
     sorts: dict[int, Sort] = field(default_factory=dict)
+    tracks: dict[int, Track] = field(default_factory=dict)
     processes: Processes | None = None
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
@@ -125,7 +127,8 @@ class Classifier:
             return Skipped("launch-mark")
         placed = self._placed(lane, sort)
         if lane.phase not in ("s", "C"):
-            self.sorts[self.build.add_track(placed.track)] = sort
+            number = self.build.add_track(placed.track)
+            self.sorts[number], self.tracks[number] = sort, placed.track
         return placed
 
     def _placed(self, lane: Lane, sort: Sort) -> Placed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from traceconv.model import I32, I64
 from traceconv.readers import _traceevents
 from traceconv.readers._gpu import step_number
 from traceconv.readers._lanes import DefaultPlacement
-from traceconv.readers._paddle_args import Arguments
+from traceconv.readers._paddle_args import MEMORY, RAW, RICH, TIMED, Said, look
 from traceconv.readers._paddle_layout import (
     MEMORY_TYPES,
     Lane,
@@ -27,20 +27,22 @@ from traceconv.readers._paddle_layout import (
     put,
 )
 from traceconv.readers._paddle_repair import repaired
-from traceconv.readers._paddle_times import Starts, recovered, trimmed
+from traceconv.readers._paddle_times import US, Starts, recovered, trimmed
 from traceconv.readers._trace_events.assemble import assemble
 from traceconv.readers._trace_events.contract import Probes
 from traceconv.readers._trace_events.reading import Reading
-from traceconv.readers._trace_events.tables import INSTANT, Flows, Rows, Tables
+from traceconv.readers._trace_events.tables import INSTANT, Flows, Rows
 from traceconv.source import Source
 
-_DAMAGE = ("malformed-record", "args-not-json", "skipped-bytes", "unknown-phase")
-_NO_PROBES = Probes(graph=(), type="")
-_SIDE = re.compile(r"(.*)\((Python|C\+\+)\)")
-_MAKER = re.compile(r".* \(([^()]+)\)")
+_DAMAGE = ("malformed-record", "args-not-json", "skipped-bytes", "unknown-phase", "truncated")
+_PROBES = Probes(graph=(), type="")
+_SIDE = re.compile(r"(.*)\((Python|C\+\+)\)", re.DOTALL)
+_SIDES = {"Python": What.PYTHON, "C++": What.NATIVE}
+_MAKER = re.compile(r".* \(([^()]+)\)", re.DOTALL)
 _DEVICE = {"Kernel": What.KERNEL, "Memcpy": What.COPY, "Memset": What.COPY}
-_SUFFIX = re.compile(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]\Z")
-_UNITS = {"us": 1, "ms": 1000}
+_RUNTIME = "Runtime"
+_SUFFIX = re.compile(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
+_UNITS_NS = {"us": 1, "ms": 1000}  # of the last digit
 _FLOAT_BITS = 22  # what a 32-bit float keeps of a duration, with one bit to spare
 
 
@@ -57,11 +59,196 @@ def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple
         MalformedInputError: nothing in it can be read.
     """
     reading = _read(source, name, build)
-    tables, keys = reading.tables, reading.keys
+    tables = reading.tables
     rows = Rows.joined([Rows.empty(), *tables.rows])
-    tables.rows.clear()
     flows = Flows.joined([Flows.empty(), *tables.flows])
+    tables.rows.clear()
     tables.flows.clear()
-    span = _File(reading, rows, build, pid).put(flows)
+    span = _put(reading, rows, flows, build, pid)
     assemble(tables, reading.naming, DefaultPlacement(build.comm_words), build, 0)
     return span
+
+
+def _read(source: Source, name: str, build: TraceBuilder) -> Reading:
+    """The file as it is; its repaired copy if that has something to repair."""
+    reading: Reading | None = Reading(build, _PROBES)
+    refused: MalformedInputError | None = None
+    try:
+        reading.read(source, name, _traceevents.CHUNK_BYTES)  # type: ignore[union-attr]
+    except MalformedInputError as e:
+        reading, refused = None, e
+    if reading is not None and not any(map(reading.tables.tally.count, _DAMAGE)):
+        return reading
+    with repaired(source, name) as (copy, copied, account):
+        if account.records:
+            reading = Reading(build, _PROBES)
+            reading.read(copy, copied, _traceevents.CHUNK_BYTES)
+            reading.tables.tally.add("repaired-record", count=account.records)
+    if reading is None:
+        assert refused is not None
+        raise refused
+    return reading
+
+
+def _put(
+    reading: Reading, rows: Rows, flows: Flows, build: TraceBuilder, pid: int
+) -> tuple[int, int] | None:
+    """Turn rows and the ends of arrows into records and add these."""
+    shapes = reading.tables.shapes
+    instant = shapes.kind[rows.shape] == INSTANT
+    lanes, lane = _lanes(reading)
+    expect, types = _expected(reading, lanes, lane)
+    said = look(rows, expect, types, build)
+    starts = recovered(rows.start, said.since, said.timed & ~instant)
+    names = _Names(reading, build)
+    name, step = names.of(rows, instant), names.steps(rows)
+    of_rows = lane[rows.shape]
+    dur, cut = rows.dur.copy(), 0
+    dur[~instant], cut = trimmed(
+        of_rows[~instant], starts.ns[~instant], rows.dur[~instant], starts.slack[~instant]
+    )
+    build.skip("slice-trimmed", count=cut)
+    _book_times(starts, rows, build)
+    records = Records(
+        lanes, of_rows, starts.ns, dur, name, said.args, step, instant, _arrows(said, lanes, of_rows)
+    )  # fmt: skip
+    _book_arrows(reading, flows, len(records.arrows[0]), build)
+    _memory(said, rows, build)
+    _note(reading.keys, starts, build)
+    return put(records, build, pid)
+
+
+# -- lanes ---------------------------------------------------------------------------------
+
+
+def _lanes(reading: Reading) -> tuple[list[Lane], I32]:
+    """The different lanes, and which one each shape is of."""
+    numbers: dict[Lane, int] = {}
+    shapes = reading.tables.shapes
+    of_shape = [
+        numbers.setdefault(_lane(reading, code), len(numbers)) for code in range(len(shapes.phase))
+    ]
+    return list(numbers), np.array(of_shape, np.int32)
+
+
+def _lane(reading: Reading, code: int) -> Lane:
+    shapes = reading.tables.shapes
+    category, pid, tid = shapes.category[code], shapes.pid[code], shapes.tid[code]
+    if category in _DEVICE:
+        named = _MAKER.fullmatch(reading.naming.lane(shapes, code).process)
+        return Lane(_DEVICE[category], pid, tid, named[1] if named else "GPU")
+    side = _SIDE.fullmatch(tid)
+    thread = side[1] if side else tid
+    if category.endswith(_RUNTIME):
+        maker = category.removesuffix(_RUNTIME).upper()
+        return Lane(What.RUNTIME, pid, thread, "GPU" if maker == "CUDA" else maker)
+    return Lane(_SIDES[side[2]] if side else What.HOST, pid, thread)
+
+
+def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int], list[str]]:
+    """By shape: what its arguments hold, and the type that is put among them."""
+    expect, types, shapes = [], [], reading.tables.shapes
+    for code, category in enumerate(shapes.category):
+        what = lanes[lane[code]].what
+        slices = shapes.phase[code] == "X"
+        if what is What.RUNTIME or lanes[lane[code]].of_device or category == "Operator":
+            expect.append(RICH if slices else RAW)
+        elif slices:
+            expect.append(TIMED)
+        else:
+            expect.append(MEMORY if category in MEMORY_TYPES else RAW)
+        host = slices and what in (What.PYTHON, What.NATIVE, What.HOST)
+        types.append(category if host else "")
+    return expect, types
+
+
+# -- names ---------------------------------------------------------------------------------
+
+
+class _Names:
+    """Names without the durations that the writer appends to them."""
+
+    def __init__(self, reading: Reading, build: TraceBuilder) -> None:
+        self._shapes, self._build = reading.tables.shapes, build
+        self._texts = [*reading.tables.names.texts(), ""]  # the last one: no name
+        self._short = list(self._texts)
+        self._told = np.full(len(self._texts), -1, np.int64)  # duration in the name, ns
+        self._unit = np.ones(len(self._texts), np.int64)
+        for code, text in enumerate(self._texts):
+            at = text.rfind("[") if text.endswith("s]") else -1
+            match = _SUFFIX.fullmatch(text, at) if at >= 0 else None
+            if match is not None:
+                unit = _UNITS_NS[match[3]]
+                self._short[code] = text[:at]
+                self._told[code], self._unit[code] = int(match[1] + match[2]) * unit, unit
+
+    def of(self, rows: Rows, instant: NDArray[np.bool_]) -> I32:
+        """String ids of the names of rows; memory events are called by their type."""
+        self._build.skip("missing-name", count=int((rows.name < 0).sum()))
+        told, unit = self._told[rows.name], self._unit[rows.name]
+        own = ~instant & (told >= 0)
+        own &= np.abs(told - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
+        found = np.empty(len(rows), np.int32)
+        for which, texts in ((own, self._short), (~own, self._texts)):
+            codes, back = np.unique(rows.name[which], return_inverse=True)
+            ids = [self._build.string(texts[code]) for code in codes.tolist()]
+            found[which] = np.array(ids, np.int32)[back]
+        for code in np.unique(rows.shape[instant]).tolist():
+            if self._shapes.category[code] in MEMORY_TYPES:
+                found[rows.shape == code] = self._build.string(self._shapes.category[code])
+        return found
+
+    def steps(self, rows: Rows) -> I32:
+        """Step numbers of the rows that mark steps."""
+        marks = [code for code, c in enumerate(self._shapes.category) if c == "ProfileStep"]
+        step = np.full(len(rows), -1, np.int32)
+        for row in np.flatnonzero(np.isin(rows.shape, marks)).tolist():
+            step[row] = step_number(self._short[rows.name[row]])
+        return step
+
+
+# -- arrows, memory, accounts --------------------------------------------------------------
+
+
+def _arrows(said: Said, lanes: list[Lane], lane: I32) -> tuple[I64, I64]:
+    """Calls and device rows of one correlation id. Ids, unlike stamps, cannot be mistaken."""
+    calls = np.array([one.what is What.RUNTIME for one in lanes], bool)[lane] & said.launches
+    work = np.array([one.of_device for one in lanes], bool)[lane] & said.launches
+    source, target = np.flatnonzero(calls), np.flatnonzero(work)
+    source = source[np.argsort(said.correlation[source], kind="stable")]
+    ids = said.correlation[source]
+    at = np.searchsorted(ids, said.correlation[target])
+    found = at < len(ids)
+    found[found] = ids[at[found]] == said.correlation[target[found]]
+    return source[at[found]], target[found]
+
+
+def _book_arrows(reading: Reading, flows: Flows, drawn: int, build: TraceBuilder) -> None:
+    """Account for the ends of arrows in the file, of which ``drawn`` arrows were made."""
+    phase = np.array(reading.tables.shapes.phase, "U1")[flows.shape]
+    heads = int((phase != "s").sum())
+    build.seen("flow", max(heads - drawn, 0))
+    build.skip("flow-unbound", "no launching call", max(heads - drawn, 0), "flow")
+    build.skip("decoration-skipped", "calls that launch nothing", len(flows) - heads - drawn)
+
+
+def _memory(said: Said, rows: Rows, build: TraceBuilder) -> None:
+    for batch, places, allocated, reserved in said.memory:
+        memory(build, rows.start[batch], places, allocated, reserved)
+
+
+def _book_times(starts: Starts, rows: Rows, build: TraceBuilder) -> None:
+    coarse = int((starts.kept & (rows.start % US == 0)).sum())
+    build.skip("time-rounded", "whole microseconds", coarse)
+
+
+def _note(keys: Mapping[str, Any], starts: Starts, build: TraceBuilder) -> None:
+    noted(
+        build,
+        version=keys.get("schemaVersion"),
+        span_index=keys.get("span_index", keys.get("span_indx")),
+        devices=keys.get("deviceProperties", []),
+        extra_info=keys.get("ExtraInfo", {}),
+        starts_recovered=int((~starts.kept).sum()),
+        starts_uncertain_ns=starts.spread,
+    )

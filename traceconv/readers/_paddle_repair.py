@@ -27,7 +27,9 @@ MAX_NAME_LINES = 64
 _NAME = re.compile(rb'([ \t]*"name": ")(.*)(", "pid": [^\n]*\n?)\Z', re.DOTALL)
 _BEGINS = re.compile(rb'[ \t]*"name": "')
 _TEXT = re.compile(rb'([ \t]*"(?:name|callstack|\d+)": ")(.*)("[ \t]*,?[ \t]*\r?\n?)\Z', re.DOTALL)
-_NOT_A_NUMBER = re.compile(rb'(": )[+-]?(?:nan|inf)(?:inity|\([a-z0-9]*\))?([ \t]*,?[ \t\r]*)\n?\Z', re.I)
+_NOT_A_NUMBER = re.compile(
+    rb'(": )[+-]?(?:nan|inf)(?:inity|\([a-z0-9]*\))?([ \t]*,?[ \t\r]*)\n?\Z', re.I
+)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 

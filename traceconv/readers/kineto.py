@@ -22,27 +22,20 @@ AMD-AGI/TraceLens and pytorch/kineto.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-import numpy as np
-
 from traceconv.build import TraceBuilder
-from traceconv.clock import INT64_MAX, Domain
+from traceconv.clock import Domain
 from traceconv.errors import Issues, MalformedInputError
-from traceconv.model import Capture, OpClass, Track
-from traceconv.readers._kineto_collectives import Collectives
-from traceconv.readers._kineto_header import BASE, UNIX_US, header, process_groups
-from traceconv.readers._kineto_lanes import Classifier, Sort
-from traceconv.readers._kineto_launches import Launches
-from traceconv.readers._kineto_memory import memory_counters
-from traceconv.readers._traceevents import Incoming, Probes, read_events
+from traceconv.model import Capture
+from traceconv.readers._kineto_file import File
+from traceconv.readers._kineto_header import UNIX_US, header
 from traceconv.source import Source
 
 _WINDOW = re.compile(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
-_PROBES = Probes(graph=("correlation",), type="")
 
 
 class KinetoReader:
@@ -61,10 +54,9 @@ class KinetoReader:
             if capture is not None:
                 path = PurePosixPath(name)
                 match = _WINDOW.fullmatch(path.name)
-                domain = capture.clock.domain if capture.clock else None
-                key = (path.parent, match[1], capture.rank, domain) if match else (name,)
-                time = int(match[2]) if match else 0
-                groups.setdefault(key, []).append((time, capture))
+                same = capture.rank, capture.clock, capture.detail
+                key = (path.parent, match[1], *same) if match else (name,)
+                groups.setdefault(key, []).append((int(match[2]) if match else 0, capture))
         return [capture for group in groups.values() for capture in _windows(group)]
 
     def _capture(self, source: Source, name: str) -> Capture | None:
@@ -81,6 +73,7 @@ class KinetoReader:
             clock=found.clock(),
             world_size=found.world_size,
             label=source.title(name),
+            detail=bool(found.is_unix),
         )
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
@@ -89,46 +82,36 @@ class KinetoReader:
         failures: list[MalformedInputError] = []
         for name in capture.files:
             build.file = capture.source.title(name)
-            file = _File(build)
             try:
-                span = file.read(capture, name)
+                span = File(build, is_unix=capture.detail).read(capture.source, name)
             except MalformedInputError as e:
                 failures.append(e)
                 build.skip("malformed-record", str(e)[:200])
             else:
                 if span and len(capture.files) > 1:
                     build.window(*span)
-        if failures and len(failures) == len(capture.files):
+        if len(failures) == len(capture.files):
             raise failures[0]
+        _check_clock(capture, build)
 
 
 def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
     """Captures of one worker joined in the order of time, unless two claim the same time."""
-    times = [time for time, _ in group]
-    captures = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
-    if len(set(times)) < len(times):
+    ordered = sorted(group, key=lambda pair: pair[0])
+    captures = [capture for _, capture in ordered]
+    if len({time for time, _ in group}) < len(group):
         return captures
-    files = tuple(name for capture in captures for name in capture.files)
-    return [replace(captures[0], files=files)]
+    return [replace(captures[0], files=tuple(c.files[0] for c in captures))]
 
 
-@dataclass
-class _File:
-    """One file being read.
+def _check_clock(capture: Capture, build: TraceBuilder) -> None:
+    """Book a doubt if the stamps are not of the clock that finding took them for."""
+    span = build.span()
+    if span is None or capture.clock is None:
+        return
+    if (capture.clock.domain is Domain.UNIX) != (span[1] > UNIX_US * 1000):
+        build.file = capture.label
+        build.skip("clock-assumed", f"last stamp {span[1]} ns, taken as {capture.clock.domain}")
 
-    Attributes:
-        tracks: those that kernels lie on, by number.
-    """
 
-    build: TraceBuilder
-    tracks: dict[int, Track] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._launches = Launches(self.build)
-        self._classify = Classifier(self.build, lambda: not self._launches.numbered)
-        self._collectives = Collectives(self.build, self._classify.tracks)
-        self._sorts = np.empty(0, np.int8)
-
-    def read(self, capture: Capture, name: str) -> tuple[int, int] | None:
-        """Read it; earliest start and latest end of its slices, ns."""
-        ...
+READER = KinetoReader()
