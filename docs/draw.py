@@ -1,6 +1,6 @@
 """Draws the picture in the README: a merged trace as SVG, as a viewer would lay it out.
 
-    python docs/draw.py golden/trace_view/demo/input docs/demo.svg
+python docs/draw.py golden/trace_view/demo/input docs/demo.svg
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ def drawn(trace: Trace, first: int, last: int, y: int) -> Iterator[tuple[str, in
 
 
 def label(track: Track) -> str:
-    """What stands beside a lane."""
-    return f"{track.group} {track.name}".strip()[:30]
+    """What stands beside a lane: nothing beside a sub-lane."""
+    if track.lane:
+        return ""
+    named = track.name.startswith(track.group)
+    return track.name if named else f"{track.group} {track.name}"
 
 
 def slices(trace: Trace, number: int, first: int, last: int, y: int) -> Iterator[str]:

@@ -84,7 +84,9 @@ def _queue(export: Export, operators: Operators, pairs: dict[str, I64]) -> None:
     dequeue = np.flatnonzero(operators.dequeue & (ids >= 0))
     entered, left = _first(pairs, ids[enqueue]), _first(pairs, ids[dequeue])
     at = lookup(entered, left)
-    source = np.where((at >= 0) & (left >= 0), enqueue[np.maximum(at, 0)] if len(enqueue) else -1, -1)
+    source = np.where(
+        (at >= 0) & (left >= 0), enqueue[np.maximum(at, 0)] if len(enqueue) else -1, -1
+    )
     _draw(export, "async_task_queue", operators.row, source, operators.row[dequeue])
 
 

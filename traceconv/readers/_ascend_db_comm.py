@@ -11,10 +11,8 @@ import numpy as np
 from traceconv.model import I64, Layer, OpClass
 from traceconv.readers._ascend_db_codes import (
     apart,
-    factored,
     label,
     number,
-    shared,
     text,
     tracks,
 )
@@ -126,9 +124,7 @@ class Communication:
         name = f"Plane {0 if plane == _NO_PLANE else plane}"
         return self._export.build.track(Layer.COMM, name, above, self._title, sort=1)
 
-    def _arguments(
-        self, rows: Mapping[str, Column], of: Mapping[str, Column], dur: I64
-    ) -> Column:
+    def _arguments(self, rows: Mapping[str, Column], of: Mapping[str, Column], dur: I64) -> Column:
         said = text(self._export.strings)
         enum = self._export.enum
         speed = np.where((rows["size"] > 0) & (dur > 0), rows["size"] / np.maximum(dur, 1), 0.0)
@@ -136,7 +132,8 @@ class Communication:
 
         def more(part: slice) -> list[bytes]:
             return [
-                b',"bandwidth(GB/s)":%.9g' % s + (b"" if n in _NO_NOTIFY else b',"notify_id":"%d"' % n)
+                b',"bandwidth(GB/s)":%.9g' % s
+                + (b"" if n in _NO_NOTIFY else b',"notify_id":"%d"' % n)
                 for s, n in zip(speed[part].tolist(), notify[part].tolist(), strict=True)
             ]
 

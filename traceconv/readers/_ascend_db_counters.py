@@ -107,9 +107,7 @@ def _device_network() -> Gauge:
 
 def _totals(prefix: str, *columns: str) -> tuple[Series, ...]:
     names = ("Total Allocated", "Total Reserved", "Total Active")
-    return tuple(
-        Series(c, f"{prefix}/{n}", "MB", MB) for c, n in zip(columns, names, strict=False)
-    )
+    return tuple(Series(c, f"{prefix}/{n}", "MB", MB) for c, n in zip(columns, names, strict=False))
 
 
 GAUGES = (

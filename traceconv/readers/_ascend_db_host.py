@@ -52,7 +52,10 @@ def calls(export: Export) -> Calls:
     args = apart(
         export.build,
         {"connection_id": rows["connectionId"]},
-        {"Thread Id": (rows["globalTid"] & 0xFFFFFFFF, number), "level": (rows["type"], label(kinds))},
+        {
+            "Thread Id": (rows["globalTid"] & 0xFFFFFFFF, number),
+            "level": (rows["type"], label(kinds)),
+        },
     )
     first = export.build.extend(
         track=_threads(export, rows["globalTid"], Layer.RUNTIME, "CANN"),
@@ -76,7 +79,9 @@ def _call_names(
     for kind, name in table:
         said = kinds.get(kind, "")
         above = LAYERS.get(said, said)
-        names.append(f"{above}@{export.strings.get(name, '')}" if above else export.strings.get(name, ""))
+        names.append(
+            f"{above}@{export.strings.get(name, '')}" if above else export.strings.get(name, "")
+        )
     return np.array([export.build.string(n) for n in names], np.int32), codes
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.model import I8, I32, I64, Layer, OpClass
+from traceconv.model import I8, I64, Layer, OpClass
 from traceconv.readers import _ascend_ops as ops
 from traceconv.readers._ascend_db_codes import (
     Columns,
@@ -183,7 +183,10 @@ def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Column
     at = lookup(copies["globalTaskId"], rows["globalTaskId"])
     return {
         "Model Id": (rows["modelId"], number),
-        "Task Type": (np.where(columns["taskType"] >= 0, columns["taskType"], rows["taskType"]), said),
+        "Task Type": (
+            np.where(columns["taskType"] >= 0, columns["taskType"], rows["taskType"]),
+            said,
+        ),
         "Physic Stream Id": (rows["streamId"], number),
         **{key: (columns[name], said) for key, name in _SAID.items()},
         "Block Num": (columns["blockNum"], number),

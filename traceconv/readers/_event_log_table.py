@@ -87,37 +87,34 @@ class _Rows:
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         delimiter, comment = self._delimiter, self._comment
-        while True:
-            for number, line in self._fresh:
-                if '"' in line:
-                    if not line.startswith(comment) and (row := self._quoted(number, line)):
-                        yield number, row
+        while taken := self._take():
+            number, line = taken
+            if not line or line.isspace() or line.startswith(comment):
+                continue
+            if '"' not in line:
+                yield number, line.split(delimiter)
+            elif row := self._quoted(number, line):
+                yield number, row
 
-                elif line and not line.isspace() and not line.startswith(comment):
-                    yield number, line.split(delimiter)
-                if self._back:
-                    break
-            else:
-                return
-            self._fresh = chain(self._back, self._fresh)
-            self._back = deque()
+    def _take(self) -> tuple[int, str] | None:
+        return self._back.popleft() if self._back else next(self._fresh, None)
 
     def _quoted(self, number: int, line: str) -> list[str]:
         """The row that begins with ``line``; [] if there is none."""
         parts = [(number, line)]
         size, open_ = len(line), line.count('"') % 2
         while open_ and len(parts) < MAX_ROW_LINES and size < MAX_LINE_BYTES:
-            more = next(self._fresh, None)
+            more = self._take()
             if more is None:
                 break
             parts.append(more)
             size += len(more[1])
             open_ ^= more[1].count('"') % 2
-        reader = csv.reader(
-            [text + "\n" for _, text in parts], delimiter=self._delimiter, strict=True
-        )
+        texts = [text + "\n" for _, text in parts]
+        reader = csv.reader(texts, delimiter=self._delimiter, strict=True)
         row = self._parsed(reader, number, size)
-        self._back.extend(parts[reader.line_num if row else 1 :])
+        if len(parts) > 1:
+            self._back.extendleft(reversed(parts[reader.line_num if row else 1 :]))
         return row
 
     def _parsed(self, reader: Iterator[list[str]], number: int, size: int) -> list[str]:

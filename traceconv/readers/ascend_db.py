@@ -20,30 +20,18 @@ PCIE; which operator allocated what; environment variables in META_DATA are neve
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
 from traceconv.errors import Issues
 from traceconv.model import Capture
-from traceconv.readers._ascend_db_find import Held, is_named, peeked
+from traceconv.readers._ascend_db_find import peeked
+from traceconv.readers._ascend_db_places import Place, places
 from traceconv.readers._ascend_db_read import read_databases
 from traceconv.readers._ascend_identity import Identity, collected_at
-from traceconv.readers._ascend_known import (
-    PROF,
-    below,
-    derived_rank,
-    folder_around,
-    inside,
-    is_capture_file,
-    is_capture_folder,
-    is_framework_database,
-    is_prof_file,
-    starting,
-)
+from traceconv.readers._ascend_known import derived_rank
 from traceconv.readers._ascend_parts import Detail, Part, joined
 from traceconv.source import Source
 
@@ -52,67 +40,84 @@ class AscendDatabaseReader:
     """Reads the databases of Ascend captures."""
 
     name = "ascend_db"
-    title = "Ascend PyTorch profiler, MindSpore, CANN msprof: database export"
+    title = "Ascend PyTorch profiler, MindSpore, CANN msprof: databases"
     files = "ascend_{pytorch,mindspore}_profiler_*.db, msprof_*.db"
-    order = 115  # after the readers of JSON, which know what of a folder is the same again
+    order = 115  # after the readers of JSON: they know which databases say the same again
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
         ordered = sorted(names)
         held = peeked(source, ordered)
-        chosen = _chosen(source, held, issues)
-        crowd = Counter(chosen.values())
-        found: list[Capture] = []
-        taken: set[str] = set(chosen)
-        for name, root in chosen.items():
-            alone = crowd[root] == 1
-            known = _known(ordered, held, name, root) if alone else _beside(ordered, name)
-            known = [n for n in known if n not in taken]
-            taken.update(known)
-            found.append(_capture(source, name, root, held[name], known, alone, issues))
+        groups: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
+        claimed: set[str] = set()
+        for place in places(source, ordered, held, issues):
+            claimed.update((place.name, *place.known))
+            identity = Identity(source, issues)
+            worker = _identify(identity, place)
+            held[place.name].tell(identity, place.name)
+            capture = _capture(identity, place)
+            same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
+            key = (capture.rank, worker if same else f"{place.name}/")
+            groups.setdefault(key, []).append((_path(source, place.root), capture))
         for name in held:
-            if not held[name].events and name not in taken:
+            if name not in claimed:  # of no capture: sums alone
                 issues.add("unused-file", source.title(name))
-        return _joined_windows(source, found)
+        return [capture for group in groups.values() for capture in _windows(group)]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         read_databases(capture, build)
 
 
-def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[str, str]:
-    """The databases to read, with the folder of each one's capture.
-
-    A framework's database holds what the collector's of the same folder does; of several exports
-    of one collection, the newest is read.
-    """
-    events = {name: _root(name) for name, what in held.items() if what.events}
-    whole = {root for name, root in events.items() if is_framework_database(name)}
-    newest: dict[str, str] = {}
-    chosen = {}
-    for name, root in events.items():
-        if is_framework_database(name) or not is_named(name):
-            chosen[name] = root
-        elif root in whole or folder_around(root) in whole and PROF.fullmatch(_last(root)):
-            issues.add("repeated-content", source.title(name))
-        elif older := newest.get(root):
-            issues.add("superseded-export", source.title(older))
-            del chosen[older]
-        if name not in chosen and (root in newest or not newest.get(root)):
-            continue
-    return chosen
+def _path(source: Source, root: str) -> str:
+    """A folder as a path whose last part is its own name, if that can be known."""
+    return root or PurePosixPath(source.label).name
 
 
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
+def _identify(identity: Identity, place: Place) -> str:
+    """Take in the files around a database; the worker its folder is named after, or ""."""
+    identity.prof_files(place.known)
+    path = _path(identity.source, place.folder)
+    ranks = {rank for _, rank, _ in identity.claims}
+    for name in place.around:
+        base = PurePosixPath(name).name
+        if base.startswith("profiler_info") and (place.alone or derived_rank(base) in ranks):
+            identity.profiler_info(name)
+        elif base == "profiler_metadata.json" and place.alone:
+            identity.metadata(name)
+    return identity.folder(path) if place.alone else ""
 
 
-def _root(name: str) -> str:
-    """The folder of the capture a database belongs to."""
-    parts = PurePosixPath(name).parts[:-1]
-    for i in range(len(parts), 0, -1):
-        if PROF.fullmatch(parts[i - 1]):
-            return "/".join(parts[:i])
-    if parts and parts[-1] in ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output"):
-        parts = parts[:-1]
-    return "/".join(parts)
+def _capture(identity: Identity, place: Place) -> Capture:
+    source = identity.source
+    label = source.title(place.root) if place.root and place.alone else source.title(place.name)
+    rank, rank_from = identity.rank(label)
+    detail = Detail((Part(place.name),), identity.notes, place.root)
+    return Capture(
+        reader=READER.name,
+        source=source,
+        files=detail.files,
+        rank=rank,
+        rank_from=rank_from,
+        known=place.known,
+        host=identity.host,
+        device=identity.device,
+        pid=identity.pid,
+        graphs=identity.graphs,
+        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
+        world_size=identity.world_size,
+        label=label,
+        detail=detail,
+    )
+
+
+def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
+    """Captures of one process joined in the order of time, unless two claim the same time."""
+    stamped = sorted(((collected_at(path), c) for path, c in group), key=lambda pair: pair[0])
+    times = {time for time, _ in stamped}
+    captures = [capture for _, capture in stamped]
+    apart = len(times) == len(captures) and "" not in times
+    return [joined(captures)] if len(captures) > 1 and apart else captures
+
+
+READER = AscendDatabaseReader()

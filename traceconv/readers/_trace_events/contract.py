@@ -116,7 +116,7 @@ class Incoming:
         graph:    value of the graph probe, -1 if there is none.
         name:     string id.
         start_ns, dur_ns: as they will be.
-        address, length: where the arguments lie (``TraceBuilder.stored``); length 0: there are none.
+        address, length: where the arguments lie (``TraceBuilder.stored``); length 0: none.
     """
 
     first: int
