@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "park": GROUND,
     "ranks": GROUND,
     "report": GROUND | {"", "ranks", "park"},
-    "readers": GROUND | {"build", "readers", "_proto"},
+    "readers": GROUND | {"build", "ranks", "readers", "_proto"},
     "mergers": GROUND | {"mergers"},
     "writers": GROUND | {"", "writers", "_proto"},
     "checks": GROUND | {"checks", "_proto"},
