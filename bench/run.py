@@ -1,6 +1,6 @@
 """Run the benchmark and print one table: measured, target, ok or miss.
 
-    python -m bench                       # 1 M events, 5 rounds: about 8 minutes
+    python -m bench                       # 1 M events, 5 rounds: about 10 minutes
     python -m bench --events 250000 --rounds 3
     python -m bench --profile             # and where the time of convert goes
 

@@ -215,6 +215,9 @@ CODES: dict[str, Code] = {
         "The start or the end of an event is not in the file; it was set by the event's length or "
         "by the nearest time that is.",
     ),
+    "source-dropped": Code(
+        _D, "The profiler says that it had no room for these events and did not write them."
+    ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity

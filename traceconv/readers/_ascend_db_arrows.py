@@ -13,7 +13,8 @@ from traceconv.model import I64
 from traceconv.readers._ascend_db_codes import lookup
 from traceconv.readers._ascend_db_comm import Operations
 from traceconv.readers._ascend_db_export import Export
-from traceconv.readers._ascend_db_host import Calls, Operators
+from traceconv.readers._ascend_db_framework import Operators
+from traceconv.readers._ascend_db_host import Calls
 from traceconv.readers._ascend_db_tasks import Tasks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -49,4 +50,4 @@ class Pmu:
             for name, value in zip(self._name[at].tolist(), self._value[at].tolist(), strict=True)
         ]
         borders = [0, *ends.tolist()]
-        return [b"".join(said[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+        return [b"".join(said[a:b]) for a, b in pairwise(borders)]

@@ -11,6 +11,7 @@ from traceconv.readers._ascend_db_arrows import arrows
 from traceconv.readers._ascend_db_comm import Communication
 from traceconv.readers._ascend_db_counters import counters
 from traceconv.readers._ascend_db_export import Export
+from traceconv.readers._ascend_db_framework import operators
 from traceconv.readers._ascend_db_tasks import tasks
 from traceconv.readers._ascend_parts import Detail, Part
 from traceconv.readers._sqlite import Database, opened
@@ -58,8 +59,8 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
     communication = Communication(export, of_device)
     operations = communication.operations()
     communication.parts()
-    calls, operators, marks = host.calls(export), host.operators(export), host.marks(export)
-    arrows(export, of_device, operations, calls, operators, marks)
+    calls, rows, marks = host.calls(export), operators(export), host.marks(export)
+    arrows(export, of_device, operations, calls, rows, marks)
     host.others(export)
     lanes.steps(export)
     lanes.overlap(export)

@@ -170,7 +170,7 @@ def _parents(rows: dict[str, Column]) -> NDArray[np.bool_]:
     """Tasks without a context, where others of the same task have one."""
     columns = (rows[n] for n in ("deviceId", "streamId", "taskId", "connectionId"))
     codes, _ = combined(*columns)
-    inner = rows["contextId"] != NO_CONTEXT
+    inner: NDArray[np.bool_] = rows["contextId"] != NO_CONTEXT
     return ~inner & np.isin(codes, factored(codes[inner])[0])
 
 

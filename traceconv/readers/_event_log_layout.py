@@ -8,7 +8,7 @@ from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 
 from traceconv.errors import MalformedInputError
-from traceconv.readers._event_log_lines import Lines
+from traceconv.readers._event_log_lines import Lines, unheard
 from traceconv.readers._event_log_mapping import (
     SETTINGS,
     TIMES,
@@ -17,9 +17,8 @@ from traceconv.readers._event_log_mapping import (
     Mapping,
     bound,
 )
-from traceconv.readers._event_log_objects import text
 from traceconv.readers._event_log_presets import PRESETS, SCHEMA
-from traceconv.readers._event_log_records import BROKEN, OBJECT, Layout
+from traceconv.readers._event_log_records import BROKEN, OBJECT, Layout, text
 from traceconv.readers._event_log_table import cells
 
 HEAD_LINES = 200
@@ -64,7 +63,7 @@ def columns_in(head: bytes) -> list[str]:
 
 
 def _first_lines(head: bytes) -> list[tuple[int, str]]:
-    lines = Lines(io.BytesIO(head), lambda code, where: None).numbered()
+    lines = Lines(io.BytesIO(head), unheard).numbered()
     return [item for item, _ in zip(lines, range(HEAD_LINES), strict=False)]
 
 
@@ -96,7 +95,7 @@ def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) 
     # fields that first come up further down are where the mapping says
     binding, _ = bound(mapping, [*keys, *(f.column for f in mapping.fields)])
     settings = _settings(said, binding, title)
-    return Layout(binding, _units(binding, settings), settings, body=body)
+    return Layout(mapping.name, binding, _units(binding, settings), settings, body=body)
 
 
 def _is_ours(record: Dict[str, str], mapping: Mapping) -> bool:
@@ -148,7 +147,7 @@ def _headed(
             if not units:
                 continue
             body += 1
-        return Layout(binding, units, settings, columns, delimiter, body)
+        return Layout(mapping.name, binding, units, settings, columns, delimiter, body)
     return None
 
 

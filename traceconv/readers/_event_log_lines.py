@@ -17,6 +17,10 @@ Report = Callable[[str, str], None]
 """Called with an issue code and a place when a line is damaged."""
 
 
+def unheard(code: str, where: str) -> None:
+    """A report nobody listens to: the damage is booked elsewhere."""
+
+
 class Readable(Protocol):
     """What lines are read from: an open file or the bytes of one."""
 

@@ -21,6 +21,7 @@ from traceconv.readers._event_log_records import (
     members,
     objects,
     picked,
+    text,
 )
 
 Record = dict[str, msgspec.Raw]
@@ -79,26 +80,12 @@ def _damaged(lines: Lines, number: int, error: Exception, report: Report) -> Non
     report("truncated" if cut else "malformed-record", f"line {number}: {str(error)[:80]}")
 
 
-def text(value: msgspec.Raw) -> str:
-    """A value as text: that of a string, nothing for null, what is written for all others."""
-    return _text(bytes(value))
-
-
-def _text(raw: bytes) -> str:
-    if raw[:1] == b'"':
-        try:
-            return str(msgspec.json.decode(raw))
-        except BROKEN:  # half of a surrogate pair
-            return raw[1:-1].decode()
-    return "" if raw == b"null" else raw.decode()
-
-
 def _texts(raws: Sequence[msgspec.Raw]) -> Sequence[str]:
     joined = b"\n".join(raws)
     if b'"' not in joined and b"null" not in joined:
         return joined.decode().split("\n")
     each = joined.split(b"\n")  # a record is one line, so no value has a line end in it
-    known = {raw: _text(raw) for raw in set(each)}
+    known = {raw: text(raw) for raw in set(each)}
     return [known[raw] for raw in each]
 
 

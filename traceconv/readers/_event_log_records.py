@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from traceconv.ranks import rank_in_name
 from traceconv.readers._argtable import quoted
 from traceconv.readers._event_log_mapping import Binding, Bound
 from traceconv.readers._event_log_numbers import ABSENT, UNREADABLE, whole
@@ -22,8 +23,20 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 BROKEN = (msgspec.DecodeError, RecursionError, UnicodeError)
 """What parsing raises on text that is not what it should be."""
 
+_RANK_WORD = re.compile(r"rank[_\-. ]?\d", re.IGNORECASE)
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _MAX_NUMBER = 40  # characters; anything longer is no number people mean
+
+
+def text(raw: msgspec.Raw | bytes) -> str:
+    """A JSON value as text: that of a string, "" for null, what is written for all others."""
+    written = bytes(raw)
+    if written[:1] == b'"':
+        try:
+            return str(msgspec.json.decode(written))
+        except BROKEN:  # half of a surrogate pair
+            return written[1:-1].decode()
+    return "" if written == b"null" else written.decode()
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class Layout:
     """How one log is laid out, and which of its records are wanted.
 
     Attributes:
+        log:       name of the mapping that fits.
         binding:   where the fields are.
         units:     of "ts", "dur" and "end".
         settings:  what the head of the log and the mapping say: clock, rank, host.
@@ -42,6 +56,7 @@ class Layout:
         otherwise: the rank of records that name none.
     """
 
+    log: str
     binding: Binding
     units: Mapping[str, str]
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -95,6 +110,11 @@ class Mine(dict[str, bool]):
 def rank_of(text: str, rank: Bound | None) -> int:
     """The rank a cell spells; ABSENT or UNREADABLE where it spells none."""
     return int(whole(picked([text], rank))[0]) if rank else ABSENT
+
+
+def rank_in_path(path: str) -> int | None:
+    """The rank a path names outright ("rank3", "rank_3/x"); mere numbers may be anything."""
+    return rank_in_name(path) if _RANK_WORD.search(path) else None
 
 
 def picked(texts: Sequence[str], where: Bound) -> Sequence[str]:

@@ -42,6 +42,9 @@ _OTHERS = re.compile(
 )
 """Paddle, torch_npu and our own output have keys or categories in common with it."""
 
+_QUOTED_LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[.*?"ts"\s*:\s*"', re.DOTALL)
+"""torch_npu: a bare list, its stamps in quotes."""
+
 _BASE = re.compile(rb'"' + BASE.encode() + rb'"\s*:\s*"?(\d{1,19})(?!\d)')
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
 _parse = json.JSONDecoder().raw_decode
@@ -94,17 +97,18 @@ def header(source: Source, name: str) -> Header | None:
         if len(longer) == len(head):
             break
         head = longer
-    before, _, events = head.partition(b'"traceEvents"')
+    before, key, events = head.partition(b'"traceEvents"')
     stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
     found = _read(before, max(stamps) > UNIX_US if stamps else None)
-    if (found.base_ns is None and not found.is_unix) or not _KEYS.search(before):
+    clockless = found.base_ns is None and not found.is_unix
+    if key and (clockless or not _KEYS.search(before)):
         return _completed(found, _tail(source, name))
     return found
 
 
 def is_kineto(head: bytes) -> bool:
     """Whether the first bytes of a file are those of a PyTorch trace."""
-    if _OTHERS.search(head):
+    if _OTHERS.search(head) or _QUOTED_LIST.match(head):
         return False
     before = head.partition(b'"traceEvents"')[0]
     return bool(_KEYS.search(before) or _CATEGORIES.search(head))

@@ -43,8 +43,8 @@ def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp
     start_ns = rows.start_ns[chosen].tolist()
     samples: dict[int, list[tuple[int, int]]] = {}
     for at, mark in zip(start_ns, _marks(texts_of(build, rows, chosen)), strict=True):
-        for what in ("Allocated", "Reserved"):
-            value = count_of(mark.allocated if what == "Allocated" else mark.reserved)
+        for what, said in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
+            value = -1 if said is None else count_of(said)
             if value >= 0:
                 name = f"{_device(mark)} {what}"
                 track = build.track(Layer.COUNTER, name, "Memory", unit="B")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -92,7 +93,7 @@ class _Looking:
         for at in range(0, len(rows), BATCH_ROWS):
             batch = np.arange(at, min(at + BATCH_ROWS, len(rows)))
             batch = batch[rows.length[batch] > 0]
-            raws = np.array([*self._raws(batch), None], object)[:-1]
+            raws = np.array([*self._raws(batch), None], object)[:-1]  # objects, whatever they hold
             of_batch = expect[rows.shape[batch]]
             for what, take in enumerate(takes):
                 chosen = of_batch == what
@@ -138,7 +139,8 @@ class _Looking:
         ids = [args.get(CORRELATION) for args in found]
         there = np.array([type(i) is int and -(2**63) <= i < 2**63 for i in ids])
         self._said.launches[batch] = there
-        self._said.correlation[batch[there]] = [i for i in ids if type(i) is int]
+        chosen: Any = list(compress(ids, there.tolist()))
+        self._said.correlation[batch[there]] = chosen
         self._keep(batch, [_rest(args) for args in found])
 
     def _keep(self, batch: I64, rest: list[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,10 +59,8 @@ def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple
     """
     reading = _read(source, name, build)
     tables = reading.tables
-    rows = Rows.joined([Rows.empty(), *tables.rows])
-    flows = Flows.joined([Flows.empty(), *tables.flows])
-    tables.rows.clear()
-    tables.flows.clear()
+    rows = Rows.joined([Rows.empty(), *tables.rows.drain()])
+    flows = Flows.joined([Flows.empty(), *tables.flows.drain()])
     span = _put(reading, rows, flows, build, pid)
     assemble(tables, reading.naming, DefaultPlacement(build.comm_words), build, 0)
     return span
@@ -83,7 +80,7 @@ def _read(source: Source, name: str, build: TraceBuilder) -> Reading:
         if account.records:
             reading = Reading(build, _PROBES)
             reading.read(copy, copied, _traceevents.CHUNK_BYTES)
-            reading.tables.tally.add("repaired-record", count=account.records)
+            reading.tables.tally.add("repaired-record", account.place, account.records)
     if reading is None:
         assert refused is not None
         raise refused
@@ -103,16 +100,11 @@ def _put(
     names = _Names(reading, build)
     name, step = names.of(rows, instant), names.steps(rows)
     of_rows = lane[rows.shape]
-    dur, cut = rows.dur.copy(), 0
-    dur[~instant], cut = trimmed(
-        of_rows[~instant], starts.ns[~instant], rows.dur[~instant], starts.slack[~instant]
-    )
-    build.skip("slice-trimmed", count=cut)
+    dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
+    arrows = _arrows(said, lanes, of_rows)
+    records = Records(lanes, of_rows, starts.ns, dur, name, said.args, step, instant, arrows)
     _book_times(starts, rows, build)
-    records = Records(
-        lanes, of_rows, starts.ns, dur, name, said.args, step, instant, _arrows(said, lanes, of_rows)
-    )  # fmt: skip
-    _book_arrows(reading, flows, len(records.arrows[0]), build)
+    _book_arrows(reading, flows, len(arrows[0]), build)
     _memory(said, rows, build)
     _note(reading.keys, starts, build)
     return put(records, build, pid)
@@ -240,6 +232,24 @@ def _memory(said: Said, rows: Rows, build: TraceBuilder) -> None:
 def _book_times(starts: Starts, rows: Rows, build: TraceBuilder) -> None:
     coarse = int((starts.kept & (rows.start % US == 0)).sum())
     build.skip("time-rounded", "whole microseconds", coarse)
+
+
+def _rows_on_screen(lanes: list[Lane]) -> I32:
+    """A number per lane, one for all that share a row: kernels and copies of a stream do."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    keys = [(What.KERNEL if one.of_device else one.what, one.process, one.thread) for one in lanes]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
+
+
+def _trimmed(
+    rows: Rows, starts: Starts, row: I32, slices: NDArray[np.bool_], build: TraceBuilder
+) -> I64:
+    dur = rows.dur.copy()
+    dur[slices], cut = trimmed(
+        row[slices], starts.ns[slices], rows.dur[slices], starts.slack[slices]
+    )
+    build.skip("slice-trimmed", count=cut)
+    return dur
 
 
 def _note(keys: Mapping[str, Any], starts: Starts, build: TraceBuilder) -> None:

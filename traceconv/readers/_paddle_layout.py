@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import INT64_MAX
-from traceconv.model import I8, I32, I64, F64, Kind, Layer, OpClass, Track
+from traceconv.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
 from traceconv.readers._gpu import kernel_class
 
 TYPES = (
@@ -24,10 +24,10 @@ TYPES = (
 for calls of another maker's runtime, which are no host events.
 """
 
-PYTHON_TYPES = frozenset(
-    ("Dataloader", "ProfileStep", "Forward", "Backward", "Optimization", "PythonOp")
-    + ("PythonUserDefined",)
-)
+PYTHON_TYPES = (
+    "Dataloader", "ProfileStep", "Forward", "Backward", "Optimization", "PythonOp",
+    "PythonUserDefined",
+)  # fmt: skip
 """Host events of the Python side of a thread; the others are of its C++ side."""
 
 MEMORY_TYPES = ("Allocate", "Free", "ReservedAllocate", "ReservedFree")
@@ -102,10 +102,17 @@ class Records:
         at = np.cumsum(kept) - 1
         src, dst = self.arrows
         whole = kept[src] & kept[dst]
-        columns = (self.lane, self.start, self.dur, self.name, self.args, self.step, self.instant)
         return Records(
-            self.lanes, *(c[kept] for c in columns), (at[src[whole]], at[dst[whole]])
-        )  # fmt: skip
+            self.lanes,
+            self.lane[kept],
+            self.start[kept],
+            self.dur[kept],
+            self.name[kept],
+            self.args[kept],
+            self.step[kept],
+            self.instant[kept],
+            (at[src[whole]], at[dst[whole]]),
+        )
 
 
 def put(records: Records, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
@@ -206,11 +213,11 @@ def memory(
         place: as the file has it, "Place(gpu:0)".
         allocated, reserved: bytes; NaN where the file does not say.
     """
-    groups = {text: _place(text) for text in dict.fromkeys(place)}
-    for name, value in (("Allocated", allocated), ("Reserved", reserved)):
+    devices = {text: _device(text) for text in dict.fromkeys(place)}
+    for what, value in (("Allocated", allocated), ("Reserved", reserved)):
         of_place = {
-            text: build.track(Layer.COUNTER, name, group, "Memory", unit="B")
-            for text, group in groups.items()
+            text: build.track(Layer.COUNTER, f"{device} {what}", "Memory", unit="B")
+            for text, device in devices.items()
         }
         track = np.array([of_place[text] for text in place], np.int32)
         said = ~np.isnan(value)
@@ -218,8 +225,10 @@ def memory(
         build.counters(track=track[said], start_ns=start[said], value=value[said])
 
 
-def _place(text: str) -> str:
-    return text[6:-1] if text.startswith("Place(") and text.endswith(")") else text
+def _device(place: str) -> str:
+    """ "Place(gpu:0)" as "GPU 0"."""
+    inner = place[6:-1] if place.startswith("Place(") and place.endswith(")") else place
+    return inner.upper().replace(":", " ") or "Device"
 
 
 def noted(build: TraceBuilder, **facts: Any) -> None:

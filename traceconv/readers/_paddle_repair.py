@@ -26,9 +26,10 @@ MAX_NAME_LINES = 64
 
 _NAME = re.compile(rb'([ \t]*"name": ")(.*)(", "pid": [^\n]*\n?)\Z', re.DOTALL)
 _BEGINS = re.compile(rb'[ \t]*"name": "')
-_TEXT = re.compile(rb'([ \t]*"(?:name|callstack|\d+)": ")(.*)("[ \t]*,?[ \t]*\r?\n?)\Z', re.DOTALL)
+_END = rb"[ \t]*+,?+[ \t]*+\r?\n?"
+_TEXT = re.compile(rb'([ \t]*"(?:name|callstack|\d+)": ")(.*)("' + _END + rb")\Z", re.DOTALL)
 _NOT_A_NUMBER = re.compile(
-    rb'(": )[+-]?(?:nan|inf)(?:inity|\([a-z0-9]*\))?([ \t]*,?[ \t\r]*)\n?\Z', re.I
+    rb'(?<=": )[+-]?(?:nan|inf)(?:inity|\([a-z0-9]*\))?(?=' + _END + rb"\Z)", re.IGNORECASE
 )
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
@@ -39,17 +40,20 @@ class Repaired:
 
     Attributes:
         records: how many records had something to repair.
+        place:   where the first of them lies.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self.records = 0
+        self.records = self._line = 0
+        self.place = ""
         self._touched = False  # the record at hand has been counted
 
     def lines(self) -> Iterator[bytes]:
         """The lines of the repaired file."""
         held: list[bytes] = []  # of a name that has not ended yet
         for line in self._read():
+            self._line += 1
             if _BEGINS.match(line):
                 yield from held
                 held, self._touched = [line], False
@@ -61,7 +65,7 @@ class Repaired:
             if b'", "pid": ' in line:
                 yield self._name(b"".join(held))
                 held = []
-            elif _TEXT.match(line) and len(held) == 1 or len(held) > MAX_NAME_LINES:
+            elif (len(held) == 1 and _TEXT.match(line)) or len(held) > MAX_NAME_LINES:
                 yield from map(self._other, held)
                 held = []
         yield from held
@@ -87,11 +91,8 @@ class Repaired:
 
     def _other(self, line: bytes) -> bytes:
         """A line within a record, or around all of them."""
-        if b"n" not in line and b"N" not in line:
-            return line
-        match = _NOT_A_NUMBER.search(line)
-        if match is not None:
-            return self._done(line[: match.start()] + b'": null' + match[2] + b"\n")
+        if (match := _NOT_A_NUMBER.search(line)) is not None:
+            return self._done(line[: match.start()] + b"null" + line[match.end() :])
         match = _TEXT.match(line)
         if match is None or not _ESCAPE.search(match[2]):
             return line
@@ -101,6 +102,7 @@ class Repaired:
     def _done(self, line: bytes) -> bytes:
         self.records += not self._touched
         self._touched = True
+        self.place = self.place or f"line {self._line}"
         return line
 
 

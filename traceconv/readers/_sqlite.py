@@ -27,6 +27,14 @@ MAX_CHECKS = 200_000
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
 
+_DAMAGE = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_INTERRUPT,
+)
+"""Errors after which the rows before are still good."""
+
 ROWID = "rowid"
 """Every table has this number of its rows; asked for like a column."""
 
@@ -127,8 +135,8 @@ class Database:
 
         Args:
             wanted: name -> what stands for NULL and for a missing column. An int asks for int64,
-                a float for float64; numbers stored as text are read as numbers. Names separated
-                by "|" are one column that was renamed over time.
+                a float for float64, NaN included; numbers stored as text are read as numbers.
+                Names separated by "|" are one column that was renamed over time.
 
         Rows whose number is no number read as the stand-in.
         """
@@ -136,10 +144,17 @@ class Database:
         dtype = [(n.split("|")[0], "i8" if type(d) is int else "f8") for n, d in wanted.items()]
         if present is None:
             return {name: np.empty(0, kind) for name, kind in dtype}
-        terms = [_term(n, default, present) for n, default in wanted.items()]
-        query = f"SELECT {', '.join(terms)} FROM {_quoted(table)} NOT INDEXED"
-        rows = np.fromiter(self._rows(query, table), np.dtype(dtype))
+        try:
+            plain = [_plain_term(n, default, present) for n, default in wanted.items()]
+            rows = self._fetched(table, plain, np.dtype(dtype))
+        except (TypeError, ValueError, OverflowError):  # something in it is no number
+            terms = [_term(n, default, present) for n, default in wanted.items()]
+            rows = self._fetched(table, terms, np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
+
+    def _fetched(self, table: str, terms: Iterable[str], dtype: Any) -> Column:
+        query = f"SELECT {', '.join(terms)} FROM {_quoted(table)} NOT INDEXED"
+        return np.fromiter(self._rows(query, table), dtype)
 
     def texts(self, table: str, key: str, value: str) -> dict[int, str]:
         """A table of names: key -> value. Rows without either are left out."""
@@ -167,7 +182,9 @@ class Database:
     def _kept(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:
         try:
             yield from self._run(query)
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as e:
+            if e.sqlite_errorcode & 0xFF not in _DAMAGE:
+                raise
             if table not in self.damage:
                 self.damage.append(table)
 
@@ -183,13 +200,29 @@ class Database:
         return self._connection.execute(query)
 
 
-def _term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """One column of a SELECT: a number of the wanted type, whatever is stored."""
+def _plain_term(names: str, default: Any, present: tuple[str, ...]) -> str:
+    """One column of a SELECT, or what stands for it."""
+    column, plain = _found(names, present), _literal(default)
+    return plain if column is None else f"IFNULL({column}, {plain})"
+
+
+def _found(names: str, present: tuple[str, ...]) -> str | None:
     found = next((n for n in names.split("|") if n in present), None)
-    plain = repr(default)
     if found is None:
-        return ROWID if names == ROWID else plain
-    column, kind = _quoted(found), "INTEGER" if type(default) is int else "REAL"
+        return ROWID if names == ROWID else None
+    return _quoted(found)
+
+
+def _literal(default: Any) -> str:
+    return "NULL" if default != default else repr(default)  # NULL is read as NaN
+
+
+def _term(names: str, default: Any, present: tuple[str, ...]) -> str:
+    """The same, a number of the wanted type whatever is stored."""
+    column, plain = _found(names, present), _literal(default)
+    if column is None or column == ROWID:
+        return plain if column is None else column
+    kind = "INTEGER" if type(default) is int else "REAL"
     number = f"CAST({column} AS {kind})"
     # text that is a number has the same digits again; anything else is not one
     return (

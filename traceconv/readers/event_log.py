@@ -23,21 +23,21 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
 from traceconv.errors import Issues, MalformedInputError
 from traceconv.model import Capture
-from traceconv.ranks import rank_in_name
 from traceconv.readers import Reader
 from traceconv.readers import _event_log_objects as objects
 from traceconv.readers import _event_log_table as table
 from traceconv.readers._event_log_layout import columns_in, recognised
-from traceconv.readers._event_log_lines import CHUNK_BYTES, Lines, Report
+from traceconv.readers._event_log_lines import CHUNK_BYTES, Lines, Report, unheard
 from traceconv.readers._event_log_mapping import Mapping
 from traceconv.readers._event_log_numbers import ABSENT, UNREADABLE, times
 from traceconv.readers._event_log_presets import mapping_of
-from traceconv.readers._event_log_records import Batch, Layout, rank_of
+from traceconv.readers._event_log_records import Batch, Layout, rank_in_path, rank_of
 from traceconv.readers._event_log_rows import Rows
 from traceconv.source import Source
 
@@ -47,7 +47,13 @@ MAX_RANKS = 100_000
 _UNIX_NS = 900_000_000 * 10**9
 """Stamps behind 1998 count from 1970."""
 
-_RANK_WORD = re.compile(r"rank[_\-. ]?\d", re.IGNORECASE)
+
+_NSYS_TABLE = re.compile(
+    r"_?(?:cuda_gpu_trace|gputrace|cuda_api_trace|cudaapitrace|nvtx_pushpop_trace|nvtxpptrace)\Z"
+)
+
+Part = tuple[str, Layout]
+"""A file and how it is laid out."""
 
 
 class EventLogReader:
@@ -66,26 +72,27 @@ class EventLogReader:
         self._mapping = mapping
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank in every log."""
-        found: list[Capture] = []
+        """One capture per rank in every log; the tables of one nsys report are one log."""
+        reports: dict[str, list[Part]] = {}
         for name in names:
             layout = recognised(source.head(name), source.title(name), self._mapping)
             if layout is not None:
-                found += _captures(source, name, layout, issues)
-        if self._mapping is not None and not found and len(names) == 1:
+                reports.setdefault(_report(name, layout), []).append((name, layout))
+        if self._mapping is not None and not reports and len(names) == 1:
             _refuse(source, names[0], self._mapping)
-        return found
+        return [c for parts in reports.values() for c in _captures(source, parts, issues)]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event of one rank into ``build``; see :class:`traceconv.readers.Reader`."""
-        layout: Layout = capture.detail
-        build.file = capture.source.title(capture.files[0])
-        rows = Rows(build, layout.units)
-        report: Report = _unheard if layout.by_rank else build.skip
-        with capture.source.open(capture.files[0]) as stream:
-            for batch in _batches(Lines(stream, report), layout, report):
-                rows.add(batch)
-        rows.finish()
+        parts: Sequence[Part] = capture.detail
+        for name, layout in parts:
+            build.file = capture.source.title(name)
+            rows = Rows(build, layout.units)
+            report: Report = unheard if layout.by_rank else build.skip
+            with capture.source.open(name) as stream:
+                for batch in _batches(Lines(stream, report), layout, report):
+                    rows.add(batch)
+            rows.finish()
 
 
 def with_mapping(text_or_path: str) -> Reader:
@@ -108,33 +115,34 @@ def _batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
     return read(lines, layout, report)
 
 
-def _unheard(code: str, where: str) -> None:
-    """For damage that is booked elsewhere."""
-
-
 # -- captures -------------------------------------------------------------------------------
 
 
-def _captures(source: Source, name: str, layout: Layout, issues: Issues) -> list[Capture]:
+def _report(name: str, layout: Layout) -> str:
+    """What the tables of one report have in common: the name before that of the table."""
+    stem = PurePosixPath(name).with_suffix("")
+    if "nsys-" in layout.log and (match := _NSYS_TABLE.search(stem.name)):
+        return str(stem.with_name(stem.name[: match.start()] or "report"))
+    return name
+
+
+def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Capture]:
+    name, layout = parts[0]
     title = source.title(name)
     default, evidence = _default_rank(layout, title)
-    clock = _clock(source.head(name), layout)
-
-    def capture(layout: Layout, rank: int | None, rank_from: str, label: str) -> Capture:
-        return Capture(
-            reader=EventLogReader.name,
-            source=source,
-            files=(name,),
-            rank=rank,
-            rank_from=rank_from,
-            host=layout.settings.get("host", ""),
-            clock=clock,
-            label=label,
-            detail=layout,
-        )
-
+    one = Capture(
+        reader=EventLogReader.name,
+        source=source,
+        files=tuple(name for name, _ in parts),
+        rank=default,
+        rank_from=evidence,
+        host=layout.settings.get("host", ""),
+        clock=_clock(source.head(name), layout),
+        label=title,
+        detail=tuple(parts),
+    )
     if not _may_name_ranks(source, name, layout):
-        return [capture(layout, default, evidence, title)]
+        return [one]
     ranks, nameless = _ranks(source, name, layout, issues)
     if nameless and default is None and ranks:
         issues.add("rank-assumed", title, "records that name no rank", nameless)
@@ -142,11 +150,12 @@ def _captures(source: Source, name: str, layout: Layout, issues: Issues) -> list
     default_too = {default} if nameless and default is not None else set()
     wanted: list[int | None] = [*sorted(ranks | default_too)]
     return [
-        capture(
-            replace(layout, by_rank=True, rank=rank, otherwise=default),
-            rank,
-            "records" if rank in ranks else evidence,
-            title if len(wanted) == 1 else f"{title} (rank {rank})",
+        replace(
+            one,
+            rank=rank,
+            rank_from="records" if rank in ranks else evidence,
+            label=title if len(wanted) == 1 else f"{title} (rank {rank})",
+            detail=((name, replace(layout, by_rank=True, rank=rank, otherwise=default)),),
         )
         for rank in wanted or [None]
     ]
@@ -159,9 +168,8 @@ def _default_rank(layout: Layout, title: str) -> tuple[int | None, str]:
         return int(binding.constants["rank"]), "mapping"
     if "rank" in layout.settings:
         return int(layout.settings["rank"]), "head of the log"
-    if _RANK_WORD.search(title):
-        return rank_in_name(title), "name"
-    return None, ""
+    rank = rank_in_path(title)
+    return (rank, "name") if rank is not None else (None, "")
 
 
 def _may_name_ranks(source: Source, name: str, layout: Layout) -> bool:
@@ -221,8 +229,8 @@ def _clock(head: bytes, layout: Layout) -> Anchor | None:
     said = layout.settings.get("clock")
     if said:
         return Anchor(Domain(said), evidence=f"clock={said}")
-    lines = Lines(io.BytesIO(head), _unheard)
-    for batch in _batches(lines, layout, _unheard):
+    lines = Lines(io.BytesIO(head), unheard)
+    for batch in _batches(lines, layout, unheard):
         ts = times(batch.columns.get("ts", ()), layout.units["ts"])
         sound = ts.ns[ts.present & ~ts.bad]
         if len(sound):

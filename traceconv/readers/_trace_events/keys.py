@@ -15,7 +15,10 @@ KEPT_BYTES = 1 << 20
 
 _HEAD_BYTES = 65536
 _BEGIN = re.compile(rb'\[(?=\s*(?:[{\]]|\Z))|\{(?=\s*["}])')
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:(")|\\?\Z)|[{}\[\],:]', re.DOTALL)
+_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_OUTER = re.compile(rb'(?:[^"{}\[\],:]++|' + _STRING + rb")*+([{}\[\],:])", re.DOTALL)
+_INNER = re.compile(rb'(?:[^"{}\[\]]++|' + _STRING + rb")*+([{}\[\]])", re.DOTALL)
+_REST = re.compile(rb'(?:[^"]++|' + _STRING + rb")*+", re.DOTALL)
 _OPEN, _CLOSE = b"{[", b"}]"
 
 
@@ -72,28 +75,27 @@ class Keys:
         """Go through the next bytes.
 
         Returns:
-            How many are done with, and whether the list was found; None if neither it nor the
-            end of the object was met yet.
+            How many are done with (a string may go on in bytes still to come), and whether the
+            list was found; None if neither it nor the end of the object was met yet.
         """
-        done, stop = 0, len(text)  # text[done:stop] belongs to the current key or value
-        for match in _TOKEN.finditer(text):
-            token, at = text[match.start() : match.start() + 1], match.start()
-            if token == b'"':
-                if match.group(1) is None:
-                    stop = at  # it goes on in bytes still to come
-            elif token in _OPEN:
+        done = at = 0  # text[done:at] belongs to the current key or value
+        while match := (_OUTER if self._depth <= 1 else _INNER).match(text, at):
+            at = match.end()
+            token = match[1]
+            if token in _OPEN:
                 if self._depth == 1 and token == b"[" and self._key == b'"traceEvents"':
-                    return match.end(), True
+                    return at, True
                 self._depth += 1
-                done = match.end() if self._depth == 1 else done
+                done = at if self._depth == 1 else done
             elif token in _CLOSE:
                 self._depth -= 1
                 if self._depth <= 0:
-                    self._value(text[done:at])
-                    return match.end(), False
+                    self._value(text[done : at - 1])
+                    return at, False
             elif self._depth == 1:
-                self._member(token, text[done:at])
-                done = match.end()
+                self._member(token, text[done : at - 1])
+                done = at
+        stop = _REST.match(text, at).end()  # type: ignore[union-attr]
         self._keep(text[done:stop])
         return stop, None
 

@@ -93,10 +93,10 @@ class Native:
             self._names.add(tables.names[_value(b'"%b"' % raw)])
         for raw in found["series"]:
             self._series.add(tables.series[_value(b'"%b"' % raw), ""])
-        for raw in found["values"]:
-            value = _value(raw)
-            self._numbers.add(whole_number(value))
-            self._types.add(tables.types[value] if isinstance(value, str) else -1)
+        values = _value(b"[%b]" % b",".join(raw or b"null" for raw in found["values"]))
+        self._numbers.extend(list(map(whole_number, values)))
+        types = tables.types
+        self._types.extend([types[v] if isinstance(v, str) else -1 for v in values])
 
     def _rows(self, columns: Sequence[bytearray], address: int) -> int:
         shape, name, start, dur, args, length, graph, step, type_ = _arrays(
@@ -147,6 +147,14 @@ class _Map:
             self._codes = np.append(self._codes, np.full(len(self._codes), -1, np.int32))
         self._codes[self._count] = code
         self._count += 1
+
+    def extend(self, codes: Sequence[int]) -> None:
+        """Add many."""
+        end = self._count + len(codes)
+        if end >= len(self._codes):
+            self._codes = np.append(self._codes, np.full(end, -1, np.int32))
+        self._codes[self._count : end] = codes
+        self._count = end
 
     def __getitem__(self, codes: I32) -> I32:
         return self._codes[codes]

@@ -155,14 +155,16 @@ class _Tiers:
         self._native = Native(scanner, build, tables, intake) if scanner else None
         self._chunks = Chunks(intake, chunk_bytes, form is Form.LINES, self._address)
         self._slow = False  # many odd records: the next chunk goes to the Python tier
+        self._span = 1  # what salvage takes where the last tier stopped
         self.salvage = Salvage(intake, tables.tally)
 
     def read(self) -> State:
         """Let a tier take what it can."""
         window = self._window
         if self._native is None or self._slow:
-            self._slow = False
+            self._slow, self._span = False, self._size
             return self._chunks.read(window)
+        self._span = 1
         state = self._native.read(window)
         waits = window.mapped is not None and window.end < len(window.mapped)
         if state is not State.MORE or not waits:
@@ -172,4 +174,4 @@ class _Tiers:
 
     def salvage_on(self) -> State:
         """Go on record by record, past what the last tier stopped at."""
-        return self.salvage.read(self._window, 1 if self._native else self._size)
+        return self.salvage.read(self._window, self._span)

@@ -16,8 +16,8 @@ from traceconv.readers._trace_events.mend import MENDABLE, balanced, decoded, me
 from traceconv.readers._trace_events.tables import Tally
 from traceconv.readers._trace_events.window import MAX_RECORD_BYTES, Window
 
-FIRST_BYTES = 4096
-"""How much text is looked at for one record at first."""
+TEXT_BYTES = 8192
+"""How much text is looked at, at first: an error costs time in proportion to it."""
 
 TRIES = 16
 """How often damaged text is parsed from a later place before all of it is given up."""
@@ -42,8 +42,12 @@ class State(Enum):
     ODD = "something a tier leaves to salvage"
 
 
-class _Partly(Exception):
-    """The text ends within a record, and is not the end of the file."""
+class _Stop(Exception):
+    """The text at hand is of no more use behind ``at``: it ends within a record, or is long."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
 
 
 class Salvage:
@@ -63,23 +67,37 @@ class Salvage:
         Returns:
             GOING, END (``window.pos`` is at the bracket), or MORE when the file is used up.
         """
-        size, target = FIRST_BYTES + span, window.offset + span
+        target, size = window.offset + span, TEXT_BYTES
         try:
             while True:
-                while window.end - window.pos < size and window.more():
-                    pass
-                stop = min(window.end, window.pos + size)
-                self._text = bytes(window.data[window.pos : stop]).decode("latin-1")
-                self._base, whole = window.offset, len(self._text) < size
-                self._final = whole or size > MAX_RECORD_BYTES
-                used, state = self._pass(target - self._base)
-                window.pos += used
-                if state is not State.MORE or whole:
+                self._show(window, size)
+                try:
+                    state, at = self._pass(target - self._base)
+                except _Stop as stop:
+                    state, at = State.GOING, stop.at
+                    size = TEXT_BYTES if at else size * 4
+                    window.pos += at
+                    continue
+                window.pos += at
+                if state is not State.MORE or self._final:
                     return state
-                size = FIRST_BYTES + span if used else size * 4
+                size = TEXT_BYTES
         finally:
             self._flush()
             self._text = ""
+
+    def _show(self, window: Window, size: int) -> None:
+        """Look at the next ``size`` bytes, as characters of their values."""
+        while window.end - window.pos < size and window.more():
+            pass
+        stop = min(window.end, window.pos + size)
+        self._text = bytes(window.data[window.pos : stop]).decode("latin-1")
+        self._base, self._final = window.offset, stop - window.pos < size
+
+    @property
+    def _enough(self) -> bool:
+        """Whether a record that does not end in the text will not end at all."""
+        return self._final or len(self._text) > MAX_RECORD_BYTES
 
     def finish(self) -> bool:
         """Settle what the end of the file cut off; whether it did."""
@@ -87,23 +105,20 @@ class Salvage:
             self._tally.add("truncated", self._suspect)
         return bool(self._suspect)
 
-    def _pass(self, span: int) -> tuple[int, State]:
-        """Go through the text at hand; how much of it is done with, and why it stopped."""
+    def _pass(self, span: int) -> tuple[State, int]:
+        """Go through the text; why it stopped, and where."""
         at, text = 0, self._text
-        try:
-            while True:
-                if self._lost:
-                    at = self._event_behind(at)
-                at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
-                if at == len(text):
-                    return at, State.MORE
-                if at >= span:
-                    return at, State.GOING
-                if text[at] == "]":
-                    return at, State.END
-                at = self._record(at)
-        except _Partly as e:
-            return int(str(e)), State.MORE
+        while True:
+            if self._lost:
+                at = self._event_behind(at)
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if at == len(text):
+                return State.MORE, at
+            if at >= span:
+                return State.GOING, at
+            if text[at] == "]":
+                return State.END, at
+            at = self._record(at)
 
     # -- one record --------------------------------------------------------------------------
 
@@ -124,15 +139,17 @@ class Salvage:
         return stop
 
     def _broken(self, at: int, error: json.JSONDecodeError) -> int:
-        partly = self._is_partly(error)
-        if partly and not self._final:
-            raise _Partly(at)
-        stop = self._mend(at, error) if not partly else -1
-        if stop >= 0:
-            return stop
-        if partly and len(self._text) - at <= MAX_RECORD_BYTES:
-            self._suspect, self._lost = self._suspect or self._place(at), True
-            return at + 1
+        """A record that cannot be parsed: go on behind it, if it can be told where that is."""
+        if self._is_partly(error):
+            if not self._enough:
+                raise _Stop(at)
+            if self._final:
+                self._suspect, self._lost = self._suspect or self._place(at), True
+                return at + 1
+        else:
+            stop = self._mend(at, error)
+            if stop >= 0:
+                return stop
         return self._damaged(at, error.pos)
 
     def _mend(self, at: int, error: json.JSONDecodeError) -> int:
@@ -157,7 +174,13 @@ class Salvage:
         self._tally.add("malformed-record", self._place(at))
         self._lost, self._tries = True, 0
         self._high = max(self._high, self._base + error)
-        return at + 1
+        return self._short(at + 1)
+
+    def _short(self, at: int) -> int:
+        """``at``, if the text is short; a long one is given up, since every error in it costs."""
+        if len(self._text) > TEXT_BYTES:
+            raise _Stop(at)
+        return at
 
     def _event_behind(self, at: int) -> int:
         """The next place at or behind ``at`` where an event begins; the end if there is none."""
@@ -167,18 +190,18 @@ class Salvage:
             try:
                 value, stop = _parse(text, at)
             except json.JSONDecodeError as e:
-                if self._is_partly(e) and not self._final:
-                    raise _Partly(at) from None
-                at = self._behind(at, e.pos)
+                if self._is_partly(e) and not self._enough:
+                    raise _Stop(at) from None
+                at = self._short(self._behind(at, e.pos))
             except (ValueError, RecursionError):
-                at = self._behind(at, at + _NESTED)
+                at = self._short(self._behind(at, at + _NESTED))
             else:
                 if isinstance(value, dict) and value.get("ph") is not None:
                     self._found()
                     return at
                 at = stop
         if not self._final:
-            raise _Partly(max(at, len(text) - FIRST_BYTES // 2))
+            raise _Stop(max(at, len(text) - _PARTLY))
         self._closed()
         return len(text)
 
@@ -188,7 +211,8 @@ class Salvage:
         if self._base + at >= self._high:
             self._tries = 0
         self._high = max(self._high, self._base + error)
-        return at + 1 if self._tries < TRIES else max(at + 1, self._high - self._base)
+        ahead = self._high - self._base if self._tries >= TRIES else 0
+        return min(max(at + 1, ahead), len(self._text))
 
     def _found(self) -> None:
         """An event stands behind the damage, so the file did not end there."""
@@ -199,7 +223,7 @@ class Salvage:
     def _closed(self) -> None:
         """No event stands behind the damage."""
         self._lost = False
-        if self._suspect and _CLOSED.search(self._text[-FIRST_BYTES:]):
+        if self._suspect and _CLOSED.search(self._text[-TEXT_BYTES:]):
             self._tally.add("malformed-record", self._suspect)
             self._suspect = ""
 

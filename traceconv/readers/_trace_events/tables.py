@@ -62,6 +62,8 @@ def spelled(value: Any) -> str:
 
 def whole_number(value: Any) -> int:
     """A graph or step as argument values spell it: 2, "2", "2.0"; -1 if it is none."""
+    if type(value) is int:
+        return value if 0 <= value < 2**31 else -1  # and so not NO_GRAPH
     if isinstance(value, str):
         text = spelled(value.strip())
         value = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1

@@ -1,0 +1,128 @@
+"""Paddle's files by their names and first bytes: which process, which window, whose rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from traceconv import _proto
+from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE, Cut, Damaged, fields
+from traceconv.source import Source
+
+JSON, PB = "json", "pb"
+_MAGIC = b"\n\x051."
+_SIGNS = (
+    re.compile(rb'"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"[^{}\[\]]*"span_ind'),
+    re.compile(rb'"span_ind\w*"[^{}\[\]]*"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"'),
+    re.compile(rb'"tid"\s*:\s*"\d+\((?:Python|C\+\+)\)"'),
+)
+_NAMED = re.compile(r"\.paddle_trace\.(json|pb)(?:\.gz)?\Z")
+_WINDOW = re.compile(r"(.+)_time_\d{4}(?:_\d\d){5}_\d{6}\.paddle_trace\.(?:json|pb)(?:\.gz)?")
+_SUFFIXES = re.compile(r"(?:\.paddle_trace)?\.(?:json|pb)(?:\.gz)?\Z")
+_DEFAULT = re.compile(r"host_(.*)pid_(\d+)", re.DOTALL)
+_RANKS = tuple(
+    re.compile(rf"(?<![a-z]){word}[_-]?(\d{{1,9}})") for word in ("rank", "trainer", "worker")
+)
+_SPAN = re.compile(
+    rb'"pid"\s*:\s*(\d{1,18}), *"tid"\s*:\s*"[^"]*\((?:Python|C\+\+)\)"\s*,\s*'
+    rb'"ts"\s*:\s*(\d{1,17}), *"dur"\s*:\s*(\d{1,12})'
+)
+
+
+@dataclass(frozen=True)
+class File:
+    """What is known of one file without reading its events.
+
+    Attributes:
+        kind:   JSON or PB.
+        worker: as the profiler was told, or made up of host and process; "" if the name was
+            chosen in another way.
+        pid:    the process, -1 if the first bytes do not say.
+        first_ns, last_ns: the span of the events in the first bytes; -1 if there are none.
+    """
+
+    name: str
+    kind: str
+    worker: str
+    pid: int = -1
+    first_ns: int = -1
+    last_ns: int = -1
+
+    @property
+    def stem(self) -> str:
+        """The name without what tells its format."""
+        return _SUFFIXES.sub("", self.name)
+
+    @property
+    def host(self) -> str:
+        """The host, where the worker is named after it."""
+        match = _DEFAULT.fullmatch(self.worker)
+        return match[1] if match else ""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank a worker was named after. A host's name says nothing of it."""
+        if _DEFAULT.fullmatch(self.worker):
+            return None
+        found = (pattern.findall(self.worker.lower()) for pattern in _RANKS)
+        return next((int(numbers[-1]) for numbers in found if numbers), None)
+
+    def overlaps(self, other: File) -> bool:
+        """Whether the events in the first bytes of both lie in one stretch of time."""
+        return (
+            min(self.first_ns, other.first_ns) >= 0
+            and self.first_ns <= other.last_ns
+            and other.first_ns <= self.last_ns
+        )
+
+
+def recognised(source: Source, name: str) -> File | None:
+    """The file, if it is one of Paddle's."""
+    start = source.head(name, 256)
+    named = _NAMED.search(name)
+    if start.startswith(_MAGIC) or (named and named[1] == PB):
+        return _of_pb(name, source.head(name))
+    if not (named or start.lstrip().startswith(b"{")):
+        return None
+    head = source.head(name)
+    if named or any(sign.search(head) for sign in _SIGNS):
+        return _of_json(name, head)
+    return None
+
+
+def _worker(name: str) -> str:
+    match = _WINDOW.fullmatch(PurePosixPath(name).name)
+    return match[1] if match else ""
+
+
+def _of_json(name: str, head: bytes) -> File:
+    spans = [(int(p), int(ts), int(dur)) for p, ts, dur in _SPAN.findall(head)]
+    if not spans:
+        return File(name, JSON, _worker(name))
+    first, last = min(ts for _, ts, _ in spans), max(ts + dur + 2 for _, ts, dur in spans)
+    return File(name, JSON, _worker(name), spans[0][0], first * 1000, last * 1000)
+
+
+def _of_pb(name: str, head: bytes) -> File:
+    spans = list(_spans(head))
+    if not spans:
+        return File(name, PB, _worker(name))
+    first, last = min(start for _, start, _ in spans), max(end for _, _, end in spans)
+    return File(name, PB, _worker(name), spans[0][0], first, last)
+
+
+def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
+    """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
+    node = _proto.message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
+    try:
+        for tree in fields(head, 0, len(head)):
+            inside = fields(head, tree.start, min(tree.end, len(head)))
+            for field in inside if tree.number == TREE else ():
+                if field.number == NODE and field.end <= len(head):
+                    event = _proto.parsed(node, head[field.start : field.end]).host_trace_event
+                    if event.end_ns < 2**63:
+                        yield event.process_id, event.start_ns, event.end_ns
+    except (Cut, Damaged, ValueError):
+        return

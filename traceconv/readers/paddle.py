@@ -1,0 +1,114 @@
+"""Paddle's profiler: the timelines ``export_chrome_tracing`` and ``export_protobuf`` write.
+
+Written by: ``paddle.profiler`` 2.3 to 3.x, files of version 1.0.0 to 1.0.2; seen: 3.3.1, on CPU.
+Files: ``<worker>_time_<local time>.paddle_trace.json`` or ``.pb``, one per collection window; both
+are known by their first bytes, too. Where both hold one recording, the ``.pb`` is read.
+Units and clock: ``.pb`` in ns, JSON in whole us, both since 1970; the JSON's finer times are
+recovered, see :mod:`traceconv.readers._paddle_times`.
+Rank from: the worker's name ("rank3", "trainer3", "worker3"); a name made of host and process
+says none, and no file holds one.
+Quirks: printed without escapes, so a quote in a name breaks the JSON (golden case unescaped);
+every name ends in the event's duration; ids of devices stand for processes (device_rows); starts
+are cut and durations are not, so children outlast parents (trimmed); a thread is two rows that do
+not nest in each other; the root of every thread in the ``.pb`` is no event.
+Ignored: text reports, timer logs, the order of rows.
+Source: fluid/platform/profiler of PaddlePaddle/Paddle, which writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+from traceconv.build import TraceBuilder
+from traceconv.clock import Anchor, Domain
+from traceconv.errors import Issues, MalformedInputError
+from traceconv.model import Capture
+from traceconv.readers._paddle_files import JSON, PB, File, recognised
+from traceconv.readers._paddle_json import read_json
+from traceconv.readers._paddle_pb import read_pb
+from traceconv.source import Source
+
+UNIX_NS = 10**18
+"""Stamps above this count from 1970 (it is 2001)."""
+
+_READ: dict[str, Callable[[Source, str, TraceBuilder, int], tuple[int, int] | None]] = {
+    JSON: read_json,
+    PB: read_pb,
+}
+
+
+class PaddleReader:
+    """Reads the timelines of Paddle's profiler, JSON and protobuf."""
+
+    name = "paddle"
+    title = "PaddlePaddle profiler"
+    files = "*.paddle_trace.json, *.paddle_trace.pb"
+    order = 210
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per process, its collection windows in the order of time."""
+        groups: dict[tuple[object, ...], list[File]] = {}
+        for name in sorted(names):
+            file = recognised(source, name)
+            if file is not None:
+                groups.setdefault(_same_process(file), []).append(file)
+        return [c for group in groups.values() for c in _captures(source, group, issues)]
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        build.notes["free_rule"] = "device"
+        failures: list[MalformedInputError] = []
+        for file in capture.detail:
+            build.file = capture.source.title(file.name)
+            try:
+                span = _READ[file.kind](capture.source, file.name, build, capture.pid)
+            except MalformedInputError as e:
+                failures.append(e)
+                build.skip("malformed-record", str(e)[:200])
+            else:
+                if span and len(capture.files) > 1:
+                    build.window(*span)
+        if len(failures) == len(capture.files):
+            raise failures[0]
+
+
+def _same_process(file: File) -> tuple[object, ...]:
+    """Equal for files that may be windows, or formats, of one process."""
+    folder = PurePosixPath(file.name).parent
+    return (folder, file.worker, file.pid) if file.worker else (file.stem,)
+
+
+def _captures(source: Source, group: list[File], issues: Issues) -> list[Capture]:
+    """The windows of one process as one capture; each its own if two claim the same time."""
+    better = [file for file in group if file.kind == PB]
+    twins = [f for f in group if f.kind == JSON and any(map(f.overlaps, better))]
+    for file in twins:
+        issues.add("repeated-content", source.title(file.name))
+    windows = sorted((f for f in group if f not in twins), key=lambda f: (f.first_ns, f.name))
+    clear = all(w.first_ns >= 0 for w in windows) or len(windows) == 1
+    apart = clear and not any(a.overlaps(b) for a, b in pairwise(windows))
+    parts = [windows] if apart else [[window] for window in windows]
+    known = tuple(file.name for file in twins)
+    return [_capture(source, part, () if i else known) for i, part in enumerate(parts)]
+
+
+def _capture(source: Source, windows: list[File], known: tuple[str, ...]) -> Capture:
+    file = windows[0]
+    return Capture(
+        reader=PaddleReader.name,
+        source=source,
+        files=tuple(window.name for window in windows),
+        rank=file.rank,
+        rank_from="worker name" if file.rank is not None else "",
+        known=known,
+        host=file.host,
+        pid=file.pid,
+        clock=Anchor(Domain.UNIX, evidence="stamps since 1970"),
+        label=source.title(file.name),
+        detail=tuple(windows),
+    )
+
+
+READER = PaddleReader()
