@@ -77,18 +77,21 @@ class Captures:
             yield clocks.shift(trace, plan.offset_ns(trace.rank))
 
 
-def open(*paths: str, reader: str | None = None, rank_from: str = "meta") -> Captures:
+def open(
+    *paths: str, reader: str | None = None, rank_from: str = "meta", mapping: str | None = None
+) -> Captures:
     """Find the captures below ``paths``; reads names and small identity files, no events.
 
     Args:
         paths:     files, folders, glob patterns, archives, ``-``.
         reader:    the one reader to ask, by name; None asks all.
         rank_from: "meta", "name" or a regular expression; see :func:`traceconv.ranks.resolve`.
+        mapping:   columns of an event log: "name=Name,ts=Start (ns):ns,...", a preset, or a file.
 
     Raises:
         SourceError, UnknownFormatError, AmbiguousFormatError, RankError.
     """
-    found = registry.discover(sources([str(p) for p in paths]), reader)
+    found = registry.discover(sources([str(p) for p in paths]), reader, mapping)
     captures = resolve(found.captures, rank_from, found.issues)
     unknown = tuple(source.title(name) for source, name in found.unknown)
     return Captures(captures, unknown, found.issues)
@@ -112,6 +115,8 @@ def merge(
     allow_missing_ranks: bool = False,
     limit: limits.SizeLimit | None = None,
     reader: str | None = None,
+    mapping: str | None = None,
+    comm_patterns: Sequence[str] = (),
     writer: str | None = None,
     strict: bool = False,
     force: bool = False,
@@ -131,6 +136,9 @@ def merge(
         args:   keys of arguments that travel; None = all, () = none.
         align:  "auto", "meta", "wall", "none" or a JSON file of offsets.
         limit:  size limit; None = none.
+        mapping: as in :func:`open`.
+        comm_patterns: words; GPU kernels whose name contains one communicate, besides those
+            known to (see :mod:`traceconv.readers._gpu`).
         writer: name of the output format, where the ending of ``out`` does not say it.
         strict: raise :class:`StrictError` if anything is lost or in doubt; nothing is written.
         dry_run: find, say what would be done, read no events.
@@ -141,7 +149,8 @@ def merge(
     Raises:
         TraceconvError: see :mod:`traceconv.errors`. No file is left behind.
     """
-    captures = open(*paths, reader=reader, rank_from=rank_from).ranks(ranks, allow_missing_ranks)
+    found = open(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    captures = found.ranks(ranks, allow_missing_ranks)
     present = [c.rank for c in captures.found if c.rank is not None]
     path = out or f"trace_{mode or 'source'}_ranks{spelled(present)}.pftrace"
     factory = registry.writer_named(writer) if writer else registry.writer_for(path)
@@ -161,7 +170,7 @@ def merge(
     )
     parked = []
     for capture in captures.found:
-        trace = _passed(_read(capture, progress), passes)
+        trace = _passed(_read(capture, progress, comm_patterns), passes)
         trace = clocks.shift(trace, plan.offset_ns(trace.rank))
         report.add(trace)
         parked.append(Parked(trace, in_memory=len(present) == 1))
@@ -192,6 +201,7 @@ def inspect(
     *paths: str,
     reader: str | None = None,
     rank_from: str = "meta",
+    mapping: str | None = None,
     counts: bool = False,
     progress: Progress = silent,
 ) -> Inspection:
@@ -202,7 +212,7 @@ def inspect(
 
     Unlike :func:`open` it shows captures whose rank is unknown or doubled, and says so.
     """
-    found = registry.discover(sources([str(p) for p in paths]), reader)
+    found = registry.discover(sources([str(p) for p in paths]), reader, mapping)
     inspection = Inspection(
         captures=list(found.captures),
         unknown=[source.title(name) for source, name in found.unknown],
@@ -219,11 +229,12 @@ def inspect(
     return inspection
 
 
-def _read(capture: Capture, progress: Progress) -> Trace:
+def _read(capture: Capture, progress: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
     """All events of one capture, as its reader gives them."""
     label = f"rank {capture.rank}"
     capture.source.progress = lambda n: progress(n, 0, label)
     build = TraceBuilder(capture)
+    build.comm_words = tuple(word.lower() for word in comm_patterns)
     registry.read_capture(capture, build)
     return build.finish()
 

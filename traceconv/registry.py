@@ -26,6 +26,7 @@ from traceconv.errors import (
 )
 from traceconv.model import Capture
 from traceconv.readers import Reader
+from traceconv.readers.event_log import with_mapping
 from traceconv.source import Source
 
 
@@ -137,19 +138,25 @@ class Discovery:
     issues: Issues = field(default_factory=Issues)
 
 
-def discover(sources: Sequence[Source], only: str | None = None) -> Discovery:
+def discover(
+    sources: Sequence[Source], only: str | None = None, mapping: str | None = None
+) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
     What one reader claims, later ones do not see.
 
     Args:
         only: the one reader to ask, by name.
+        mapping: how event logs with columns of their own are to be read (see
+            :func:`traceconv.readers.event_log.with_mapping`); such logs are looked for first.
 
     Raises:
         UnknownFormatError: no reader finds anything, anywhere.
         AmbiguousFormatError: two readers of one order claim a file.
     """
     asked = [reader_named(only)] if only else list(readers().found.values())
+    if mapping is not None:
+        asked = [with_mapping(mapping), *asked]
     issues = Issues()
     captures: list[Capture] = []
     unknown: list[tuple[Source, str]] = []

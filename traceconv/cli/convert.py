@@ -21,6 +21,7 @@ from traceconv.cli import options, outcome, say
 @options.selecting
 @options.limiting
 @options.reading
+@options.classing
 @options.writing
 @options.as_json
 @options.chatter

@@ -36,6 +36,7 @@ from traceconv.cli import options, outcome, say
     help="How clocks are brought together; FILE is JSON {rank: offset in ns}.",
 )
 @options.reading
+@options.classing
 @click.option(
     "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
 )

@@ -128,8 +128,24 @@ reading = together(
         help="Where ranks come from: the files' own marks, their names, or the first group of a "
         "pattern searched in the path.",
     ),
+    click.option(
+        "--map",
+        "mapping",
+        metavar="COLUMNS|PRESET|FILE",
+        help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us', a "
+        "preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
+    ),
 )
 """How inputs are recognised and numbered."""
+
+classing = click.option(
+    "--comm-pattern",
+    "comm_patterns",
+    callback=lambda ctx, param, value: words(ctx, param, value) or [],
+    metavar="WORD,...",
+    help="GPU kernels whose name contains one of these communicate, besides NCCL's and its kin.",
+)
+"""What counts as communication."""
 
 selecting = together(
     click.option(

@@ -15,7 +15,7 @@ from traceconv.readers._ascend_db_comm import Operations
 from traceconv.readers._ascend_db_export import Export
 from traceconv.readers._ascend_db_framework import Operators
 from traceconv.readers._ascend_db_host import Calls
-from traceconv.readers._ascend_db_tasks import Tasks
+from traceconv.readers._ascend_db_tasks import Tasks, connected
 
 
 def arrows(
@@ -47,11 +47,12 @@ def _targets(tasks: Tasks, operations: Operations) -> tuple[I64, I64, NDArray[np
     """
     connection = tasks.columns["connectionId"]
     whole = np.isin(connection, operations.connection) & ~tasks.launched
-    kept = (connection >= 0) & ~whole & ~tasks.parent & ~tasks.mark
+    kept = connected(connection) & ~whole & ~tasks.parent & ~tasks.mark
+    called = connected(operations.connection)
     return (
-        np.concatenate((connection[kept], operations.connection)),
-        np.concatenate((tasks.row[kept], operations.row)),
-        np.concatenate((tasks.launched[kept], operations.connection >= 0)),
+        np.concatenate((connection[kept], operations.connection[called])),
+        np.concatenate((tasks.row[kept], operations.row[called])),
+        np.concatenate((tasks.launched[kept], called[called])),
     )
 
 

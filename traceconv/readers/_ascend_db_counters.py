@@ -327,7 +327,7 @@ def _names(
     export: Export, gauge: Gauge, table: list[tuple[int, ...]]
 ) -> Iterator[tuple[str, list[str]]]:
     """Group and spelled ids of every combination."""
-    strings = export.enum(gauge.enum) if gauge.enum else export.strings
+    strings = export.enum(gauge.enum, {}) if gauge.enum else export.strings
     spells = [spell for _, spell in gauge.ids]
     lone = [len({row[i + 1] for row in table}) < 2 for i in range(len(spells))]
     for device, *ids in table:

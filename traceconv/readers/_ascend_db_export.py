@@ -40,11 +40,18 @@ class Export:
         """The table of strings."""
         return self.database.texts("STRING_IDS", "id", "value")
 
-    def enum(self, table: str) -> Mapping[int, str]:
-        """The names of an enumeration; early exports have them among the strings."""
-        if table in self.database.tables:
-            return self.database.texts(table, "id", "name")
-        return self.strings
+    def enum(self, table: str, otherwise: Mapping[int, str] | None = None) -> Mapping[int, str]:
+        """The names of an enumeration.
+
+        Args:
+            otherwise: those of values the table lacks; None: where the database has none of the
+                tables of communication, as in 2023, the strings.
+        """
+        found = self.database.texts(table, "id", "name")
+        if otherwise is not None:
+            return {**otherwise, **found}
+        known = any(name.startswith("ENUM_HCCL_") for name in self.database.tables)
+        return found if known else self.strings
 
     # -- whose rows -----------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def marks(export: Export) -> Calls:
         "connectionId": -1, "category": -1,
     }  # fmt: skip
     rows, dur = export.timed(export.database.columns(table, wanted), table)
-    kinds = {**EVENT_KINDS, **export.database.texts("ENUM_MSTX_EVENT_TYPE", "id", "name")}
+    kinds = export.enum("ENUM_MSTX_EVENT_TYPE", EVENT_KINDS)
     args = shared(
         export.build,
         {

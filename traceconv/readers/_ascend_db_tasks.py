@@ -25,7 +25,7 @@ from traceconv.readers._ascend_db_export import TIMES, Export, graphs
 from traceconv.readers._ascend_db_pmu import Pmu
 from traceconv.readers._sqlite import Column
 
-NO_CONTEXT = 4294967295
+NO_CONTEXT = NO_CONNECTION = 4294967295
 
 _MARK = "MsTx"
 """Type of the tasks that marks of the host leave on the device."""
@@ -47,6 +47,14 @@ _SAID = {
     "Output Data Types": "outputDataTypes", "Output Shapes": "outputShapes", "Attr": "attrInfo",
     "State": "opState", "HF32 Eligible": "hf32Eligible", "Grid Dim": "gridDim",
 }  # fmt: skip
+
+
+COPIES = {
+    0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
+    4: "managed memory", 5: "addr device to device", 6: "host to device ex",
+    7: "device to host ex", 65535: "other",
+}  # fmt: skip
+"""What MEMCPY_INFO calls its operations."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +80,13 @@ class Tasks:
     def of_connection(self, column: str, connections: I64) -> I64:
         """A column's value in the first task of each connection; -1 where there is none."""
         at = lookup(self.columns["connectionId"], connections)
-        if not len(self.row):
-            return at
-        return np.where(at >= 0, self.columns[column][at], -1)
+        return picked(self.columns[column], np.where(connected(connections), at, -1))
+
+
+def connected(connections: I64) -> NDArray[np.bool_]:
+    """Which are ids of a connection, and not the stand-in for none."""
+    there: NDArray[np.bool_] = (connections >= 0) & (connections < NO_CONNECTION)
+    return there
 
 
 def tasks(export: Export) -> Tasks:
@@ -194,6 +206,6 @@ def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Column
         "size(B)": (picked(copies["size"], at), number),
         "operation": (
             picked(copies["memcpyOperation"], at),
-            label(export.enum("ENUM_MEMCPY_OPERATION")),
+            label(export.enum("ENUM_MEMCPY_OPERATION", COPIES)),
         ),
     }

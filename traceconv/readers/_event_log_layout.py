@@ -143,8 +143,9 @@ def _headed(
         units = _units(binding, settings)
         body = number
         if settings["unit"] == "row":
-            units = _unit_row(binding, dict(zip(columns, cells(below, delimiter), strict=False)))
-            if not units:
+            row = dict(zip(columns, cells(below, delimiter), strict=False))
+            units.update(said_units := _unit_row(binding, row))
+            if not said_units:
                 continue
             body += 1
         return Layout(mapping.name, binding, units, settings, columns, delimiter, body)

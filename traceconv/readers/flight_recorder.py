@@ -215,7 +215,9 @@ def _group(entry: Entry) -> str:
 
 def _arguments(entry: Entry, unfinished: bool) -> bytes:
     members = [
-        quoted(key) + b":" + bytes(raw) for key, raw in entry.items() if key not in _NOT_ARGUMENTS
+        quoted(key) + b":" + bytes(raw)
+        for key, raw in entry.items()
+        if key not in _NOT_ARGUMENTS and bytes(raw) != b"null"
     ]
     if unfinished:
         members.append(b'"unfinished":true')
