@@ -361,3 +361,14 @@ def test_windows_refused(text):
     """A time needs its unit, a window its order."""
     with pytest.raises(BadParameter):
         options.window(None, None, text)
+
+
+def test_inspect_predicts_output_sizes(here, capsys):
+    """What --counts predicts is at least the size of the file, and not 15 % more."""
+    run(["inspect", "--counts", "--json", SAMPLE])
+    seen = json.loads(capsys.readouterr().out)
+    for mode in ("summary", "detail"):
+        predicted = sum(c["counts"]["predicted_bytes"][mode] for c in seen["captures"])
+        run(["merge", "-q", "-m", mode, "-o", f"{mode}.pftrace", SAMPLE])
+        size = (here / f"{mode}.pftrace").stat().st_size
+        assert 0.95 * size <= predicted <= 1.15 * size

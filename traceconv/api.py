@@ -13,7 +13,7 @@ from typing import Any
 from traceconv import registry
 from traceconv.build import TraceBuilder
 from traceconv.errors import Issues, RankError, SelectionError, Severity, StrictError
-from traceconv.mergers import Pass, compose
+from traceconv.mergers import VIEWS, Pass, compose
 from traceconv.mergers import align as clocks
 from traceconv.mergers.select import time_window
 from traceconv.model import Capture, Trace
@@ -208,7 +208,8 @@ def inspect(
     """What lies below ``paths``: format, rank, device, graphs, clock and files of every capture.
 
     Args:
-        counts: also read every event: rows by kind and layer, steps, predicted output sizes.
+        counts: also read every event: rows by kind and layer, steps, graphs, and what each mode
+            would take as a Perfetto file (an upper bound, a few percent above).
 
     Unlike :func:`open` it shows captures whose rank is unknown or doubled, and says so.
     """
@@ -225,7 +226,9 @@ def inspect(
         return inspection
     if counts:
         for capture in inspection.captures:
-            inspection.add_counts(_read(capture, progress))
+            trace = _read(capture, progress)
+            sizes = {mode: _predicted(_passed(trace, compose(mode))) for mode in VIEWS}
+            inspection.add_counts(trace, sizes)
     return inspection
 
 
@@ -237,6 +240,14 @@ def _read(capture: Capture, progress: Progress, comm_patterns: Sequence[str] = (
     build.comm_words = tuple(word.lower() for word in comm_patterns)
     registry.read_capture(capture, build)
     return build.finish()
+
+
+def _predicted(trace: Trace) -> int:
+    """Bytes of ``trace`` as a Perfetto file; a few percent too many."""
+    span = trace.span()
+    document = Document(span[0] if span else 0, (trace.rank,))
+    costs = registry.writer_named("perfetto")().costs(trace, document)
+    return int(costs.fixed + costs.events.sum() + costs.counters.sum() + costs.flows.sum())
 
 
 def _passed(trace: Trace, passes: Sequence[Pass]) -> Trace:

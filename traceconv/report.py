@@ -200,7 +200,8 @@ class Inspection:
         unknown:  files no reader knows.
         problem:  why ranks could not be told apart, or "".
         issues:   what was noticed.
-        counts:   per rank, if events were read: rows by kind, rows by layer, steps, graphs.
+        counts:   per rank, if events were read: rows by kind and by layer, steps, graphs,
+            predicted bytes by mode.
     """
 
     captures: list[Capture] = field(default_factory=list)
@@ -209,12 +210,17 @@ class Inspection:
     issues: Issues = field(default_factory=Issues)
     counts: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    def add_counts(self, trace: Trace) -> None:
-        """Take in the events of one rank."""
+    def add_counts(self, trace: Trace, sizes: Mapping[str, int]) -> None:
+        """Take in the events of one rank, and the predicted bytes of its output by mode."""
         layers: Counter[str] = Counter()
         for layer in {t.layer for t in trace.tracks}:
             layers[str(layer)] = int(trace.rows_of(layer).sum())
-        self.counts[trace.rank] = {**trace.counts(), "layers": dict(layers), **_found(trace)}
+        self.counts[trace.rank] = {
+            **trace.counts(),
+            "layers": dict(layers),
+            **_found(trace),
+            "predicted_bytes": dict(sizes),
+        }
         self.issues.extend(trace.issues, rank=trace.rank)
 
     def as_dict(self) -> dict[str, Any]:
@@ -232,7 +238,7 @@ class Inspection:
 
     def lines(self) -> list[str]:
         """A table for people, one line per capture."""
-        rows = [("rank", "format", "host", "npu", "graphs", "clock", "size", "where")]
+        rows = [("rank", "format", "host", "device", "graphs", "clock", "size", "where")]
         for one in self.captures:
             d = described(one)
             rank = "?" if one.rank is None else str(one.rank)
@@ -249,7 +255,8 @@ class Inspection:
             layers = ", ".join(f"{layer} {n}" for layer, n in sorted(counts["layers"].items()) if n)
             lines.append(
                 f"rank {number}: {counts['slice']} slices, {counts['instant']} instants, "
-                f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers})"
+                f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers}); "
+                f"as .pftrace about {_sizes(counts['predicted_bytes'])}"
             )
         if self.unknown:
             shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
@@ -257,6 +264,10 @@ class Inspection:
         if self.problem:
             lines.append(f"problem: {self.problem}")
         return lines
+
+
+def _sizes(predicted: Mapping[str, int]) -> str:
+    return ", ".join(f"{n / 2**20:.2f}M in {mode}" for mode, n in predicted.items())
 
 
 def _rank(capture: Capture) -> int:

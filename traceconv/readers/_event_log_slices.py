@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.build import TraceBuilder
+from traceconv.clock import INT64_MAX
 from traceconv.model import Kind, OpClass
 
 BATCH_ROWS = 32768
@@ -30,9 +31,19 @@ class Slices:
         args: bytes = b"",
         step: int = -1,
         kind: Kind = Kind.SLICE,
+        where: str = "",
     ) -> None:
-        """Add one row. ``args`` is a JSON object, b"" for none."""
-        self._build.seen("slice" if kind is Kind.SLICE else "instant")
+        """Add one row; one outside int64 is booked.
+
+        Args:
+            args:  a JSON object, b"" for none.
+            where: place of the record, for messages.
+        """
+        word = "slice" if kind is Kind.SLICE else "instant"
+        self._build.seen(word)
+        if start_ns < -INT64_MAX or max(start_ns, 0) + dur_ns > INT64_MAX:
+            self._build.skip("bad-time", where, kind=word)
+            return
         self._rows.append((track, start_ns, dur_ns, self._build.string(name), op, step, kind))
         self._args.append(args)
         if len(self._rows) == BATCH_ROWS:

@@ -54,8 +54,7 @@ class KinetoReader:
             if capture is not None:
                 path = PurePosixPath(name)
                 match = _WINDOW.fullmatch(path.name)
-                same = capture.rank, capture.clock, capture.detail
-                key = (path.parent, match[1], *same) if match else (name,)
+                key = (path.parent, match[1], capture.rank) if match else (name,)
                 groups.setdefault(key, []).append((int(match[2]) if match else 0, capture))
         return [capture for group in groups.values() for capture in _windows(group)]
 
@@ -96,12 +95,20 @@ class KinetoReader:
 
 
 def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
-    """Captures of one worker joined in the order of time, unless two claim the same time."""
-    ordered = sorted(group, key=lambda pair: pair[0])
-    captures = [capture for _, capture in ordered]
-    if len({time for time, _ in group}) < len(group):
+    """Captures of one worker joined in the order of time, unless two claim the same time or count
+    it in different ways."""
+    captures = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
+    clocks = [capture.clock for capture in captures if capture.clock]
+    if len({time for time, _ in group}) < len(group) or len(set(clocks)) > 1:
         return captures
-    return [replace(captures[0], files=tuple(c.files[0] for c in captures))]
+    return [
+        replace(
+            captures[0],
+            files=tuple(c.files[0] for c in captures),
+            clock=clocks[0] if clocks else None,
+            detail=any(c.detail for c in captures),
+        )
+    ]
 
 
 def _check_clock(capture: Capture, build: TraceBuilder) -> None:

@@ -211,7 +211,7 @@ class _Operations:
             span = begun, length
         group = f"Group {header.comm_name or header.id}"
         track = self._build.track(Layer.COMM, "Operations", group, "NCCL", sort=-1)
-        self._slices.add(track, *span, name, OpClass.COMM, _arguments(perf, header))
+        self._slices.add(track, *span, name, OpClass.COMM, _arguments(perf, header), where=where)
         self._channels(where, name, group, kernels)
 
     def _channels(self, where: str, name: str, group: str, kernels: Sequence[_Kernel]) -> None:
@@ -222,7 +222,7 @@ class _Operations:
                 continue
             track = self._build.track(Layer.COMM, f"Channel {kernel.channel_id}", group, "NCCL")
             start = kernel.kernel_start_ts * 1000
-            self._slices.add(track, start, length, name, OpClass.COMM_TASK)
+            self._slices.add(track, start, length, name, OpClass.COMM_TASK, where=where)
 
     def _lose(self, where: str, code: str, why: str = "") -> None:
         self._build.seen("slice")
