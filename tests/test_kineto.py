@@ -1,82 +1,32 @@
 """PyTorch profiler traces: found by content, placed by category, arrows by correlation number."""
 
-import gzip
 import json
-from dataclasses import replace
 
 import pytest
+from kineto_files import (
+    CALL,
+    KERNEL,
+    NCCL,
+    OPERATOR,
+    arrow,
+    arrows,
+    found,
+    placed,
+    read,
+    row,
+    write,
+)
 
 import traceconv
-from traceconv.build import TraceBuilder
 from traceconv.clock import Domain
-from traceconv.errors import Issues, MalformedInputError
-from traceconv.model import Kind, Layer, OpClass
+from traceconv.errors import MalformedInputError
+from traceconv.model import Layer, OpClass
 from traceconv.ranks import rank_in_name
 from traceconv.readers._kineto_header import process_groups
 from traceconv.readers._kineto_lanes import Sort, sort_of
-from traceconv.readers.kineto import READER
-from traceconv.source import sources
 
 BASE = 1_719_853_884_000_000_000
 UNIX_US = 1_682_725_898_000_000
-
-
-def row(cat, name, pid, tid, ts, dur, **args):
-    """A complete slice; underscores in argument names stand for blanks."""
-    args = {key.replace("_", " "): value for key, value in args.items()}
-    event = {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
-    return {**event, "cat": cat} if cat else event
-
-
-def arrow(ph, cat, number, pid, tid, ts):
-    bound = {"bp": "e"} if ph == "f" else {}
-    event = {"ph": ph, "cat": cat, "name": cat, "id": number, "pid": pid, "tid": tid, "ts": ts}
-    return {**event, **bound}
-
-
-OPERATOR = row("cpu_op", "aten::mm", 900, 900, 10, 50)
-CALL = row("cuda_runtime", "cudaLaunchKernel", 900, 900, 20, 5, correlation=7)
-KERNEL = row("kernel", "gemm", 0, 7, 40, 30, correlation=7)
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
-
-def write(path, events, before=None, after=None):
-    """A trace file with keys before and behind its events, compressed if its name says so."""
-    keys = {"schemaVersion": 1} if before is None else before
-    text = json.dumps({**keys, "traceEvents": events, **(after or {})}).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text) if path.name.endswith(".gz") else text)
-    return path
-
-
-def found(path):
-    [source] = sources([str(path)])
-    return READER.find(source, source.names(), Issues())
-
-
-def read(path):
-    [capture] = found(path)
-    build = TraceBuilder(capture if capture.rank is not None else replace(capture, rank=0))
-    READER.read(capture, build)
-    return build.finish()
-
-
-def placed(trace, layer=None):
-    """Rows as (layer, title, group, lane, name, class)."""
-    tracks, events = trace.tracks, trace.events
-    rows = zip(events.track.tolist(), events.name.tolist(), events.op.tolist(), strict=True)
-    return [
-        (t.layer, t.heading, t.group, t.name, trace.strings[name], OpClass(op))
-        for t, name, op in ((tracks[t], name, op) for t, name, op in rows)
-        if layer is None or t.layer is layer
-    ]
-
-
-def arrows(trace):
-    """Arrows as (name, start of the tail, start of the head)."""
-    start = trace.events.start_ns
-    ends = zip(trace.flows.name, trace.flows.src, trace.flows.dst, strict=True)
-    return sorted((trace.strings[n], int(start[a]), int(start[b])) for n, a, b in ends)
 
 
 @pytest.fixture(params=["native", "python"])
@@ -242,9 +192,10 @@ def test_windows_of_a_worker_are_one_rank(tmp_path):
         write(tmp_path / f"worker0.{time}.pt.trace.json.gz", events)
     trace = read(tmp_path)
     assert len(trace.windows) == 2
-    assert placed(trace, Layer.DEVICE) == [
-        (Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE)
-    ] * 2
+    assert (
+        placed(trace, Layer.DEVICE)
+        == [(Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE)] * 2
+    )
     assert trace.issues.count("flow-unbound") == 2  # correlation numbers begin anew in each file
 
 

@@ -131,7 +131,7 @@ static int32_t table_code(Table *t, u64 hash, const u8 *p, size_t n)
         Entry *e = &t->entries[found - 1];
         if (e->hash == hash && e->length == n && !memcmp(t->arena + e->at, p, n)) return found - 1;
     }
-    if (t->count == INT32_MAX / 4 || n > UINT32_MAX || table_room(t, n) < 0) return -1;
+    if (t->count == INT32_MAX / 4 || n > UINT32_MAX || table_room(t, n + 1) < 0) return -1;
     Entry *e = &t->entries[t->count];
     e->hash = hash; e->at = t->used; e->length = (uint32_t)n;
     if (n) memcpy(t->arena + t->used, p, n);

@@ -91,7 +91,7 @@ def checked(batch: Batch, units: Mapping[str, str], build: TraceBuilder) -> Chec
         build,
         _phases(batch, dur.present | end.present),
         ts.ns,
-        np.where(end.present, end.ns - ts.ns, dur.ns),
+        np.where(end.present, _length(ts.ns, end.ns), dur.ns),
         whole(_texts(batch, "graph")),
         whole(_texts(batch, "step")),
         _values(batch),
@@ -102,6 +102,12 @@ def checked(batch: Batch, units: Mapping[str, str], build: TraceBuilder) -> Chec
     _reject_contradictions(rows, dur, end)
     _note_doubts(rows, ts, dur, end)
     return rows
+
+
+def _length(start: I64, end: I64) -> I64:
+    """``end - start``; -1 where it is negative or beyond int64."""
+    length = end - start
+    return np.where((end < start) | (length < 0), -1, length)
 
 
 def _reject_damaged(rows: Checked, ts: Times, dur: Times, end: Times) -> None:

@@ -52,14 +52,13 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
 
 
 def columns_in(head: bytes) -> list[str]:
-    """What the first line offers to a mapping, for messages."""
-    for _, line in _first_lines(head):
-        if line.startswith("{"):
-            return list(_object(line) or ())
-        found = max((cells(line, d) for d in _DELIMITERS), key=len)
-        if len(found) > 1 and not line.startswith("#"):
-            return [cell.strip() for cell in found]
-    return []
+    """The columns of a table, for messages; [] if this is none."""
+    lines = [] if b"\0" in head else _first_lines(head)
+    first = next((line for _, line in lines if not line.startswith("#")), "{")
+    if first.startswith(("{", "[")):
+        return []
+    found = max((cells(first, d) for d in _DELIMITERS), key=len)
+    return [cell.strip() for cell in found] if len(found) > 1 else []
 
 
 def _first_lines(head: bytes) -> list[tuple[int, str]]:

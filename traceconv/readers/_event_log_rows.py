@@ -162,12 +162,16 @@ class Rows:
         for line in marks.line[alone].tolist():
             self._build.skip("end-without-begin", f"line {line}")
         ranges, closed = marks.take(begin), end >= 0
-        ranges.dur = np.where(closed, marks.start[end] - ranges.start, 0)
-        self._add_args(ranges, closed, marks.take(end))
+        stop = np.where(closed, marks.start[end], ranges.start)
         if not closed.all():
-            self._close(ranges, np.flatnonzero(~closed), marks, table)
+            self._close(ranges, stop, np.flatnonzero(~closed), marks, table)
+        self._add_args(ranges, closed, marks.take(end))
+        ranges.dur = stop - ranges.start
         self._build.seen("slice", len(begin))
-        return ranges
+        beyond = ranges.dur < 0  # further apart than int64 can hold
+        for line in ranges.line[beyond].tolist():
+            self._build.skip("bad-time", f"line {line}", kind="slice")
+        return ranges.take(~beyond)
 
     def _add_args(self, ranges: Part, closed: Mask, ends: Part) -> None:
         """Give ranges the arguments of their ends too, where these say more."""
@@ -184,14 +188,15 @@ class Rows:
         raw = (own[:-1] + b"," if own else b"{") + members + b"}"
         ranges.args[i], ranges.length[i] = self._build.spill(raw), len(raw)
 
-    def _close(self, ranges: Part, open_: NDArray[np.intp], marks: Part, table: Table) -> None:
+    def _close(
+        self, ranges: Part, stop: I64, open_: NDArray[np.intp], marks: Part, table: Table
+    ) -> None:
         """End what was never ended at the last stamp of its lane."""
         last = np.full(int(table.lane.max()) + 1, -INT64_MAX, np.int64)
         for part in (marks, *self._slices, *self._instants):
             np.maximum.at(last, table.lane[part.place], part.start + part.dur)
         for i in open_.tolist():
-            end = int(last[table.lane[ranges.place[i]]])
-            ranges.dur[i] = max(end - int(ranges.start[i]), 0)
+            stop[i] = last[table.lane[ranges.place[i]]]
             self._build.skip("unfinished-slice", f"line {ranges.line[i]}")
             self._append(ranges, i, b'"unfinished":true')
 

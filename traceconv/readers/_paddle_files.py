@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from traceconv import _proto
-from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE, Cut, Damaged, fields
+from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE
+from traceconv.readers._paddle_wire import Cut, Damaged, fields
 from traceconv.source import Source
 
 JSON, PB = "json", "pb"

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.build import TraceBuilder
+from traceconv.clock import INT64_MAX
 from traceconv.errors import MalformedInputError
 from traceconv.model import I32, I64
 from traceconv.readers import _traceevents
-from traceconv.readers._gpu import step_number
 from traceconv.readers._lanes import DefaultPlacement
 from traceconv.readers._paddle_args import MEMORY, RAW, RICH, TIMED, Said, look
 from traceconv.readers._paddle_layout import (
@@ -25,6 +25,7 @@ from traceconv.readers._paddle_layout import (
     noted,
     put,
 )
+from traceconv.readers._paddle_names import Names
 from traceconv.readers._paddle_repair import repaired
 from traceconv.readers._paddle_times import US, Starts, recovered, trimmed
 from traceconv.readers._trace_events.assemble import assemble
@@ -40,9 +41,6 @@ _SIDES = {"Python": What.PYTHON, "C++": What.NATIVE}
 _MAKER = re.compile(r".* \(([^()]+)\)", re.DOTALL)
 _DEVICE = {"Kernel": What.KERNEL, "Memcpy": What.COPY, "Memset": What.COPY}
 _RUNTIME = "Runtime"
-_SUFFIX = re.compile(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
-_UNITS_NS = {"us": 1, "ms": 1000}  # of the last digit
-_FLOAT_BITS = 22  # what a 32-bit float keeps of a duration, with one bit to spare
 
 
 def read_json(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
@@ -97,7 +95,7 @@ def _put(
     expect, types = _expected(reading, lanes, lane)
     said = look(rows, expect, types, build)
     starts = recovered(rows.start, said.since, said.timed & ~instant)
-    names = _Names(reading, build)
+    names = Names(reading, build)
     name, step = names.of(rows, instant), names.steps(rows)
     of_rows = lane[rows.shape]
     dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
@@ -154,51 +152,6 @@ def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int]
     return expect, types
 
 
-# -- names ---------------------------------------------------------------------------------
-
-
-class _Names:
-    """Names without the durations that the writer appends to them."""
-
-    def __init__(self, reading: Reading, build: TraceBuilder) -> None:
-        self._shapes, self._build = reading.tables.shapes, build
-        self._texts = [*reading.tables.names.texts(), ""]  # the last one: no name
-        self._short = list(self._texts)
-        self._told = np.full(len(self._texts), -1, np.int64)  # duration in the name, ns
-        self._unit = np.ones(len(self._texts), np.int64)
-        for code, text in enumerate(self._texts):
-            at = text.rfind("[") if text.endswith("s]") else -1
-            match = _SUFFIX.fullmatch(text, at) if at >= 0 else None
-            if match is not None:
-                unit = _UNITS_NS[match[3]]
-                self._short[code] = text[:at]
-                self._told[code], self._unit[code] = int(match[1] + match[2]) * unit, unit
-
-    def of(self, rows: Rows, instant: NDArray[np.bool_]) -> I32:
-        """String ids of the names of rows; memory events are called by their type."""
-        self._build.skip("missing-name", count=int((rows.name < 0).sum()))
-        told, unit = self._told[rows.name], self._unit[rows.name]
-        own = ~instant & (told >= 0)
-        own &= np.abs(told - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
-        found = np.empty(len(rows), np.int32)
-        for which, texts in ((own, self._short), (~own, self._texts)):
-            codes, back = np.unique(rows.name[which], return_inverse=True)
-            ids = [self._build.string(texts[code]) for code in codes.tolist()]
-            found[which] = np.array(ids, np.int32)[back]
-        for code in np.unique(rows.shape[instant]).tolist():
-            if self._shapes.category[code] in MEMORY_TYPES:
-                found[rows.shape == code] = self._build.string(self._shapes.category[code])
-        return found
-
-    def steps(self, rows: Rows) -> I32:
-        """Step numbers of the rows that mark steps."""
-        marks = [code for code, c in enumerate(self._shapes.category) if c == "ProfileStep"]
-        step = np.full(len(rows), -1, np.int32)
-        for row in np.flatnonzero(np.isin(rows.shape, marks)).tolist():
-            step[row] = step_number(self._short[rows.name[row]])
-        return step
-
-
 # -- arrows, memory, accounts --------------------------------------------------------------
 
 
@@ -245,6 +198,7 @@ def _trimmed(
     rows: Rows, starts: Starts, row: I32, slices: NDArray[np.bool_], build: TraceBuilder
 ) -> I64:
     dur = rows.dur.copy()
+    slices = slices & (starts.ns <= INT64_MAX - dur)
     dur[slices], cut = trimmed(
         row[slices], starts.ns[slices], rows.dur[slices], starts.slack[slices]
     )

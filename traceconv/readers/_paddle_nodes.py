@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from traceconv.build import TraceBuilder
@@ -23,25 +21,18 @@ from traceconv.readers._paddle_layout import (
     What,
     memory,
 )
+from traceconv.readers._paddle_node_args import (
+    PLACE,
+    decoded,
+    kernel_args,
+    operator_args,
+    type_name,
+)
 
 _STEP = TYPES.index("ProfileStep")
 _COPIES = (TYPES.index("Memcpy"), TYPES.index("Memset"))
 _NO_PARENT, _ROOT = -1, b"root node"
 _LOCAL = -2  # from here down: arguments of the batch at hand, not registered yet
-
-_PLACE = b'{"device":%d,"context":%d,"stream":%d,"correlation id":%d'
-_MEASURES = (
-    (b',"blocks per SM":%b', "blocks_per_sm"),
-    (b',"warps per SM":%b', "warps_per_sm"),
-    (b',"theoretical achieved occupancy %%":%b', "occupancy"),
-)
-_RARE = (
-    (b',"local memory per thread":%d', "local_memory_per_thread"),
-    (b',"local memory total":%d', "local_memory_total"),
-    (b',"queued":%d', "queued"),
-    (b',"submitted":%d', "submitted"),
-    (b',"completed":%d', "completed"),
-)
 
 
 class Nodes:
@@ -102,11 +93,11 @@ class Nodes:
 
     def _host(self, event: Any, supplements: Any) -> None:
         kind = event.type
-        what = What.PYTHON if _type(kind) in PYTHON_TYPES else What.NATIVE
+        what = What.PYTHON if type_name(kind) in PYTHON_TYPES else What.NATIVE
         step = -1
         if kind == _STEP:
-            step = step_number(event.name.decode("utf-8", "replace"))
-        args = self._args(_supplement(kind, supplements)) if supplements else self._typed(kind)
+            step = step_number(decoded(event.name))
+        args = self._args(operator_args(kind, supplements)) if supplements else self._typed(kind)
         self._add(self._lane(what, event.process_id, event.thread_id), event, args, step)
 
     def _call(self, event: Any, launched: Any) -> None:
@@ -130,7 +121,7 @@ class Nodes:
     def _name(self, raw: bytes) -> int:
         number = self._names.get(raw)
         if number is None:
-            text = raw.decode("utf-8", "replace")
+            text = decoded(raw)
             self._build.skip("bad-encoding", text[:40], int(text.encode() != raw))
             number = self._names[raw] = self._build.string(text)
         return number
@@ -144,29 +135,31 @@ class Nodes:
     def _typed(self, kind: int) -> int:
         """Arguments that hold the type and nothing else."""
         if kind not in self._types:
-            self._types[kind] = self._build.args({"type": _type(kind)})
+            self._types[kind] = self._build.args({"type": type_name(kind)})
         return self._types[kind]
 
     def _text(self, raw: bytes) -> bytes:
         if raw not in self._quoted:
-            self._quoted[raw] = quoted(raw.decode("utf-8", "replace"))
+            self._quoted[raw] = quoted(decoded(raw))
         return self._quoted[raw]
 
     def _device_args(self, event: Any) -> bytes:
         ids = (event.device_id, event.context_id, event.stream_id, event.correlation_id)
-        text, detail = _PLACE % ids, event.WhichOneof("detail")
+        text, detail = PLACE % ids, event.WhichOneof("detail")
         if detail == "kernel_info":
-            return text + _kernel(event.kernel_info)
+            return text + kernel_args(event.kernel_info)
         if detail == "memcpy_info":
             info = event.memcpy_info
-            kinds = map(self._text, (info.copy_kind, info.src_kind, info.dst_kind))
-            more = b',"bytes":%d,"copy kind":%b,"from":%b,"to":%b}'
-            return text + more % (info.num_bytes, *kinds)
+            said = (("copy kind", info.copy_kind), ("from", info.src_kind), ("to", info.dst_kind))
+            return text + b',"bytes":%d' % info.num_bytes + self._texts_of(said) + b"}"
         if detail == "memset_info":
             info = event.memset_info
-            more = b',"bytes":%d,"value":%d,"memory kind":%b}'
-            return text + more % (info.num_bytes, info.value, self._text(info.memory_kind))
+            text += b',"bytes":%d,"value":%d' % (info.num_bytes, info.value)
+            return text + self._texts_of((("memory kind", info.memory_kind),)) + b"}"
         return text + b"}"
+
+    def _texts_of(self, said: Iterable[tuple[str, bytes]]) -> bytes:
+        return b"".join(b',"%b":%b' % (k.encode(), self._text(v)) for k, v in said if v)
 
     # -- memory, batches -------------------------------------------------------------------
 
@@ -181,8 +174,9 @@ class Nodes:
             args, at = self._args(self._memory_args(event)), event.timestamp_ns
             self._rows.append((lane, at, at, self._name(name.encode()), args, -1, True))
         self.count += len(events)
-        start = np.array([min(e.timestamp_ns, INT64_MAX) for e in events], np.int64)
-        places = [e.place.decode("utf-8", "replace") for e in events]
+        events = [e for e in events if e.timestamp_ns <= INT64_MAX]
+        start = np.array([e.timestamp_ns for e in events], np.int64)
+        places = [decoded(e.place) for e in events]
         allocated = np.array([e.current_allocated for e in events], np.float64)
         reserved = np.array([e.current_reserved for e in events], np.float64)
         memory(self._build, start, places, allocated, reserved)
@@ -226,10 +220,6 @@ class Nodes:
         return np.where(args <= _LOCAL, np.int32(first + _LOCAL) - args, args)
 
 
-def _type(kind: int) -> str:
-    return TYPES[kind] if 0 <= kind < len(TYPES) else f"Type {kind}"
-
-
 def _spans(start: tuple[int, ...], end: tuple[int, ...]) -> tuple[I64, I64]:
     """Starts and durations; what no int64 can hold gets a span that none can."""
     begin, stop = np.array(start, np.uint64), np.array(end, np.uint64)
@@ -237,59 +227,3 @@ def _spans(start: tuple[int, ...], end: tuple[int, ...]) -> tuple[I64, I64]:
     begin, stop = np.where(held, begin, INT64_MAX), np.where(held, stop, 0)
     at = begin.astype(np.int64)
     return at, np.where(held, stop.astype(np.int64) - at, INT64_MAX)
-
-
-def _kernel(info: Any) -> bytes:
-    text = (
-        b',"registers per thread":%d,"shared memory":%d,"grid":[%d,%d,%d],"block":[%d,%d,%d]'
-    ) % (
-        info.registers_per_thread,
-        info.dynamic_shared_memory + info.static_shared_memory,
-        info.grid_x,
-        info.grid_y,
-        info.grid_z,
-        info.block_x,
-        info.block_y,
-        info.block_z,
-    )
-    for key, field in _MEASURES:
-        if info.HasField(field):
-            text += key % _float(getattr(info, field))
-    for key, field in _RARE:
-        if value := getattr(info, field):
-            text += key % value
-    return text + b"}"
-
-
-def _float(value: float) -> bytes:
-    return b"%.6g" % value if math.isfinite(value) else b"null"
-
-
-def _supplement(kind: int, nodes: Any) -> bytes:
-    """Arguments of an operator, as the JSON of Paddle names them; nothing that is empty."""
-    args: dict[str, Any] = {}
-    for node in nodes:
-        event = node.op_supplement_event
-        shapes, types = event.input_shapes, event.dtypes
-        args["op_type"] = event.op_type
-        args["input_shapes"] = {
-            _decoded(key): [[_signed(n) for n in shape.size] for shape in of_key.shape]
-            for key, of_key in zip(shapes.key, shapes.shapes, strict=False)
-        }
-        args["input_dtypes"] = {
-            _decoded(key): [_decoded(name) for name in of_key.name]
-            for key, of_key in zip(types.key, types.dtypes, strict=False)
-        }
-        args["callstack"] = event.callstack
-        args["op_id"] = event.op_id
-    said = {key: _decoded(v) if isinstance(v, bytes) else v for key, v in args.items() if v}
-    return msgspec.json.encode({"type": _type(kind), **said})
-
-
-def _decoded(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
-def _signed(size: int) -> int:
-    """Sizes that are not known are -1, in a field without a sign."""
-    return size - 2**64 if size >= 2**63 else size

@@ -7,8 +7,6 @@ memory holds one batch of nodes, not the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from traceconv import _proto
@@ -16,6 +14,7 @@ from traceconv.build import TraceBuilder
 from traceconv.errors import MalformedInputError
 from traceconv.readers._paddle_layout import noted, put
 from traceconv.readers._paddle_nodes import Nodes
+from traceconv.readers._paddle_wire import Cut, Damaged, Field, content, fields
 from traceconv.source import Source
 
 STEM, PACKAGE = "paddle_profiler", "traceconv.paddle"
@@ -24,66 +23,6 @@ BATCH_BYTES = 256 << 10
 
 VERSION, SPAN_INDEX, TREE, EXTRA_INFO, DEVICE = range(1, 6)
 NODE = 2
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-
-class Cut(Exception):
-    """The bytes end within a field; its place."""
-
-
-class Damaged(Exception):
-    """What stands here is no field; its place."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of a message: a number, or the bytes ``[start, end)``, which may go beyond the
-    message if that is cut.
-    """
-
-    number: int
-    value: int
-    begin: int
-    start: int
-    end: int
-
-
-def fields(data: Any, at: int, end: int) -> Iterator[Field]:
-    """The fields of the message ``data[at:end]``.
-
-    Raises:
-        Cut: the message ends within a field's head.
-        Damaged: a field is of no known kind.
-    """
-    while at < end:
-        begin = at
-        tag, at = _varint(data, at, end)
-        value, start = 0, at
-        kind = tag & 7
-        if kind == _VARINT:
-            value, at = _varint(data, at, end)
-        elif kind == _BYTES:
-            value, start = _varint(data, at, end)
-            at = start + value
-        elif kind in (_FIXED32, _FIXED64):
-            at += 4 if kind == _FIXED32 else 8
-        else:
-            raise Damaged(begin)
-        yield Field(tag >> 3, value, begin, start, at)
-
-
-def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise Damaged(at)
-    raise Cut(at)
 
 
 def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
@@ -98,17 +37,8 @@ def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[i
     Raises:
         MalformedInputError: nothing in it can be read.
     """
-    with source.open(name) as stream:
-        data: Any = stream.mapped
-        if data is None:
-            parts = []
-            while part := stream.read(1 << 20):
-                parts.append(part)
-            data = b"".join(parts)
-        else:
-            stream.advance(len(data))
-        message = _Message(data, build)
-        message.read()
+    message = _Message(content(source, name), build)
+    message.read()
     if not message.nodes.count and message.broken:
         raise MalformedInputError(source.title(name), message.broken, "not one event can be read")
     if not message.nodes.count:

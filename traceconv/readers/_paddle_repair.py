@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
+from traceconv.readers._trace_events.decode import BROKEN
 from traceconv.source import FileSource, Source, temporary_folder
 from traceconv.streams import Stream
 
@@ -64,10 +67,13 @@ class Repaired:
                 continue
             if b'", "pid": ' in line:
                 yield self._name(b"".join(held))
-                held = []
-            elif (len(held) == 1 and _TEXT.match(line)) or len(held) > MAX_NAME_LINES:
-                yield from map(self._other, held)
-                held = []
+            elif len(held) == 1 and _TEXT.match(line):
+                yield self._other(line)
+            elif len(held) <= MAX_NAME_LINES and not (len(held) == 1 and _is_json(line)):
+                continue
+            else:
+                yield from held
+            held = []
         yield from held
 
     def _read(self) -> Iterator[bytes]:
@@ -94,7 +100,7 @@ class Repaired:
         if (match := _NOT_A_NUMBER.search(line)) is not None:
             return self._done(line[: match.start()] + b"null" + line[match.end() :])
         match = _TEXT.match(line)
-        if match is None or not _ESCAPE.search(match[2]):
+        if match is None or not _ESCAPE.search(match[2]) or _is_json(line):
             return line
         text = _ESCAPE.sub(_kept_or_escaped, match[2])
         return self._done(match[1] + text + match[3]) if text != match[2] else line
@@ -104,6 +110,15 @@ class Repaired:
         self._touched = True
         self.place = self.place or f"line {self._line}"
         return line
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether a line holds members of an object that JSON allows."""
+    try:
+        msgspec.json.decode(b"{" + line.strip().rstrip(b",") + b"}")
+    except BROKEN:
+        return False
+    return True
 
 
 def _needs(name: bytes) -> bool:

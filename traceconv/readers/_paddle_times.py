@@ -20,6 +20,7 @@ EXACT_NS = 2**14 * 1000
 USABLE_NS = 2**22 * 1000
 """Beyond this, they are half a microsecond apart and say little more than the stamps."""
 
+FAR_NS = 2**62
 US = 1000
 TRIM_NS = 1000
 """No slice is cut by more than this."""
@@ -50,6 +51,7 @@ def recovered(stamp: I64, since: I64, said: NDArray[np.bool_]) -> Starts:
         since: time since the first event, ns.
         said:  whether ``since`` is known.
     """
+    said = said & (stamp % US == 0) & (stamp < FAR_NS)
     exact = said & (since >= 0) & (since < EXACT_NS)
     as_stamped = Starts(stamp, np.full(len(stamp), US - 1, np.int64), np.ones(len(stamp), bool))
     if not exact.any():

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from traceconv.errors import MalformedInputError
 from traceconv.readers._sqlite_file import MAGIC, DatabaseFile
+from traceconv.readers._sqlite_pages import Pages, PlainTable, Wanted, plain_table
+from traceconv.readers._sqlite_terms import ROWID, found_in, plain_term, quoted
 from traceconv.source import Source
 
 STEPS_PER_CHECK = 1_000_000
@@ -34,9 +36,6 @@ _DAMAGE = (
     sqlite3.SQLITE_INTERRUPT,
 )
 """Errors after which the rows before are still good."""
-
-ROWID = "rowid"
-"""Every table has this number of its rows; asked for like a column."""
 
 Column = NDArray[Any]
 
@@ -80,7 +79,8 @@ def _connected(file: DatabaseFile, title: str, salvage: bool) -> Iterator[Databa
             connection.execute("PRAGMA cell_size_check = ON")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
             connection.text_factory = _text
-            yield Database(connection, title, salvage)
+            pages = Pages(file.path) if file.whole else None
+            yield Database(connection, title, salvage, pages)
     except sqlite3.Error as e:
         raise MalformedInputError(
             title, "", f"not a readable database: {e}; export it again, or copy its -wal file too"
@@ -99,25 +99,32 @@ class Database:
         damage: tables that broke off while they were read, if it is read to salvage it.
     """
 
-    def __init__(self, connection: sqlite3.Connection, title: str, salvage: bool = False) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        title: str,
+        salvage: bool = False,
+        pages: Pages | None = None,
+    ) -> None:
         self.title = title
         self.damage: list[str] = []
+        self.tables: dict[str, tuple[str, ...]] = {}
         self._connection = connection
         self._salvage = salvage
-        names = [
-            row[0]
-            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
-        self.tables: dict[str, tuple[str, ...]] = {
-            name: tuple(r[1] for r in connection.execute(f"PRAGMA table_info({_quoted(name)})"))
-            for name in names
-        }
+        self._pages = pages
+        self._plain: dict[str, PlainTable] = {}
+        query = "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'"
+        for name, root, sql in connection.execute(query).fetchall():
+            info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+            self.tables[name] = tuple(row[1] for row in info if not row[6])  # without hidden ones
+            if plain := plain_table(root, sql, info):
+                self._plain[name] = plain
 
     def count(self, table: str) -> int:
         """Rows of a table; 0 if it is not there."""
         if table not in self.tables:
             return 0
-        return int(self._run(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()[0])
+        return int(self._run(f"SELECT COUNT(*) FROM {quoted(table)}").fetchone()[0])
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether a table with these columns is there."""
@@ -127,7 +134,7 @@ class Database:
         """The different integers of a column, ascending."""
         if not self.has(table, column):
             return []
-        query = f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)} NOT INDEXED"
+        query = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)} NOT INDEXED"
         return sorted({v for (v,) in self._rows(query, table) if isinstance(v, int)})
 
     def columns(self, table: str, wanted: Mapping[str, Any]) -> dict[str, Column]:
@@ -144,23 +151,47 @@ class Database:
         dtype = [(n.split("|")[0], "i8" if type(d) is int else "f8") for n, d in wanted.items()]
         if present is None:
             return {name: np.empty(0, kind) for name, kind in dtype}
+        found = self._decoded(table, wanted, present)
+        if found is not None:
+            return {name: column for (name, _), column in zip(dtype, found, strict=True)}
         try:
-            plain = [_plain_term(n, default, present) for n, default in wanted.items()]
+            plain = [plain_term(n, default, present) for n, default in wanted.items()]
             rows = self._fetched(table, plain, np.dtype(dtype))
         except (TypeError, ValueError, OverflowError):  # something in it is no number
             terms = [_term(n, default, present) for n, default in wanted.items()]
             rows = self._fetched(table, terms, np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
 
+    def _decoded(
+        self, table: str, wanted: Mapping[str, Any], present: tuple[str, ...]
+    ) -> list[Column] | None:
+        """The same from the file itself, where it is plain enough; else None."""
+        plain = self._plain.get(table)
+        if self._pages is None or plain is None:
+            return None
+        names = [(found_in(n, present), default) for n, default in wanted.items()]
+        there = [
+            Wanted(present.index(name) if name != ROWID else -1, default, name == plain.rowid)
+            for name, default in names
+            if name is not None
+        ]
+        columns = self._pages.columns(plain.root, there or [Wanted(-1, -1)])
+        if columns is None:
+            return None
+        rows, read = len(columns[0]), iter(columns)
+        return [
+            next(read) if name is not None else np.full(rows, default) for name, default in names
+        ]
+
     def _fetched(self, table: str, terms: Iterable[str], dtype: Any) -> Column:
-        query = f"SELECT {', '.join(terms)} FROM {_quoted(table)} NOT INDEXED"
+        query = f"SELECT {', '.join(terms)} FROM {quoted(table)} NOT INDEXED"
         return np.fromiter(self._rows(query, table), dtype)
 
     def texts(self, table: str, key: str, value: str) -> dict[int, str]:
         """A table of names: key -> value. Rows without either are left out."""
         if not self.has(table, key, value):
             return {}
-        query = f"SELECT {_quoted(key)}, {_quoted(value)} FROM {_quoted(table)}"
+        query = f"SELECT {quoted(key)}, {quoted(value)} FROM {quoted(table)}"
         return {
             k: v if isinstance(v, str) else _text(v)
             for k, v in self._rows(query, table)
@@ -172,8 +203,8 @@ class Database:
         present = self.tables.get(table)
         if present is None:
             return []
-        terms = [_quoted(c) if c in present else "NULL" for c in columns]
-        return list(self._rows(f"SELECT {', '.join(terms)} FROM {_quoted(table)}", table))
+        terms = [quoted(c) if c in present else "NULL" for c in columns]
+        return list(self._rows(f"SELECT {', '.join(terms)} FROM {quoted(table)}", table))
 
     def _rows(self, query: str, table: str) -> Iterable[tuple[Any, ...]]:
         """The rows of a query; up to the first damaged page if the database is to be salvaged."""
@@ -198,41 +229,3 @@ class Database:
 
         self._connection.set_progress_handler(give_up, STEPS_PER_CHECK)
         return self._connection.execute(query)
-
-
-def _plain_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """One column of a SELECT, or what stands for it."""
-    column, plain = _found(names, present), _literal(default)
-    return plain if column is None else f"IFNULL({column}, {plain})"
-
-
-def _found(names: str, present: tuple[str, ...]) -> str | None:
-    found = next((n for n in names.split("|") if n in present), None)
-    if found is None:
-        return ROWID if names == ROWID else None
-    return _quoted(found)
-
-
-def _literal(default: Any) -> str:
-    return "NULL" if default != default else repr(default)  # NULL is read as NaN
-
-
-def _term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """The same, a number of the wanted type whatever is stored."""
-    column, plain = _found(names, present), _literal(default)
-    if column is None or column == ROWID:
-        return plain if column is None else column
-    kind = "INTEGER" if type(default) is int else "REAL"
-    number = f"CAST({column} AS {kind})"
-    # text that is a number has the same digits again; anything else is not one
-    return (
-        f"CASE typeof({column}) WHEN 'integer' THEN {number} WHEN 'real' THEN {number} "
-        f"WHEN 'text' THEN CASE WHEN TRIM({column}) NOT GLOB '*[0-9]*' "
-        f"OR TRIM({column}) GLOB '*[^0-9.eE+-]*' THEN {plain} "
-        f"WHEN {column} GLOB '*[eE]*' THEN CAST(CAST({column} AS REAL) AS {kind}) "
-        f"ELSE {number} END ELSE {plain} END"
-    )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -27,6 +27,7 @@ class DatabaseFile:
         path: of the file.
         mode: of the URI to open it by.
         cut:  whether its end is missing, and was filled up with empty pages.
+        whole: whether all rows lie in it.
     """
 
     def __init__(self, source: Source, name: str, salvage: bool = False) -> None:
@@ -41,6 +42,7 @@ class DatabaseFile:
         self.cut = False
         try:
             path, journal = source.path(name), _journal(source, name)
+            self.whole = journal is None
             whole = path is not None and _head(path).startswith(MAGIC) and not journal
             if path is not None and whole and not (salvage and _is_cut(path)):
                 self.path, self.mode = path, "ro&immutable=1"
@@ -49,7 +51,7 @@ class DatabaseFile:
             self.path, self.mode = Path(self._folder.name) / "database", "rw"
             self._copy(source, name, journal)
             if salvage and _is_cut(self.path):
-                self.cut = True
+                self.cut, self.whole = True, False
                 _fill_up(self.path)
         except OSError as e:
             self.close()

@@ -70,6 +70,9 @@ class EventLogReader:
 
     def __init__(self, mapping: Mapping | None = None) -> None:
         self._mapping = mapping
+        if mapping is not None:
+            self.order = 50  # what the user has mapped is nobody else's
+            self.files = f"logs with {', '.join(mapping.required())}"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank in every log; the tables of one nsys report are one log."""
@@ -79,7 +82,7 @@ class EventLogReader:
             if layout is not None:
                 reports.setdefault(_report(name, layout), []).append((name, layout))
         if self._mapping is not None and not reports and len(names) == 1:
-            _refuse(source, names[0], self._mapping)
+            _refuse_table(source, names[0], self._mapping)
         return [c for parts in reports.values() for c in _captures(source, parts, issues)]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
@@ -242,13 +245,16 @@ def _clock(head: bytes, layout: Layout) -> Anchor | None:
     return None
 
 
-def _refuse(source: Source, name: str, mapping: Mapping) -> None:
-    """Say which columns the mapping misses.
+def _refuse_table(source: Source, name: str, mapping: Mapping) -> None:
+    """Say which columns of a lone table the mapping misses. Other files may be for other readers.
 
     Raises:
-        MalformedInputError: always.
+        MalformedInputError: it is a table, and none of those that are known.
     """
-    columns = columns_in(source.head(name))
+    head, title = source.head(name), source.title(name)
+    columns = columns_in(head)
+    if not columns or recognised(head, title, None):
+        return
     there = [column.casefold() for column in columns]
     missing = [
         column
@@ -256,7 +262,7 @@ def _refuse(source: Source, name: str, mapping: Mapping) -> None:
         if not any(one.startswith(column.removesuffix("(*)").strip().casefold()) for one in there)
     ]
     raise MalformedInputError(
-        source.title(name),
+        title,
         "",
         f"{mapping.name} does not fit: no column {', '.join(missing) or 'for it'}; "
         f"there are: {', '.join(columns[:40]) or 'none'}",

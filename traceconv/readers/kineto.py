@@ -11,10 +11,12 @@ means unpacking them once more, and only then.
 Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--rank-from name``.
 Quirks: device rows are told by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
-synchronisation records; launch arrows are drawn by correlation number (see ``_kineto_launches``);
-kernels of a collective stand on the lanes of NCCL, by process group; ``[memory]`` marks also make
-counters; the profiler's own overhead has process -1. Golden cases: two_ranks, ...
-Ignored: keys around the events that tell of the host, the user and the job; log lines.
+synchronisation records; kernels of a collective stand on the lanes of NCCL, by process group;
+``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
+Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
+or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
+Ignored: keys around the events that tell of the user and the job, and log lines; of the host its
+name is taken.
 Source: pytorch/kineto, which writes it; test data of facebookresearch/HolisticTraceAnalysis,
 AMD-AGI/TraceLens and pytorch/kineto.
 """

@@ -67,9 +67,7 @@ class _Assembly:
         self._flows = self._concerned_flows()
         touched = np.zeros(len(tables.shapes.lanes), bool)
         touched[tables.shapes.lane[self._flows.shape]] = True
-        self._placer = Placer(
-            tables, self._lanes, self._texts, build, offset_ns, touched, revise
-        )
+        self._placer = Placer(tables, self._lanes, self._texts, build, offset_ns, touched, revise)
 
     def run(self) -> tuple[int, int] | None:
         tables = self._tables

@@ -11,6 +11,9 @@ from traceconv.readers._trace_events.tables import Tally
 MAX_MENDED_BYTES = 1 << 20
 """Longer records are not mended."""
 
+FEW = 32
+"""So many records are decoded together where one among more could not be."""
+
 _WORD = rb"[+-]?(?i:nan(?:\([a-z0-9]*\))?|inf(?:inity)?)(?![A-Za-z0-9])"
 MENDABLE = re.compile(_WORD.decode())
 """What may stand where JSON has a number, and does not."""
@@ -61,7 +64,10 @@ def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
     try:
         return decode_list(b",".join(record for record, _ in records))[0]
     except BROKEN:
-        events = []
+        if len(records) > FEW:
+            parts = (records[at : at + FEW] for at in range(0, len(records), FEW))
+            return [event for part in parts for event in decoded(part, tally)]
+    events = []
     for record, place in records:
         done = mended(record)
         if done is None or done[0].ph is None:

@@ -26,7 +26,7 @@ _PARTLY = 24  # an error so near to the end of the text may only mean that there
 _NESTED = 2000  # bytes given up when nesting is too deep to be parsed
 
 _BETWEEN = re.compile(r"[\s,]*")
-_OBJECT = re.compile(r'\{\s*"')
+_OBJECT = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
 _CLOSED = re.compile(r"\]\s*\}?\s*\Z")
 _parse = json.JSONDecoder(
     parse_int=len, parse_float=len, parse_constant=len, strict=False

@@ -1,0 +1,95 @@
+"""Timelines that Paddle's ``tools/timeline.py`` made of old profiles.
+
+It wrote nanoseconds where trace events have microseconds. Stamps of today do not fit into int64
+nanoseconds that way, so a copy with the points where they belong is read instead.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from traceconv.build import TraceBuilder
+from traceconv.model import Layer, OpClass, Track
+from traceconv.readers._gpu import kernel_class
+from traceconv.readers._traceevents import Lane, Named, Placed, read_events
+from traceconv.source import FileSource, Source, temporary_folder
+from traceconv.streams import Stream
+
+_PROCESS = rb'"(?:memory usage on )?([^"\\:]*):(?:cuda_api|cpu:block:-?\d+|gpu:-?\d+)"'
+_PROCESSES = re.compile(_PROCESS)
+_OP = re.compile(rb'"cat"\s*:\s*"Op"')
+_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?=\s*[,}])')
+_ROW = re.compile(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
+_COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
+BLOCK_BYTES = 1 << 20
+_TAIL = 64  # a key with its number is not longer
+
+
+def keys(head: bytes) -> list[str]:
+    """The processes ("trainer1") such a file names, if these bytes begin one; else none."""
+    if b'"process_name"' not in head or not _OP.search(head):
+        return []
+    found = (name.decode("utf-8", "replace") for name in _PROCESSES.findall(head))
+    return list(dict.fromkeys(found))
+
+
+def read_timeline(
+    source: Source, name: str, build: TraceBuilder, key: str
+) -> tuple[int, int] | None:
+    """Read the rows of one process.
+
+    Returns:
+        Earliest start and latest end of its slices, ns; None if there are none.
+
+    Raises:
+        MalformedInputError: nothing in it can be read.
+    """
+    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+        with source.open(name) as stream:
+            for block in _rescaled(stream):
+                copy.write(block)
+        copy.flush()
+        path = Path(copy.name)
+        scaled = FileSource(path, source.title(name))
+        return read_events(scaled, path.name, build, partial(_placed, build, key))
+
+
+def _rescaled(stream: Stream) -> Iterator[bytes]:
+    """The file with every time a thousandth of what it was."""
+    held = b""
+    while block := stream.read(BLOCK_BYTES):
+        text = held + block
+        cut = max(text.rfind(b",", 0, -1), text.rfind(b"{", 0, -1), len(text) - BLOCK_BYTES) + 1
+        cut = cut if len(text) - cut <= _TAIL else len(text)
+        yield _TIME.sub(_thousandth, text[:cut])
+        held = text[cut:]
+    yield _TIME.sub(_thousandth, held)
+
+
+def _thousandth(match: re.Match[bytes]) -> bytes:
+    digits = match[2].rjust(4, b"0")
+    return match[1] + digits[:-3] + b"." + digits[-3:]
+
+
+def _placed(build: TraceBuilder, key: str, lane: Lane) -> Placed | None:
+    """Where a lane goes; None if it is another process's."""
+    match = _ROW.fullmatch(lane.process)
+    if match is None or match[2] != key:
+        return None if match else Placed(Track(Layer.OTHER, lane.process or lane.pid))
+    if match[1] or lane.phase == "C":
+        return Placed(Track(Layer.COUNTER, "", match[3], "Memory"))
+    if match[3].startswith("gpu:"):
+        group = f"GPU {match[3].removeprefix('gpu:')}"
+        track = Track(Layer.DEVICE, f"Stream {lane.tid}", group, "GPU Hardware")
+        return Placed(track, OpClass.COMPUTE, by_name=partial(_work, build.comm_words))
+    if match[3] == "cuda_api":
+        return Placed(Track(Layer.RUNTIME, f"Thread {lane.tid}", "", "CUDA"), OpClass.HOST)
+    return Placed(Track(Layer.HOST, f"Thread {lane.tid}", match[3], "Paddle"), OpClass.HOST)
+
+
+def _work(more: tuple[str, ...], name: str) -> Named:
+    return Named(OpClass.COPY if _COPY.match(name) else kernel_class(name, more))
