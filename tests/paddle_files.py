@@ -307,3 +307,51 @@ def _memory(m, pid):
         current_allocated=m.allocated, current_reserved=m.reserved, peak_allocated=4096,
         peak_reserved=8192,
     )  # fmt: skip
+
+
+# -- before 2.3 ----------------------------------------------------------------------------
+
+
+def old_rows(recording: Recording):
+    """The recording as a flat list: name, start, end, device, row, is it of a GPU, bytes."""
+    rows = [(h.name, h.start, h.end, 0, h.tid, 0, 0) for h in recording.hosts]
+    rows += [(c.name, c.start, c.end, -1, c.tid, 0, 0) for c in recording.calls()]
+    rows += [
+        (w.name, w.start, w.end, w.device, w.stream, 1, w.bytes if w.kind == "Memcpy" else 0)
+        for _, w in recording.work()
+    ]
+    return rows
+
+
+def as_profile(recording: Recording) -> bytes:
+    """The recording as a ``Profile`` message."""
+    profile = message("Profile")(start_ns=T0, end_ns=T0 + 200_000, mem_events=[b"\x08\x01"])
+    for name, start, end, device, row, kind, size in old_rows(recording):
+        event = profile.events.add(name=name.encode(), start_ns=T0 + start, end_ns=T0 + end)
+        event.device_id, event.sub_device_id, event.type = device, row, kind
+        if size:
+            event.memcopy.bytes = size
+    return profile.SerializeToString(deterministic=True)
+
+
+def as_timeline(recordings: dict[str, Recording]) -> str:
+    """What ``timeline.py`` makes of profiles, by key: nanoseconds where microseconds belong."""
+    pids, named, events = {}, [], []
+    for key, recording in recordings.items():
+        for name, start, end, device, row, kind, _ in old_rows(recording):
+            place = f"gpu:{device}" if kind else "cuda_api" if device < 0 else f"cpu:block:{device}"
+            pid = pids.setdefault(f"{key}:{place}", len(pids))
+            events.append(
+                f'{{"ph": "X", "cat": "Op", "pid": {pid}, "tid": {row}, "ts": {T0 + start}, '
+                f'"dur": {end - start}, "name": "{name}", "args": {{"name": "{name}"}}}}'
+            )
+        pid = pids.setdefault(f"memory usage on {key}:gpu:0", len(pids))
+        events.append(
+            f'{{"ph": "C", "cat": "Op", "pid": {pid}, "tid": 0, "name": "Memory", "ts": {T0}, '
+            '"args": {"data": 4096}}'
+        )
+    for process, pid in pids.items():
+        named.append(
+            f'{{"name": "process_name", "ph": "M", "pid": {pid}, "args": {{"name": "{process}"}}}}'
+        )
+    return '{"traceEvents": [' + ", ".join(named + events) + "]}"

@@ -303,6 +303,14 @@ def test_process_and_device_become_known(tmp_path):
     assert (Layer.HOST, "Host", "Process 0", "Thread 0", "f", OpClass.HOST) in placed(trace)
 
 
+@pytest.mark.parametrize("pid", ["", "GPU 0", None, 1.5, "²", "9" * 5000])
+def test_odd_process_numbers_stop_nothing(tmp_path, pid):
+    """What is a kernel by its category stays one, wherever it is said to have run."""
+    trace = read(write(tmp_path / "a.json", [{**KERNEL, "pid": pid}, {**CALL, "pid": pid}]))
+    assert [row[-1] for row in placed(trace, Layer.DEVICE)] == [OpClass.COMPUTE]
+    assert (trace.capture.pid, trace.capture.device) == (-1, -1)
+
+
 def test_steps_are_the_marks_of_the_host(tmp_path):
     """Their projections onto the device carry the same name and are no steps."""
     events = [

@@ -404,15 +404,15 @@ static int decimal(const u8 *p, const u8 *end, int *negative, u64 *digits, int *
     *negative = p < end && *p == '-';
     p += *negative;
     for (; p < end && is_digit(*p); p++, seen++) {
+        if ((significant += m || *p != '0') > 19) return 0;
         m = m * 10 + (u64)(*p - '0');
-        if ((significant += m > 0) > 19) return 0;
     }
     if (!seen) return 0;
     if (p < end && *p == '.') {
         const u8 *first = ++p;
         for (; p < end && is_digit(*p); p++) {
+            if ((significant += m || *p != '0') > 19) return 0;
             m = m * 10 + (u64)(*p - '0');
-            if ((significant += m > 0) > 19) return 0;
         }
         if (p == first || p - first > 400) return 0;
         places = (int)(p - first);

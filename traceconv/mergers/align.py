@@ -39,7 +39,7 @@ class Offset:
 _SPOKEN = {
     "meta": "Unix time, as the profilers recorded it (meta)",
     "wall": "stamps taken as Unix time (wall)",
-    "host": "one host's own clock, as stamped",
+    "host": "one clock for all, as stamped",
     "none": "as stamped, not aligned",
 }
 
@@ -158,6 +158,8 @@ def _auto(captures: Sequence[Capture], issues: Issues) -> dict[int, Offset]:
         return offsets
     if len(captures) == 1:
         return {_rank(rest[0]): Offset(evidence="the only rank")}
+    if not offsets and _one_file(captures):
+        return {_rank(c): Offset(0, "host", "stamps of one file") for c in captures}
     if not offsets and _one_host_clock(captures):
         return {_rank(c): Offset(0, "host", f"clock of host {c.host}") for c in captures}
     for capture in rest:
@@ -237,6 +239,11 @@ def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
         spread = max(all_ns) - min(all_ns) if len(found) > 1 else None
         clocks[host] = Offset(found[0].offset_ns, "meta", found[0].evidence, spread)
     return clocks
+
+
+def _one_file(captures: Sequence[Capture]) -> bool:
+    """Whether all ranks stand in the same files: whoever wrote them used one clock."""
+    return len({(id(c.source), c.files) for c in captures}) == 1
 
 
 def _one_host_clock(captures: Sequence[Capture]) -> bool:

@@ -77,8 +77,8 @@ class File:
         processes, capture = self._classify.processes, self._build.capture
         if processes is None:
             return
-        pid = int(processes.main) if processes.main.isdigit() else -1
-        device = int(processes.devices[0]) if len(processes.devices) == 1 else -1
+        pid = count_of(processes.main)
+        device = count_of(processes.devices[0]) if len(processes.devices) == 1 else -1
         self._build.capture = replace(
             capture,
             pid=pid if capture.pid < 0 else capture.pid,

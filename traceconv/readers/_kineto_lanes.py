@@ -55,6 +55,7 @@ ON_HOST = (Sort.OPERATOR, Sort.CALL)
 
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.+)\)")
 _STREAM = re.compile(r"(?:stream ?)?(-?\d+)(?: \(sync\))?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?[0-9]+")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
 
@@ -121,7 +122,7 @@ class Classifier:
         if self.processes is None:
             self.processes = Processes.of(lane.names)
         sort = sort_of(lane.category, lane.phase)
-        if not lane.pid.removeprefix("-").isdigit():
+        if sort in (Sort.MEMORY, Sort.OTHER) and not _NUMBER.fullmatch(lane.pid):
             sort = Sort.PROFILER  # "Spans", "Traces"
         if sort is Sort.LAUNCH_MARK and not self.takes_marks():
             return Skipped("launch-mark")

@@ -9,10 +9,12 @@ from pathlib import PurePosixPath
 
 from traceconv import _proto
 from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE
+from traceconv.readers._paddle_profile import first_events
+from traceconv.readers._paddle_timeline import first_stamp, keys
 from traceconv.readers._paddle_wire import Cut, Damaged, fields
 from traceconv.source import Source
 
-JSON, PB = "json", "pb"
+JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
 _MAGIC = b"\n\x051."
 _SIGNS = (
     re.compile(rb'"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"[^{}\[\]]*"span_ind'),
@@ -37,9 +39,9 @@ class File:
     """What is known of one file without reading its events.
 
     Attributes:
-        kind:   JSON or PB.
+        kind:   JSON or PB; of old profilers, PROFILE or TIMELINE.
         worker: as the profiler was told, or made up of host and process; "" if the name was
-            chosen in another way.
+            chosen in another way. One timeline may hold several.
         pid:    the process, -1 if the first bytes do not say.
         first_ns, last_ns: the span of the events in the first bytes; -1 if there are none.
     """
@@ -79,18 +81,20 @@ class File:
         )
 
 
-def recognised(source: Source, name: str) -> File | None:
-    """The file, if it is one of Paddle's."""
-    start = source.head(name, 256)
-    named = _NAMED.search(name)
+def recognised(source: Source, name: str) -> list[File]:
+    """The file, if it is one of Paddle's; once for every process in it."""
+    start, named = source.head(name, 256), _NAMED.search(name)
     if start.startswith(_MAGIC) or (named and named[1] == PB):
-        return _of_pb(name, source.head(name))
+        return [_of_pb(name, source.head(name))]
+    if not named and start.startswith(b"\n") and start.find(b"\n", 1) in (2, 3):
+        return _of_profile(name, source.head(name))
     if not (named or start.lstrip().startswith(b"{")):
-        return None
+        return []
     head = source.head(name)
     if named or any(sign.search(head) for sign in _SIGNS):
-        return _of_json(name, head)
-    return None
+        return [_of_json(name, head)]
+    first = first_stamp(head)
+    return [File(name, TIMELINE, key, first_ns=first, last_ns=first) for key in keys(head)]
 
 
 def _worker(name: str) -> str:
@@ -112,6 +116,14 @@ def _of_pb(name: str, head: bytes) -> File:
         return File(name, PB, _worker(name))
     first, last = min(start for _, start, _ in spans), max(end for _, _, end in spans)
     return File(name, PB, _worker(name), spans[0][0], first, last)
+
+
+def _of_profile(name: str, head: bytes) -> list[File]:
+    events = first_events(head)
+    if not events:
+        return []
+    first, last = min(e.start_ns for e in events), max(e.end_ns for e in events)
+    return [File(name, PROFILE, "", -1, first, last)]
 
 
 def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:

@@ -58,6 +58,11 @@ def _is_event(event: Any) -> bool:
     return bool(name.isprintable() and name and timed and event.start_ns <= event.end_ns)
 
 
+def is_copy(name: str) -> bool:
+    """Whether work of a device that is called so moves or sets memory."""
+    return name.upper().startswith(("MEMCPY", "MEMSET"))
+
+
 def read_profile(
     source: Source, name: str, build: TraceBuilder, pid: int
 ) -> tuple[int, int] | None:
@@ -144,7 +149,8 @@ def _lane(event: Any) -> Lane:
     if event.device_id == CALL_ROW:
         return Lane(What.RUNTIME, "", row)
     if event.type == _ON_GPU:
-        return Lane(What.COPY if event.HasField("memcopy") else What.KERNEL, device, row)
+        moves = event.HasField("memcopy") or is_copy(event.name.decode("utf-8", "replace"))
+        return Lane(What.COPY if moves else What.KERNEL, device, row)
     return Lane(What.HOST, "", row)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from traceconv.build import TraceBuilder
 from traceconv.model import Layer, OpClass, Track
 from traceconv.readers._gpu import kernel_class
+from traceconv.readers._paddle_profile import is_copy
 from traceconv.readers._traceevents import Lane, Named, Placed, read_events
 from traceconv.source import FileSource, Source, temporary_folder
 from traceconv.streams import Stream
@@ -22,11 +23,18 @@ from traceconv.streams import Stream
 _PROCESS = rb'"(?:memory usage on )?([^"\\:]*):(?:cuda_api|cpu:block:-?\d+|gpu:-?\d+)"'
 _PROCESSES = re.compile(_PROCESS)
 _OP = re.compile(rb'"cat"\s*:\s*"Op"')
-_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?=\s*[,}])')
+_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
 _ROW = re.compile(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
-_COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
 BLOCK_BYTES = 1 << 20
-_TAIL = 64  # a key with its number is not longer
+
+
+_FIRST = re.compile(rb'"ts"\s*:\s*(\d{1,19})')
+
+
+def first_stamp(head: bytes) -> int:
+    """The first time in these bytes, ns; -1 if there is none."""
+    match = _FIRST.search(head)
+    return int(match[1]) if match else -1
 
 
 def keys(head: bytes) -> list[str]:
@@ -63,8 +71,8 @@ def _rescaled(stream: Stream) -> Iterator[bytes]:
     held = b""
     while block := stream.read(BLOCK_BYTES):
         text = held + block
-        cut = max(text.rfind(b",", 0, -1), text.rfind(b"{", 0, -1), len(text) - BLOCK_BYTES) + 1
-        cut = cut if len(text) - cut <= _TAIL else len(text)
+        cut = max(text.rfind(b","), text.rfind(b"{")) + 1  # no time lies across one of these
+        cut = len(text) if cut == 0 and len(text) > BLOCK_BYTES else cut
         yield _TIME.sub(_thousandth, text[:cut])
         held = text[cut:]
     yield _TIME.sub(_thousandth, held)
@@ -92,4 +100,4 @@ def _placed(build: TraceBuilder, key: str, lane: Lane) -> Placed | None:
 
 
 def _work(more: tuple[str, ...], name: str) -> Named:
-    return Named(OpClass.COPY if _COPY.match(name) else kernel_class(name, more))
+    return Named(OpClass.COPY if is_copy(name) else kernel_class(name, more))

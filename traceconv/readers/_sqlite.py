@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from traceconv.errors import MalformedInputError
 from traceconv.readers._sqlite_file import MAGIC, DatabaseFile
-from traceconv.readers._sqlite_pages import Pages, PlainTable, Wanted, plain_table
-from traceconv.readers._sqlite_terms import ROWID, found_in, plain_term, quoted
+from traceconv.readers._sqlite_pages import Pages, PlainTable, plain_table
+from traceconv.readers._sqlite_records import Wanted
+from traceconv.readers._sqlite_terms import ROWID, checked_term, found_in, plain_term, quoted
 from traceconv.source import Source
 
 STEPS_PER_CHECK = 1_000_000
@@ -72,6 +73,8 @@ def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Databas
 @contextmanager
 def _connected(file: DatabaseFile, title: str, salvage: bool) -> Iterator[Database]:
     uri = f"file:{quote(str(file.path.absolute()))}?mode={file.mode}"
+    if not file.path.stat().st_size:
+        raise MalformedInputError(title, "", "the file is empty; was its -wal file left behind?")
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             connection.execute("PRAGMA query_only = ON")
@@ -116,7 +119,7 @@ class Database:
         query = "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'"
         for name, root, sql in connection.execute(query).fetchall():
             info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-            self.tables[name] = tuple(row[1] for row in info if not row[6])  # without hidden ones
+            self.tables[name] = tuple(row[1] for row in info if row[6] != 1)  # 1: hidden
             if plain := plain_table(root, sql, info):
                 self._plain[name] = plain
 
@@ -158,7 +161,7 @@ class Database:
             plain = [plain_term(n, default, present) for n, default in wanted.items()]
             rows = self._fetched(table, plain, np.dtype(dtype))
         except (TypeError, ValueError, OverflowError):  # something in it is no number
-            terms = [_term(n, default, present) for n, default in wanted.items()]
+            terms = [checked_term(n, default, present) for n, default in wanted.items()]
             rows = self._fetched(table, terms, np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
 

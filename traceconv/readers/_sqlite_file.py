@@ -94,20 +94,23 @@ def _unpack(source: Source, name: str, to: Path) -> None:
             file.write(part)
 
 
-def _said_bytes(path: Path) -> int:
-    """How long a database says it is; 0 if it does not say."""
+def _layout(path: Path) -> tuple[int, int]:
+    """Bytes of a page, and of the whole as a database says itself; 0 if it does not say."""
     head = _head(path)
     if len(head) < 100 or not head.startswith(MAGIC) or head[24:28] != head[92:96]:
-        return 0  # where the two change counters differ, the length is out of date
-    page = int.from_bytes(head[16:18], "big")
-    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
+        return 0, 0  # where the two change counters differ, the length is out of date
+    said = int.from_bytes(head[16:18], "big")
+    page = 65536 if said == 1 else said
+    return page, page * int.from_bytes(head[28:32], "big")
 
 
 def _is_cut(path: Path) -> bool:
-    return path.stat().st_size < _said_bytes(path)
+    return path.stat().st_size < _layout(path)[1]
 
 
 def _fill_up(path: Path) -> None:
-    """Give a cut database its length back: what is missing reads as damaged pages."""
+    """Give a cut database its length back: pages that are missing, even in part, read as damaged."""
+    page, whole = _layout(path)
     with path.open("r+b") as file:
-        file.truncate(_said_bytes(path))
+        file.truncate(path.stat().st_size // page * page)
+        file.truncate(whole)

@@ -44,4 +44,6 @@ def checked_term(names: str, default: Any, present: tuple[str, ...]) -> str:
 
 def quoted(name: str) -> str:
     """A name as SQL spells it."""
+    if name == ROWID:
+        return name
     return '"' + name.replace('"', '""') + '"'

@@ -3,8 +3,10 @@
 Written by: ``paddle.profiler`` 2.3 to 3.x, files of version 1.0.0 to 1.0.2; seen: 3.3.1, on CPU.
 Files: ``<worker>_time_<local time>.paddle_trace.json`` or ``.pb``, one per collection window; both
 are known by their first bytes, too. Where both hold one recording, the ``.pb`` is read.
+Also what was before 2.3: ``Profile`` messages (binary; any name), and the timelines that
+``tools/timeline.py`` made of them, with a process per trainer.
 Units and clock: ``.pb`` in ns, JSON in whole us, both since 1970; the JSON's finer times are
-recovered, see :mod:`traceconv.readers._paddle_times`.
+recovered, see :mod:`traceconv.readers._paddle_times`. Old files: ns, also where a timeline says us.
 Rank from: the worker's name ("rank3", "trainer3", "worker3"); a name made of host and process
 says none, and no file holds one.
 Quirks: printed without escapes, so a quote in a name breaks the JSON (golden case unescaped);
@@ -25,9 +27,11 @@ from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
 from traceconv.errors import Issues, MalformedInputError
 from traceconv.model import Capture
-from traceconv.readers._paddle_files import JSON, PB, File, recognised
+from traceconv.readers._paddle_files import JSON, PB, PROFILE, TIMELINE, File, recognised
 from traceconv.readers._paddle_json import read_json
 from traceconv.readers._paddle_pb import read_pb
+from traceconv.readers._paddle_profile import read_profile
+from traceconv.readers._paddle_timeline import read_timeline
 from traceconv.source import Source
 
 UNIX_NS = 10**18
@@ -36,6 +40,7 @@ UNIX_NS = 10**18
 _READ: dict[str, Callable[[Source, str, TraceBuilder, int], tuple[int, int] | None]] = {
     JSON: read_json,
     PB: read_pb,
+    PROFILE: read_profile,
 }
 
 
@@ -51,8 +56,7 @@ class PaddleReader:
         """One capture per process, its collection windows in the order of time."""
         groups: dict[tuple[object, ...], list[File]] = {}
         for name in sorted(names):
-            file = recognised(source, name)
-            if file is not None:
+            for file in recognised(source, name):
                 groups.setdefault(_same_process(file), []).append(file)
         return [c for group in groups.values() for c in _captures(source, group, issues)]
 
@@ -63,7 +67,7 @@ class PaddleReader:
         for file in capture.detail:
             build.file = capture.source.title(file.name)
             try:
-                span = _READ[file.kind](capture.source, file.name, build, capture.pid)
+                span = _read(capture, file, build)
             except MalformedInputError as e:
                 failures.append(e)
                 build.skip("malformed-record", str(e)[:200])
@@ -74,9 +78,17 @@ class PaddleReader:
             raise failures[0]
 
 
+def _read(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
+    if file.kind == TIMELINE:
+        return read_timeline(capture.source, file.name, build, file.worker)
+    return _READ[file.kind](capture.source, file.name, build, capture.pid)
+
+
 def _same_process(file: File) -> tuple[object, ...]:
     """Equal for files that may be windows, or formats, of one process."""
     folder = PurePosixPath(file.name).parent
+    if file.kind == TIMELINE:
+        return (file.name, file.worker)
     return (folder, file.worker, file.pid) if file.worker else (file.stem,)
 
 
@@ -96,6 +108,8 @@ def _captures(source: Source, group: list[File], issues: Issues) -> list[Capture
 
 def _capture(source: Source, windows: list[File], known: tuple[str, ...]) -> Capture:
     file = windows[0]
+    several = file.kind == TIMELINE
+    unix = file.kind in (JSON, PB) or file.first_ns > UNIX_NS
     return Capture(
         reader=PaddleReader.name,
         source=source,
@@ -105,8 +119,8 @@ def _capture(source: Source, windows: list[File], known: tuple[str, ...]) -> Cap
         known=known,
         host=file.host,
         pid=file.pid,
-        clock=Anchor(Domain.UNIX, evidence="stamps since 1970"),
-        label=source.title(file.name),
+        clock=Anchor(Domain.UNIX, evidence="stamps since 1970") if unix else None,
+        label=f"{source.title(file.name)} ({file.worker})" if several else source.title(file.name),
         detail=tuple(windows),
     )
 

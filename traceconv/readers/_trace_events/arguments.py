@@ -50,7 +50,7 @@ class Arguments:
         self._build = build
         keys = [*probes.graph, probes.type]
         self._fast = _decoder(keys, int | float | str | None)
-        self._slow = _decoder(keys, Any)
+        self._slow = _decoder(keys, msgspec.Raw)
         self._numbers, self._answers = _Numbers(), _Answers(types)
         self._finder = _Finder()
 
@@ -172,10 +172,16 @@ _ODD = object()
 
 def _scalars(probed: Any) -> tuple[Any, ...]:
     """Probed values of any type; those that mean nothing are one."""
-    return tuple(
-        v if v is None or (isinstance(v, int | float | str) and not isinstance(v, bool)) else _ODD
-        for v in astuple(probed)
-    )
+    return tuple(v if v is None else _scalar(bytes(v)) for v in astuple(probed))
+
+
+def _scalar(raw: bytes) -> Any:
+    try:
+        value = msgspec.json.decode(raw)
+    except BROKEN:  # a number beyond any double
+        return _ODD
+    plain = isinstance(value, int | float | str) and not isinstance(value, bool)
+    return value if value is None or plain else _ODD
 
 
 def _spread(found: I64, raws: Sequence[bytes]) -> I32 | None:

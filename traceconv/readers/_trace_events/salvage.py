@@ -140,16 +140,15 @@ class Salvage:
 
     def _broken(self, at: int, error: json.JSONDecodeError) -> int:
         """A record that cannot be parsed: go on behind it, if it can be told where that is."""
-        if self._is_partly(error):
-            if not self._enough:
-                raise _Stop(at)
-            if self._final:
-                self._suspect, self._lost = self._suspect or self._place(at), True
-                return at + 1
-        else:
-            stop = self._mend(at, error)
-            if stop >= 0:
-                return stop
+        partly = self._is_partly(error)
+        if partly and not self._enough:
+            raise _Stop(at)
+        stop = self._mend(at, error)
+        if stop >= 0:
+            return stop
+        if partly and self._final:
+            self._suspect, self._lost = self._suspect or self._place(at), True
+            return at + 1
         return self._damaged(at, error.pos)
 
     def _mend(self, at: int, error: json.JSONDecodeError) -> int:

@@ -13,6 +13,9 @@ from traceconv.streams import Stream
 MAX_RECORD_BYTES = 16 << 20
 """No event is longer; what seems to be is damage."""
 
+PIECE_BYTES = 32 << 10
+"""Streams are read in pieces of this size: where a compressed one breaks, one piece is lost."""
+
 DROP_BYTES = 16 << 20
 """Mapped pages are given back in pieces of this size."""
 
@@ -80,13 +83,22 @@ class Window:
         return bool(block)
 
     def _block(self, step: int) -> bytes:
+        pieces: list[bytes] = []
+        left = step
+        while left > 0:
+            piece = self._piece(min(left, PIECE_BYTES), bool(pieces))
+            pieces.append(piece)
+            left = left - len(piece) if piece else 0
+        return b"".join(pieces)
+
+    def _piece(self, size: int, begun: bool) -> bytes:
+        if self.broken:
+            return b""
         try:
-            return self._stream.read(step)
+            return self._stream.read(size)
         except SourceError as e:
-            if (
-                not isinstance(e.__cause__, EOFError | zlib.error | gzip.BadGzipFile)
-                or not self.offset + self.end
-            ):
+            cut = isinstance(e.__cause__, EOFError | zlib.error | gzip.BadGzipFile)
+            if not cut or not (begun or self._before + self.end):
                 raise
             self.broken = str(e)
             return b""
