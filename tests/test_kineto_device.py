@@ -144,6 +144,15 @@ def test_marks_are_drawn_where_there_are_no_numbers(tmp_path, number):
     assert trace.issues.count("launch-mark") == 0
 
 
+def test_a_number_no_double_can_hold_is_none(tmp_path):
+    """The row stays, with its arguments as they are."""
+    path = write(tmp_path / "a.json", [CALL, KERNEL])
+    path.write_text(path.read_text().replace('"correlation": 7', '"correlation": 1e999'))
+    trace = read(path)
+    assert (len(trace.events), len(trace.flows)) == (2, 0)
+    assert trace.args.raw(0) == b'{"correlation": 1e999}'
+
+
 def test_marks_of_calls_that_launch_nothing_are_no_loss(tmp_path):
     """In a capture of the host alone every call still carries one."""
     events = [OPERATOR, {**CALL, "name": "cudaGetDevice"}, arrow("f", "ac2g", 7, 900, 900, 20)]

@@ -248,3 +248,23 @@ def test_step_times_without_marks_cover_everything(build):
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
     (row,) = step_trace_time(overlap(attribution(steps(build.finish()))))
     assert (row.step, row.computing_ns, row.stage_ns, row.preparing_ns) == (None, 9, 9, 0)
+
+
+def test_phases_marked_on_the_host_become_the_step_trace(build):
+    """Forward/backward and tail, as Ascend names them; a step without both has neither."""
+    host = build.track(Layer.HOST, "Thread 1")
+    for n in (1, 2):
+        build.slice(host, 100 * n, 90, f"iter_{n}", op=OpClass.HOST, step=n)
+    build.slice(host, 110, 20, "forward", op=OpClass.HOST)
+    build.slice(host, 140, 30, "backward", op=OpClass.HOST)
+    build.slice(host, 175, 10, "optimizer", op=OpClass.HOST)
+    build.slice(host, 210, 20, "forward", op=OpClass.HOST)
+    trace = steps(build.finish())
+    assert _rows(trace, Layer.STEP) == [
+        ("iterations", "iter_1", 100, 190),
+        ("iterations", "FP_BP Time 1", 110, 170),
+        ("iterations", "Iteration Refresh 1", 170, 190),
+        ("iterations", "iter_2", 200, 290),
+    ]
+    ops = [OpClass.ITERATION, OpClass.FP_BP, OpClass.TAIL, OpClass.ITERATION]
+    assert trace.events.op[trace.rows_of(Layer.STEP)].tolist() == ops

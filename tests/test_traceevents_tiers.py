@@ -29,26 +29,17 @@ def quoted(text):
     return f'"{text}"'
 
 
-texts = pieces(
-    [
-        "a",
-        "b",
-        "aten::mm",
-        r"q\"uo",
-        r"back\\",
-        r"\u00e9",
-        r"\ud83d\ude00",
-        "\u00e9",
-        "\U0001f600",
-        "",
-    ]
-    + [r"a\/b", "args", r"\"args\": {", "}, {", r"{\"ph\": \"X\"}", r"\n", "ph"]
-).map(quoted)
+SPELLED = (
+    r"a|b|aten::mm|q\"uo|back\\|\u00e9|\ud83d\ude00|\/|args|\"args\": {|}, {|\n|ph|"
+    r"{\"ph\": \"X\"}|\u0041|[|:,"
+)
+texts = pieces([*SPELLED.split("|"), "\u00e9", "\U0001f600"]).map(quoted)
+ODD_NUMBERS = (
+    "0 1.5 2.0005 -3 1e2 1.25E-3 1e999 99999999999999999999 -0 9223372036854775.807 0.1e-400 "
+    "18446744073709551616 12345678901234567.8905"
+)
 numbers = st.one_of(
-    pieces(
-        ["0", "1.5", "2.0005", "-3", "1e2", "1.25E-3", "1e999", "99999999999999999999", "-0"]
-        + ["9223372036854775.807", "18446744073709551616", "0.1e-400", "12345678901234567.8905"]
-    ),
+    pieces(ODD_NUMBERS.split()),
     st.integers(0, 40).map(str),
     st.decimals(0, 30, places=4).map(str),
     st.integers(0, 10**5).map(lambda n: f"17364088837046{n // 1000:02d}.{n % 1000:03d}"),
@@ -65,10 +56,8 @@ values = st.recursive(
     ),
     max_leaves=6,
 )
-arg_keys = pieces(
-    ["Model Id", "model id", "Model ID", "Task Type", "a", "value", "KB", "acc_id", "args", "ph"]
-    + ["Read(MB/s)", r"Task\u0020Type", "\u00e9", "name"]
-).map(quoted)
+ARG_KEYS = r"Model Id|model id|Model ID|Task Type|a|value|KB|acc_id|args|ph|Task\u0020Type|name"
+arg_keys = pieces([*ARG_KEYS.split("|"), "Read(MB/s)", "\u00e9"]).map(quoted)
 arguments = st.one_of(
     st.lists(st.tuples(arg_keys, values), max_size=3).map(lambda kv: members(kv)),
     pieces(["{}", "{ }", "{\n}", "null", "[1]", "5"]),

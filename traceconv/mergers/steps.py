@@ -1,7 +1,8 @@
 """The step trace of a rank, from whatever its source offers.
 
 In order of preference: the iterations of its graphs (rows of ``Layer.STEP``), the framework's own
-marks on the host ("ProfilerStep#12"), one step over the whole range.
+marks on the host ("ProfilerStep#12"), with forward/backward and tail where these are marked too;
+else one step over the whole range.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.intervals import union
+from traceconv.mergers._phases import phases
 from traceconv.model import EventTable, Kind, Layer, OpClass, Trace, Track, arranged
 
 MERGED = Track(Layer.STEP, "iterations")
@@ -133,7 +135,9 @@ def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
     rows = rows.with_columns(
         track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
     )
-    return replace(trace, issues=issues).add_events("steps", [MERGED], rows)
+    parts = phases(trace, rows)
+    every = EventTable.concat([rows, parts]) if len(parts) else rows
+    return replace(trace, issues=issues).add_events("steps", [MERGED], every)
 
 
 def _whole_range(trace: Trace) -> Trace:

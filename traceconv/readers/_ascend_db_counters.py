@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceconv.model import I64, Layer
-from traceconv.readers._ascend_db_codes import combined
+from traceconv.model import Layer
+from traceconv.readers._ascend_db_codes import combined, factored
 from traceconv.readers._ascend_db_export import Export
 
 KB, MB = 1 / 1024, 1 / 1024**2
@@ -301,26 +300,17 @@ def _read(export: Export, gauge: Gauge, series: list[Series]) -> None:
         late = there & (time < 0)
         export.build.seen("counter", int(there.sum()))
         export.build.skip("bad-time", place, int(late.sum()), "counter")
-        tracks = [
-            export.build.track(
-                Layer.COUNTER, one.name.format(*spelled), group, "Counters", unit=one.unit
-            )
-            for group, spelled in names
-        ]
-        _add(export, codes, tracks, time, value, there & ~late)
+        kept = there & ~late
+        used, of_row = factored(codes[kept])
+        tracks = [_track(export, one, *names[code]) for code in used.tolist()]
+        if tracks:
+            track = np.array(tracks, np.int32)[of_row]
+            export.build.counters(track=track, start_ns=time[kept], value=value[kept])
 
 
-def _add(
-    export: Export,
-    codes: I64,
-    tracks: list[int],
-    time: I64,
-    value: NDArray[np.float64],
-    kept: NDArray[np.bool_],
-) -> None:
-    if kept.any():
-        track = np.array(tracks, np.int32)[codes[kept]]
-        export.build.counters(track=track, start_ns=time[kept], value=value[kept])
+def _track(export: Export, series: Series, group: str, spelled: list[str]) -> int:
+    name = series.name.format(*spelled)
+    return export.build.track(Layer.COUNTER, name, group, "Counters", unit=series.unit)
 
 
 def _names(

@@ -124,6 +124,8 @@ def others(export: Export) -> None:
     ):
         wanted = {**TIMES, "globalTid": 0, "name": -1}
         rows, dur = export.timed(export.database.columns(table, wanted), table)
+        if not len(dur):
+            continue
         named = export.database.has(table, "name")
         export.build.extend(
             track=threads(export, rows["globalTid"], layer, title),

@@ -23,6 +23,8 @@ def steps(export: Export) -> None:
     """The steps of the framework, called as in its own marks."""
     wanted = {**TIMES, "id": -1}
     rows, dur = export.timed(export.database.columns("STEP_TIME", wanted), "STEP_TIME")
+    if not len(dur):
+        return
     step = np.where((rows["id"] >= 0) & (rows["id"] <= _INT32_MAX), rows["id"], -1)
     values, codes = factored(step)
     names = [f"ProfilerStep#{s}" if s >= 0 else "ProfilerStep" for s in values.tolist()]

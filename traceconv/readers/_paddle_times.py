@@ -51,9 +51,10 @@ def recovered(stamp: I64, since: I64, said: NDArray[np.bool_]) -> Starts:
         since: time since the first event, ns.
         said:  whether ``since`` is known.
     """
-    said = said & (stamp % US == 0) & (stamp < FAR_NS)
+    whole = (stamp % US == 0) & (stamp < FAR_NS)  # else stamps were not cut to microseconds
+    said, coarse = said & whole, np.where(whole, US - 1, 0)
     exact = said & (since >= 0) & (since < EXACT_NS)
-    as_stamped = Starts(stamp, np.full(len(stamp), US - 1, np.int64), np.ones(len(stamp), bool))
+    as_stamped = Starts(stamp, coarse, np.ones(len(stamp), bool))
     if not exact.any():
         return as_stamped
     begin = stamp[exact] - since[exact]
@@ -65,7 +66,7 @@ def recovered(stamp: I64, since: I64, said: NDArray[np.bool_]) -> Starts:
     found = np.clip(wanted, stamp, stamp + (US - 1))
     good = said & (since >= 0) & (since < USABLE_NS)
     good &= np.abs(found - wanted) <= error + spread
-    return Starts(np.where(good, found, stamp), np.where(good, error, US - 1), ~good, spread)
+    return Starts(np.where(good, found, stamp), np.where(good, error, coarse), ~good, spread)
 
 
 def _error(since: I64) -> I64:

@@ -109,7 +109,7 @@ def _is_cut(path: Path) -> bool:
 
 
 def _fill_up(path: Path) -> None:
-    """Give a cut database its length back: pages that are missing, even in part, read as damaged."""
+    """Give a cut database its length back. What is missing of a page makes all of it damaged."""
     page, whole = _layout(path)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // page * page)
