@@ -5,7 +5,7 @@ import importlib.util
 import json
 
 import pytest
-from trace_events import Memory, arrows, e, issues, packed, plain, read, rows, samples, x
+from trace_events import Memory, arrows, e, issues, meta, packed, plain, read, rows, samples, x
 
 from traceconv.errors import MalformedInputError
 from traceconv.model import Layer, OpClass, Track
@@ -411,10 +411,6 @@ def test_nameless_category():
 
 
 # -- names, lanes, arguments ---------------------------------------------------------------------
-
-
-def meta(what, pid=1, tid=1, **args):
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
 
 
 def test_metadata_names_lanes_wherever_it_stands():

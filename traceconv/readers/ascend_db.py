@@ -11,11 +11,13 @@ Units and clock: integer ns of Unix time; those of the framework as text.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
 RANK_DEVICE_MAP, name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder
 name. A rank of -1 is none.
-Quirks: columns are renamed between versions; enumerations of 2023 lie among the strings; a
-framework's shapes and types may be the wrong way round; in graph mode one task id runs often; in
-a cut file the tables are read up to their first missing page.
+Quirks: columns are renamed between versions, enumerations of 2023 lie among the strings, in graph
+mode one task id runs often (golden two_devices); a framework's shapes and types may be the wrong
+way round, marks of the program name tasks of the device (framework); rows without times
+(bad_rows). In a cut file, tables are read up to their first missing page.
 Ignored: what MindStudio Insight adds (``status_info``, ``connectionCats``, ``depth``); extremes of
-PCIE; which operator allocated what; environment variables in META_DATA are never looked at.
+PCIe; which operator allocated what; environment variables in META_DATA are never looked at.
+Source: the tables' own columns, read by name; CANN's guide to the msprof database.
 """
 
 from __future__ import annotations

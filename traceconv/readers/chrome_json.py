@@ -76,9 +76,7 @@ class ChromeJsonReader:
 
 def _is_trace(head: bytes) -> bool:
     """Whether these are the first bytes of a trace-event file."""
-    if _PHASE.search(head) and _TIMED.search(head):
-        return True
-    return bool(_LIST.search(head))
+    return bool(_LIST.search(head) or (_PHASE.search(head) and _TIMED.search(head)))
 
 
 def _captures(source: Source, name: str, head: bytes) -> list[Capture]:

@@ -66,7 +66,8 @@ def _stamps(text: bytes, n: int) -> I64 | None:
     halves = np.ascontiguousarray(digits[:, :16]).view("<u8").astype(np.uint64)
     upper, lower = _eight(halves).astype(np.int64).T
     thousandths = digits[:, 16:].astype(np.int64) @ _HUNDREDS
-    return (upper * 100_000_000 + lower) * 1000 + thousandths
+    ns: I64 = (upper * 100_000_000 + lower) * 1000 + thousandths
+    return ns
 
 
 def _eight(digits: NDArray[np.uint64]) -> NDArray[np.uint64]:
