@@ -366,6 +366,17 @@ def test_repair_and_loss_are_both_counted(tmp_path):
     assert named(trace, 'a "b"') != []
 
 
+def test_blocks_may_end_anywhere(tmp_path, monkeypatch):
+    """What is repaired does not depend on where the bytes that are read at once end."""
+    recording = small()
+    recording.hosts[2].name, recording.hosts[6].name = 'a "b"', "two\nlines"
+    path = write(tmp_path, "rank0", as_json(recording).replace("50.000000", "nan", 1))
+    usual = read(path)
+    for size in (1, 64, 1000):
+        monkeypatch.setattr("traceconv.readers._paddle_repair.BLOCK_BYTES", size)
+        assert (rows(read(path)), codes(read(path))) == (rows(usual), codes(usual))
+
+
 def test_repair_of_endless_lines_ends(tmp_path):
     """Lines made to be slow are passed over in one go."""
     blanks = '"callstack": "' + '" ' * 200_000 + " " * 400_000 + "x\n"

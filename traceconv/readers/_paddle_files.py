@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from traceconv import _proto
+from traceconv._proto import message, parsed
 from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE
 from traceconv.readers._paddle_profile import first_events
 from traceconv.readers._paddle_timeline import first_stamp, keys
@@ -128,13 +128,13 @@ def _of_profile(name: str, head: bytes) -> list[File]:
 
 def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
     """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
-    node = _proto.message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
+    node = message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
     try:
         for tree in fields(head, 0, len(head)):
             inside = fields(head, tree.start, min(tree.end, len(head)))
             for field in inside if tree.number == TREE else ():
                 if field.number == NODE and field.end <= len(head):
-                    event = _proto.parsed(node, head[field.start : field.end]).host_trace_event
+                    event = parsed(node, head[field.start : field.end]).host_trace_event
                     if event.end_ns < 2**63:
                         yield event.process_id, event.start_ns, event.end_ns
     except (Cut, Damaged, ValueError):

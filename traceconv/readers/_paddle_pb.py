@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceconv import _proto
+from traceconv._proto import message, parsed
 from traceconv.build import TraceBuilder
 from traceconv.errors import MalformedInputError
 from traceconv.readers._paddle_layout import noted, put
@@ -37,17 +37,17 @@ def read_pb(source: Source, name: str, build: TraceBuilder, pid: int) -> tuple[i
     Raises:
         MalformedInputError: nothing in it can be read.
     """
-    message = _Message(content(source, name), build)
-    message.read()
-    if not message.nodes.count and message.broken:
-        raise MalformedInputError(source.title(name), message.broken, "not one event can be read")
-    if not message.nodes.count:
+    file = _File(content(source, name), build)
+    file.read()
+    if not file.nodes.count and file.broken:
+        raise MalformedInputError(source.title(name), file.broken, "not one event can be read")
+    if not file.nodes.count:
         build.skip("empty-file")
-    noted(build, **message.facts)
-    return put(message.nodes.records(), build, pid)
+    noted(build, **file.facts)
+    return put(file.nodes.records(), build, pid)
 
 
-class _Message:
+class _File:
     """One NodeTreesProto.
 
     Attributes:
@@ -64,7 +64,7 @@ class _Message:
         }  # fmt: skip
         self.broken = ""
         self._tree, self._node, self._extra, self._device = (
-            _proto.message(STEM, f"{PACKAGE}.{name}")
+            message(STEM, f"{PACKAGE}.{name}")
             for name in (
                 "ThreadNodeTreeProto",
                 "HostTraceEventNodeProto",
@@ -115,7 +115,7 @@ class _Message:
     def _take_nodes(self, first: int, end: int) -> None:
         """Nodes (and the thread's id) that lie in ``data[first:end]``."""
         try:
-            nodes = _proto.parsed(self._tree, self._data[first:end]).host_event_nodes
+            nodes = parsed(self._tree, self._data[first:end]).host_event_nodes
         except ValueError:
             nodes = self._one_by_one(first, end)
         self.nodes.take(nodes)
@@ -126,7 +126,7 @@ class _Message:
         for field in fields(self._data, first, end):
             if field.number == NODE:
                 try:
-                    found.append(_proto.parsed(self._node, self._data[field.start : field.end]))
+                    found.append(parsed(self._node, self._data[field.start : field.end]))
                 except ValueError:
                     self._lose("malformed-record", field.begin)
         return found
@@ -145,10 +145,10 @@ class _Message:
 
     def _take_message(self, number: int, raw: bytes) -> None:
         if number == EXTRA_INFO:
-            one = _proto.parsed(self._extra, raw)
+            one = parsed(self._extra, raw)
             self.facts["extra_info"][_text(one.key)] = _text(one.value)
         else:
-            one = _proto.parsed(self._device, raw)
+            one = parsed(self._device, raw)
             said = ((f.name, value) for f, value in one.ListFields())
             self.facts["devices"].append(
                 {name: _text(v) if isinstance(v, bytes) else v for name, v in said}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv import _proto
+from traceconv._proto import message, parsed
 from traceconv.build import TraceBuilder
 from traceconv.clock import INT64_MAX
 from traceconv.errors import MalformedInputError
@@ -34,13 +34,13 @@ def first_events(head: bytes) -> list[Any]:
     Nothing in it says what it is, so every member of several events has to fit.
     """
     found: list[Any] = []
-    kind = _proto.message(STEM, f"{PACKAGE}.ProfileEvent")
+    kind = message(STEM, f"{PACKAGE}.ProfileEvent")
     try:
         for field in fields(head, 0, len(head)):
             if field.number != EVENT or field.end > len(head) or len(found) == _LOOKED_AT:
                 break
             inner = fields(head, field.start, field.end)
-            event = _proto.parsed(kind, head[field.start : field.end])
+            event = parsed(kind, head[field.start : field.end])
             if not {f.number for f in inner} <= _KNOWN or not _is_event(event):
                 return []
             found.append(event)
@@ -104,14 +104,14 @@ class _Events:
 
     def __init__(self, build: TraceBuilder) -> None:
         self._build = build
-        self._profile = _proto.message(STEM, f"{PACKAGE}.Profile")
+        self._profile = message(STEM, f"{PACKAGE}.Profile")
         self._lanes: dict[Lane, int] = {}
         self.rows: list[Row] = []
 
     def take(self, raw: bytes) -> None:
         """Add the events of a piece of the file."""
         try:
-            decoded = _proto.parsed(self._profile, raw).events
+            decoded = parsed(self._profile, raw).events
         except ValueError:
             self._build.skip("malformed-record", "events that cannot be decoded")
             return

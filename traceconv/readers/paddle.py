@@ -2,19 +2,22 @@
 
 Written by: ``paddle.profiler`` 2.3 to 3.x, files of version 1.0.0 to 1.0.2; seen: 3.3.1, on CPU.
 Files: ``<worker>_time_<local time>.paddle_trace.json`` or ``.pb``, one per collection window; both
-are known by their first bytes, too. Where both hold one recording, the ``.pb`` is read.
-Also what was before 2.3: ``Profile`` messages (binary; any name), and the timelines that
+are known by their first bytes, too. Where both hold one recording, the ``.pb`` is read. Of the
+profiler before 2.3: binary ``Profile`` messages of any name, and the timelines that
 ``tools/timeline.py`` made of them, with a process per trainer.
 Units and clock: ``.pb`` in ns, JSON in whole us, both since 1970; the JSON's finer times are
-recovered, see :mod:`traceconv.readers._paddle_times`. Old files: ns, also where a timeline says us.
+recovered, see :mod:`traceconv.readers._paddle_times`. Old files in ns, timelines too, which should
+be in us.
 Rank from: the worker's name ("rank3", "trainer3", "worker3"); a name made of host and process
 says none, and no file holds one.
 Quirks: printed without escapes, so a quote in a name breaks the JSON (golden case unescaped);
-every name ends in the event's duration; ids of devices stand for processes (device_rows); starts
-are cut and durations are not, so children outlast parents (trimmed); a thread is two rows that do
-not nest in each other; the root of every thread in the ``.pb`` is no event.
-Ignored: text reports, timer logs, the order of rows.
-Source: fluid/platform/profiler of PaddlePaddle/Paddle, which writes them.
+every name ends in the event's duration, numbers of devices stand for processes, arrows end
+anywhere within a microsecond (device_rows); starts are cut and durations are not, so children
+outlast their parents (two_windows); a thread is two rows that do not nest in each other; the root
+of every thread in the ``.pb`` is no event (protobuf).
+Ignored: text reports, timer logs, colours, parents by number (times say the same), allocations of
+old profiles, old profiles as text.
+Source: paddle/fluid/platform/profiler of PaddlePaddle/Paddle, which writes them.
 """
 
 from __future__ import annotations

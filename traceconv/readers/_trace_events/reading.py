@@ -18,7 +18,7 @@ from traceconv.readers._trace_events.naming import Naming
 from traceconv.readers._trace_events.native import FlowKeys, Native, native_scanner
 from traceconv.readers._trace_events.salvage import Salvage, State
 from traceconv.readers._trace_events.tables import Tables
-from traceconv.readers._trace_events.window import Window
+from traceconv.readers._trace_events.window import MAX_RECORD_BYTES, Window
 from traceconv.source import Source
 
 MAPPED_STEP, STREAM_STEP = 16, 4
@@ -91,7 +91,8 @@ class Reading:
         """Take all events; ``window`` is at the first."""
         while True:
             state = tiers.read()
-            if state is State.ODD or (state is State.MORE and not window.more()):
+            endless = window.end - window.pos > MAX_RECORD_BYTES
+            if state is State.ODD or (state is State.MORE and (endless or not window.more())):
                 state = tiers.salvage_on()
             elif state is not State.END:
                 continue
@@ -166,12 +167,13 @@ class _Tiers:
             return self._chunks.read(window)
         self._span = 1
         state = self._native.read(window)
-        waits = window.mapped is not None and window.end < len(window.mapped)
-        if state is not State.MORE or not waits:
+        if state is not State.MORE or window.mapped is None:
             taken = self._native.take(window, self._address)
             self._slow = state is State.ODD and taken < SEVERAL
         return state
 
     def salvage_on(self) -> State:
         """Go on record by record, past what the last tier stopped at."""
+        if self._native is not None:
+            self._native.take(self._window, self._address)  # what was read before comes before
         return self.salvage.read(self._window, self._span)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from enum import Enum
+from typing import Any
 
 from traceconv.readers._trace_events.intake import Intake
 from traceconv.readers._trace_events.mend import MENDABLE, balanced, decoded, mended
@@ -28,8 +29,20 @@ _NESTED = 2000  # bytes given up when nesting is too deep to be parsed
 _BETWEEN = re.compile(r"[\s,]*")
 _OBJECT = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
 _CLOSED = re.compile(r"\]\s*\}?\s*\Z")
+
+
+def _outline(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What is needed of an object: its phase, and whether it is empty."""
+    members = dict(pairs)
+    if members.get("ph") is not None:
+        return {"ph": members["ph"]}
+    return _NO_PHASE if members else {}
+
+
+_NO_PHASE: dict[str, Any] = {"ph": None}
+
 _parse = json.JSONDecoder(
-    parse_int=len, parse_float=len, parse_constant=len, strict=False
+    object_pairs_hook=_outline, parse_int=len, parse_float=len, parse_constant=len, strict=False
 ).raw_decode
 
 
@@ -75,7 +88,7 @@ class Salvage:
                     state, at = self._pass(target - self._base)
                 except _Stop as stop:
                     state, at = State.GOING, stop.at
-                    size = TEXT_BYTES if at else size * 4
+                    size = TEXT_BYTES if at else min(size * 4, MAX_RECORD_BYTES + 1)
                     window.pos += at
                     continue
                 window.pos += at
