@@ -716,3 +716,18 @@ def test_memory_of_other_places_is_named(tmp_path):
     recording = Recording(small().hosts, [Memory("Allocate", 10, 64, 64, 64, place="cpu")])
     trace = read_json(tmp_path, as_json(recording))
     assert {t.name for t in trace.tracks if t.is_counter} == {"CPU Allocated", "CPU Reserved"}
+
+
+@pytest.mark.parametrize("form", [as_json, as_pb])
+def test_phases_of_steps_are_known_by_their_type(tmp_path, form):
+    """Forward ranges are called as their layers; from the first to the last backward is FP_BP."""
+    path = write(tmp_path, "rank0", form(small()))
+    (trace,) = traceconv.open(str(path)).traces("summary")
+    first = int(trace.events.start_ns.min())
+    found = [(row[4], row[5] + T0 - first, row[6]) for row in rows(trace) if row[0] == Layer.STEP]
+    assert found == [
+        ("FP_BP Time 0", 2_001, 78_776),
+        ("Iteration Refresh 0", 80_777, 9_473),
+        ("ProfileStep#0", 0, 90_250),
+        ("ProfileStep#1", 95_100, 84_930),
+    ]

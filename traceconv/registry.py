@@ -196,8 +196,8 @@ def _unknown_message(
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
     seen = ", ".join(name for _, name in unknown[:3]) or "no files"
-    looked = "; ".join(f"{r.name}: {r.files}" for r in asked)
-    return f"{where}: no known profile here (seen: {seen}). Looked for: {looked}"
+    looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
+    return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
 
 
 def read_capture(capture: Capture, build: Any) -> None:

@@ -3,11 +3,15 @@
 Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
 of the first, forward/backward lasts from the first of them to the end of the last backward, and the
 tail (optimizer, clearing gradients) from there to the end of the step.
+
+Where the framework itself marks them under names of its own, the reader says these in
+``notes["phase_names"]``: "forward" or "backward" by name.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +50,11 @@ def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE)
     kinds: dict[str, list[int]] = {"forward": [], "backward": []}
+    said: Mapping[str, str] = trace.notes.get("phase_names", {})
     for i, name in enumerate(trace.strings):
-        if match := _PHASE.fullmatch(name):
-            kinds[str(match.lastgroup)].append(i)
+        match = _PHASE.fullmatch(name)
+        if kind := said.get(name) or (match and match.lastgroup):
+            kinds[kind].append(i)
     forward, backward = (
         events.take(host & np.isin(events.name, ids))
         for ids in (kinds["forward"], kinds["backward"])

@@ -97,6 +97,7 @@ def _put(
     starts = recovered(rows.start, said.since, said.timed & ~instant)
     names = Names(reading, build)
     name, step = names.of(rows, instant), names.steps(rows)
+    names.phases(rows, name)
     of_rows = lane[rows.shape]
     dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
     arrows = _arrows(said, lanes, of_rows)

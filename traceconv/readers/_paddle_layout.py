@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -229,6 +229,16 @@ def _device(place: str) -> str:
     """ "Place(gpu:0)" as "GPU 0"."""
     inner = place[6:-1] if place.startswith("Place(") and place.endswith(")") else place
     return inner.upper().replace(":", " ") or "Device"
+
+
+PHASES = {"Forward": "forward", "Backward": "backward"}
+"""Types of host events that are phases of a step, as ``notes["phase_names"]`` calls them."""
+
+
+def phase_names(build: TraceBuilder, kind: str, names: Iterable[int]) -> None:
+    """Say that host events of these names (string ids) are of a kind in :data:`PHASES`."""
+    said = build.notes.setdefault("phase_names", {})
+    said.update({build.strings[name]: PHASES[kind] for name in names})
 
 
 def noted(build: TraceBuilder, **facts: Any) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from traceconv.build import TraceBuilder
 from traceconv.model import I32
 from traceconv.readers._gpu import step_number
-from traceconv.readers._paddle_layout import MEMORY_TYPES
+from traceconv.readers._paddle_layout import MEMORY_TYPES, PHASES, phase_names
 from traceconv.readers._trace_events.reading import Reading
 from traceconv.readers._trace_events.tables import Rows
 
@@ -51,6 +51,13 @@ class Names:
             if self._shapes.category[code] in MEMORY_TYPES:
                 found[rows.shape == code] = self._build.string(self._shapes.category[code])
         return found
+
+    def phases(self, rows: Rows, name: I32) -> None:
+        """Note what ranges of a forward or backward pass are called."""
+        for code in np.unique(rows.shape).tolist():
+            if self._shapes.category[code] in PHASES:
+                found = np.unique(name[rows.shape == code]).tolist()
+                phase_names(self._build, self._shapes.category[code], found)
 
     def steps(self, rows: Rows) -> I32:
         """Step numbers of the rows that mark steps."""

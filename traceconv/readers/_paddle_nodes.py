@@ -14,12 +14,14 @@ from traceconv.readers._argtable import quoted
 from traceconv.readers._gpu import step_number
 from traceconv.readers._paddle_layout import (
     MEMORY_TYPES,
+    PHASES,
     PYTHON_TYPES,
     TYPES,
     Lane,
     Records,
     What,
     memory,
+    phase_names,
 )
 from traceconv.readers._paddle_node_args import (
     PLACE,
@@ -30,6 +32,7 @@ from traceconv.readers._paddle_node_args import (
 )
 
 _STEP = TYPES.index("ProfileStep")
+_PHASES = tuple(TYPES.index(kind) for kind in PHASES)
 _COPIES = (TYPES.index("Memcpy"), TYPES.index("Memset"))
 _NO_PARENT, _ROOT = -1, b"root node"
 _LOCAL = -2  # from here down: arguments of the batch at hand, not registered yet
@@ -50,6 +53,7 @@ class Nodes:
         self._names: dict[bytes, int] = {}
         self._quoted: dict[bytes, bytes] = {}
         self._types: dict[int, int] = {}
+        self._phases: dict[int, dict[int, None]] = {}  # names, in order
         self._rows: list[tuple[int, int, int, int, int, int, bool]] = []
         self._texts: list[bytes] = []  # arguments of the batch at hand
         self._batches: list[list[Any]] = []
@@ -74,6 +78,8 @@ class Nodes:
 
     def records(self) -> Records:
         """Everything taken."""
+        for kind, names in sorted(self._phases.items()):
+            phase_names(self._build, TYPES[kind], names)
         if not self._batches:
             self._close_batch()
         lane, start, dur, name, args, step, instant = (
@@ -98,6 +104,8 @@ class Nodes:
         if kind == _STEP:
             step = step_number(decoded(event.name))
         args = self._args(operator_args(kind, supplements)) if supplements else self._typed(kind)
+        if kind in _PHASES:
+            self._phases.setdefault(kind, {})[self._name(event.name)] = None
         self._add(self._lane(what, event.process_id, event.thread_id), event, args, step)
 
     def _call(self, event: Any, launched: Any) -> None:
