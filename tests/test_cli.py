@@ -48,7 +48,14 @@ def test_first_run_says_what_matters(here, capsys):
     run(["merge", SAMPLE])
     out, err = capsys.readouterr()
     assert out == ""
-    for part in ("ranks 0-1", "clock:", "steps per rank: 3 of graph 1", "rank 1", "wrote", "ui.perfetto.dev"):
+    for part in (
+        "ranks 0-1",
+        "clock:",
+        "steps per rank: 3 of graph 1",
+        "rank 1",
+        "wrote",
+        "ui.perfetto.dev",
+    ):
         assert part in err
 
 

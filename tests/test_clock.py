@@ -47,7 +47,9 @@ def test_what_int64_cannot_hold_is_refused(text):
         to_ns(text, "ns")
 
 
-@given(st.decimals(min_value=-(10**12), max_value=9 * 10**12, places=9), st.sampled_from(["us", "ms"]))
+@given(
+    st.decimals(min_value=-(10**12), max_value=9 * 10**12, places=9), st.sampled_from(["us", "ms"])
+)
 def test_agrees_with_decimal_arithmetic(number, unit):
     """The same as Decimal rounding half up, for any digits."""
     scale = {"us": 1000, "ms": 1_000_000}[unit]

@@ -204,7 +204,7 @@ def test_a_closed_report_names_the_export_command(tmp_path):
     """The way out is in the message."""
     (tmp_path / "a.nsys-rep").write_bytes(b"x")
     [source] = sources([str(tmp_path)])
-    with pytest.raises(MalformedInputError, match="nsys export --type sqlite -o a.sqlite"):
+    with pytest.raises(MalformedInputError, match=r"nsys export --type sqlite -o a\.sqlite"):
         READER.find(source, source.names(), Issues())
 
 

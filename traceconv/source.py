@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -50,7 +51,7 @@ def _silent(_: int) -> None:
     return None
 
 
-class Source:
+class Source(ABC):
     """Named byte streams below one path. Subclasses say how to list and open them.
 
     Attributes:
@@ -62,16 +63,17 @@ class Source:
         self.label = label
         self.progress: Progress = _silent
 
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """All files, sorted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def size(self, name: str) -> int:
         """Stored size in bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _open(self, name: str) -> IO[bytes]:
-        raise NotImplementedError
+        """A file as it is stored."""
 
     def path(self, name: str) -> Path | None:
         """The file on disk, for libraries that need one (SQLite); None inside archives."""

@@ -7,7 +7,6 @@ gets its name before all parts are complete. A failed run leaves nothing behind.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import sys
 from collections import Counter
@@ -255,7 +254,7 @@ def _opened(path: str) -> Iterator[_File]:
         elif _is_stream(target):
             file = _File(target.open("wb"), path, None)
         else:
-            unnamed = target.resolve().with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+            unnamed = target.resolve().with_name(f"{target.name}.{os.urandom(4).hex()}.part")
             file = _File(unnamed.open("xb"), path, unnamed)
     try:
         yield file
