@@ -267,13 +267,6 @@ class TraceBuilder:
                 high.append(int(table.end_ns[rows].max()))
         return (min(low), max(high)) if low else None
 
-    def covered(self, layers: Collection[Layer]) -> I64:
-        """The set of spans (see :mod:`~traceconv.intervals`) that rows of these layers cover."""
-        wanted = np.array([t.layer in layers for t in self._tracks], bool)
-        rows = [(t.start_ns[m], t.end_ns[m]) for t in self._events for m in (wanted[t.track],)]
-        start, end = (_joined([r[i] for r in rows], np.int64) for i in (0, 1))
-        return union(start, end)
-
     def window(self, start_ns: int, end_ns: int) -> None:
         """Say that the profiler was collecting from ``start_ns`` to ``end_ns``."""
         if end_ns > start_ns:

@@ -68,8 +68,6 @@ class ChromeJsonReader:
             read_events(capture.source, name, build, _Ours(capture.detail), offset_ns=_base_ns)
             for start, end in _windows(facts, capture.rank):
                 build.window(start, end)
-            for start, end in build.covered((Layer.OVERLAP,)).tolist():
-                build.window(start, end)  # the analysis covers what was collected, and no more
         else:
             read_events(capture.source, name, build, _theirs(build))
 
