@@ -518,3 +518,14 @@ def test_every_row_is_written_once(trace: Trace) -> None:
         "s": rows["flow"],
         "f": rows["flow"],
     }
+
+
+def test_times_that_viewers_round_are_booked():
+    """Beyond 50 days a double has no room for three decimals; whole microseconds still fit."""
+    build, year = builder(), 365 * 86_400 * 10**9
+    track = build.track(Layer.HOST, "Thread 1")
+    for start in (BASE, BASE + year + 1, BASE + year + 1 - (BASE + year + 1 - BASE) % 1000):
+        build.slice(track, start, 5, "s")
+    writer = ChromeJsonWriter()
+    written(build.finish(), writer=writer)
+    assert writer.issues.count("viewer-rounds") == 1

@@ -260,6 +260,11 @@ CODES: dict[str, Code] = {
     "flow-split": Code(_L, "A launch arrow whose ends lie in two output parts cannot be drawn."),
     "args-dropped": Code(_I, "Arguments that were not asked for (--args) do not travel."),
     "value-clipped": Code(_I, "A number too large for the output was written as text."),
+    "viewer-rounds": Code(
+        _D,
+        "Times so far from the earliest event stand exactly in the file, but viewers of Chrome "
+        "JSON read them as doubles and round them; write a .pftrace, or choose a --time window.",
+    ),
     "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
 }
 """Every issue code. A plugin brings its own through :meth:`Issues.register`."""

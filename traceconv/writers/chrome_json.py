@@ -53,6 +53,9 @@ from traceconv.writers._template import (
 ARROWS_PER_RANK = 10**9
 """Ids of arrows are rank times this plus a number: below 2**53."""
 
+EXACT_NS = 2**42 * 1000
+"""Up to here (50 days) a double of microseconds has room for three decimals."""
+
 _FIRST_BITS = 7  # of the packed (track, kind, op)
 
 
@@ -123,9 +126,18 @@ class _Encoder:
             times = binding_ns(trace)
             for i, flows in enumerate(cut(trace.flows)):
                 yield self._flows(flows, times, i * BLOCK_ROWS)
+        issues.add("viewer-rounds", count=self._rounded(), rank=rank)
         issues.add("value-clipped", count=self._tally.numbers, rank=rank)
         issues.add("bad-encoding", count=self._tally.surrogates, rank=rank)
         issues.add("args-dropped", count=self._tally.filtered, rank=rank)
+
+    def _rounded(self) -> int:
+        """Rows whose time a double of microseconds cannot hold to the nanosecond."""
+        counts = 0
+        for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns):
+            far = stamps - self._base
+            counts += int(np.count_nonzero((far >= EXACT_NS) & (far % 1000 != 0)))
+        return counts
 
     def _events(self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]]) -> bytes:
         raws = choose(strict(fetch(self._trace.args, rows.args), self._tally))
