@@ -1,10 +1,12 @@
 """Nsight Systems exports: synthetic databases of three schema generations."""
 
+import json
 import sqlite3
 from dataclasses import replace
 
 import pytest
 
+import traceconv
 from traceconv.build import TraceBuilder
 from traceconv.errors import Issues, MalformedInputError
 from traceconv.model import Layer, OpClass
@@ -198,6 +200,26 @@ def test_nothing_of_the_user_is_copied(export):
         texts = [*trace.strings, *(trace.args.raw(i).decode() for i in range(len(trace.args)))]
         texts += [repr(trace.tracks), repr(trace.notes), repr(list(trace.issues))]
         assert not [t for t in texts if SECRET in t]
+
+
+def test_nothing_of_the_user_reaches_an_output(tmp_path):
+    """Tokens in every text column that is not needed stand in no file we write."""
+    path = _make(tmp_path / "r.sqlite", environment=[("HOME", SECRET), ("API_TOKEN", SECRET)])
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO PROCESSES VALUES (?, 148, ?)", [_global(148), SECRET])
+        db.execute("CREATE TABLE ProcessStreams (globalPid INT, filenameId INT, contentId INT)")
+        db.execute("INSERT INTO ProcessStreams VALUES (?, 14, 14)", [_global(148)])
+        db.execute("CREATE TABLE ANALYSIS_FILE (id INT, filename TEXT, content BLOB)")
+        db.execute("INSERT INTO ANALYSIS_FILE VALUES (1, ?, ?)", [SECRET, SECRET.encode()])
+        db.execute("CREATE TABLE DIAGNOSTIC_EVENT (timestamp INT, text TEXT, globalPid INT)")
+        db.execute("INSERT INTO DIAGNOSTIC_EVENT VALUES (1, ?, ?)", [SECRET, _global(148)])
+        db.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET localTime = ?", [SECRET])
+    db.close()
+    for name in ("out.pftrace", "out.json", "out.txt"):
+        report = traceconv.merge(str(path), out=str(tmp_path / name), mode="detail", scope=True)
+        assert SECRET.encode() not in (tmp_path / name).read_bytes()
+        assert SECRET not in json.dumps(report.as_dict())
+    assert SECRET not in json.dumps(traceconv.inspect(str(path), counts=True).as_dict())
 
 
 def test_a_closed_report_names_the_export_command(tmp_path):
