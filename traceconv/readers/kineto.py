@@ -31,10 +31,11 @@ from typing import Any
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Domain
-from traceconv.errors import Issues, MalformedInputError
+from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._kineto_file import File
 from traceconv.readers._kineto_header import UNIX_US, header
+from traceconv.readers._windows import read_windows
 from traceconv.source import Source
 
 _WINDOW = re.compile(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
@@ -80,19 +81,11 @@ class KinetoReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         build.notes["free_rule"] = "device"
-        failures: list[MalformedInputError] = []
-        for name in capture.files:
-            build.file = capture.source.title(name)
-            try:
-                span = File(build, is_unix=capture.detail).read(capture.source, name)
-            except MalformedInputError as e:
-                failures.append(e)
-                build.skip("malformed-record", str(e)[:200])
-            else:
-                if span and len(capture.files) > 1:
-                    build.window(*span)
-        if len(failures) == len(capture.files):
-            raise failures[0]
+
+        def read(name: str) -> tuple[int, int] | None:
+            return File(build, is_unix=capture.detail).read(capture.source, name)
+
+        read_windows(capture, build, ((name, name) for name in capture.files), read)
         _check_clock(capture, build)
 
 

@@ -28,13 +28,14 @@ from pathlib import PurePosixPath
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
-from traceconv.errors import Issues, MalformedInputError
+from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._paddle_files import JSON, PB, PROFILE, TIMELINE, File, recognised
 from traceconv.readers._paddle_json import read_json
 from traceconv.readers._paddle_pb import read_pb
 from traceconv.readers._paddle_profile import read_profile
 from traceconv.readers._paddle_timeline import read_timeline
+from traceconv.readers._windows import read_windows
 from traceconv.source import Source
 
 UNIX_NS = 10**18
@@ -66,19 +67,8 @@ class PaddleReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         build.notes["free_rule"] = "device"
-        failures: list[MalformedInputError] = []
-        for file in capture.detail:
-            build.file = capture.source.title(file.name)
-            try:
-                span = _read(capture, file, build)
-            except MalformedInputError as e:
-                failures.append(e)
-                build.skip("malformed-record", str(e)[:200])
-            else:
-                if span and len(capture.files) > 1:
-                    build.window(*span)
-        if len(failures) == len(capture.files):
-            raise failures[0]
+        windows = ((file.name, file) for file in capture.detail)
+        read_windows(capture, build, windows, lambda file: _read(capture, file, build))
 
 
 def _read(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
