@@ -10,7 +10,7 @@ from conftest import ROOT
 from event_logs import booked, rows, written
 
 from traceconv.errors import MalformedInputError
-from traceconv.readers import _event_log_pairs, _event_log_table, event_log
+from traceconv.readers import _event_log_pairs, _event_log_records, event_log
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_begin_and_end_words(log, begin, end):
 
 def test_pairs_reach_over_batches(log, monkeypatch):
     """A begin and its end may be far apart in the file."""
-    monkeypatch.setattr(_event_log_table, "BATCH_RECORDS", 2)
+    monkeypatch.setattr(_event_log_records, "BATCH_RECORDS", 2)
     middle = "".join(f"m,{i},mark\n" for i in range(2, 9))
     found = log(f"name,ts,ph\nx,1,begin\n{middle}x,9,end\n").trace
     assert rows(found)[0] == ("x", 1000, 8000)

@@ -10,12 +10,12 @@ from traceconv.readers._argtable import quoted
 from traceconv.readers._event_log_lines import Lines, Report
 from traceconv.readers._event_log_mapping import Bound
 from traceconv.readers._event_log_records import (
-    BATCH_RECORDS,
     BROKEN,
     OBJECT,
     Batch,
     Layout,
     Mine,
+    batched,
     constants,
     fixed_members,
     members,
@@ -31,11 +31,14 @@ _NULL = msgspec.Raw(b"null")
 
 def batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
     """The records of a log, those of the wanted rank only."""
+    for numbers, kept in batched(_wanted(lines, layout, report)):
+        yield _batch(numbers, kept, layout)
+
+
+def _wanted(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, Record]]:
     rank = layout.binding.column("rank")
     key = rank.column if rank and layout.by_rank else None
     mine = Mine(layout)
-    numbers: list[int] = []
-    kept: list[Record] = []
     for number, line in _bodies(lines, layout):
         try:
             record = OBJECT.decode(line)
@@ -43,13 +46,7 @@ def batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
             _damaged(lines, number, e, report)
             continue
         if key is None or mine[text(record.get(key, _NULL))]:
-            numbers.append(number)
-            kept.append(record)
-            if len(kept) == BATCH_RECORDS:
-                yield _batch(numbers, kept, layout)
-                numbers, kept = [], []
-    if kept:
-        yield _batch(numbers, kept, layout)
+            yield number, record
 
 
 def rank_texts(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +27,18 @@ BROKEN = (msgspec.DecodeError, RecursionError, UnicodeError)
 _RANK_WORD = re.compile(r"rank[_\-. ]?\d", re.IGNORECASE)
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _MAX_NUMBER = 40  # characters; anything longer is no number people mean
+
+
+_Record = TypeVar("_Record")
+
+
+def batched(
+    records: Iterable[tuple[int, _Record]],
+) -> Iterator[tuple[list[int], list[_Record]]]:
+    """Line numbers and records, :data:`BATCH_RECORDS` of them at a time."""
+    records = iter(records)
+    while some := list(islice(records, BATCH_RECORDS)):
+        yield [number for number, _ in some], [record for _, record in some]
 
 
 def text(raw: msgspec.Raw | bytes) -> str:

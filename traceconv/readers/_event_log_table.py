@@ -10,10 +10,10 @@ from itertools import chain
 from traceconv.readers._event_log_lines import MAX_LINE_BYTES, Lines, Report
 from traceconv.readers._event_log_mapping import Bound
 from traceconv.readers._event_log_records import (
-    BATCH_RECORDS,
     Batch,
     Layout,
     Mine,
+    batched,
     constants,
     fixed_members,
     inner,
@@ -39,16 +39,8 @@ def batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
     rank = layout.binding.column("rank")
     at = layout.columns.index(rank.column) if rank and layout.by_rank else -1
     mine = Mine(layout)
-    numbers: list[int] = []
-    kept: list[list[str]] = []
-    for number, row in rows(lines, layout, report):
-        if at < 0 or mine[row[at]]:
-            numbers.append(number)
-            kept.append(row)
-            if len(kept) == BATCH_RECORDS:
-                yield _batch(numbers, kept, layout)
-                numbers, kept = [], []
-    if kept:
+    every = rows(lines, layout, report)
+    for numbers, kept in batched((n, row) for n, row in every if at < 0 or mine[row[at]]):
         yield _batch(numbers, kept, layout)
 
 
