@@ -6,7 +6,7 @@ the size limit are settled when all ranks are known, before the first byte is en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,13 +22,7 @@ from traceconv.ranks import chosen, resolve, spelled
 from traceconv.report import Inspection, Report
 from traceconv.source import sources
 from traceconv.writers import Document, limits, output
-
-Progress = Callable[[int, int, str], None]
-"""Called as (bytes or rows done since the last call, expected in all or 0, label)."""
-
-
-def silent(done: int, total: int, label: str) -> None:
-    """Report no progress."""
+from traceconv.writers.output import Progress, silent
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from traceconv.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.errors import Issues
 from traceconv.intervals import union
 from traceconv.model import (
@@ -43,8 +44,6 @@ from traceconv.source import temporary_folder
 
 SPILL_AFTER = 4 << 20
 """Bytes of arguments kept in memory before they go to a temporary file."""
-
-_BLOB_BITS = 48
 
 
 class TraceBuilder:
@@ -103,7 +102,7 @@ class TraceBuilder:
         The buffer must stay readable until the trace is written.
         """
         self._blobs.append(buffer)
-        return (len(self._blobs) - 1) << _BLOB_BITS
+        return (len(self._blobs) - 1) << BLOB_BITS
 
     def args_at(self, address: I64, length: NDArray[np.int32]) -> int:
         """Register JSON objects that lie in attached buffers; the id of the first.
@@ -130,9 +129,9 @@ class TraceBuilder:
 
     def stored(self, address: int, length: int) -> bytes:
         """The bytes at an address of :meth:`attach` or :meth:`spill`."""
-        at = address & ((1 << _BLOB_BITS) - 1)
-        if address >> _BLOB_BITS:
-            return bytes(self._blobs[address >> _BLOB_BITS][at : at + length])
+        at = address & OFFSET_MASK
+        if address >> BLOB_BITS:
+            return bytes(self._blobs[address >> BLOB_BITS][at : at + length])
         return self._spill.read(at, length)
 
     def args(self, value: dict[str, Any] | bytes | None) -> int:

@@ -43,8 +43,9 @@ class Strings:
         return iter(self._values)
 
 
-_BLOB_BITS = 48
-_OFFSET_MASK = (1 << _BLOB_BITS) - 1
+BLOB_BITS = 48
+OFFSET_MASK = (1 << BLOB_BITS) - 1
+"""An address of arguments is the number of a blob, shifted by so many bits, and an offset."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class Args:
         if index < 0:
             return b""
         address = int(self.address[index])
-        at = address & _OFFSET_MASK
-        return bytes(self.blobs[address >> _BLOB_BITS][at : at + int(self.length[index])])
+        at = address & OFFSET_MASK
+        return bytes(self.blobs[address >> BLOB_BITS][at : at + int(self.length[index])])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One id, parsed; ``{}`` for -1. For people and tests, not for columns."""
@@ -85,7 +86,7 @@ class Args:
         length = np.array([len(v) for v in values], np.int32)
         start = np.zeros(len(values), np.int64)
         np.cumsum(length[:-1], out=start[1:])
-        start += len(self.blobs) << _BLOB_BITS
+        start += len(self.blobs) << BLOB_BITS
         grown = Args(
             (*self.blobs, b"".join(values)),
             np.concatenate((self.address, start)),

@@ -39,8 +39,7 @@ def lanes(trace: Trace) -> Trace:
         placed, deep = _placed(*_on_one_line(trace, rows))
         if deep:
             issues = trace.issues.copy()
-            rank = -1 if trace.capture.rank is None else trace.capture.rank
-            issues.add("nested-deep", count=deep, rank=rank)
+            issues.add("nested-deep", count=deep, rank=trace.rank)
             trace = replace(trace, issues=issues)
         trace = _moved(trace, rows, placed)
     return _without_empty(trace)

@@ -124,12 +124,8 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
 
 def _nothing(trace: Trace) -> Trace:
     issues = trace.issues.copy()
-    issues.add("no-device-events", rank=_rank(trace))
+    issues.add("no-device-events", rank=trace.rank)
     return replace(trace, issues=issues)
-
-
-def _rank(trace: Trace) -> int:
-    return -1 if trace.capture.rank is None else trace.capture.rank
 
 
 # -- the source's own lanes ---------------------------------------------------------------
@@ -142,10 +138,10 @@ def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) ->
     for work, one in zip(works, found, strict=True):
         if not len(work.lanes):
             continue
-        issues.add("overlap-recomputed", count=len(work.lanes), rank=_rank(trace))
+        issues.add("overlap-recomputed", count=len(work.lanes), rank=trace.rank)
         for where in _differences(work.lanes, one, rounded):
             place = f"{work.device} {where}".strip()
-            issues.add("overlap-differs", where=place, rank=_rank(trace))
+            issues.add("overlap-differs", where=place, rank=trace.rank)
     return replace(trace, issues=issues)
 
 

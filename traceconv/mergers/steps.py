@@ -130,7 +130,7 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
 
 def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
     issues = trace.issues.copy()
-    issues.add("steps-from-host", count=len(marks), rank=_rank(trace))
+    issues.add("steps-from-host", count=len(marks), rank=trace.rank)
     rows = trace.events.take(marks)
     rows = rows.with_columns(
         track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
@@ -143,7 +143,7 @@ def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
 def _whole_range(trace: Trace) -> Trace:
     """One step, number 0, from the first start to the last end of all slices and instants."""
     issues = trace.issues.copy()
-    issues.add("no-steps", rank=_rank(trace))
+    issues.add("no-steps", rank=trace.rank)
     start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
     row = EventTable(
         track=np.zeros(1, np.int32),
@@ -157,7 +157,3 @@ def _whole_range(trace: Trace) -> Trace:
         args=np.array([-1], np.int32),
     )
     return replace(trace, issues=issues).add_events("steps", [MERGED], row)
-
-
-def _rank(trace: Trace) -> int:
-    return -1 if trace.capture.rank is None else trace.capture.rank

@@ -15,6 +15,7 @@ from typing import Any
 
 from traceconv.clock import Anchor, Domain, to_ns
 from traceconv.errors import ClockError, Issues, SourceError
+from traceconv.readers._ascend_known import derived_rank
 from traceconv.source import Source
 
 _SMALL_BYTES = 16 << 20
@@ -105,6 +106,21 @@ class Identity:
         return parsed if isinstance(parsed, dict) else {}
 
     # -- the files, in order of trust -----------------------------------------------------
+
+    def around(self, names: Iterable[str], alone: bool) -> None:
+        """The files that lie around a capture, as far as they are meant for it.
+
+        Args:
+            alone: it is the only capture there; else its rank must be known by now, and only
+                files that carry it are taken.
+        """
+        ranks = {rank for _, rank, _ in self.claims}
+        for name in names:
+            base = name.rpartition("/")[2]
+            if base.startswith("profiler_info") and (alone or derived_rank(base) in ranks):
+                self.profiler_info(name)
+            elif base == "profiler_metadata.json" and alone:
+                self.metadata(name)
 
     def profiler_info(self, name: str) -> None:
         """``profiler_info[_<rank>].json`` of any generation."""

@@ -76,11 +76,6 @@ class DefaultPlacement:
             self._threads = Counter((pid, name) for (pid, _), name in names.threads.items())
 
 
-def default_placement(lane: Lane, comm_words: Sequence[str] = ()) -> Placed:
-    """Where one lane goes; for many lanes of one file, keep a :class:`DefaultPlacement`."""
-    return DefaultPlacement(comm_words)(lane)
-
-
 def _kernel_named(name: str, more: Sequence[str]) -> Named:
     return Named(kernel_class(name, more))
 

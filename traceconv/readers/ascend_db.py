@@ -33,7 +33,6 @@ from traceconv.readers._ascend_db_find import peeked
 from traceconv.readers._ascend_db_places import Place, places
 from traceconv.readers._ascend_db_read import read_databases
 from traceconv.readers._ascend_identity import Identity, collected_at
-from traceconv.readers._ascend_known import derived_rank
 from traceconv.readers._ascend_parts import Detail, Part, joined
 from traceconv.source import Source
 
@@ -80,13 +79,7 @@ def _identify(identity: Identity, place: Place) -> str:
     """Take in the files around a database; the worker its folder is named after, or ""."""
     identity.prof_files(place.known)
     path = _path(identity.source, place.folder)
-    ranks = {rank for _, rank, _ in identity.claims}
-    for name in place.around:
-        base = PurePosixPath(name).name
-        if base.startswith("profiler_info") and (place.alone or derived_rank(base) in ranks):
-            identity.profiler_info(name)
-        elif base == "profiler_metadata.json" and place.alone:
-            identity.metadata(name)
+    identity.around(place.around, place.alone)
     return identity.folder(path) if place.alone else ""
 
 

@@ -38,7 +38,6 @@ from traceconv.readers._ascend_identity import Identity, is_unix
 from traceconv.readers._ascend_known import (
     PROF,
     below,
-    derived_rank,
     device_folder,
     folder_around,
     inside,
@@ -151,13 +150,7 @@ def _identify(identity: Identity, place: Place, inner: Sequence[str]) -> None:
     identity.prof_files(inner, place.device)
     root = place.root or PurePosixPath(identity.source.label).name
     identity.folder(root.rpartition("/")[0] or root)
-    ranks = {rank for _, rank, _ in identity.claims}
-    for name in place.around:
-        base = PurePosixPath(name).name
-        if base.startswith("profiler_info") and (place.alone or derived_rank(base) in ranks):
-            identity.profiler_info(name)
-        elif base == "profiler_metadata.json" and place.alone:
-            identity.metadata(name)
+    identity.around(place.around, place.alone)
 
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:

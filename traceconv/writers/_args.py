@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from traceconv.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.model import I32, Args
 
-_OFFSET_MASK = (1 << 48) - 1
 _INT64 = range(-(2**63), 2**63)
 
 _RARE = re.compile(rb"\\u[dD][89a-fA-F]|NaN|Infinity|\d{19}")
@@ -35,9 +35,9 @@ def fetch(args: Args, ids: I32) -> list[bytes]:
     if not len(args) or not len(ids) or int(ids.max()) < 0:
         return [b""] * len(ids)
     address = args.address[ids]
-    start = address & _OFFSET_MASK
+    start = address & OFFSET_MASK
     end = np.where(ids >= 0, start + args.length[ids], start)
-    number = address >> 48
+    number = address >> BLOB_BITS
     if (number == number[0]).all():
         blob = _sliceable(args.blobs[int(number[0])])
         return [blob[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True)]
