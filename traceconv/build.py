@@ -15,7 +15,7 @@ import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import IO, Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from traceconv.model import (
     Track,
     arranged,
 )
+from traceconv.sheets import Columns, Sheet
 from traceconv.source import temporary_folder
 
 SPILL_AFTER = 4 << 20
@@ -59,6 +60,7 @@ class TraceBuilder:
         self.strings = Strings()
         self.file = capture.files[0] if capture.files else capture.label
         self.notes: dict[str, Any] = {}
+        self._sheets: dict[str, Sheet] = {}
         self.comm_words: tuple[str, ...] = ()
         self._tracks: dict[Track, int] = {}
         self._events: list[EventTable] = []
@@ -271,6 +273,10 @@ class TraceBuilder:
         if end_ns > start_ns:
             self._windows.append((start_ns, end_ns))
 
+    def sheet(self, name: str, file: str, load: Callable[[], Columns]) -> None:
+        """Add a table that lies beside the timeline; ``load`` runs when it is first looked at."""
+        self._sheets[name] = Sheet(name, file, load)
+
     # -- accounts -------------------------------------------------------------------------
 
     def seen(self, kind: str, count: int = 1) -> None:
@@ -317,6 +323,7 @@ class TraceBuilder:
             issues=self.issues,
             windows=_merged_windows(self._windows),
             notes=self.notes,
+            sheets=self._sheets,
         )
         ledger = {}
         for kind, kept in trace.counts().items():

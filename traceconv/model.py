@@ -30,6 +30,7 @@ from traceconv.columns import (
     Table,
 )
 from traceconv.errors import Issues
+from traceconv.sheets import Sheet
 from traceconv.source import Source
 
 __all__ = [
@@ -255,6 +256,7 @@ class Trace:
             known: that time is not "free".
         ledger:   see :data:`Ledger`.
         notes:    facts for reports and trace metadata (JSON values), by key.
+        sheets:   tables that lie beside the timeline, by name; read when asked for.
     """
 
     capture: Capture
@@ -268,6 +270,7 @@ class Trace:
     windows: I64 = field(default_factory=lambda: NO_WINDOWS)
     ledger: Ledger = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    sheets: Mapping[str, Sheet] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
