@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy
 from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
 PARTS = {
     "traceconv._scan": ["_native_scan"],
     "traceconv._encode": ["_native_encode", "_native_json", "_native_strings"],
+    "traceconv._memory": ["_native_memory"],
 }
 
 setup(
@@ -15,6 +17,7 @@ setup(
         Extension(
             name,
             [f"traceconv/{stem}.c" for stem in stems],
+            include_dirs=[numpy.get_include()],
             depends=[str(h.relative_to(HERE)) for h in HERE.glob(f"traceconv/{stems[0]}.h")],
             optional=True,
         )

@@ -16,6 +16,7 @@ Two kinds, never mixed:
     ├── SizeLimitError            the limit cannot be kept by the chosen policy
     ├── OutputError               the result cannot be written
     ├── StrictError               losses or doubts under ``--strict``
+    ├── ResourceError             a limit on memory cannot be kept
     └── PluginError               a third-party reader or writer is broken or clashes
 
 * *Can go on, but something is lost or doubtful* is an :class:`Issue`: a code of the closed table
@@ -111,6 +112,12 @@ class StrictError(TraceconvError):
         self.report = report
 
 
+class ResourceError(TraceconvError):
+    """A limit on memory cannot be kept here, or makes no sense."""
+
+    exit_code = 2
+
+
 class PluginError(TraceconvError):
     """A third-party reader or writer is broken, or its name is taken."""
 
@@ -171,6 +178,9 @@ CODES: dict[str, Code] = {
     "negative-duration": Code(_L, "A slice that ends before it starts was skipped."),
     "bad-time": Code(_L, "A record without a usable time stamp was skipped."),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
+    "name-unknown": Code(
+        _D, "The file that says what numbers stand for lacks some; the numbers stand as names."
+    ),
     "time-rounded": Code(
         _D,
         "Stamps in the file lie on a grid coarser than 1 ns (written through floating point); "

@@ -1,0 +1,290 @@
+/* Large numpy arrays on disk instead of in memory, for runs with a memory limit.
+ *
+ * start() gives numpy an allocator (NEP 49) that takes blocks of LARGE bytes and more from mapped,
+ * unnamed files. What lies there can leave memory at any time: a thread looks at the size of the
+ * process every few milliseconds and unmaps the pages when it nears the limit. They stay in the
+ * file and come back when they are touched. Arrays keep the allocator they were made with, so
+ * those that outlive stop() are freed as they should be.
+ */
+#define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
+#include <Python.h>
+#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#include <numpy/arrayobject.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LARGE ((size_t)64 << 10)
+#define HUGE ((size_t)8 << 20) /* from here on the thread might come too late */
+#define SEGMENT ((size_t)128 << 20)
+#define HEAD 64 /* before every block: its size, and the alignment numpy's loops like */
+#define PAGE ((size_t)4096)
+#define TRIM_EVERY 16
+#define TICK_NS 5000000L
+#define MEMORY_FILE_SYSTEM 0x01021994L /* tmpfs: what is written there stays in memory */
+
+typedef struct segment {
+    char *start;
+    size_t size, used;
+    long live;
+    struct segment *next;
+} segment;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static segment *segments;
+static char folder[4096];
+static size_t limit_bytes, purges;
+static int ticking;
+static pthread_t ticker;
+
+/* A new segment of at least `size` bytes, reserved on disk; NULL if there is no room. */
+static segment *segment_new(size_t size)
+{
+    segment *made = malloc(sizeof *made);
+    int file = -1;
+    char *start = MAP_FAILED;
+    size = size > SEGMENT ? (size + PAGE - 1) & ~(PAGE - 1) : SEGMENT;
+#ifdef O_TMPFILE
+    file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+#endif
+    if (file < 0) {
+        char name[4200];
+        snprintf(name, sizeof name, "%s/traceconv-XXXXXX", folder);
+        file = mkstemp(name);
+        if (file >= 0)
+            unlink(name);
+    }
+    if (made && file >= 0) {
+        int failed = posix_fallocate(file, 0, (off_t)size);
+        if (!failed)
+            start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    if (file >= 0)
+        close(file);
+    if (start == MAP_FAILED) {
+        free(made);
+        return NULL;
+    }
+    *made = (segment){start, size, 0, 0, segments};
+    return segments = made;
+}
+
+static segment *segment_of(const void *block)
+{
+    const char *at = block;
+    for (segment *s = segments; s; s = s->next)
+        if (at >= s->start && at < s->start + s->size)
+            return s;
+    return NULL;
+}
+
+static size_t resident(void)
+{
+    char text[64] = "";
+    size_t size = 0, pages = 0;
+    int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        if (read(file, text, sizeof text - 1) > 0)
+            sscanf(text, "%zu %zu", &size, &pages);
+        close(file);
+    }
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Put the pages of all segments out; the thread and large requests call it. */
+static void purge(void)
+{
+    pthread_mutex_lock(&lock);
+    for (segment *s = segments; s; s = s->next)
+        madvise(s->start, s->used, MADV_DONTNEED);
+    pthread_mutex_unlock(&lock);
+    size_t count = __atomic_add_fetch(&purges, 1, __ATOMIC_RELAXED);
+#ifdef __GLIBC__
+    if (count % TRIM_EVERY == 0)
+        malloc_trim(0); /* small arrays leave holes between what lives longer */
+#endif
+}
+
+static void *block_new(size_t size)
+{
+    size_t whole = ((size + HEAD + PAGE - 1) & ~(PAGE - 1));
+    char *block = NULL;
+    if (size >= HUGE && resident() + size > limit_bytes)
+        purge();
+    pthread_mutex_lock(&lock);
+    segment *s = segments;
+    while (s && s->size - s->used < whole)
+        s = s->next;
+    if (!s)
+        s = segment_new(whole);
+    if (s) {
+        block = s->start + s->used + HEAD;
+        memcpy(block - HEAD, &size, sizeof size);
+        s->used += whole;
+        s->live++;
+    }
+    pthread_mutex_unlock(&lock);
+    return block;
+}
+
+/* Whether `block` was ours; its pages and its room on disk are given back. */
+static int block_free(void *block)
+{
+    pthread_mutex_lock(&lock);
+    segment *s = segment_of(block);
+    if (s) {
+        char *start = (char *)block - HEAD;
+        size_t size;
+        memcpy(&size, start, sizeof size);
+        if (--s->live == 0) {
+            segment **link = &segments;
+            while (*link != s)
+                link = &(*link)->next;
+            *link = s->next;
+            munmap(s->start, s->size);
+            free(s);
+        } else {
+            madvise(start, (size + HEAD + PAGE - 1) & ~(PAGE - 1), MADV_REMOVE);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return s != NULL;
+}
+
+static void *take(void *context, size_t size)
+{
+    return size >= LARGE ? block_new(size) : malloc(size ? size : 1);
+}
+
+static void *take_zeroed(void *context, size_t count, size_t each)
+{
+    size_t size;
+    if (__builtin_mul_overflow(count, each, &size))
+        return NULL;
+    return size >= LARGE ? block_new(size) : calloc(count ? count : 1, each ? each : 1);
+}
+
+static void give(void *context, void *block, size_t size)
+{
+    if (size < LARGE || !block_free(block))
+        free(block);
+}
+
+static void *grow(void *context, void *block, size_t size)
+{
+    size_t old;
+    pthread_mutex_lock(&lock);
+    segment *s = block ? segment_of(block) : NULL;
+    if (s)
+        memcpy(&old, (char *)block - HEAD, sizeof old);
+    pthread_mutex_unlock(&lock);
+    if (!s) /* its size is not known, so a small block stays where small ones are */
+        return realloc(block, size ? size : 1);
+    void *moved = size >= LARGE ? block_new(size) : malloc(size ? size : 1);
+    if (moved) {
+        memcpy(moved, block, old < size ? old : size);
+        block_free(block);
+    }
+    return moved;
+}
+
+static PyDataMem_Handler handler = {
+    "traceconv_on_disk", 1, {NULL, take, take_zeroed, grow, give}};
+
+static void *tick(void *nothing)
+{
+    struct timespec pause = {0, TICK_NS};
+    while (__atomic_load_n(&ticking, __ATOMIC_RELAXED)) {
+        nanosleep(&pause, NULL);
+        if (resident() > limit_bytes)
+            purge();
+    }
+    return NULL;
+}
+
+PyDoc_STRVAR(start_doc, "start(folder, limit)\n--\n\nAllocate large arrays of this thread in files of"
+    " `folder`;\npages leave memory when the process takes more than `limit` bytes.\n"
+    "Returns whether the folder lies on disk (not in memory).");
+
+static PyObject *memory_start(PyObject *self, PyObject *args)
+{
+    const char *where;
+    Py_ssize_t bytes;
+    struct statfs about;
+    if (!PyArg_ParseTuple(args, "sn", &where, &bytes))
+        return NULL;
+    if (strlen(where) >= sizeof folder - 1 || statfs(where, &about)) {
+        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, where);
+    }
+    strcpy(folder, where);
+    limit_bytes = (size_t)bytes;
+    PyObject *capsule = PyCapsule_New(&handler, "mem_handler", NULL);
+    PyObject *before = capsule ? PyDataMem_SetHandler(capsule) : NULL;
+    Py_XDECREF(capsule);
+    if (!before)
+        return NULL;
+    Py_DECREF(before);
+    if (!ticking) {
+        ticking = 1;
+        if (pthread_create(&ticker, NULL, tick, NULL)) {
+            ticking = 0;
+            return PyErr_SetFromErrno(PyExc_OSError);
+        }
+    }
+    return PyBool_FromLong((long)about.f_type != MEMORY_FILE_SYSTEM);
+}
+
+PyDoc_STRVAR(stop_doc, "stop()\n--\n\nAllocate as numpy does again; how often pages were put out.");
+
+static PyObject *memory_stop(PyObject *self, PyObject *nothing)
+{
+    PyObject *before = PyDataMem_SetHandler(NULL);
+    if (!before)
+        return NULL;
+    Py_DECREF(before);
+    if (ticking) {
+        __atomic_store_n(&ticking, 0, __ATOMIC_RELAXED);
+        Py_BEGIN_ALLOW_THREADS
+        pthread_join(ticker, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    return PyLong_FromSize_t(purges);
+}
+
+PyDoc_STRVAR(resident_doc, "resident()\n--\n\nBytes of the process that are in memory.");
+
+static PyObject *memory_resident(PyObject *self, PyObject *nothing)
+{
+    return PyLong_FromSize_t(resident());
+}
+
+static PyMethodDef methods[] = {
+    {"start", memory_start, METH_VARARGS, start_doc},
+    {"stop", memory_stop, METH_NOARGS, stop_doc},
+    {"resident", memory_resident, METH_NOARGS, resident_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "traceconv._memory", "Large arrays on disk; see traceconv/memory.py.",
+    -1, methods,
+};
+
+PyMODINIT_FUNC PyInit__memory(void)
+{
+    import_array();
+    return PyModule_Create(&module);
+}
