@@ -10,6 +10,7 @@ PARTS = {
     "traceconv._scan": ["_native_scan"],
     "traceconv._encode": ["_native_encode", "_native_json", "_native_strings"],
     "traceconv._memory": ["_native_memory"],
+    "traceconv._patch": ["_native_patch"],
 }
 
 setup(
@@ -18,7 +19,7 @@ setup(
             name,
             [f"traceconv/{stem}.c" for stem in stems],
             include_dirs=[numpy.get_include()],
-            depends=[str(h.relative_to(HERE)) for h in HERE.glob(f"traceconv/{stems[0]}.h")],
+            depends=[str(h.relative_to(HERE)) for h in HERE.glob("traceconv/*.h")],
             optional=True,
         )
         for name, stems in PARTS.items()

@@ -9,18 +9,23 @@ PACKAGE = ROOT / "traceconv"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 GROUND = {"errors", "clock", "streams", "source", "intervals", "columns", "sheets", "model"}
+GROUND |= {"robust", "collectives", "matching"}
 MAY_IMPORT = {
     "errors": set(),
     "intervals": set(),
-    "clock": {"errors"},
+    "clock": {"errors", "columns"},
     "streams": {"errors"},
     "source": {"errors", "streams"},
     "columns": set(),
-    "sheets": set(),
+    "sheets": {"errors"},
     "model": GROUND,
+    "robust": {"columns"},
+    "collectives": {"columns", "model"},
+    "matching": {"collectives", "columns", "robust"},
     "build": GROUND,
     "park": GROUND,
     "memory": {"errors", "source"},
+    "patch": {"source"},
     "ranks": GROUND,
     "report": GROUND | {"", "ranks", "park"},
     "readers": GROUND | {"build", "ranks", "readers", "_proto"},
@@ -31,9 +36,10 @@ MAY_IMPORT = {
     "_proto": set(),
     "registry": GROUND | {"readers", "writers"},
     "api": GROUND | {"", "build", "park", "ranks", "registry", "report", "mergers", "writers"},
-    "cli": {"", "cli", "errors", "clock", "registry", "checks"},
+    "statistics": GROUND | {"analysis", "api", "mergers", "ranks", "writers"},
+    "cli": {"", "analysis", "cli", "errors", "clock", "registry", "checks"},
     "__main__": {"cli"},
-    "": {"api", "report", "writers", "model", "build", "errors", "checks"},
+    "": {"api", "statistics", "report", "writers", "model", "build", "errors", "checks"},
 }
 """By the first part of a module's name below traceconv; "" is the package itself."""
 

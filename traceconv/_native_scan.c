@@ -13,15 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef uint8_t u8;
-typedef uint64_t u64;
-
-enum { MORE = 0, END = 1, ODD = 2, FULL = 3, NO_MEMORY = 4 };
-enum { ABSENT = 0, STRING, NUMBER, NIL, BOOLEAN, OBJECT, ARRAY };
+#include "_native_tokens.h"
 
 #define CAPACITY 32768       /* records of one kind before Python must take them */
 #define BLOB_LIMIT (8 << 20) /* copied argument bytes before Python must take them */
-#define MAX_DEPTH 63
 #define MAX_GRAPH_KEYS 8
 #define MAX_SERIES 8
 #define MAX_SHAPE 1024
@@ -36,8 +31,6 @@ enum { ABSENT = 0, STRING, NUMBER, NIL, BOOLEAN, OBJECT, ARRAY };
     } while (0)
 
 typedef struct { u64 a, b, c, d, tail; unsigned filled; u64 length; } Sip;
-
-static u64 load64(const u8 *p) { u64 v; memcpy(&v, p, 8); return v; }
 
 static void sip_start(Sip *h, u64 k0, u64 k1)
 {
@@ -142,8 +135,6 @@ static int32_t table_code(Table *t, u64 hash, const u8 *p, size_t n)
 
 /* ---- the scanner's state ----------------------------------------------------------------- */
 
-typedef struct { const u8 *p; size_t n; int kind, escaped; } Token;
-
 typedef struct {
     int32_t shape[CAPACITY], name[CAPACITY];
     int64_t start[CAPACITY], dur[CAPACITY], args[CAPACITY];
@@ -193,199 +184,6 @@ static u64 hash_of(const Scanner *z, const u8 *p, size_t n)
 static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
 {
     return table_code(t, hash_of(z, p, n), p, n);
-}
-
-/* ---- JSON tokens. Each returns the byte after the token, or NULL with *why set ------------ */
-
-static const u8 *blank(const u8 *p, const u8 *end)
-{
-    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
-    return p;
-}
-
-static const u8 *fail(int *why, int status) { *why = status; return NULL; }
-
-static int hex4(const u8 *p)
-{
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        u8 c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 87 : -1;
-        if (d < 0) return -1;
-        v = v * 16 + d;
-    }
-    return v;
-}
-
-/* p is at a backslash. */
-static const u8 *escape(const u8 *p, const u8 *end, int *why)
-{
-    if (end - p < 2) return fail(why, MORE);
-    if (p[1] != 'u') {
-        if (!p[1] || !strchr("\"\\/bfnrt", p[1])) return fail(why, ODD);
-        return p + 2;
-    }
-    if (end - p < 12) return fail(why, end - p < 6 ? MORE : ODD);
-    int v = hex4(p + 2);
-    if (v < 0) return fail(why, ODD);
-    if (v < 0xd800 || v > 0xdfff) return p + 6;
-    int low = p[6] == '\\' && p[7] == 'u' ? hex4(p + 8) : -1;
-    if (v > 0xdbff || low < 0xdc00 || low > 0xdfff) return fail(why, ODD);
-    return p + 12;
-}
-
-/* p is at a byte >= 0x80: one well-formed UTF-8 sequence. */
-static const u8 *wide(const u8 *p, const u8 *end, int *why)
-{
-    u8 c = *p;
-    int n = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    if (c < 0xc2 || c > 0xf4) return fail(why, ODD);
-    if (end - p < n) return fail(why, MORE);
-    if ((c == 0xe0 && p[1] < 0xa0) || (c == 0xed && p[1] > 0x9f) || (c == 0xf0 && p[1] < 0x90) ||
-        (c == 0xf4 && p[1] > 0x8f))
-        return fail(why, ODD);
-    for (int i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return fail(why, ODD);
-    return p + n;
-}
-
-#define EACH(b) (0x0101010101010101ULL * (b))
-
-/* Skips bytes that are neither a quote, nor a backslash, nor a control character, nor >= 0x80. */
-static const u8 *plain(const u8 *p, const u8 *end)
-{
-    while (end - p >= 8) {
-        u64 x = load64(p), q = x ^ EACH(0x22), b = x ^ EACH(0x5c);
-        u64 hit = (((q - EACH(1)) & ~q) | ((b - EACH(1)) & ~b) | ((x - EACH(0x20)) & ~x) | x) & EACH(0x80);
-        if (hit) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-            return p + (__builtin_ctzll(hit) >> 3);
-#else
-            break;
-#endif
-        }
-        p += 8;
-    }
-    while (p < end && *p != '"' && *p != '\\' && *p >= 0x20 && *p < 0x80) p++;
-    return p;
-}
-
-/* p is behind the opening quote; the result is behind the closing one. */
-static const u8 *string(const u8 *p, const u8 *end, int *escaped, int *why)
-{
-    for (;;) {
-        p = plain(p, end);
-        if (p == end) return fail(why, MORE);
-        if (*p == '"') return p + 1;
-        if (*p == '\\') { *escaped = 1; p = escape(p, end, why); }
-        else if (*p >= 0x80) p = wide(p, end, why);
-        else return fail(why, ODD);
-        if (!p) return NULL;
-    }
-}
-
-static int is_digit(u8 c) { return (u8)(c - '0') < 10; }
-
-static const u8 *number(const u8 *p, const u8 *end, int *why)
-{
-    if (*p == '-' && ++p == end) return fail(why, MORE);
-    if (!is_digit(*p)) return fail(why, ODD);
-    if (*p == '0') p++;
-    else while (p < end && is_digit(*p)) p++;
-    if (p < end && *p == '.') {
-        if (++p == end) return fail(why, MORE);
-        if (!is_digit(*p)) return fail(why, ODD);
-        while (p < end && is_digit(*p)) p++;
-    }
-    if (p < end && (*p | 32) == 'e') {
-        if (++p < end && (*p == '+' || *p == '-')) p++;
-        if (p == end) return fail(why, MORE);
-        if (!is_digit(*p)) return fail(why, ODD);
-        while (p < end && is_digit(*p)) p++;
-    }
-    return p == end ? fail(why, MORE) : p;
-}
-
-static const u8 *literal(const u8 *p, const u8 *end, const char *text, int *why)
-{
-    size_t n = strlen(text);
-    if ((size_t)(end - p) < n) return fail(why, MORE);
-    return memcmp(p, text, n) ? fail(why, ODD) : p + n;
-}
-
-static const u8 *scalar(const u8 *p, const u8 *end, int *kind, int *escaped, int *why)
-{
-    switch (*p) {
-    case '"': *kind = STRING; return string(p + 1, end, escaped, why);
-    case 't': *kind = BOOLEAN; return literal(p, end, "true", why);
-    case 'f': *kind = BOOLEAN; return literal(p, end, "false", why);
-    case 'n': *kind = NIL; return literal(p, end, "null", why);
-    default: *kind = NUMBER; return number(p, end, why);
-    }
-}
-
-/* p is behind a member's key: the colon and the blanks around it. */
-static const u8 *colon(const u8 *p, const u8 *end, int *why)
-{
-    p = blank(p, end);
-    if (p < end && *p != ':') return fail(why, ODD);
-    if (p < end) p = blank(p + 1, end);
-    return p < end ? p : fail(why, MORE);
-}
-
-static const u8 *member_key(const u8 *p, const u8 *end, int *why)
-{
-    int escaped = 0;
-    if (p == end) return fail(why, MORE);
-    if (*p != '"') return fail(why, ODD);
-    p = string(p + 1, end, &escaped, why);
-    return p ? colon(p, end, why) : NULL;
-}
-
-/* A whole value, p at its first byte (p < end). */
-static const u8 *skip(const u8 *p, const u8 *end, int *why)
-{
-    u64 objects = 0; /* bit per depth: is it an object */
-    int depth = 0, kind, escaped = 0;
-    for (;;) {
-        if (*p == '{' || *p == '[') {
-            int object = *p == '{';
-            p = blank(p + 1, end);
-            if (p == end) return fail(why, MORE);
-            if (*p != (object ? '}' : ']')) {
-                if (++depth > MAX_DEPTH) return fail(why, ODD);
-                objects = (objects << 1) | (u64)object;
-                if (object && !(p = member_key(p, end, why))) return NULL;
-                continue;
-            }
-            p++;
-        } else if (!(p = scalar(p, end, &kind, &escaped, why))) return NULL;
-        for (;;) { /* behind a value */
-            if (!depth) return p;
-            p = blank(p, end);
-            if (p == end) return fail(why, MORE);
-            if (*p == ',') break;
-            if (*p != (objects & 1 ? '}' : ']')) return fail(why, ODD);
-            objects >>= 1;
-            depth--;
-            p++;
-        }
-        p = blank(p + 1, end);
-        if (p == end) return fail(why, MORE);
-        if (objects & 1 && !(p = member_key(p, end, why))) return NULL;
-    }
-}
-
-static const u8 *value(const u8 *p, const u8 *end, Token *t, int *why)
-{
-    t->p = p;
-    t->escaped = 0;
-    if (*p == '{' || *p == '[') {
-        t->kind = *p == '{' ? OBJECT : ARRAY;
-        p = skip(p, end, why);
-    } else p = scalar(p, end, &t->kind, &t->escaped, why);
-    if (p) t->n = (size_t)(p - t->p);
-    return p;
 }
 
 /* ---- numbers ----------------------------------------------------------------------------- */
