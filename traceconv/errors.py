@@ -15,6 +15,7 @@ Two kinds, never mixed:
     ├── ClockError                stamps that no int64 nanosecond can hold, or alignment refused
     ├── SizeLimitError            the limit cannot be kept by the chosen policy
     ├── OutputError               the result cannot be written
+    ├── EngineError               workers cannot be had, or died
     ├── StrictError               losses or doubts under ``--strict``
     ├── ResourceError             a limit on memory cannot be kept
     └── PluginError               a third-party reader or writer is broken or clashes
@@ -71,6 +72,9 @@ class MalformedInputError(InputError):
         self.path, self.where, self.why = path, where, why
         super().__init__(f"{path}: {where}: {why}" if where else f"{path}: {why}")
 
+    def __reduce__(self) -> Any:
+        return MalformedInputError, (self.path, self.where, self.why)
+
 
 class RankError(InputError):
     """A rank is unknown, claimed twice, or missing."""
@@ -96,6 +100,10 @@ class OutputError(TraceconvError):
     """The result cannot be written."""
 
     exit_code = 3
+
+
+class EngineError(TraceconvError):
+    """Workers cannot be had, or died and died again."""
 
 
 class StrictError(TraceconvError):
@@ -229,6 +237,10 @@ CODES: dict[str, Code] = {
         _D, "The profiler says that it had no room for these events and did not write them."
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
+    "row-unmatched": Code(
+        _D,
+        "Rows of a table beside the timeline describe operators that the timeline does not hold.",
+    ),
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
@@ -238,6 +250,9 @@ CODES: dict[str, Code] = {
         _D, "Files of one capture name different ranks; the most trusted one is used."
     ),
     "rank-missing": Code(_D, "Ranks that were expected are not there."),
+    "rank-failed": Code(
+        _L, "A rank could not be read and is not in the output; the place says why."
+    ),
     "window-skipped": Code(_I, "Collection windows of a rank that were not asked for."),
     # clocks
     "unaligned": Code(

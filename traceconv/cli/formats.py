@@ -26,7 +26,10 @@ def formats(as_json: bool, markdown: bool) -> None:
         say.document(
             {
                 "schema_version": 1,
-                "readers": [dict(zip(("name", "title", "files"), r, strict=True)) for r in reads],
+                "readers": [
+                    {**dict(zip(("name", "title", "files"), r, strict=True)), "unverified": u}
+                    for r, u in zip(reads, unverified(readers), strict=True)
+                ],
                 "writers": [
                     dict(zip(("name", "title", "suffixes"), w, strict=True)) for w in writes
                 ],
@@ -37,6 +40,9 @@ def formats(as_json: bool, markdown: bool) -> None:
         say.data(markdown_tables(reads, writes))
     else:
         _show("reads (--from)", reads)
+        for row, kinds in zip(reads, unverified(readers), strict=True):
+            if kinds:
+                say.data(f"    {row[0]}, not tried on recordings: {kinds}")
         _show("writes (--to, or by the ending)", writes)
     for name, reason in broken:
         say.message(f"plugin {name} does not load and is left out: {reason}", fg="yellow")
@@ -50,6 +56,11 @@ def format_rows(readers: Plugins, writers: Plugins) -> tuple[list[Row], list[Row
     reads = [(r.name, r.title, r.files) for r in readers.found.values()]
     writes = [(w.name, w.title, " ".join(w.suffixes)) for w in writers.found.values()]
     return reads, writes
+
+
+def unverified(readers: Plugins) -> list[str]:
+    """What each reader takes from a published layout only; "" where all was tried."""
+    return [getattr(r, "unverified", "") for r in readers.found.values()]
 
 
 def _show(title: str, rows: list[Row]) -> None:

@@ -24,6 +24,9 @@ class Reader(Protocol):
         title: one line for people.
         files: the file names it reads, for the table of formats.
         order: lower is asked first; what one reader claims, later ones do not see.
+
+    A reader may have a further attribute ``unverified``: the kinds of records it reads as their
+    layout is described, without having met a recording of them.
     """
 
     name: str

@@ -59,7 +59,7 @@ class Communication:
         self._parts = export.database.columns("COMMUNICATION_TASK_INFO", _PART)
         order = np.argsort(self._operations["startNs"], kind="stable")
         used = (self._operations["groupName"][order], self._parts["groupName"])
-        self._groups = _titles(np.concatenate(used), export.strings)
+        self._groups = group_titles(np.concatenate(used), export.strings)
 
     def operations(self) -> Operations:
         """Put whole operations on the lanes of their groups."""
@@ -156,7 +156,7 @@ class Communication:
         )
 
 
-def _titles(used: I64, strings: Mapping[int, str]) -> dict[int, str]:
+def group_titles(used: I64, strings: Mapping[int, str]) -> dict[int, str]:
     """What groups are called: by their names, by number if these are addresses; "" for none."""
     titles: dict[int, str] = {}
     numbered = 0
