@@ -194,6 +194,23 @@ def test_host_timeline_is_moved_to_the_clock_of_the_device(folder):
     assert mine.start_ns.tolist() == [(MONOTONIC_US + 7) * 1000]
 
 
+def test_records_of_the_host_go_before_the_timeline_made_of_them(folder):
+    """They hold all of it, and memory; an empty file of them does not."""
+    export(folder, "msprof_20250301080103.json")
+    folder.add(f"{PROF}/device_0/info.json.0", {"rank_id": 0})
+    host = [{"name": "a::b", "ph": "X", "ts": UNIX_US + 7, "dur": 1, "pid": "5", "tid": "6"}]
+    folder.add("host_info/timeline_0.json", host).add("host_info/host_info_0.csv", "")
+    assert folder.find("msprof")[0].files[-1] == "host_info/timeline_0.json"
+    heading = "tid,pid,parent_pid,module_name,event,stage,level,start_end,custom_info,"
+    text = f"{heading}memory_usage(kB),time_stamp(us)\n6,5,1,m,a,b,1,2,,64,{UNIX_US + 7}\n"
+    folder.add("host_info/host_info_0.csv", text)
+    (found,) = folder.find("msprof")
+    assert found.files[-1] == "host_info/host_info_0.csv"
+    trace = read(found)
+    mine = trace.events.take(trace.rows_of(Layer.HOST))
+    assert (mine.start_ns.tolist(), len(trace.counters)) == ([(UNIX_US + 7) * 1000], 1)
+
+
 def test_a_framework_database_stands_for_its_prof_folder(folder):
     """It holds the device's events and the framework's."""
     export(folder, "msprof_20250301080103.json", prof=f"h_ascend_pt/{PROF}")

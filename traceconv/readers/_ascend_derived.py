@@ -1,7 +1,8 @@
 """Files the frameworks lay beside a rank's PROF folder.
 
 What they derived from it shows the same run again, so it belongs to the capture of the PROF
-folder; only the host timeline holds more, and is read along where its clock is known.
+folder; only the host's side holds more, and is read along where its clock is known: its records,
+or the timeline made of them.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from traceconv.readers._ascend_known import (
     is_capture_file,
     is_capture_folder,
 )
-from traceconv.readers._ascend_parts import Part, Role, tied_to_unix_time
+from traceconv.readers._ascend_parts import Part, Role, is_empty, tied_to_unix_time
 
 _REPEATED = re.compile(r"(?:ascend_)?timeline_display_\d+\.json")
-_HOST_TIMELINE = re.compile(r"host_info/timeline_\d+\.json")
-_UNUSED = re.compile(r"gpu_timeline_display_\d+\.json|FRAMEWORK/.*|host_info/timeline_\d+\.json")
+_HOST = re.compile(r"host_info/(?:(host_info_\d+\.csv)|timeline_\d+\.json)")
+_UNUSED = re.compile(
+    r"gpu_timeline_display_\d+\.json|FRAMEWORK/.*|host_info/(?:host_info_\d+\.csv|timeline_.*)"
+)
 
 
 def with_derived(
@@ -61,8 +64,14 @@ def _rank_beside(relative: str, folder: str) -> int | None:
 
 
 def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture:
-    if _HOST_TIMELINE.fullmatch(relative) and tied_to_unix_time(capture.clock):
-        detail = replace(capture.detail, parts=(*capture.detail.parts, Part(name, Role.HOST_INFO)))
+    host = _HOST.fullmatch(relative)
+    if host is not None and tied_to_unix_time(capture.clock):
+        if any(part.role is Role.HOST_RECORDS for part in capture.detail.parts) or (
+            host[1] and is_empty(capture.source, name)
+        ):
+            return replace(capture, known=(*capture.known, name))  # the other one is read
+        part = Part(name, Role.HOST_RECORDS if host[1] else Role.HOST_INFO)
+        detail = replace(capture.detail, parts=(*capture.detail.parts, part))
         return replace(capture, files=detail.files, detail=detail)
     for code, pattern in (("repeated-content", _REPEATED), ("unused-file", _UNUSED)):
         if pattern.fullmatch(relative):

@@ -63,7 +63,7 @@ class DisplayClassifier:
 
     def _ai_cpu(self, lane: Lane) -> Placed:
         track = Track(Layer.DEVICE, _stream(lane), title="AI CPU")
-        return Placed(track, OpClass.COMPUTE, by_name=_waiting_for_data)
+        return Placed(track, OpClass.COMPUTE, by_name=waiting_for_data)
 
     def _communication(self, lane: Lane) -> Placed:
         return Placed(Track(Layer.COMM, _stream(lane), title="Communication"), OpClass.COMM)
@@ -84,7 +84,7 @@ def _stream(lane: Lane) -> str:
     return f"Stream {match[1]}" if match else lane.tid
 
 
-def _waiting_for_data(name: str) -> Named | None:
+def waiting_for_data(name: str) -> Named | None:
     """GetNext and InitData wait for the host's queue; they compute nothing."""
     return Named(OpClass.WAIT) if _QUEUE.fullmatch(name) else None
 

@@ -90,7 +90,7 @@ def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
     whole = {n: m[1] for n, base in names.items() if (m := _WHOLE.fullmatch(base))}
     slices = {n: (m[2], int(m[1])) for n, base in names.items() if (m := _SLICE.fullmatch(base))}
     steps = {n: m for n, base in names.items() if (m := _STEPS.fullmatch(base))}
-    run = _last_run(slices)
+    run = last_run(slices)
     newest = max(whole.values(), default="")
     if whole and newest >= max((slices[n][0] for n in run), default=""):
         events = [n for n, stamp in whole.items() if stamp == newest]
@@ -108,7 +108,7 @@ def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
     choice.superseded += [n for n in names if n not in kept]
 
 
-def _last_run(slices: dict[str, tuple[str, int]]) -> list[str]:
+def last_run(slices: dict[str, tuple[str, int]]) -> list[str]:
     """The slices of the newest export, by number.
 
     Slices are written one after the other, so within an export the time does not fall as the

@@ -13,6 +13,7 @@ from traceconv.errors import MalformedInputError
 from traceconv.model import Capture, Layer
 from traceconv.readers._ascend import Classifier
 from traceconv.readers._ascend_steps import read_step_table
+from traceconv.readers._mindspore_host import read_records
 from traceconv.readers._traceevents import Classify, read_events
 from traceconv.source import Source
 
@@ -27,6 +28,7 @@ class Role(StrEnum):
     STEPS = "steps"  # the step trace of the whole run
     STEP_TABLE = "step table"  # its CSV, used only if no other file brings a step trace
     HOST_INFO = "host_info"
+    HOST_RECORDS = "host_info records"
     DISPLAY = "display"
 
 
@@ -115,7 +117,7 @@ def read_parts(
     for name, spans in windows.items():
         if name and spans:
             build.window(min(s[0] for s in spans), max(s[1] for s in spans))
-    _check_clock(capture, build)
+    check_clock(capture, build)
 
 
 def _classifier(capture: Capture, part: Part, stepped: Collection[int]) -> Classifier:
@@ -129,8 +131,11 @@ def _read_part(
 ) -> tuple[int, int] | None:
     """Read one file; the span of its device and communication slices, ns, or of all of them."""
     before, offset = build.rows, 0
-    if part.role is Role.HOST_INFO and capture.clock is not None:
+    if part.role in (Role.HOST_INFO, Role.HOST_RECORDS) and capture.clock is not None:
         offset = -capture.clock.offset_ns  # it is in Unix time, whatever the others are
+    if part.role is Role.HOST_RECORDS:
+        read_records(capture.source, part.name, build, offset)
+        return None
     whole = read_events(capture.source, part.name, build, classify, offset_ns=lambda _: offset)
     if part.role is not Role.EVENTS:
         return None
@@ -142,7 +147,7 @@ def _read_table(capture: Capture, build: TraceBuilder, part: Part) -> None:
         read_step_table(capture.source, part.name, build)
 
 
-def _check_clock(capture: Capture, build: TraceBuilder) -> None:
+def check_clock(capture: Capture, build: TraceBuilder) -> None:
     """Book a doubt if the stamps are not of the clock that finding took them for."""
     span = build.span()
     if span is None or capture.clock is None:

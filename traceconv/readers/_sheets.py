@@ -1,0 +1,196 @@
+"""CSV tables beside a timeline as columns of a sheet.
+
+What the profilers' tables are like: UTF-8 with or without a byte order mark; LF or CRLF; quoted
+cells, some with line ends in them; a tabulator behind long numbers; headings that repeat (the
+second ``Reduce Start(us)`` becomes ``Reduce Start(us) (2)``); tables of more than a million rows
+cut into parts that each begin with the headings; a last line that was never finished.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from traceconv.errors import Issues, MalformedInputError, SourceError
+from traceconv.readers._sheet_cells import Column, absent, fits, joined, typed
+from traceconv.sheets import ABSENT
+from traceconv.source import Source
+
+MAX_BYTES = 8 << 30
+"""Larger tables (unpacked) are refused."""
+
+MAX_COLUMNS = 20_000
+"""More headings than this are taken for something that is no table."""
+
+_BATCH = 1 << 12  # what fits a cache is twice as fast
+_BLOCK = 1 << 20
+
+Columns = dict[str, Column]
+
+
+def csv_columns(source: Source, name: str, issues: Issues) -> Columns:
+    """The columns of one table, typed as :class:`traceconv.sheets.Sheet` says.
+
+    Rows with too few or too many cells are left out and booked under ``issues``. An empty file
+    has no columns.
+
+    Raises:
+        SourceError: the file cannot be read, or is larger than ``MAX_BYTES``.
+        MalformedInputError: it is no table.
+    """
+    return csv_parts(source, [name], issues)
+
+
+def csv_parts(source: Source, names: Sequence[str], issues: Issues) -> Columns:
+    """The columns of one table in several files (``_slice_<n>``), one below the other.
+
+    A heading that some parts lack is empty there. Errors as :func:`csv_columns`.
+    """
+    columns, mixed = _read(source, names, issues, frozenset())
+    if mixed:  # numbers at first, text later on: those columns are read once more, as text
+        columns, _ = _read(source, names, Issues(), frozenset(mixed))
+    return columns
+
+
+def _read(
+    source: Source, names: Sequence[str], issues: Issues, text: frozenset[str]
+) -> tuple[Columns, list[str]]:
+    """The columns that can be joined, and the headings of those that cannot."""
+    batches: list[tuple[int, Columns]] = []
+    for name in names:
+        part = _Part(source, name, issues)
+        batches += [
+            (len(rows), _typed(part, rows, text)) for rows in part.batches() if part.headings
+        ]
+    return _stacked(batches)
+
+
+def stacked(parts: Sequence[Columns]) -> Columns:
+    """Tables that are typed already, one below the other; what does not fit becomes text."""
+    rows = [(len(next(iter(part.values()), ())), part) for part in parts]
+    columns, mixed = _stacked(rows)
+    if not mixed:
+        return columns
+    again, _ = _stacked(
+        [(n, {h: _as_text(c) if h in mixed else c for h, c in part.items()}) for n, part in rows]
+    )
+    return again
+
+
+def _as_text(column: Column) -> Column:
+    if column.dtype.kind == "O":
+        return column
+    empty = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
+    said = np.empty(len(column), object)
+    said[:] = ["" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)]
+    return said
+
+
+def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]]:
+    """Batches of so many rows as one table, and the headings of which that cannot be done."""
+    headings = dict.fromkeys(heading for _, batch in batches for heading in batch)
+    found: dict[str, list[Column]] = {}
+    for heading in headings:
+        like = next(batch[heading] for _, batch in batches if heading in batch)
+        found[heading] = [
+            batch[heading] if heading in batch else absent(like, rows) for rows, batch in batches
+        ]
+    mixed = [heading for heading, parts in found.items() if not fits(parts)]
+    return {h: joined(parts) for h, parts in found.items() if h not in mixed}, mixed
+
+
+def _typed(part: _Part, rows: Sequence[Sequence[str]], text: frozenset[str]) -> Columns:
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(part.headings)
+    return {
+        heading: typed(heading, list(map(str.strip, column)), part.doubt, heading in text)
+        for heading, column in zip(part.headings, cells, strict=True)
+    }
+
+
+class _Part:
+    """One file of a table: ``headings`` are known once the first batch has come."""
+
+    def __init__(self, source: Source, name: str, issues: Issues) -> None:
+        self.headings: list[str] = []
+        self._source, self._name, self._issues = source, name, issues
+
+    def doubt(self, code: str, where: str, count: int = 1) -> None:
+        """Book an issue of this file."""
+        self._issues.add(code, self._source.title(self._name), where, count)
+
+    def batches(self) -> Iterator[list[list[str]]]:
+        """The rows as wide as the headings, some thousand at a time; at least one batch."""
+        kept: list[list[str]] = []
+        for row in self._whole_rows():
+            kept.append(row)
+            if len(kept) == _BATCH:
+                yield kept
+                kept = []
+        yield kept
+
+    def _whole_rows(self) -> Iterator[list[str]]:
+        ragged = ""
+        for where, row in self._rows():
+            if ragged:
+                self.doubt("malformed-record", ragged)
+            ragged = ""
+            if not self.headings:
+                self.headings = self._named(row)
+            elif len(row) == len(self.headings):
+                yield row
+            elif len(row) > len(self.headings) and not any(row[len(self.headings) :]):
+                yield row[: len(self.headings)]
+            else:
+                ragged = f"{where}: {len(row)} cells where there are {len(self.headings)} headings"
+        if ragged:
+            self.doubt("truncated", ragged)
+
+    def _rows(self) -> Iterator[tuple[str, list[str]]]:
+        """Every row with something in it. A row that cannot be parsed is booked."""
+        reader = csv.reader(self._lines())
+        while True:
+            where = f"line {reader.line_num + 1}"
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as e:
+                self.doubt("malformed-record", f"{where}: {e}")
+                continue
+            if len(row) > 1 or (row and row[0].strip()):
+                yield where, row
+
+    def _lines(self) -> Iterator[str]:
+        """The lines with their ends; unlike ``str.splitlines`` only LF ends one."""
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        size, rest = 0, ""
+        with self._source.open(self._name) as stream:
+            while block := stream.read(_BLOCK):
+                size += len(block)
+                if size > MAX_BYTES or len(rest) > 64 * _BLOCK:
+                    raise SourceError(f"{stream.label}: too large for a table, refused")
+                first, *more = decoder.decode(block).split("\n")
+                if more:
+                    yield rest + first + "\n"
+                    yield from (line + "\n" for line in more[:-1])
+                    rest = more[-1]
+                else:
+                    rest += first
+        if rest := rest + decoder.decode(b"", True):
+            yield rest
+
+    def _named(self, row: Sequence[str]) -> list[str]:
+        """The headings, each once."""
+        if len(row) > MAX_COLUMNS:
+            raise MalformedInputError(
+                self._source.title(self._name), "line 1", f"{len(row)} headings; is it a table?"
+            )
+        met: dict[str, int] = {}
+        named: list[str] = []
+        for heading in (cell.strip() for cell in row):
+            met[heading] = met.get(heading, 0) + 1
+            named.append(heading if met[heading] == 1 else f"{heading} ({met[heading]})")
+        return named
