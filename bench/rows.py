@@ -63,12 +63,12 @@ class Suite:
     def _peers(self) -> None:
         four = [str(p) for p in self.many[:4]]
         naive = (PYTHON, "-m", "bench.naive")
-        self._add("naive", *naive, "perfetto", str(self.one), out="naive.pftrace")
-        self._add("orjson alone", *naive, "orjson", str(self.one))
+        self.add("naive", *naive, "perfetto", str(self.one), out="naive.pftrace")
+        self.add("orjson alone", *naive, "orjson", str(self.one))
         for kind in ("json", "orjson"):
             out = self.folder / f"{kind}-merge.json"
-            self._add(f"{kind} merge", *naive, f"{kind}-merge", str(out), *four)
-        viz = self._add("viztracer merge", PYTHON, "-m", "viztracer", "--combine", *four,
+            self.add(f"{kind} merge", *naive, f"{kind}-merge", str(out), *four)
+        viz = self.add("viztracer merge", PYTHON, "-m", "viztracer", "--combine", *four,
                         "-o", str(self.folder / "viztracer.json"))  # fmt: skip
         if importlib.util.find_spec("viztracer") is None:
             viz.note = "viztracer is not installed (extra: bench)"
@@ -79,7 +79,7 @@ class Suite:
         def add(what: str, *command: str, out: str) -> None:
             words = ("-m", "traceconv", *command, "-q", "-o") if out else ("-m", *command)
             out = f"{tier}-{out}" if out else ""
-            job = self._add(f"{tier}: {what}", PYTHON, *words, out=out, env=env)
+            job = self.add(f"{tier}: {what}", PYTHON, *words, out=out, env=env)
             job.note = "" if built else "the compiled kernels are not built"
 
         one, many = str(self.one), [str(p.parents[1]) for p in self.many]
@@ -93,7 +93,8 @@ class Suite:
         add("8 ranks", "merge", *many, "-m", "detail", out="eight.pftrace")
         add("stages", "bench.hotspots", one, "--stages", out="")
 
-    def _add(self, name: str, *command: str, out: str = "", env: Any = None) -> Job:
+    def add(self, name: str, *command: str, out: str = "", env: Any = None) -> Job:
+        """A further job; it writes ``out`` in the folder of the suite, if that is said."""
         outputs = (self.folder / out,) if out else ()
         words = (*command, *map(str, outputs))
         self.jobs[name] = Job(name, lambda: words, env or {}, outputs)

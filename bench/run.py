@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import measure
+from bench import gpu, measure
 from bench.rows import MB, PYTHON, TIERS, Row, Suite, inputs, native_built
 
 
@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="traceconv-bench-", dir=given.dir) as folder:
         rehearse(Path(folder) / "rehearsal", given.only)
         suite = Suite(Path(folder), *inputs(Path(folder), given.events))
+        gpu.add(suite, Path(folder), given.events)
         jobs = chosen(suite, given.only)
         before = measure.control(PYTHON)
         measure.interleaved(jobs, given.rounds)
@@ -64,7 +65,9 @@ def rehearse(folder: Path, only: str | None) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     folder.mkdir()
-    measure.interleaved(chosen(Suite(folder, *inputs(folder, 1000)), only), 1)
+    suite = Suite(folder, *inputs(folder, 1000))
+    gpu.add(suite, folder, 1000)
+    measure.interleaved(chosen(suite, only), 1)
 
 
 def show(suite: Suite, control: tuple[float, float]) -> int:
@@ -82,7 +85,7 @@ def show(suite: Suite, control: tuple[float, float]) -> int:
         print(f"  {name:26}{'-' if size is None else f'{size / suite.events:.1f}':>8}")
     print(f"\n{'':50}{'native':>16}{'vector':>16}{'target':>10}")
     missed = 0
-    for row in suite.rows():
+    for row in (*suite.rows(), *gpu.rows(suite)):
         cells = [row.figure(tier) for tier in TIERS]
         missed += sum(value is not None and not row.holds(value) for value in cells)
         print(f"{row.title:50}{''.join(cell(row, v) for v in cells)}{bound(row):>10}")

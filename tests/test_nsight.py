@@ -134,7 +134,6 @@ def test_device_rows_keep_time_stream_and_class(export):
     """Kernels and copies lie on hardware streams, collectives on the lanes of NCCL."""
     trace = next(_traces(export))
     assert _rows(trace, Layer.DEVICE) == [
-        ("No stream", "Stream Synchronize", 1, 1),
         ("Stream 7", "gemm", 1000, 500),
         ("Stream 7", "Memcpy Host-to-Device", 2000, 100),
     ]
@@ -145,7 +144,8 @@ def test_device_rows_keep_time_stream_and_class(export):
 def test_backtrace_copies_of_calls_are_left_out_and_counted(export):
     """A call is one slice, however often the table repeats it."""
     trace = next(_traces(export))
-    assert [row[2:] for row in _rows(trace, Layer.RUNTIME)] == [(100, 100), (300, 50)]
+    calls = [row[2:] for row in _rows(trace, Layer.RUNTIME) if row[0] == "Thread 148"]
+    assert calls == [(100, 100), (300, 50)]
     assert trace.issues.count("repeated-content") == 1
 
 

@@ -11,9 +11,13 @@ from functools import partial
 from traceconv.errors import SelectionError
 from traceconv.mergers.attribution import attribution
 from traceconv.mergers.detail import detail
+from traceconv.mergers.kernel_args import kernel_args
 from traceconv.mergers.lanes import lanes
 from traceconv.mergers.overlap import overlap
+from traceconv.mergers.projection import projection
+from traceconv.mergers.scopes import scopes
 from traceconv.mergers.select import by_graph, by_layer, by_name, by_step
+from traceconv.mergers.sheet_counters import sheet_counters
 from traceconv.mergers.steps import steps as step_trace
 from traceconv.mergers.summary import summary
 from traceconv.model import Trace
@@ -47,14 +51,15 @@ def compose(
         steps:  step numbers to keep; None = all.
         layers: names of :class:`~traceconv.model.Layer` to keep; None = those of the view.
         exclude: regular expression; events whose name it finds are left out.
-        scope:  keep module scopes (detail only).
+        scope:  show module scopes, made from the operators' names if need be (detail only).
 
     Raises:
         SelectionError: an unknown view or layer, or a broken regular expression.
     """
     if mode is not None and mode not in VIEWS:
         raise SelectionError(f"no view {mode!r}; there are {', '.join(VIEWS)}")
-    passes: list[Pass] = [partial(by_graph, wanted=graphs)]
+    passes: list[Pass] = [kernel_args, sheet_counters] if mode == "detail" else []
+    passes.append(partial(by_graph, wanted=graphs))
     if mode is not None:
         passes.append(partial(step_trace, merge_graphs=merge_graphs))
     passes.append(attribution)
@@ -62,6 +67,8 @@ def compose(
         passes.append(overlap)
     if steps is not None:
         passes.append(partial(by_step, wanted=steps))
+    if scope and mode == "detail":
+        passes += [scopes, projection]
     if layers is not None:
         passes.append(by_layer(layers))
     if exclude:

@@ -47,6 +47,7 @@ class File:
         span = read_events(source, name, build, self._classify, _PROBES, self._begin, self._revise)
         self._launches.draw()
         self._identify()
+        self._note_ranges()
         return span
 
     def _begin(self, keys: Mapping[str, Any]) -> int:
@@ -71,6 +72,12 @@ class File:
         marks = np.flatnonzero((sort_of_row == Sort.MEMORY) & rows.instant)
         if len(marks):
             memory_counters(self._build, rows, marks)
+
+    def _note_ranges(self) -> None:
+        """Name the ranges whose device time is worth showing, unless the profiler shows it."""
+        if self._classify.annotations and Sort.PROJECTION not in self._classify.sorts.values():
+            names = self._build.notes.setdefault("range_names", [])
+            names += sorted(self._classify.annotations.keys() - names)
 
     def _identify(self) -> None:
         """Say of the capture which process and device it is, where that is certain by now."""

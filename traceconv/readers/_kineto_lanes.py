@@ -53,6 +53,9 @@ _LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu")
 ON_DEVICE = (Sort.KERNEL, Sort.COPY, Sort.SYNC, Sort.PROJECTION)
 ON_HOST = (Sort.OPERATOR, Sort.CALL)
 
+MAX_ANNOTATIONS = 1000
+"""Ranges of further names are not told of."""
+
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.+)\)")
 _STREAM = re.compile(r"(?:stream ?)?(-?\d+)(?: \(sync\))?", re.IGNORECASE)
 _NUMBER = re.compile(r"-?[0-9]+")
@@ -110,12 +113,14 @@ class Classifier:
         takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
         sorts:  what lies on a track.
         tracks: the tracks of slices and instants.
+        annotations: names of host ranges that people marked (``record_function``).
     """
 
     build: TraceBuilder
     takes_marks: Callable[[], bool]
     sorts: dict[int, Sort] = field(default_factory=dict)
     tracks: dict[int, Track] = field(default_factory=dict)
+    annotations: dict[str, None] = field(default_factory=dict)
     processes: Processes | None = None
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
@@ -137,7 +142,8 @@ class Classifier:
             title = " ".join(filter(None, (lane.labels, "Counters")))
             return Placed(Track(Layer.COUNTER, "", lane.category, title))
         if sort is Sort.OPERATOR:
-            return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=_host_named)
+            named = self._annotated if lane.category == "user_annotation" else _host_named
+            return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=named)
         if sort is Sort.CALL:
             return Placed(self._thread(lane, Layer.RUNTIME), OpClass.HOST)
         if sort in ON_DEVICE:
@@ -180,6 +186,11 @@ class Classifier:
         name = f"Thread {lane.tid}" + (f" ({match[1]})" if match else "")
         group = "" if lane.pid == self.processes.main else f"Process {lane.pid}"
         return Track(layer, name, group, title, sort=int(lane.tid != lane.pid))
+
+    def _annotated(self, name: str) -> Named | None:
+        if len(self.annotations) < MAX_ANNOTATIONS:
+            self.annotations[name] = None
+        return _host_named(name)
 
     @cached_property
     def _kernel_named(self) -> Callable[[str], Named]:

@@ -1,5 +1,10 @@
 """Which processes an Nsight Systems report holds, and which rank each of them is.
 
+In the order of trust: ranks MPI told the profiler (MPI_RANKS), "MPI Rank n" as the name of a
+thread, and, for a lone process, the rank of its communicators (MPI_COMMUNICATORS) and its
+environment. Then what NCCL was told when communicators were made, the largest of each process,
+if that gives every process a rank of its own; one process per device; the name of the file.
+
 Of everything a report tells about the machine, only what names a rank, a host or a GPU is ever
 looked at (:data:`RANK_VARIABLES`): environments, command lines and user names stay where they are.
 """
@@ -9,10 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from traceconv.readers._sqlite import Database
+from traceconv.readers._nsight_payloads import RANK, RANKS, payloads, schemas
+from traceconv.readers._sqlite import Column, Database
 
 GPU_TABLES = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -21,6 +28,7 @@ GPU_TABLES = (
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )
 HOST_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API")
+NVTX = "NVTX_EVENTS"
 
 RANK_VARIABLES = (
     "RANK",
@@ -47,6 +55,9 @@ class Process:
         device: the one GPU it uses, -1 if several or none.
         rank:   None if nothing names it.
         rank_from: what names it.
+        devices: the GPUs it uses.
+        claimed: the GPUs any process uses; of the first process only, which accounts for the rest.
+        lone:   there is no other process; nearly every row of the report is its own.
     """
 
     pid: int
@@ -54,6 +65,9 @@ class Process:
     device: int = -1
     rank: int | None = None
     rank_from: str = ""
+    devices: tuple[int, ...] = ()
+    claimed: tuple[int, ...] = ()
+    lone: bool = False
 
 
 def processes(database: Database) -> list[Process]:
@@ -63,21 +77,35 @@ def processes(database: Database) -> list[Process]:
     working = sorted(devices) or every
     idle = tuple(p for p in every if p not in working)
     named = _ranks(database, working, devices)
+    claimed = tuple(sorted(set().union(*devices.values())))
     found = []
     for i, pid in enumerate(working):
-        used = devices.get(pid, set())
+        used = tuple(sorted(devices.get(pid, set())))
         rank, evidence = named.get(pid, (None, ""))
+        first = i == 0
         found.append(
             Process(
-                pid, idle if i == 0 else (), min(used) if len(used) == 1 else -1, rank, evidence
+                pid,
+                others=idle if first else (),
+                device=used[0] if len(used) == 1 else -1,
+                rank=rank,
+                rank_from=evidence,
+                devices=used,
+                claimed=claimed if first else (),
+                lone=len(working) == 1,
             )
         )
     return found
 
 
-def pid_of(global_id: np.ndarray) -> np.ndarray:
-    """The process id within a serialized global id (bits 24 to 47)."""
+def pid_of(global_id: Any) -> Any:
+    """The process id within serialized global ids (bits 24 to 47)."""
     return (global_id >> 24) & 0xFFFFFF
+
+
+def tid_of(global_id: Any) -> Any:
+    """The thread id within serialized global ids (bits 0 to 23)."""
+    return global_id & 0xFFFFFF
 
 
 def _devices_by_pid(database: Database) -> dict[int, set[int]]:
@@ -97,41 +125,96 @@ def _host_pids(database: Database) -> set[int]:
     return found - {0}
 
 
-def _ranks(
-    database: Database, pids: Sequence[int], devices: dict[int, set[int]]
-) -> dict[int, tuple[int, str]]:
+Ranks = dict[int, tuple[int, str]]
+"""By process: its rank, and what says so."""
+
+
+def _ranks(database: Database, pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
     """The rank of each process and what says so, in the order of trust."""
-    found = _from_thread_names(database)
-    for pid in pids:
-        if pid not in found and len(pids) == 1 and (rank := _from_environment(database)):
-            found[pid] = rank
+    found = {**_from_thread_names(database), **_from_mpi_ranks(database)}
+    if len(pids) == 1 and pids[0] not in found:
+        lone = _from_communicators(database) or _from_environment(database)
+        return {pids[0]: lone} if lone else _from_nccl(database, pids)
     if not found and len(pids) > 1:
-        cards = [min(devices.get(p, {-1})) for p in pids]
-        alone = all(len(devices.get(p, ())) == 1 for p in pids)
-        if alone and len(set(cards)) == len(cards):
-            order = sorted(zip(cards, pids, strict=True))
-            return {pid: (card, "one process per device") for card, pid in order}
+        return _from_nccl(database, pids) or _from_devices(pids, devices)
     return found
 
 
-def _from_thread_names(database: Database) -> dict[int, tuple[int, str]]:
-    strings = database.texts("StringIds", "id", "value")
-    wanted = {i: int(m[1]) for i, text in strings.items() if (m := _MPI_RANK.fullmatch(text))}
-    found: dict[int, tuple[int, str]] = {}
-    for name, thread in database.rows("ThreadNames", "nameId", "globalTid"):
-        if name in wanted and isinstance(thread, int):
-            found[(thread >> 24) & 0xFFFFFF] = (wanted[name], "thread name")
-    if not database.has("NVTX_EVENTS", "eventType"):
-        return found
-    for kind, text, number, thread in database.rows(
-        "NVTX_EVENTS", "eventType", "text", "textId", "globalTid"
+def _from_devices(pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
+    """One process per device: the number of the device."""
+    cards = [min(devices.get(p, {-1})) for p in pids]
+    alone = all(len(devices.get(p, ())) == 1 for p in pids)
+    if not alone or len(set(cards)) < len(cards):
+        return {}
+    order = sorted(zip(cards, pids, strict=True))
+    return {pid: (card, "one process per device") for card, pid in order}
+
+
+def _from_mpi_ranks(database: Database) -> Ranks:
+    """What MPI told of every thread."""
+    return {
+        pid_of(thread): (rank, "MPI_RANKS")
+        for thread, rank in database.rows("MPI_RANKS", "globalTid", "rank")
+        if isinstance(thread, int) and isinstance(rank, int) and 0 <= rank < 1 << 31
+    }
+
+
+def _from_communicators(database: Database) -> tuple[int, str] | None:
+    """The rank in whose name communicators were made: they name no process, so of a lone one."""
+    ranks = set(database.distinct("MPI_COMMUNICATORS", "rank"))
+    if len(ranks) != 1 or not 0 <= min(ranks) < 1 << 31:
+        return None
+    return ranks.pop(), "MPI_COMMUNICATORS"
+
+
+def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:
+    """Ranks in the largest communicators, if all of these are equally large."""
+    if not any({RANK, RANKS} <= schema.fields.keys() for schema in schemas(database).values()):
+        return {}
+    rows = database.columns(NVTX, {"rowid": -1, "globalTid": 0})
+    groups, _ = payloads(database, rows["rowid"])
+    largest: dict[int, tuple[int, int]] = {}
+    for group in groups:
+        if {RANK, RANKS} <= group.values.keys():
+            owner = pid_of(rows["globalTid"][np.searchsorted(rows["rowid"], group.rowid)])
+            said = (owner, group.values[RANKS], group.values[RANK])
+            for pid, size, rank in zip(*(column.tolist() for column in said), strict=True):
+                largest[pid] = max(largest.get(pid, (0, 0)), (size, rank))
+    known = [largest[pid] for pid in pids if pid in largest]
+    sizes, ranks = {size for size, _ in known}, {rank for _, rank in known}
+    if len(sizes) != 1 or len(ranks) < len(pids) or min(ranks) < 0 or max(ranks) >= min(sizes):
+        return {}
+    why = f"NCCL communicator of {min(sizes)} ranks"
+    return {pid: (largest[pid][1], why) for pid in pids}
+
+
+def _from_thread_names(database: Database) -> Ranks:
+    """ "MPI Rank n" as the name of a thread, given by the system or through NVTX."""
+    found: Ranks = {}
+    named = database.columns("ThreadNames", {"nameId": -1, "globalTid": 0})
+    for why, rows, inline in (
+        ("thread name", named, {}),
+        ("NVTX thread name", *_nvtx_thread_names(database)),
     ):
-        if kind != NVTX_THREAD_NAME or not isinstance(thread, int):
-            continue
-        match = _MPI_RANK.fullmatch(text or strings.get(number, ""))
-        if match:
-            found[(thread >> 24) & 0xFFFFFF] = (int(match[1]), "NVTX thread name")
+        strings = database.texts("StringIds", "id", "value", np.unique(rows["nameId"]))
+        for i, (number, thread) in enumerate(
+            zip(rows["nameId"].tolist(), rows["globalTid"].tolist(), strict=True)
+        ):
+            match = _MPI_RANK.fullmatch(inline.get(i) or strings.get(number, ""))
+            if match:
+                found[pid_of(thread)] = (int(match[1]), why)
     return found
+
+
+def _nvtx_thread_names(database: Database) -> tuple[dict[str, Column], dict[int, str]]:
+    """Columns as those of ThreadNames, and the names that stand in the rows, by position."""
+    wanted = {"textId": -1, "globalTid": 0, "rowid": -1, "eventType": -1}
+    rows = database.columns(NVTX, wanted)
+    named = rows["eventType"] == NVTX_THREAD_NAME
+    at = rows["rowid"][named]
+    texts = database.texts(NVTX, "rowid", "text", at)
+    inline = {i: texts[row] for i, row in enumerate(at.tolist()) if row in texts}
+    return {"nameId": rows["textId"][named], "globalTid": rows["globalTid"][named]}, inline
 
 
 def _from_environment(database: Database) -> tuple[int, str] | None:

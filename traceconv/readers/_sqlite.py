@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +31,9 @@ MAX_CHECKS = 200_000
 
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
+
+KEYS_AT_ONCE = 500
+"""Keys named in one query."""
 
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
@@ -191,16 +195,47 @@ class Database:
         query = f"SELECT {', '.join(terms)} FROM {quoted(table)} NOT INDEXED"
         return np.fromiter(self._rows(query, table), dtype)
 
-    def texts(self, table: str, key: str, value: str) -> dict[int, str]:
-        """A table of names: key -> value. Rows without either are left out."""
+    def texts(
+        self, table: str, key: str, value: str, only: NDArray[np.int64] | None = None
+    ) -> dict[int, str]:
+        """A table of names: key -> value. Rows without either are left out.
+
+        Args:
+            only: the keys that are needed; None = all.
+        """
         if not self.has(table, key, value):
             return {}
         query = f"SELECT {quoted(key)}, {quoted(value)} FROM {quoted(table)}"
         return {
             k: v if isinstance(v, str) else _text(v)
-            for k, v in self._rows(query, table)
+            for k, v in self._keyed(query, table, key, only)
             if isinstance(k, int) and isinstance(v, (str, bytes))
         }
+
+    def blobs(self, table: str, key: str, value: str) -> dict[int, bytes]:
+        """As :meth:`texts`, for values that are no text; text is given as its bytes."""
+        if not self.has(table, key, value):
+            return {}
+        what = f"{quoted(key)}, CAST({quoted(value)} AS BLOB)"
+        query = f"SELECT {what} FROM {quoted(table)} WHERE {quoted(value)} IS NOT NULL"
+        rows = self._rows(query, table)
+        return {k: v for k, v in rows if isinstance(k, int) and isinstance(v, bytes)}
+
+    def _keyed(
+        self, query: str, table: str, key: str, only: NDArray[np.int64] | None
+    ) -> Iterable[tuple[Any, ...]]:
+        """The rows of a query of two columns whose first is one of ``only``; by number of row,
+        where that is what the key is, else by looking at all."""
+        if only is None:
+            return self._rows(query, table)
+        plain = self._plain.get(table)
+        if key == ROWID or (plain and plain.rowid == key):
+            some = (only[i : i + KEYS_AT_ONCE].tolist() for i in range(0, len(only), KEYS_AT_ONCE))
+            lists = (",".join(map(str, keys)) for keys in some)
+            asked = (f"{query} WHERE {quoted(key)} IN ({keys})" for keys in lists)
+            return chain.from_iterable(self._rows(one, table) for one in asked)
+        wanted = set(only.tolist())
+        return (row for row in self._rows(query, table) if row[0] in wanted)
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """All rows of a small table as tuples; None for NULL and for missing columns."""

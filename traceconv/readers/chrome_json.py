@@ -8,13 +8,14 @@ metadata, which is added back.
 Rank from: the metadata of our own files; else unknown (a file name may tell it).
 Quirks: not closed, cut, with doubled commas, with phases nobody knows - see
 :mod:`traceconv.readers._traceevents`.
-Ignored: ``stackFrames``, ``samples``, colours, and everything else only one viewer knows.
+Ignored: ``samples`` (counted), ``stackFrames``, colours, and everything else only one viewer knows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from traceconv.build import TraceBuilder
@@ -69,7 +70,8 @@ class ChromeJsonReader:
             for start, end in _windows(facts, capture.rank):
                 build.window(start, end)
         else:
-            read_events(capture.source, name, build, _theirs(build))
+            told = partial(_told, build)
+            read_events(capture.source, name, build, _theirs(build), offset_ns=told)
 
 
 def _is_trace(head: bytes) -> bool:
@@ -181,6 +183,15 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
 
 
 # -- files of others -------------------------------------------------------------------------
+
+
+def _told(build: TraceBuilder, members: Mapping[str, Any]) -> int:
+    """Book the samples of the profilers in browsers and phones, which stand beside the events;
+    stamps stay as they are."""
+    samples = members.get("samples")
+    if isinstance(samples, list):
+        build.skip("kind-not-read", "CPU samples", len(samples))
+    return 0
 
 
 def _theirs(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:

@@ -4,7 +4,8 @@ Written by: people's own loggers (schema: ``schemas/json/raw_event_log.schema.js
             ``nsys stats`` (GPU, API and NVTX traces as CSV), ``nvprof --print-gpu-trace --csv``,
             Enter/Leave tables of analysis libraries - these are known by their header row; any
             other log with a mapping (:func:`with_mapping`).
-Files:      any name; JSON lines or CSV, recognised by the first lines. JSON lines may begin with
+Files:      any name; JSON lines or CSV, recognised by the first lines. Logs of one rank whose
+            names differ in numbers are its windows. JSON lines may begin with
             an object that has ``rawlog``, tables with lines ``# key=value``: unit, clock, rank,
             host.
 Units and clock: as the head, the mapping or the header says, else us; digits are taken as they
@@ -39,6 +40,8 @@ from traceconv.readers._event_log_numbers import ABSENT, UNREADABLE, times
 from traceconv.readers._event_log_presets import mapping_of
 from traceconv.readers._event_log_records import Batch, Layout, rank_in_path, rank_of
 from traceconv.readers._event_log_rows import Rows
+from traceconv.readers._event_log_windows import joined
+from traceconv.readers._windows import read_windows
 from traceconv.source import Source
 
 MAX_RANKS = 100_000
@@ -75,7 +78,8 @@ class EventLogReader:
             self.files = f"logs with {', '.join(mapping.required())}"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per rank in every log; the tables of one nsys report are one log."""
+        """One capture per rank in every log; the tables of one nsys report are one log, and files
+        that one rank began one after another are its windows."""
         reports: dict[str, list[Part]] = {}
         for name in names:
             layout = recognised(source.head(name), source.title(name), self._mapping)
@@ -83,19 +87,24 @@ class EventLogReader:
                 reports.setdefault(_report(name, layout), []).append((name, layout))
         if self._mapping is not None and not reports and len(names) == 1:
             _refuse_table(source, names[0], self._mapping)
-        return [c for parts in reports.values() for c in _captures(source, parts, issues)]
+        return joined([c for parts in reports.values() for c in _captures(source, parts, issues)])
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event of one rank into ``build``; see :class:`traceconv.readers.Reader`."""
         parts: Sequence[Part] = capture.detail
-        for name, layout in parts:
-            build.file = capture.source.title(name)
+        tables = len({_report(name, layout) for name, layout in parts}) < len(parts)
+
+        def read(part: Part) -> tuple[int, int] | None:
+            first, (name, layout) = build.rows, part
             rows = Rows(build, layout.units)
             report: Report = unheard if layout.by_rank else build.skip
             with capture.source.open(name) as stream:
                 for batch in _batches(Lines(stream, report), layout, report):
                     rows.add(batch)
             rows.finish()
+            return None if tables else build.span(first)  # tables of a report are no windows
+
+        read_windows(capture, build, ((part[0], part) for part in parts), read)
 
 
 def with_mapping(text_or_path: str) -> Reader:

@@ -12,6 +12,7 @@ Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--ra
 Quirks: device rows are told by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
 synchronisation records; kernels of a collective stand on the lanes of NCCL, by process group;
+ranges of the user that the profiler did not project are named in ``notes["range_names"]``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).

@@ -4,12 +4,18 @@ Written by: ``nsys export --type sqlite``; seen: 2022.2 (schema 2.9) to 2026.2 (
 Files:      one ``.sqlite`` per report; several processes in it are several ranks.
 Units and clock: integer ns since the session started; ``utcEpochNs`` ties them to Unix time.
             With ``--ts-normalize`` they are Unix time already.
-Rank from:  "MPI Rank n" thread names, the rank variables of a lone process, one process per
-            device, the file name; see ``_nsight_processes``.
+Rank from:  MPI_RANKS, "MPI Rank n" thread names, MPI_COMMUNICATORS and the rank variables of a
+            lone process, NCCL's communicators, one process per device, the file name; see
+            ``_nsight_processes``.
 Quirks:     tables are created only where there is data; NVTX names stand in ``text`` or, through
-            ``textId``, in StringIds; runtime calls are repeated as backtrace rows (class 67).
-Ignored:    CPU samples, scheduling, profiler overhead, diagnostics; and, on purpose, everything
-            that tells of users: environment, command lines, paths, standard output.
+            ``textId``, in StringIds; runtime calls are repeated as backtrace rows (class 67)
+            (two_processes). What PyTorch writes behind the name of an operator becomes arguments;
+            payloads of NCCL say size and communicator, through the launch also of its kernels;
+            GPU metrics are counters of every process that uses the GPU; waits stand beside the
+            calls, as PyTorch's do, not on the stream they wait for (training).
+Ignored:    CPU samples, scheduling, profiler overhead, diagnostics, CUDA events, allocations; and,
+            on purpose, everything that tells of users: environment, command lines, paths, standard
+            output.
 Source:     the tables' own columns, read by name.
 """
 
@@ -23,7 +29,13 @@ from traceconv.clock import Anchor, Domain
 from traceconv.errors import Issues, MalformedInputError
 from traceconv.model import Capture
 from traceconv.readers import _nsight_events as events
+from traceconv.readers._nsight_kernels import kernels
+from traceconv.readers._nsight_libraries import library_calls
+from traceconv.readers._nsight_metrics import gpu_metrics
+from traceconv.readers._nsight_nccl import issued, sizes_of
+from traceconv.readers._nsight_nvtx import nvtx
 from traceconv.readers._nsight_processes import Process, processes
+from traceconv.readers._nsight_report import Report
 from traceconv.readers._sqlite import Database, is_sqlite, opened
 from traceconv.source import Source
 
@@ -35,6 +47,9 @@ _UNREAD = (
     "PROFILER_OVERHEAD",
     "CUPTI_ACTIVITY_KIND_OVERHEAD",
     "DIAGNOSTIC_EVENT",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "GENERIC_EVENTS",
 )
 
 
@@ -71,17 +86,13 @@ class NsightReader:
         build.file = capture.source.title(capture.files[0])
         build.notes["free_rule"] = "device"
         with opened(capture.source, capture.files[0]) as database:
-            report = events.Report(
-                database,
-                build,
-                process,
-                build.comm_words,
-                database.texts("StringIds", "id", "value"),
-            )
-            events.device_tables(report)
+            report = Report(database, build, process, build.comm_words)
             events.runtime(report)
-            events.os_runtime(report)
-            events.nvtx(report)
+            ranges = nvtx(report)
+            kernels(report, issued(ranges, build.strings), sizes_of(ranges))
+            events.device_tables(report)
+            library_calls(report)
+            gpu_metrics(report)
             events.arrows(report)
             for table in _UNREAD:
                 build.skip("kind-not-read", f"table {table}", database.count(table))
