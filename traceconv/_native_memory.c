@@ -27,12 +27,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LARGE ((size_t)64 << 10)
+#define LARGE ((size_t)32 << 10)
 #define HUGE ((size_t)8 << 20) /* from here on the thread might come too late */
 #define SEGMENT ((size_t)128 << 20)
 #define HEAD 64 /* before every block: its size, and the alignment numpy's loops like */
 #define PAGE ((size_t)4096)
-#define TRIM_EVERY 16
+#define TRIM_EVERY 20 /* ticks */
 #define TICK_NS 5000000L
 #define MEMORY_FILE_SYSTEM 0x01021994L /* tmpfs: what is written there stays in memory */
 
@@ -111,10 +111,14 @@ static void purge(void)
     for (segment *s = segments; s; s = s->next)
         madvise(s->start, s->used, MADV_DONTNEED);
     pthread_mutex_unlock(&lock);
-    size_t count = __atomic_add_fetch(&purges, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&purges, 1, __ATOMIC_RELAXED);
+}
+
+/* Small arrays leave holes between what lives longer: give those pages back too. */
+static void trim(void)
+{
 #ifdef __GLIBC__
-    if (count % TRIM_EVERY == 0)
-        malloc_trim(0); /* small arrays leave holes between what lives longer */
+    malloc_trim(0);
 #endif
 }
 
@@ -207,10 +211,12 @@ static PyDataMem_Handler handler = {
 static void *tick(void *nothing)
 {
     struct timespec pause = {0, TICK_NS};
-    while (__atomic_load_n(&ticking, __ATOMIC_RELAXED)) {
+    for (int i = 1; __atomic_load_n(&ticking, __ATOMIC_RELAXED); i++) {
         nanosleep(&pause, NULL);
         if (resident() > limit_bytes)
             purge();
+        if (i % TRIM_EVERY == 0)
+            trim();
     }
     return NULL;
 }
@@ -230,6 +236,9 @@ static PyObject *memory_start(PyObject *self, PyObject *args)
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, where);
     }
     strcpy(folder, where);
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, (int)LARGE); /* else it grows, and large buffers leave holes */
+#endif
     limit_bytes = (size_t)bytes;
     PyObject *capsule = PyCapsule_New(&handler, "mem_handler", NULL);
     PyObject *before = capsule ? PyDataMem_SetHandler(capsule) : NULL;

@@ -170,4 +170,5 @@ def _value(token: bytes) -> Any:
 
 
 def _arrays(columns: Iterable[bytearray], types: str) -> list[Any]:
-    return [np.frombuffer(c, t) for c, t in zip(columns, types.split(), strict=True)]
+    """Copies: they shall lie where large arrays lie (see :mod:`traceconv.memory`)."""
+    return [np.frombuffer(c, t).copy() for c, t in zip(columns, types.split(), strict=True)]
