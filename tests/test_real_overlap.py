@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import traceconv
+from traceconv.analysis._step_time import step_trace_time
 from traceconv.build import TraceBuilder
 from traceconv.mergers.overlap import overlap
-from traceconv.mergers.step_time import step_trace_time
 from traceconv.model import Capture, Layer, OpClass
 from traceconv.source import FileSource
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from traceconv.analysis._step_time import step_trace_time
 from traceconv.build import TraceBuilder
 from traceconv.mergers.attribution import STEPS_NOTED, attribution
 from traceconv.mergers.overlap import overlap
-from traceconv.mergers.step_time import step_trace_time
 from traceconv.mergers.steps import steps
 from traceconv.model import Capture, Layer, OpClass
 from traceconv.source import FileSource

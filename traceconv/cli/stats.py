@@ -1,0 +1,145 @@
+"""``traceconv stats``: tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from traceconv.cli import options, say
+from traceconv.errors import OutputError
+
+FORMATS = ("text", "csv", "json", "md")
+DEFAULT_TOP = 20
+
+
+def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """``20`` as a number, ``all`` as None; by default 20 rows for people, all for programs."""
+    if value is None:
+        return -1
+    if value.strip().lower() == "all":
+        return None
+    if not value.strip().isascii() or not value.strip().isdigit() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a number of rows nor all")
+    return int(value)
+
+
+@click.command(short_help="Tables: steps, overlap, operators, communication, memory ...")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--by",
+    callback=options.words,
+    metavar="TABLE,...",
+    default="step,overlap",
+    show_default=True,
+    help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary; "
+    "one of their single tables; or all.",
+)
+@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
+@click.option("--graphs", callback=options.numbers, metavar="1,2|all", help="Which graphs.")
+@click.option("--steps", callback=options.numbers, metavar="10-12|all", help="Which steps.")
+@click.option(
+    "--time",
+    callback=options.window,
+    metavar="1.2s:1.5s",
+    help="What touches this window, counted from the first event.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="How tables are written; default: as the ending of -o says, else text.",
+)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Where to; several CSV tables: FILE_<table>.csv."
+)
+@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@click.option(
+    "--top",
+    callback=_top,
+    metavar="N|all",
+    help="Most rows per rank of long tables; default 20 in text and md, else all.",
+)
+@click.option("--explain", is_flag=True, help="Show the formula of every table.")
+@click.option(
+    "--align",
+    metavar="none|auto|meta|wall|FILE",
+    default="none",
+    show_default=True,
+    help="How clocks are brought together; it moves stamps and --time, no lengths.",
+)
+@options.reading
+@options.classing
+@click.option(
+    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
+)
+@options.chatter
+def stats(
+    paths: tuple[str, ...],
+    form: str | None,
+    output: str | None,
+    force: bool,
+    explain: bool,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Tables of the ranks below PATH...: per rank, and over all ranks where that makes sense.
+
+    \b
+    traceconv stats ./prof --by step,overlap
+    traceconv stats ./prof --by type --ranks 0 --top 10 --explain
+    traceconv stats ./prof --by all -o tables.json
+    """
+    form = form or _form_of(output)
+    if given["top"] == -1:
+        given["top"] = DEFAULT_TOP if form in ("text", "md") else None
+    from traceconv import stats
+
+    with say.bar(quiet=quiet) as progress:
+        found = stats(*paths, **given, progress=progress)
+    texts = _rendered(found.results, form, explain)
+    if output is None or output == "-":
+        say.data("\n".join(texts.values()).rstrip("\n"))
+    else:
+        _write(texts, Path(output), force, quiet)
+    if not quiet:
+        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+
+
+def _form_of(output: str | None) -> str:
+    ending = Path(output or "").suffix.removeprefix(".")
+    return ending if ending in FORMATS else "text"
+
+
+def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
+    """The text by name of table; "" where one text holds all."""
+    from traceconv.analysis import render
+
+    if form == "csv":
+        return {result.table.name: render.csv_text(result) for result in results}
+    if form == "json":
+        return {"": render.json_text(results)}
+    written = render.markdown if form == "md" else render.text
+    return {"": written(results, explain)}
+
+
+def _write(texts: dict[str, str], path: Path, force: bool, quiet: bool) -> None:
+    """One file, or one per table.
+
+    Raises:
+        OutputError: it exists, or cannot be written.
+    """
+    several = len(texts) > 1
+    files = {path.with_stem(f"{path.stem}_{n}") if several else path: t for n, t in texts.items()}
+    for file in files:
+        if file.exists() and not force:
+            raise OutputError(f"{file}: exists; add -f to overwrite it")
+    for file, text in files.items():
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as e:
+            raise OutputError(f"{file}: cannot be written: {e}") from e
+        if not quiet:
+            say.message(f"wrote {file}")
