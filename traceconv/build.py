@@ -273,9 +273,13 @@ class TraceBuilder:
         if end_ns > start_ns:
             self._windows.append((start_ns, end_ns))
 
-    def sheet(self, name: str, file: str, load: Callable[[], Columns]) -> None:
-        """Add a table that lies beside the timeline; ``load`` runs when it is first looked at."""
-        self._sheets[name] = Sheet(name, file, load)
+    def sheet(
+        self, name: str, file: str, load: Callable[[], Columns], issues: Issues | None = None
+    ) -> Sheet:
+        """Add a table that lies beside the timeline; ``load`` runs when it is looked at, and may
+        book what it meets under ``issues`` (see :class:`~traceconv.sheets.Sheet`).
+        """
+        return self._sheets.setdefault(name, Sheet(name, file, load, issues))
 
     # -- accounts -------------------------------------------------------------------------
 

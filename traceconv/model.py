@@ -217,6 +217,9 @@ class Capture:
         world_size: ranks of the job, -1 if unknown.
         label:    how to call it in messages: usually the folder or file.
         detail:   whatever its reader needs to remember from finding to reading.
+        tables:   tables beside the timeline by name, and the files each is read from.
+        uses:     files of ``known``: in a few words, why they are not read for events.
+        optional: whether a run goes on without it, where its rank is unknown.
     """
 
     reader: str
@@ -233,6 +236,9 @@ class Capture:
     world_size: int = -1
     label: str = ""
     detail: Any = None
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    uses: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = False
 
 
 Ledger = dict[tuple[str, str], int]

@@ -44,10 +44,13 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         rule: "meta" (what the files say), "name" (what the path says), or a regular expression
             whose first group is the rank, searched in the path.
 
+    Captures a run can do without (:attr:`Capture.optional`) are left out if their rank is unknown
+    and there are others.
+
     Raises:
         RankError: a rank stays unknown, or two captures claim the same one.
     """
-    ranked = [_ranked(c, rule) for c in captures]
+    ranked = _needed([_ranked(c, rule) for c in captures], issues)
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
         issues.add("rank-assumed", title(ranked[0]), rank=0)
@@ -56,6 +59,14 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
         raise RankError(_nameless_message(nameless, len(ranked), rule))
     _refuse_doubles(ranked)
     return tuple(sorted(ranked, key=lambda c: c.rank if c.rank is not None else -1))
+
+
+def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:
+    needed = [c for c in captures if c.rank is not None or not c.optional]
+    for capture in captures if needed else ():
+        if capture.rank is None and capture.optional:
+            issues.add("unused-file", title(capture), "nothing names its rank")
+    return needed or captures
 
 
 def _ranked(capture: Capture, rule: str) -> Capture:

@@ -6,7 +6,7 @@ Files: ``*_ascend_{pt,ms}/ASCEND_PROFILER_OUTPUT/ascend_*_profiler[_<rank>].db``
 msprof_<time>.db``; any SQLite file with their tables, whatever it is called. A ``-wal`` file
 beside one is read, too. Where a timeline in JSON lies in the same folder, that is read instead,
 unless this reader is asked for by name. ``analysis.db`` and ``communication_analyzer.db`` hold
-sums of the same and are not read.
+sums of the same: they are sheets here, and alone they are left to the reader ``ascend_tables``.
 Units and clock: integer ns of Unix time; those of the framework as text.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
 RANK_DEVICE_MAP, name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder
@@ -34,6 +34,8 @@ from traceconv.readers._ascend_db_places import Place, places
 from traceconv.readers._ascend_db_read import read_databases
 from traceconv.readers._ascend_identity import Identity, collected_at
 from traceconv.readers._ascend_parts import Detail, Part, joined
+from traceconv.readers._ascend_sheets import add_sheets
+from traceconv.readers._ascend_tables import with_tables
 from traceconv.source import Source
 
 
@@ -50,9 +52,7 @@ class AscendDatabaseReader:
         ordered = sorted(names)
         held = peeked(source, ordered)
         groups: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
-        claimed: set[str] = set()
         for place in places(source, ordered, held, issues):
-            claimed.update((place.name, *place.known))
             identity = Identity(source, issues)
             worker = _identify(identity, place)
             held[place.name].tell(identity, place.name)
@@ -60,14 +60,13 @@ class AscendDatabaseReader:
             same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
             key = (capture.rank, worker if same else f"{place.name}/")
             groups.setdefault(key, []).append((_path(source, place.root), capture))
-        for name in held:
-            if name not in claimed:  # of no capture: sums alone
-                issues.add("unused-file", source.title(name))
-        return [capture for group in groups.values() for capture in _windows(group)]
+        captures = [capture for group in groups.values() for capture in _windows(group)]
+        return with_tables(captures, ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         read_databases(capture, build)
+        add_sheets(capture, build)
 
 
 def _path(source: Source, root: str) -> str:

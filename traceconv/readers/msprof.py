@@ -12,7 +12,9 @@ Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json``
 Quirks: the step trace of the whole run is repeated in every iteration's file and once more inside
 ``msprof_*``; ``hccl_*`` and ``task_time_*`` repeat what ``msprof_*`` holds; the graph of a device
 task stands in the file name only.
-Ignored: tables, databases and raw data (listed as known); the flows ``Data_aug Bound``.
+Beside them: tables are sheets; in the detail view the rows of ``op_summary_*.csv`` are arguments of
+their slices, and memory is a counter (golden op_summary_slices).
+Ignored: databases and raw data (listed as known); the flows ``Data_aug Bound``.
 Source: Ascend/msprof, which writes it; test data of mindspore-ai/mindinsight and
 Ascend/msinsight. Golden cases: single_export_2023, step_export_slices, not_json.
 """
@@ -46,7 +48,9 @@ from traceconv.readers._ascend_known import (
 )
 from traceconv.readers._ascend_parts import Detail, Part, Role, joined, read_parts
 from traceconv.readers._ascend_places import Place, places
+from traceconv.readers._ascend_sheets import add_sheets
 from traceconv.readers._ascend_steps import graphs_in
+from traceconv.readers._ascend_tables import with_tables
 from traceconv.source import Source
 
 _PROCESS = rb'"args"\s*:\s*\{[^{}]*"name"\s*:\s*"'
@@ -75,11 +79,13 @@ class MsprofReader:
         found = _joined_windows(with_derived(found, ordered, issues))
         taken = {name for c in found for name in (*c.files, *c.known)}
         rest = [n for n in ordered if n not in taken and not _OTHERS.fullmatch(n)]
-        return found + [capture for name in rest for capture in _lone(source, name)]
+        found += [capture for name in rest for capture in _lone(source, name)]
+        return with_tables(found, ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         read_parts(capture, build, {Role.HOST_INFO: host_info_lane})
+        add_sheets(capture, build)
 
 
 def _in_folder(

@@ -9,10 +9,12 @@ Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_
 name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
 Quirks: hardware, communication and framework layers carry pids of three encodings; planes of all
 groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
-Ignored: tables, databases and raw data of the same folder (listed as known); environment
-variables in ``profiler_metadata.json`` are never copied.
+Beside it: tables are sheets; in the detail view the rows of ``kernel_details.csv`` are arguments of
+their slices, and memory is a counter (golden with_tables).
+Ignored: databases and raw data of the same folder (listed as known); environment variables in
+``profiler_metadata.json`` are never copied.
 Source: Ascend/pytorch and Ascend/msprof, which write it; test data of Ascend/msinsight and
-Ascend/msprof-analyze. Golden cases: level0, cut_off, rank_twice.
+Ascend/msprof-analyze. Golden cases: level0, cut_off, rank_twice, with_tables.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from traceconv.model import Capture
 from traceconv.readers._ascend_identity import Identity, collected_at, first_stamp, is_unix
 from traceconv.readers._ascend_known import below, inside, is_capture_file
 from traceconv.readers._ascend_parts import Detail, Part, is_empty, joined, read_parts
+from traceconv.readers._ascend_sheets import add_sheets
+from traceconv.readers._ascend_tables import with_tables
 from traceconv.source import Source
 
 _NAMES = ("trace_view.json", "trace_view.json.gz")
@@ -49,11 +53,13 @@ class TraceViewReader:
                 for worker, capture in self._capture(source, ordered, root, name, issues):
                     key = worker if _same_process(worker, capture) else f"{root}/"
                     found.setdefault((capture.rank, key), []).append((_path(source, root), capture))
-        return [capture for group in found.values() for capture in _windows(group)]
+        captures = [capture for group in found.values() for capture in _windows(group)]
+        return with_tables(captures, ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         read_parts(capture, build)
+        add_sheets(capture, build)
 
     def _capture(
         self, source: Source, ordered: Sequence[str], root: str, name: str, issues: Issues
