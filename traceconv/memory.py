@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from traceconv.errors import ResourceError
@@ -64,10 +65,9 @@ def scarce() -> bool:
 
 def _native() -> Any:
     try:
-        from traceconv import _memory  # type: ignore[attr-defined, unused-ignore]
+        return import_module("traceconv._memory")
     except ImportError:
         raise ResourceError(
             "a memory limit needs the compiled parts of traceconv, and they are not installed; "
             "install a C compiler and then traceconv again, or give no limit"
         ) from None
-    return _memory

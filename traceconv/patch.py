@@ -21,6 +21,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -345,7 +346,6 @@ def _native() -> Any:
     if os.environ.get("TRACECONV_NATIVE") == "0":
         return None
     try:
-        from traceconv import _patch  # type: ignore[attr-defined, unused-ignore]
+        return import_module("traceconv._patch").copy
     except ImportError:
         return None
-    return _patch.copy

@@ -53,7 +53,10 @@ def projection(trace: Trace) -> Trace:
 
     Arguments of a projection: ``tasks`` (device rows launched), ``busy (ns)`` (length of the union
     of their times) and ``host (ns)`` (length of the range). Ranges that launch nothing have none.
+    A trace that has such lanes (a file of ours) stays as it is.
     """
+    if any(t.layer is Layer.SCOPE and t.title.endswith(TITLE[2:]) for t in trace.tracks):
+        return trace
     ranges = _ranges(trace)
     launches = _launches(trace) if len(ranges) else {}
     tracks: list[Track] = []
