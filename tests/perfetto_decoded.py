@@ -170,7 +170,9 @@ def written(*traces, **document):
     """The file, decoded, and the writer."""
     ranks = tuple(t.rank for t in traces)
     writer = PerfettoWriter()
-    parts = [writer.begin(Document(**{"base_ns": BASE, "ranks": ranks, **document}))]
+    pids = {trace.rank: trace.capture.pid for trace in traces}
+    known = {"base_ns": BASE, "ranks": ranks, "pids": pids, **document}
+    parts = [writer.begin(Document(**known))]
     for trace in traces:
         parts.extend(writer.trace(trace))
     return decoded(b"".join([*parts, writer.end()])), writer

@@ -6,6 +6,7 @@ import click
 import pytest
 
 from traceconv import registry
+from traceconv.analysis.tables import BY
 from traceconv.cli import cli
 from traceconv.cli.formats import format_rows, markdown_tables
 
@@ -30,6 +31,14 @@ def test_every_command_is_in_the_readme(root, name):
 def test_every_option_is_in_the_readme(root, name, option):
     """Each long option stands in the README, in code."""
     assert re.search(rf"`[^`\n]*{option}\b", (root / "README.md").read_text()), f"{name} {option}"
+
+
+@pytest.mark.parametrize("table", sorted(BY))
+def test_every_table_is_in_the_readme(root, table):
+    """Each value of ``stats --by`` has its line, and the help names it, too."""
+    assert f"\n| `{table}` | " in (root / "README.md").read_text()
+    by = next(p for p in cli.commands["stats"].params if p.name == "by")
+    assert re.search(rf"\b{table}\b", by.help)
 
 
 def test_readme_offers_no_option_that_does_not_exist(root):

@@ -9,13 +9,18 @@ PACKAGE = ROOT / "traceconv"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 GROUND = {"errors", "clock", "streams", "source", "intervals", "columns", "sheets", "model"}
-GROUND |= {"robust", "collectives", "matching"}
+GROUND |= {"remote", "storage", "robust", "collectives", "matching"}
+MERGING = GROUND | {
+    *("", "annotation", "engines", "mergers", "park", "ranks", "report", "stages", "workplace", "writers"),
+}
 MAY_IMPORT = {
     "errors": set(),
     "intervals": set(),
     "clock": {"errors", "columns"},
     "streams": {"errors"},
-    "source": {"errors", "streams"},
+    "storage": {"errors"},
+    "source": {"errors", "remote", "storage", "streams"},
+    "remote": {"errors", "source", "storage", "streams"},
     "columns": set(),
     "sheets": {"errors"},
     "model": GROUND,
@@ -23,7 +28,16 @@ MAY_IMPORT = {
     "collectives": {"columns", "model"},
     "matching": {"collectives", "columns", "robust"},
     "build": GROUND,
-    "park": GROUND,
+    "parkfile": GROUND,
+    "park": GROUND | {"", "parkfile"},
+    "runfolder": {"errors", "source"},
+    "engines": {"engines", "errors"},
+    "workplace": {"", "engines", "errors", "runfolder"},
+    "annotation": GROUND | {"analysis", "mergers"},
+    "stages": GROUND | {"", "annotation", "build", "mergers", "park", "registry"},
+    "merging": MERGING,
+    "shards": {"errors", "storage"},
+    "sharding": MERGING | {"merging", "parkfile", "shards"},
     "memory": {"errors", "source"},
     "patch": {"source"},
     "ranks": GROUND,
@@ -32,14 +46,16 @@ MAY_IMPORT = {
     "mergers": GROUND | {"mergers"},
     "writers": GROUND | {"", "memory", "writers", "_proto"},
     "checks": GROUND | {"checks", "_proto"},
-    "analysis": GROUND | {"analysis"},
+    "analysis": GROUND | {"analysis", "ranks"},
     "_proto": set(),
     "registry": GROUND | {"readers", "writers"},
-    "api": GROUND | {"", "build", "park", "ranks", "registry", "report", "mergers", "writers"},
+    "api": MERGING | {"merging", "registry", "sharding", "shards"},
+    "diagnosis": GROUND | {"analysis", "api", "mergers", "ranks", "statistics", "writers"},
+    "comparison": GROUND | {"analysis", "api", "mergers", "writers"},
     "statistics": GROUND | {"analysis", "api", "mergers", "ranks", "writers"},
     "cli": {"", "analysis", "cli", "errors", "clock", "registry", "checks"},
     "__main__": {"cli"},
-    "": {"api", "statistics", "report", "writers", "model", "build", "errors", "checks"},
+    "": {"api", "comparison", "diagnosis", "statistics", "report", "writers", "model", "build", "errors", "checks"},
 }
 """By the first part of a module's name below traceconv; "" is the package itself."""
 
@@ -52,6 +68,7 @@ OUTSIDERS = {
 """Packages only some may import."""
 
 SHARED = {"mergers.__init__", "writers.limits", "writers.output", "checks.__init__"}
+SHARED |= {"analysis.links"}
 """Modules of a family that are not one of its members: they put members together or serve all."""
 
 

@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from traceconv import park
+from traceconv.collectives import evidence
 from traceconv.build import TraceBuilder
 from traceconv.errors import SizeLimitError
 from traceconv.intervals import total, union
@@ -629,11 +630,10 @@ def test_heads_tell_the_rows_of_their_file(
 
 
 @pytest.mark.parametrize("policy", ["reduce", "split"])
-def test_parked_ranks_are_taken_from_disk(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_ranks_are_taken_from_disk(policy: str, tmp_path: Path) -> None:
     """Mapped columns can be read only, and that is enough."""
-    monkeypatch.setattr(park, "SMALL_BYTES", 0)
     trace = counted([float(i % 7) for i in range(500)], slices=500)
-    parked = park.Parked(trace)
+    parked = park.park(trace, evidence(trace), tmp_path / "rank")
     found = plan([parked], document(trace), ChromeJsonWriter, SizeLimit(None, 200, policy))
     for (_, rows), part in zip(sizes(found, ChromeJsonWriter), found.parts, strict=True):
         assert 0 < rows <= 200

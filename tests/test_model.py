@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from traceconv.build import SPILL_AFTER, TraceBuilder
+from traceconv.collectives import evidence
 from traceconv.errors import Issues, PluginError, Severity
 from traceconv.model import Args, Capture, EventTable, Kind, Layer, OpClass, Strings, Track
-from traceconv.park import Parked, compact
+from traceconv.park import compact, park
 from traceconv.source import FileSource
 
 
@@ -148,14 +149,14 @@ def test_compacting_keeps_only_what_is_used(build):
     assert (len(small.args), small.args[int(small.events.args[0])]) == (1, {"i": 1})
 
 
-def test_parked_traces_come_back_unchanged(build):
+def test_parked_traces_come_back_unchanged(build, tmp_path):
     """What is set aside on disk is what was there."""
     n = 50_000
     track = build.track(Layer.HOST, "t")
     build.seen("slice", n)
     build.extend(track=track, start_ns=np.arange(n), dur_ns=1, name=build.string("n"))
     trace = build.finish()
-    back = Parked(trace).load()
+    back = park(trace, evidence(trace), tmp_path / "rank").load()
     for name, column in trace.events.columns().items():
         assert np.array_equal(column, getattr(back.events, name)), name
     assert not back.events.start_ns.flags.writeable

@@ -21,6 +21,11 @@ _HOMES = {
     "merge": "api",
     "convert": "api",
     "inspect": "api",
+    "join": "api",
+    "stats": "statistics",
+    "align": "comparison",
+    "diagnose": "diagnosis",
+    "stragglers": "comparison",
     "Captures": "api",
     "Report": "report",
     "Inspection": "report",
@@ -40,20 +45,28 @@ __all__ = [
     "TraceBuilder",
     "TraceconvError",
     "__version__",
+    "align",
     "convert",
+    "diagnose",
     "inspect",
+    "join",
     "merge",
     "open",
+    "stats",
+    "stragglers",
     "validate",
 ]
 
 if TYPE_CHECKING:
-    from traceconv.api import Captures, convert, inspect, merge, open
+    from traceconv.api import Captures, convert, inspect, join, merge, open
     from traceconv.build import TraceBuilder
     from traceconv.checks import validate
+    from traceconv.comparison import align, stragglers
+    from traceconv.diagnosis import diagnose
     from traceconv.errors import TraceconvError
     from traceconv.model import Trace
     from traceconv.report import Inspection, Report
+    from traceconv.statistics import stats
     from traceconv.writers.limits import SizeLimit
 
 

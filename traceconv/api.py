@@ -10,17 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from traceconv import registry
-from traceconv.build import TraceBuilder
-from traceconv.errors import Issues, RankError, SelectionError, Severity, StrictError
-from traceconv.mergers import VIEWS, Pass, compose
+from traceconv import registry, shards
+from traceconv.errors import Issues, RankError
+from traceconv.mergers import VIEWS, compose
 from traceconv.mergers import align as clocks
-from traceconv.mergers.select import time_window
+from traceconv.merging import Target, Wish, finish, read_or_fail, stored
 from traceconv.model import Capture, Trace
-from traceconv.park import Parked
 from traceconv.ranks import chosen, resolve, spelled
 from traceconv.report import Inspection, Report
+from traceconv.sharding import join_shards, write_shard
 from traceconv.source import sources
+from traceconv.stages import events, passed
+from traceconv.storage import shown
+from traceconv.workplace import worker_count, workplace
 from traceconv.writers import Document, limits, output
 from traceconv.writers.output import Progress, silent
 
@@ -54,21 +56,27 @@ class Captures:
         *,
         align_by: str = "none",
         progress: Progress = silent,
+        comm_patterns: Sequence[str] = (),
         **view: Any,
     ) -> Iterator[Trace]:
         """One trace per rank, read as it is asked for.
 
         Args:
             mode: None for the events as read, "summary" or "detail" for that view.
-            align_by: as ``align`` of :func:`merge`.
+            align_by: as ``align`` of :func:`merge`; ``comm_patterns`` as there. For "auto" and
+                "collective" the ranks are read twice.
             view: ``graphs``, ``steps``, ``merge_graphs``, ``scope``, ``layers``, ``exclude``
                 as in :func:`merge`.
         """
-        plan = clocks.plan(self.found, align_by)
+        known = None
+        if align_by in clocks.FROM_EVENTS and len(self.found) > 1:
+            every = (_events(capture, progress, comm_patterns) for capture in self.found)
+            known = [clocks.evidence(trace) for trace in every]
+        plan = clocks.plan(self.found, align_by, known)
         passes = compose(mode, **view) if mode or view else []
         for capture in self.found:
-            trace = _passed(_read(capture, progress), passes)
-            yield clocks.shift(trace, plan.offset_ns(trace.rank))
+            trace = passed(_events(capture, progress, comm_patterns), passes)
+            yield clocks.aligned(trace, plan)
 
 
 def open(
@@ -77,7 +85,7 @@ def open(
     """Find the captures below ``paths``; reads names and small identity files, no events.
 
     Args:
-        paths:     files, folders, glob patterns, archives, ``-``.
+        paths:     files, folders, glob patterns, archives, URLs, ``-``.
         reader:    the one reader to ask, by name; None asks all.
         rank_from: "meta", "name" or a regular expression; see :func:`traceconv.ranks.resolve`.
         mapping:   columns of an event log: "name=Name,ts=Start (ns):ns,...", a preset, or a file.
@@ -104,7 +112,9 @@ def merge(
     layers: Sequence[str] | None = None,
     exclude: str | None = None,
     args: Sequence[str] | None = None,
+    annotate: bool = False,
     align: str = "auto",
+    align_max_error_ns: int | None = None,
     rank_from: str = "meta",
     allow_missing_ranks: bool = False,
     limit: limits.SizeLimit | None = None,
@@ -115,20 +125,27 @@ def merge(
     strict: bool = False,
     force: bool = False,
     dry_run: bool = False,
+    jobs: int | None = None,
+    engine: str = "local",
+    engine_address: str | None = None,
+    shard: tuple[int, int] | None = None,
     progress: Progress = silent,
 ) -> Report:
     """Merge the ranks found below ``paths`` into one trace file.
 
     Args:
         out:    the file; its ending names the format. None: ``trace_<mode>_ranks<r>.pftrace``
-            in the current folder. "-": standard output.
+            in the current folder. "-": standard output. It may be a URL.
         mode:   "summary" (step trace and overlap analysis), "detail" (everything), or None for
             the events as they are, with no steps and no overlap made from them.
         time:   (start, end) in ns, counted from the earliest event of all ranks; None = open.
         layers: names of :class:`~traceconv.model.Layer` to keep.
         exclude: regular expression; events whose name it finds are left out.
         args:   keys of arguments that travel; None = all, () = none.
-        align:  "auto", "meta", "wall", "none" or a JSON file of offsets.
+        annotate: draw in what the analyses know: findings and stragglers as instants on lanes of
+            their own, the overlap of every step as its arguments.
+        align:  "auto", "collective", "meta", "wall", "none" or a JSON file of offsets.
+        align_max_error_ns: the largest error of a clock to put up with; None = any.
         limit:  size limit; None = none.
         mapping: as in :func:`open`.
         comm_patterns: words; GPU kernels whose name contains one communicate, besides those
@@ -136,6 +153,13 @@ def merge(
         writer: name of the output format, where the ending of ``out`` does not say it.
         strict: raise :class:`StrictError` if anything is lost or in doubt; nothing is written.
         dry_run: find, say what would be done, read no events.
+        allow_missing_ranks: go on without ranks that are not there or cannot be read; each is an
+            issue.
+        jobs:   workers; None for as many as suit the machine. Bytes do not depend on it.
+        engine: "local" (processes of this machine), "dask" or "ray".
+        engine_address: of a running cluster; None for one of our own.
+        shard:  (index, count), from 0: read only this share of the ranks, and leave what
+            :func:`join` makes the trace of in a folder ``out`` (``trace_<mode>_<i>of<n>.shard``).
 
     Returns:
         What was done, lost and found. See :class:`Report`.
@@ -143,47 +167,76 @@ def merge(
     Raises:
         TraceconvError: see :mod:`traceconv.errors`. No file is left behind.
     """
+    wish = Wish(
+        mode, graphs, steps, time, merge_graphs, scope, layers, exclude, args, align, limit,
+        comm_patterns, align_max_error_ns, annotate,
+    )  # fmt: skip
     found = open(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(ranks, allow_missing_ranks)
-    present = [c.rank for c in captures.found if c.rank is not None]
-    path = out or f"trace_{mode or 'source'}_ranks{spelled(present)}.pftrace"
-    factory = registry.writer_named(writer) if writer else registry.writer_for(path)
-    plan = clocks.plan(captures.found, align)
-    report = Report.of(mode or "source", captures.found, path, captures.issues, plan)
+    if shard is not None:
+        path = shown(out or f"trace_{mode or 'source'}_{shard[0]}of{shard[1]}{shards.SUFFIX}")
+    else:
+        path = shown(out or _default_path(mode, captures.found))
+        target = Target(path, _factory(path, writer), force, strict)
+    clock = clocks.plan(captures.found, align)
+    report = Report.of(mode or "source", captures.found, path, captures.issues, clock)
     if dry_run:
         return report
+    compose(**wish.view)  # refuses early
+    if shard is None:
+        output.check(path, force)
+    else:
+        shards.check(path, force, *shard)
+    mine = captures.found[shard[0] :: shard[1]] if shard else captures.found
+    if not all(c.source.shared for c in mine):
+        jobs, engine = 1, "local"
+    with workplace(worker_count(jobs, [stored(c) for c in mine]), engine, engine_address) as place:
+        if shard is not None:
+            report = Report.of(mode or "source", mine, path, captures.issues, clock)
+            write_shard(place, captures.found, wish, shard, report, allow_missing_ranks, progress)
+            return report
+        read = read_or_fail(place, mine, wish, progress, captures.issues, allow_missing_ranks)
+        return finish(place, read, wish, target, progress)
+
+
+def join(
+    *paths: str,
+    out: str | None = None,
+    allow_missing_ranks: bool = False,
+    writer: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    jobs: int | None = None,
+    engine: str = "local",
+    engine_address: str | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Join the shards of one merge to the trace that one run would have written.
+
+    Args:
+        paths: the folders that :func:`merge` left for ``shard``, all of one merge. What else was
+            asked of it, they know.
+        allow_missing_ranks: go on without shards that are not there and ranks that failed.
+
+    Raises:
+        TraceconvError: see :mod:`traceconv.errors`. No file is left behind.
+    """
+    ranks, wish = join_shards([str(p) for p in paths], allow_missing_ranks)
+    path = shown(out or _default_path(wish.mode, ranks.captures))
+    target = Target(path, _factory(path, writer), force, strict)
     output.check(path, force)
-    passes = compose(
-        mode,
-        graphs=graphs,
-        steps=steps,
-        merge_graphs=merge_graphs,
-        scope=scope,
-        layers=layers,
-        exclude=exclude,
-    )
-    parked = []
-    for capture in captures.found:
-        trace = _passed(_read(capture, progress, comm_patterns), passes)
-        trace = clocks.shift(trace, plan.offset_ns(trace.rank))
-        report.add(trace)
-        parked.append(Parked(trace, in_memory=len(present) == 1))
-        del trace  # one rank at a time
-    _refuse_missing(graphs, steps, parked)
-    if time is not None:
-        parked = _within(parked, time)
-    base_ns = min((p.span[0] for p in parked if p.span), default=0)
-    document = Document(base_ns, tuple(present), report.facts(base_ns, parked), _wanted_args(args))
-    parts = limits.plan(parked, document, factory, limit)
-    report.settle(parts)
+    sizes = [one.path.stat().st_size for one in ranks.parked]
+    with workplace(worker_count(jobs, sizes), engine, engine_address) as place:
+        return finish(place, ranks, wish, target, progress)
 
-    def accept(done: Sequence[output.Written]) -> None:
-        report.take(done)
-        if strict:
-            _refuse_losses(report)
 
-    output.write(parts, factory, path, force=force, progress=progress, accept=accept)
-    return report
+def _default_path(mode: str | None, captures: Sequence[Capture]) -> str:
+    ranks = spelled([c.rank for c in captures if c.rank is not None])
+    return f"trace_{mode or 'source'}_ranks{ranks}.pftrace"
+
+
+def _factory(path: str, writer: str | None) -> Any:
+    return registry.writer_named(writer) if writer else registry.writer_for(path)
 
 
 def convert(path: str, out: str, **options: Any) -> Report:
@@ -214,26 +267,21 @@ def inspect(
         issues=found.issues,
     )
     try:
-        inspection.captures = list(resolve(found.captures, rank_from, found.issues))
+        inspection.take(resolve(found.captures, rank_from, found.issues))
     except RankError as e:
         inspection.problem = str(e)
         return inspection
     if counts:
-        for capture in inspection.captures:
-            trace = _read(capture, progress)
-            sizes = {mode: _predicted(_passed(trace, compose(mode))) for mode in VIEWS}
+        for capture in (c for c in inspection.captures if c.rank is not None):
+            trace = _events(capture, progress)
+            sizes = {mode: _predicted(passed(trace, compose(mode))) for mode in VIEWS}
             inspection.add_counts(trace, sizes)
     return inspection
 
 
-def _read(capture: Capture, progress: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
-    """All events of one capture, as its reader gives them."""
+def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
     label = f"rank {capture.rank}"
-    capture.source.progress = lambda n: progress(n, 0, label)
-    build = TraceBuilder(capture)
-    build.comm_words = tuple(word.lower() for word in comm_patterns)
-    registry.read_capture(capture, build)
-    return build.finish()
+    return events(capture, lambda n: progress(n, 0, label), comm_patterns)
 
 
 def _predicted(trace: Trace) -> int:
@@ -242,42 +290,3 @@ def _predicted(trace: Trace) -> int:
     document = Document(span[0] if span else 0, (trace.rank,))
     costs = registry.writer_named("perfetto")().costs(trace, document)
     return int(costs.fixed + costs.events.sum() + costs.counters.sum() + costs.flows.sum())
-
-
-def _passed(trace: Trace, passes: Sequence[Pass]) -> Trace:
-    for one in passes:
-        trace = one(trace)
-    return trace
-
-
-def _within(parked: Sequence[Parked], time: tuple[int | None, int | None]) -> list[Parked]:
-    """Only what lies in a window that is counted from the earliest event of all ranks."""
-    base_ns = min((p.span[0] for p in parked if p.span), default=0)
-    start, end = (None if t is None else base_ns + t for t in time)
-    return [Parked(time_window(p.load(), start, end), len(parked) == 1) for p in parked]
-
-
-def _wanted_args(args: Sequence[str] | None) -> frozenset[str] | None:
-    return None if args is None else frozenset(args)
-
-
-def _refuse_missing(
-    graphs: Sequence[int] | None, steps: Sequence[int] | None, parked: Sequence[Parked]
-) -> None:
-    """Raise SelectionError if a graph or step was asked for that no rank has."""
-    for what, wanted in (("graph", graphs), ("step", steps)):
-        present = {n for p in parked for n in p.notes.get(f"{what}s_found", ())}
-        missing = sorted(set(wanted or ()) - present)
-        if missing:
-            raise SelectionError(
-                f"{what} {spelled(missing)} is in none of the ranks; "
-                f"{what}s found: {spelled(sorted(present)) or 'none'}"
-            )
-
-
-def _refuse_losses(report: Report) -> None:
-    grave = [i for i in report.issues if i.severity is not Severity.INFO]
-    if grave:
-        shown = "; ".join(f"{i.code} x{i.count} ({i.file or 'run'})" for i in grave[:5])
-        total = sum(i.count for i in grave)
-        raise StrictError(f"--strict: {total} losses or doubts: {shown}", report)

@@ -10,10 +10,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
 
 from traceconv.errors import ClockError
 
+if TYPE_CHECKING:
+    from traceconv.columns import I64
+
 INT64_MAX = 2**63 - 1
+
+PPT = 10**12
+"""Drifts are whole parts per trillion: a part is 1 us in twelve days."""
+
+MOST_DRIFT_PPT = 9 * 10**8
+"""No clock is worse than 900 ppm; up to there, products with any time fit in int64."""
 
 _NUMBER = re.compile(r"\s*([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,4}))?\s*\Z", re.ASCII)
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
@@ -98,3 +108,57 @@ class Anchor:
     def offset_ns(self) -> int:
         """What must be ADDED to a local stamp to put it on the shared clock."""
         return self.shared_ns - self.local_ns
+
+
+Ns = TypeVar("Ns", int, "I64")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What puts the stamps of one clock on another: an offset, and what it gains per time.
+
+    Attributes:
+        offset_ns: what must be ADDED at ``at_ns``; positive moves events later.
+        drift_ppt: what the offset grows by, in parts per trillion of the time since ``at_ns``.
+        at_ns:     an instant of the clock that is corrected.
+
+    Raises:
+        ClockError: the drift is larger than that of any clock.
+    """
+
+    offset_ns: int = 0
+    drift_ppt: int = 0
+    at_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if abs(self.drift_ppt) > MOST_DRIFT_PPT:
+            raise ClockError(f"a clock that drifts by {self.drift_ppt / 1e6:.0f} ppm is none")
+
+    def __bool__(self) -> bool:
+        return bool(self.offset_ns or self.drift_ppt)
+
+    def of(self, ns: Ns) -> Ns:
+        """The stamps ``ns`` on the other clock, exact to the nanosecond (rounded half up).
+
+        Order is kept. Both the result and the time since ``at_ns`` have to fit in int64
+        (:func:`traceconv.mergers.align.shift` sees to that).
+        """
+        if not self.drift_ppt:
+            return ns + self.offset_ns
+        return ns + self.offset_ns + _scaled(ns - self.at_ns, self.drift_ppt)
+
+    def then(self, outer: Correction) -> Correction:
+        """This correction, and ``outer`` on its result, as one (of the first order in drifts)."""
+        between = self.at_ns + self.offset_ns
+        both = self.drift_ppt + outer.drift_ppt + self.drift_ppt * outer.drift_ppt // PPT
+        return Correction(outer.of(between) - self.at_ns, both, self.at_ns)
+
+
+NO_CORRECTION = Correction()
+
+
+def _scaled(ns: Ns, ppt: int) -> Ns:
+    """``ns * ppt / 10**12``, rounded half up, in steps that do not leave int64."""
+    billion = 10**9
+    upper, rest = ns // billion * ppt, ns % billion
+    return upper // 1000 + (upper % 1000 * billion + rest * ppt + PPT // 2) // PPT

@@ -216,7 +216,8 @@ class Capture:
         clock:    what its stamps are measured against; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
         label:    how to call it in messages: usually the folder or file.
-        detail:   whatever its reader needs to remember from finding to reading.
+        detail:   whatever its reader needs to remember from finding to reading; it travels to
+            workers, so it holds values, no open files and no functions made on the way.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
         optional: whether a run goes on without it, where its rank is unknown.

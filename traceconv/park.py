@@ -1,60 +1,174 @@
-"""Traces set aside on disk between reading and writing.
+"""Ranks set aside on disk between reading and writing.
 
-The base of time and the size limit depend on all ranks, but only one rank's columns shall be in
-memory. So every rank is read, worked on, and *parked*: its columns go to an unnamed temporary
-file and come back mapped, which costs address space, not memory.
+The base of time, the clocks and the size limit depend on all ranks, but only one rank's columns
+shall be in memory. So every rank is read, worked on, and *parked*: written to a file of its own
+(:mod:`traceconv.parkfile`), which whoever goes on with it maps, in this process or another.
+What all ranks together are judged by, their :class:`Facts`, stays at hand.
 """
 
 from __future__ import annotations
 
 import mmap
-import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
-from traceconv.model import Args, CounterTable, EventTable, FlowTable, Strings, Table, Trace
-from traceconv.source import temporary_folder
+from traceconv import parkfile
+from traceconv.collectives import Evidence
+from traceconv.errors import Issues
+from traceconv.model import I64, NO_WINDOWS, Args, Capture, EventTable, Ledger, Strings, Trace
 
 SMALL_BYTES = 1 << 20
-"""Traces up to this size stay in memory."""
+"""Arguments up to this size are copied together."""
+
+Change = Callable[[Trace], Trace]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What stays at hand of a rank; all of it small.
+
+    Attributes:
+        capture: of the trace.
+        counts:  rows by kind.
+        span:    earliest start, latest end; None if it is empty.
+        notes, windows, issues, ledger: of the trace.
+    """
+
+    capture: Capture
+    counts: Mapping[str, int] = field(default_factory=dict)
+    span: tuple[int, int] | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    windows: I64 = field(default_factory=lambda: NO_WINDOWS)
+    issues: Issues = field(default_factory=Issues)
+    ledger: Ledger = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Facts:
+        """The facts of ``trace``."""
+        return cls(
+            trace.capture,
+            trace.counts(),
+            trace.span(),
+            trace.notes,
+            trace.windows,
+            trace.issues,
+            trace.ledger,
+        )
+
+    def changed(self, change: Change) -> Facts:
+        """The facts of the rank after ``change``, which moves it in time and does nothing else."""
+        row = dict.fromkeys(EventTable.COLUMNS, np.zeros(1 if self.span else 0, np.int64))
+        if self.span:
+            row["start_ns"] = np.array([self.span[0]])
+            row["dur_ns"] = np.array([self.span[1] - self.span[0]])
+        outline = Trace(
+            self.capture, events=EventTable(**row), windows=self.windows, notes=self.notes
+        )
+        moved = change(outline)
+        return replace(self, span=moved.span(), windows=moved.windows, notes=moved.notes)
 
 
 class Parked:
     """One rank, out of memory. ``load()`` gives it back; ``rest()`` lets its pages go again.
 
-    Attributes:
-        rank:   of the trace.
-        counts: rows by kind.
-        span:   earliest start, latest end; None if it is empty.
-        notes:  of the trace (small).
-        windows: of the trace.
+    It travels to other processes as its path and what changes it.
     """
 
-    def __init__(self, trace: Trace, in_memory: bool = False) -> None:
-        self.rank = trace.rank
-        self.counts: dict[str, int] = trace.counts()
-        self.span = trace.span()
-        self.notes: Mapping[str, Any] = trace.notes
-        self.windows = trace.windows
-        trace = compact(trace)
-        self._mapped: mmap.mmap | None = None
-        tables = (trace.events, trace.counters, trace.flows)
-        if not in_memory and sum(_size(t) for t in tables) > SMALL_BYTES:
-            trace, self._mapped = _written(trace)
-        self._trace = trace
+    def __init__(self, path: Path | str, changes: tuple[Change, ...] = ()) -> None:
+        self.path, self._changes = Path(path), changes
+        self._mapped: WeakSet[mmap.mmap] = WeakSet()
+
+    def __reduce__(self) -> Any:
+        return Parked, (self.path, self._changes)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known of the rank, as its changes make it."""
+        found = Facts(**parkfile.facts(self.path))
+        for change in self._changes:
+            found = found.changed(change)
+        return found
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        assert self.facts.capture.rank is not None, "ranks are resolved before reading"
+        return self.facts.capture.rank
 
     def load(self) -> Trace:
-        """The trace; its columns are read from disk as they are used."""
-        return self._trace
+        """The trace; its columns are read from disk as they are used.
+
+        Raises:
+            SourceError: its file, or the input its arguments lie in, is not what it was.
+        """
+        trace, mapped = parkfile.load(self.path)
+        self._mapped.update(mapped)
+        for change in self._changes:
+            trace = change(trace)
+        return trace
+
+    def evidence(self) -> Evidence:
+        """What the rank has to say to a plan of clocks, on its own clock."""
+        return parkfile.evidence(self.path)
 
     def rest(self) -> None:
-        """Give memory back that :meth:`load` brought in."""
-        for buffer in (self._mapped, *self._trace.args.blobs):
+        """Give memory back that traces of :meth:`load` brought in, if they are still alive."""
+        for buffer in self._mapped:
+            buffer.madvise(mmap.MADV_DONTNEED)
+
+    def changed(self, change: Change) -> Parked:
+        """This rank as ``change``, which moves it in time, makes it whenever it is loaded."""
+        return Parked(self.path, (*self._changes, change))
+
+
+class Held(Parked):
+    """A rank that stays in memory: where there is only one."""
+
+    def __init__(self, trace: Trace, evidence: Evidence, changes: tuple[Change, ...] = ()) -> None:
+        super().__init__("", changes)
+        self._held, self._evidence = trace if changes else compact(trace), evidence
+
+    @cached_property
+    def facts(self) -> Facts:
+        return Facts.of(self.load())
+
+    def load(self) -> Trace:
+        trace = self._held
+        for change in self._changes:
+            trace = change(trace)
+        return trace
+
+    def evidence(self) -> Evidence:
+        return self._evidence
+
+    def rest(self) -> None:
+        """Only the mapped input is given back."""
+        for buffer in self._held.args.blobs:
             if isinstance(buffer, mmap.mmap):
                 buffer.madvise(mmap.MADV_DONTNEED)
+
+    def changed(self, change: Change) -> Held:
+        return Held(self._held, self._evidence, (*self._changes, change))
+
+
+def park(trace: Trace, evidence: Evidence, path: Path, alone: bool = False) -> Parked:
+    """Set ``trace`` aside in the file ``path``, which appears when it is complete.
+
+    Args:
+        evidence: of the rank before it was narrowed to a view.
+        alone: the file shall need no other: arguments are copied from the input.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    parkfile.save(path, compact(trace), evidence, alone)
+    return Parked(path)
 
 
 def compact(trace: Trace) -> Trace:
@@ -86,41 +200,3 @@ def _used_args(args: Args, column: Any) -> tuple[Args, Any]:
         small, _ = Args().extended([args.raw(i) for i in ids.tolist()])
         return small, number[column]
     return Args(args.blobs, args.address[ids], length), number[column]
-
-
-def _size(table: Table) -> int:
-    return sum(column.nbytes for column in table.columns().values())
-
-
-def _written(trace: Trace) -> tuple[Trace, mmap.mmap]:
-    """The trace with columns mapped from a temporary file that has no name any more."""
-    file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
-    with file:
-        places: list[tuple[int, Any]] = []
-        for column in _columns(trace):
-            file.write(b"\0" * (-file.tell() % 8))
-            places.append((file.tell(), column.dtype))
-            file.write(np.ascontiguousarray(column).view(np.uint8).data)
-        file.flush()
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    sizes = [len(column) for column in _columns(trace)]
-    views = iter(
-        [
-            np.frombuffer(mapped, t, n, at) if n else np.empty(0, t)
-            for (at, t), n in zip(places, sizes, strict=True)
-        ]
-    )
-    back = replace(
-        trace,
-        events=EventTable(**{n: next(views) for n in EventTable.COLUMNS}),
-        counters=CounterTable(**{n: next(views) for n in CounterTable.COLUMNS}),
-        flows=FlowTable(**{n: next(views) for n in FlowTable.COLUMNS}),
-        args=replace(trace.args, address=next(views), length=next(views)),
-    )
-    return back, mapped
-
-
-def _columns(trace: Trace) -> list[Any]:
-    tables: tuple[Table, ...] = (trace.events, trace.counters, trace.flows)
-    columns = [c for t in tables for c in t.columns().values()]
-    return [*columns, trace.args.address, trace.args.length]

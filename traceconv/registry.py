@@ -206,4 +206,14 @@ def read_capture(capture: Capture, build: Any) -> None:
     Raises:
         TraceconvError: as the reader says.
     """
-    reader_named(capture.reader).read(capture, build)
+    _found(capture.reader).read(capture, build)
+
+
+@cache
+def _found(name: str) -> Reader:
+    """The reader that found a capture. A worker needs no other: if it is ours, none is loaded."""
+    try:
+        reader = importlib.import_module(f"{traceconv.readers.__name__}.{name}").READER
+    except (ImportError, AttributeError):
+        return reader_named(name)
+    return reader if reader.name == name else reader_named(name)

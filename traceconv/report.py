@@ -8,15 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from traceconv import __version__
-from traceconv.errors import Issues, Severity
+from traceconv.errors import Issues, Severity, TraceconvError
 from traceconv.model import I64, Capture, Trace
-from traceconv.park import Parked
+from traceconv.park import Facts
 from traceconv.ranks import spelled, title
+from traceconv.sheets import Sheet
 
 SCHEMA_VERSION = 1
 
 WINDOWS_TOLD = 200
 """Most collection windows per rank that are told in trace metadata."""
+
+
+NOT_NEEDED = "of the capture, holds no events that are read"
+"""What is said of a file of which its reader says no more."""
 
 
 @dataclass
@@ -59,14 +64,14 @@ class Report:
         report.issues.extend(plan.issues)
         return report
 
-    def add(self, trace: Trace) -> None:
+    def add(self, rank: int, known: Facts) -> None:
         """Take in a rank that has been read and worked on."""
-        self.issues.extend(trace.issues, rank=trace.rank)
+        self.issues.extend(known.issues, rank=rank)
         stages: dict[str, dict[str, int]] = {}
-        for (stage, kind), rows in trace.ledger.items():
+        for (stage, kind), rows in known.ledger.items():
             stages.setdefault(stage, {})[kind] = rows
-        self.ledger[trace.rank] = stages
-        self.notes[trace.rank] = trace.notes
+        self.ledger[rank] = stages
+        self.notes[rank] = known.notes
 
     def settle(self, plan: Any) -> None:
         """Take in what the size limit decided."""
@@ -79,10 +84,10 @@ class Report:
         for one in written:
             self.issues.extend(one.issues)
 
-    def facts(self, base_ns: int, parked: Sequence[Parked]) -> dict[str, Any]:
+    def facts(self, base_ns: int, ranks: Mapping[int, Facts]) -> dict[str, Any]:
         """The document that travels as trace metadata. Equal inputs give equal facts."""
         counts: Counter[str] = Counter()
-        for one in parked:
+        for one in ranks.values():
             counts.update(one.counts)
         tally: Counter[str] = Counter()
         for issue in self.issues:
@@ -97,7 +102,7 @@ class Report:
             "counts": dict(counts),
             "issues": dict(tally),
             "dropped": [],
-            "windows": {str(p.rank): _relative(p.windows, base_ns) for p in parked},
+            "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in ranks.items()},
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,6 +215,12 @@ class Inspection:
     issues: Issues = field(default_factory=Issues)
     counts: dict[int, dict[str, Any]] = field(default_factory=dict)
 
+    def take(self, ranked: Sequence[Capture]) -> None:
+        """Take in the captures that have a rank; those a run leaves out stay, too."""
+        left = [c for c in self.captures if c.rank is None and c.optional]
+        whole = len(ranked) + len(left) == len(self.captures)
+        self.captures = [*ranked, *(left if whole else ())]
+
     def add_counts(self, trace: Trace, sizes: Mapping[str, int]) -> None:
         """Take in the events of one rank, and the predicted bytes of its output by mode."""
         layers: Counter[str] = Counter()
@@ -220,6 +231,7 @@ class Inspection:
             "layers": dict(layers),
             **_found(trace),
             "predicted_bytes": dict(sizes),
+            "tables": {name: _rows(sheet, self.issues) for name, sheet in trace.sheets.items()},
         }
         self.issues.extend(trace.issues, rank=trace.rank)
 
@@ -228,7 +240,13 @@ class Inspection:
         return {
             "schema_version": SCHEMA_VERSION,
             "captures": [
-                {**described(c), "known": list(c.known), "counts": self.counts.get(_rank(c))}
+                {
+                    **described(c),
+                    "known": list(c.known),
+                    "uses": {name: c.uses.get(name, NOT_NEEDED) for name in c.known},
+                    "tables": {name: list(files) for name, files in c.tables.items()},
+                    "counts": self.counts.get(_rank(c)),
+                }
                 for c in self.captures
             ],
             "unknown": self.unknown,
@@ -258,12 +276,34 @@ class Inspection:
                 f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers}); "
                 f"as .pftrace about {_sizes(counts['predicted_bytes'])}"
             )
+        lines += self._table_lines()
         if self.unknown:
             shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
             lines.append(f"{len(self.unknown)} files no reader knows: {shown}")
         if self.problem:
             lines.append(f"problem: {self.problem}")
         return lines
+
+    def _table_lines(self) -> list[str]:
+        """The tables beside the timelines; captures that have the same ones share a line."""
+        ranks: dict[str, list[str]] = {}
+        for one in self.captures:
+            rows = self.counts.get(_rank(one), {}).get("tables", {})
+            said = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
+            whose = f"rank {one.rank}" if one.rank is not None else described(one)["label"]
+            ranks.setdefault(", ".join(said), []).append(whose)
+        return [f"tables of {', '.join(r)}: {tables}" for tables, r in ranks.items() if tables]
+
+
+def _rows(sheet: Sheet, issues: Issues) -> int | None:
+    """Rows of a table, what is lost of it in ``issues``; None if it cannot be read."""
+    try:
+        rows = len(next(iter(sheet.read().values()), ()))
+    except TraceconvError as e:
+        issues.add("malformed-record", sheet.file, str(e)[:200])
+        return None
+    sheet.account(issues)
+    return rows
 
 
 def _sizes(predicted: Mapping[str, int]) -> str:

@@ -18,11 +18,13 @@ import tempfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from traceconv.errors import SourceError
+from traceconv.storage import is_url
 from traceconv.streams import (
     RATIO_FREE_BYTES,
     RATIO_LIMIT,
@@ -57,7 +59,12 @@ class Source(ABC):
     Attributes:
         label:    the path as the user gave it.
         progress: called as bytes are read.
+        lone:     whether the path names one file.
+        shared:   whether other processes find the same at this path.
     """
+
+    lone = False
+    shared = True
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -147,9 +154,14 @@ class Source(ABC):
 class FileSource(Source):
     """One file; its name is the last part of its path."""
 
+    lone = True
+
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label)
         self._path = path
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._path.absolute(), self.label)
 
     def names(self) -> tuple[str, ...]:
         return (self._path.name,)
@@ -175,6 +187,9 @@ class FolderSource(Source):
         self._path = path
         self._names: tuple[str, ...] | None = None
 
+    def __reduce__(self) -> Any:
+        return FolderSource, (self._path.absolute(), self.label)
+
     def names(self) -> tuple[str, ...]:
         if self._names is None:
             self._names = tuple(sorted(_walk(self._path, self.label)))
@@ -195,12 +210,19 @@ class ZipSource(Source):
 
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label)
+        self._place = path.absolute()
+        self._index(path)
+
+    def _index(self, file: Path | IO[bytes]) -> None:
         try:
-            self._zip = zipfile.ZipFile(path)
+            self._zip = zipfile.ZipFile(file)
         except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
-            raise SourceError(f"{label}: not a readable zip archive: {e}") from e
+            raise SourceError(f"{self.label}: not a readable zip archive: {e}") from e
         named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
-        self._infos = {_safe(i.filename, label): i for i in named if not i.is_dir()}
+        self._infos = {safe_name(i.filename, self.label): i for i in named if not i.is_dir()}
+
+    def __reduce__(self) -> Any:
+        return _archive, (ZipSource, self._place, self.label, self._place.stat().st_mtime_ns)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._infos))
@@ -219,20 +241,32 @@ class TarSource(Source):
 
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label)
+        self._place = path.absolute()
         try:
             with path.open("rb") as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
             with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
                 self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 with tarfile.open(fileobj=file, mode="r:") as tar:
-                    members = tar.getmembers()
+                    self._members = self.members(tar, label)
         except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:
             raise SourceError(f"{label}: not a readable tar archive: {e}") from e
-        self._members = {
-            _safe(m.name, label): (m.offset_data, m.size)
-            for m in members
+
+    @staticmethod
+    def members(tar: tarfile.TarFile, label: str) -> dict[str, tuple[int, int]]:
+        """Where the members of an archive lie in it: first byte and length, by name.
+
+        Raises:
+            SourceError: one leads out of it.
+        """
+        return {
+            safe_name(m.name, label): (m.offset_data, m.size)
+            for m in tar.getmembers()
             if m.isreg() and not m.issparse()
         }
+
+    def __reduce__(self) -> Any:
+        return _archive, (TarSource, self._place, self.label, self._place.stat().st_mtime_ns)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._members))
@@ -245,8 +279,35 @@ class TarSource(Source):
         return io.BufferedReader(Window(memoryview(self._content)[start : start + size]))
 
 
+@lru_cache(maxsize=2)
+def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_ns: int) -> Source:
+    """An archive in another process: its members are listed (or unpacked) once, not per rank."""
+    return kind(path, label)
+
+
+class RecordedSource(Source):
+    """What is remembered of a source when its files are out of reach: their names and sizes."""
+
+    def __init__(self, label: str, sizes: Mapping[str, int]) -> None:
+        super().__init__(label)
+        self._sizes = dict(sizes)
+
+    def remember(self, sizes: Mapping[str, int]) -> None:
+        """Add names and sizes."""
+        self._sizes.update(sizes)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._sizes))
+
+    def size(self, name: str) -> int:
+        return self._sizes[name]
+
+    def _open(self, name: str) -> IO[bytes]:
+        raise FileNotFoundError(f"{name} was left behind when its events were set aside")
+
+
 def sources(paths: list[str]) -> list[Source]:
-    """What the user named: paths, glob patterns, archives, ``-`` for standard input.
+    """What the user named: paths, URLs, glob patterns, archives, ``-`` for standard input.
 
     Raises:
         SourceError: a path is not there, or a pattern matches nothing.
@@ -260,6 +321,11 @@ def sources(paths: list[str]) -> list[Source]:
 def _expand(path: str) -> Iterator[Source]:
     if path == "-":
         yield _standard_input()
+        return
+    if is_url(path):
+        from traceconv.remote import remote_sources  # fsspec, where it is asked for
+
+        yield from remote_sources(path)
         return
     if path and Path(path).exists():
         yield _source(Path(path), path)
@@ -299,10 +365,10 @@ def _standard_input() -> Source:
 
 
 class _SpooledSource(FileSource):
-    """A copy of a stream; the temporary file goes with the source."""
+    """A copy of a stream; ``file``, which is temporary, goes with the source."""
 
-    def __init__(self, file: Any, label: str) -> None:
-        super().__init__(Path(file.name), label)
+    def __init__(self, path: Path, label: str, file: Any = None) -> None:
+        super().__init__(path, label)
         self._file = file
 
     def names(self) -> tuple[str, ...]:
@@ -315,7 +381,7 @@ def _spooled_file(pipe: IO[bytes], label: str) -> Source:
     )
     shutil.copyfileobj(pipe, file, 1 << 20)
     file.flush()
-    return _SpooledSource(file, label)
+    return _SpooledSource(Path(file.name), label, file)
 
 
 def _walk(root: Path, label: str) -> Iterator[str]:
@@ -343,8 +409,12 @@ def _walk(root: Path, label: str) -> Iterator[str]:
             raise SourceError(f"{label}: more than {MAX_FILES} files; name a folder further down")
 
 
-def _safe(name: str, label: str) -> str:
-    """The member's name, refused if it leads out of the archive."""
+def safe_name(name: str, label: str) -> str:
+    """The member's name, refused if it leads out of the archive.
+
+    Raises:
+        SourceError: it does.
+    """
     pure = PurePosixPath(name.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts:
         raise SourceError(f"{label}: member {name!r} points outside the archive; refused")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import mmap
+import os
 import tarfile
 import zipfile
 import zlib
@@ -162,11 +163,48 @@ def _broken_gzip() -> type[Exception]:
     return cast(type[Exception], IsalError)
 
 
-def mapped(raw: IO[bytes], path: Path | None) -> mmap.mmap | None:
+class MappedFile(mmap.mmap):
+    """A whole file in memory without reading it, which says where another process finds it.
+
+    Attributes:
+        path:     absolute.
+        mtime_ns: when the file was last changed, as the file system tells.
+    """
+
+    path: str
+    mtime_ns: int
+
+    def lasts(self) -> bool:
+        """Whether the file is still there, unlike a temporary one."""
+        try:
+            return Path(self.path).stat().st_mtime_ns == self.mtime_ns
+        except OSError:
+            return False
+
+
+def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
     """The whole file in memory without reading it, or None where that cannot be."""
     if path is None:
         return None
     try:
-        return mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
+        found = MappedFile(raw.fileno(), 0, access=mmap.ACCESS_READ)
+        found.path, found.mtime_ns = str(path.absolute()), os.fstat(raw.fileno()).st_mtime_ns
     except (OSError, ValueError):  # empty file, or a file system that cannot map
         return None
+    return found
+
+
+def mapped_again(path: str, size: int, mtime_ns: int) -> MappedFile:
+    """The file of a :class:`MappedFile`, in another process.
+
+    Raises:
+        SourceError: it cannot be read any more, or is not what it was.
+    """
+    try:
+        with Path(path).open("rb") as raw:
+            found = mapped(raw, Path(path))
+    except OSError as e:
+        raise SourceError(f"{path}: cannot be read again: {e.strerror or e}") from e
+    if found is None or (len(found), found.mtime_ns) != (size, mtime_ns):
+        raise SourceError(f"{path}: was changed while it was being merged; start again")
+    return found

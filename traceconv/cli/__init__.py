@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 import click
 
-from traceconv.cli import convert, formats, inspect, merge, say, validate
+from traceconv.cli import (
+    align,
+    convert,
+    diagnose,
+    formats,
+    inspect,
+    join,
+    merge,
+    say,
+    stats,
+    stragglers,
+    validate,
+)
 from traceconv.errors import TraceconvError
 
 _PERFETTO_MODE = re.compile(
@@ -75,7 +88,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 EPILOG = """\b
 Exit codes: 0 done, 1 internal error, 2 usage, 3 input unreadable or nothing
-matched, 4 losses or doubts under --strict, 5 alignment refused.
+matched, 4 losses or doubts under --strict, 5 alignment refused, 10 findings
+under --fail-on.
 """
 
 
@@ -98,7 +112,18 @@ def cli() -> None:
     """
 
 
-for _command in (merge.merge, inspect.inspect, convert.convert, validate.validate, formats.formats):
+for _command in (
+    merge.merge,
+    inspect.inspect,
+    convert.convert,
+    align.align,
+    stragglers.stragglers,
+    diagnose.diagnose,
+    join.join,
+    stats.stats,
+    validate.validate,
+    formats.formats,
+):
     cli.add_command(_command)
 
 
@@ -141,7 +166,13 @@ def _internal_error(
         say.message("This is a fault of traceconv. Add -v for the traceback, and report it.")
 
 
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """A batch system cancels us: what is temporary goes, as after Ctrl-C."""
+    sys.exit(128 + number)
+
+
 def main() -> NoReturn:
     """What the installed scripts call."""
     sys.excepthook = _internal_error
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(run(sys.argv[1:]))

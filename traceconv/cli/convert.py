@@ -23,6 +23,7 @@ from traceconv.cli import options, outcome, say
 @options.reading
 @options.classing
 @options.writing
+@options.working
 @options.as_json
 @options.chatter
 def convert(path: str, **given: Any) -> None:

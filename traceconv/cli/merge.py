@@ -27,20 +27,24 @@ from traceconv.cli import options, outcome, say
     help="summary: steps and overlap. detail: every stream, plane, call and counter.",
 )
 @options.selecting
-@options.limiting
 @click.option(
-    "--align",
-    metavar="auto|meta|wall|none|FILE",
-    default="auto",
-    show_default=True,
-    help="How clocks are brought together; FILE is JSON {rank: offset in ns}.",
+    "--annotate",
+    is_flag=True,
+    help="Draw in what the analyses know: findings and stragglers as marks, the overlap of each "
+    "step as its arguments.",
 )
+@options.limiting
+@options.aligning
 @options.reading
 @options.classing
 @click.option(
-    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
+    "--allow-missing-ranks",
+    is_flag=True,
+    help="Go on without ranks of --ranks that are not there, and those that cannot be read.",
 )
 @options.writing
+@options.working
+@options.sharding
 @options.as_json
 @options.chatter
 def merge(paths: tuple[str, ...], **given: Any) -> None:

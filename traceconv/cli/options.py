@@ -181,6 +181,35 @@ selecting = together(
 )
 """What is kept. Filters are combined with AND."""
 
+
+def _length(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """``50us`` as ns."""
+    length = None if value is None else _time(value.strip())
+    if length is not None and length < 0:
+        raise click.BadParameter(f"{value!r} is less than nothing")
+    return length
+
+
+aligning = together(
+    click.option(
+        "--align",
+        metavar="auto|collective|meta|wall|none|FILE",
+        default="auto",
+        show_default=True,
+        help="How clocks are brought together: by the ends of collectives, by what profilers "
+        "recorded, as stamped; FILE is JSON as `align` writes it, or {rank: offset in ns}.",
+    ),
+    click.option(
+        "--align-max-error",
+        "align_max_error_ns",
+        callback=_length,
+        metavar="50us",
+        help="Refuse (exit code 5) if the clock of a rank may be off by more, or by who knows "
+        "how much.",
+    ),
+)
+"""How clocks are brought together."""
+
 limiting = together(
     click.option(
         "--max-size",
@@ -211,15 +240,7 @@ limiting = together(
 )
 """How large the output may be."""
 
-writing = together(
-    click.option(
-        "--args",
-        callback=words,
-        metavar="all|none|KEY,...",
-        default="all",
-        show_default=True,
-        help="Which arguments of events travel.",
-    ),
+finishing = together(
     click.option("--to", "writer", metavar="FORMAT", help="Output format, whatever the ending."),
     click.option(
         "--report",
@@ -230,10 +251,65 @@ writing = together(
     click.option(
         "--strict", is_flag=True, help="Any loss or doubt ends in exit code 4, without output."
     ),
-    click.option("-n", "--dry-run", is_flag=True, help="Say what would be done; read no events."),
     click.option("-f", "--force", is_flag=True, help="Overwrite."),
 )
+"""How a run ends."""
+
+writing = together(
+    click.option(
+        "--args",
+        callback=words,
+        metavar="all|none|KEY,...",
+        default="all",
+        show_default=True,
+        help="Which arguments of events travel.",
+    ),
+    click.option("-n", "--dry-run", is_flag=True, help="Say what would be done; read no events."),
+    finishing,
+)
 """What is written, and where."""
+
+
+def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """``2/8`` as (2, 8)."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise click.BadParameter(f"{value!r} is not a share like 0/8 ... 7/8")
+    return int(match[1]), int(match[2])
+
+
+working = together(
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Worker processes; default TRACECONV_JOBS, else what suits the machine and the input. "
+        "The bytes do not depend on it.",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "dask", "ray"]),
+        default="local",
+        show_default=True,
+        help="Who runs the workers; dask and ray are extras. All must see TRACECONV_TMPDIR.",
+    ),
+    click.option(
+        "--engine-address",
+        metavar="ADDRESS",
+        help="Of a running Dask scheduler or Ray cluster; default: a cluster of our own, here.",
+    ),
+)
+"""Who does the work."""
+
+sharding = click.option(
+    "--shard",
+    callback=_share,
+    metavar="I/N",
+    help="Read only share I (from 0) of N, into a folder that `join` makes the trace of.",
+)
 
 chatter = together(
     click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),

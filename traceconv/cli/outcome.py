@@ -61,10 +61,11 @@ class Task:
                 raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
             options["writer"] = options["writer"] or "perfetto"
         options["out"] = out
-        options["args"] = _wanted_args(options["args"])
-        options["limit"] = _limit(
-            *(options.pop(name) for name in ("max_size", "max_events", "target", "over_limit"))
-        )
+        if "args" in options:  # shards know what else was asked for
+            options["args"] = _wanted_args(options["args"])
+            options["limit"] = _limit(
+                *(options.pop(name) for name in ("max_size", "max_events", "target", "over_limit"))
+            )
         _check_report(task.report, options["force"])
         return task
 
@@ -77,8 +78,11 @@ class Task:
             return
         for line in report.lines():
             say.message(line)
-        if self.options["dry_run"]:
+        if self.options.get("dry_run"):
             say.message(f"would write {report.output}; nothing was read or written (--dry-run)")
+        elif self.options.get("shard"):
+            of = self.options["shard"][1]
+            say.message(f"wrote {report.output}; `traceconv join` takes it and the other {of - 1}")
         for part in report.written:
             say.message(f"wrote {part.path} ({say.size(part.bytes)})")
         if any(str(part.path).endswith((".pftrace", ".pftrace.gz")) for part in report.written):

@@ -20,12 +20,14 @@ class Document:
         facts:   the trace metadata document of the product (version, mode, clock, issues, dropped);
             JSON values. ``base_ns`` stands there as a decimal string.
         args:    which arguments travel: None for all, else the wanted keys (empty = none).
+        pids:    per rank, the process its capture names: two ranks may name one.
     """
 
     base_ns: int
     ranks: tuple[int, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
     args: frozenset[str] | None = None
+    pids: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,23 @@ class Costs:
 
 
 class Writer(Protocol):
-    """What an output format brings. One instance per file; traces come in ascending rank.
+    """What an output format brings.
+
+    Every rank is encoded by an instance of its own, after :meth:`begin` with a document without
+    facts, maybe in another process; ranks know nothing of each other. The bytes of a file are
+    those of ``begin`` and all ranks, ascending, and of ``end``.
 
     Attributes:
         name:     one word, the ``--to`` value.
         title:    one line for people.
         suffixes: file name endings, longest first.
+        between:  what stands between two ranks that wrote anything.
     """
 
     name: str
     title: str
     suffixes: tuple[str, ...]
+    between: bytes
 
     def begin(self, document: Document) -> bytes:
         """What stands before the first trace."""

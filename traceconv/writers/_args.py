@@ -2,7 +2,7 @@
 
 Arguments travel as they were read. Only what viewers are known to choke on is rewritten: escaped
 surrogates (Perfetto's importer drops the argument, or the whole file), NaN and Infinity (no JSON),
-integers that int64 cannot hold (shown as -1).
+integers that int64 cannot hold (shown as -1), and decimals that a double cannot hold.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from traceconv.model import I32, Args
 
 _INT64 = range(-(2**63), 2**63)
 
-_RARE = re.compile(rb"\\u[dD][89a-fA-F]|NaN|Infinity|\d{19}")
+_RARE = re.compile(rb"\\u[dD][89a-fA-F]|NaN|Infinity|\d{19}|\d[eE]\+?\d{3}")
 _TOKEN = re.compile(
     rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?', re.DOTALL
 )
@@ -76,7 +77,7 @@ def strict_one(raw: bytes, tally: Rewritten) -> bytes:
             return _ESCAPE.sub(unescaped, token) if b"\\u" in token else token
         digits = token.removeprefix(b"-")
         huge = len(digits) > 18 and digits.isdigit() and int(token[:400]) not in _INT64
-        if huge or not digits[:1].isdigit():
+        if huge or not isfinite(float(token)):
             tally.numbers += 1
             return b'"' + token + b'"'
         return token
@@ -101,6 +102,8 @@ def _suspicious(joined: bytes) -> bool:
     codes = np.frombuffer(joined, np.uint8)
     if _contains(codes, b"NaN") or _contains(codes, b"Infi"):
         return True
+    if _exponents(codes):
+        return True
     # 19 digits in a row cover two consecutive multiples of 9
     sampled = (codes[::9] - np.uint8(48)) < 10
     return bool((sampled[1:] & sampled[:-1]).any()) and _long_digits(codes)
@@ -115,6 +118,13 @@ def _contains(codes: Any, word: bytes) -> bool:
     for i in range(1, len(word)):
         hit &= codes[i : n + i] == word[i]
     return bool(hit.any())
+
+
+def _exponents(codes: Any) -> bool:
+    """Whether a number may have an exponent of three digits, which a double may not hold."""
+    at = np.flatnonzero((codes[1:-3] | 32) == 101) + 1
+    digit = (codes - np.uint8(48)) < 10
+    return bool((digit[at - 1] & digit[at + 2] & digit[at + 3]).any()) if len(at) else False
 
 
 def _long_digits(codes: Any) -> bool:

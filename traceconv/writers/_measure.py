@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from traceconv.model import Trace
 from traceconv.writers import Costs, Document, Parked, Writer
+
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""As ``map``: a function of one argument, done with every job, in order."""
 
 
 class Size(NamedTuple):

@@ -7,7 +7,7 @@ below a process by name, so one plain group stands between; below it the order i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -59,10 +59,15 @@ def track_uuid(rank: int, index: int) -> int:
     return _MAX_RANK * _NEAR * 2 + rank * _FAR + index
 
 
-def shown_pid(capture: Capture, rank: int, taken: Container[int], ranks: Container[int]) -> int:
-    """The process's own id where it is known and free, else one made from the rank."""
-    pid = capture.pid
-    if 0 < pid < 2**31 and pid not in taken and pid - _SYNTHETIC_PIDS not in ranks:
+def shown_pid(rank: int, pids: Mapping[int, int], ranks: Container[int]) -> int:
+    """The process's own id where it is known and no lower rank has it, else one made from the rank.
+
+    Args:
+        pids: of the ranks, as captures know them.
+    """
+    pid = pids[rank]
+    taken = any(other < rank and own == pid for other, own in pids.items())
+    if 0 < pid < 2**31 and not taken and pid - _SYNTHETIC_PIDS not in ranks:
         return pid
     return _SYNTHETIC_PIDS + rank
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from traceconv.model import I64, KINDS, Kind, Trace
 from traceconv.writers import Costs, Document, Parked, Part, Plan, Writer
 from traceconv.writers._measure import (
     Derived,
+    Each,
     Measured,
     Size,
     forget,
@@ -48,6 +50,7 @@ def split(
     writer_factory: Callable[[], Writer],
     room: Size,
     ranks: Sequence[Measured],
+    each: Each = map,
 ) -> Plan:
     """The plan for as many files as it takes.
 
@@ -60,14 +63,14 @@ def split(
     space = room.minus(head)
     _check(space, head, summed([rank.total for rank in ranks]))
     cost_of = partial(writer_factory().costs, document=document)
-    edges, sizes = _binned(parked, cost_of, space, [r.starts for r in ranks if r.starts])
+    starts = [rank.starts for rank in ranks if rank.starts]
+    edges, sizes = _binned(parked, cost_of, space, starts, each)
     inner = _cuts(edges, sizes, space)
     issues, rows = Issues(), np.zeros((len(KINDS), len(inner) + 1), np.int64)
-    for one in parked:
-        found, torn = _tally(one.load(), inner)
+    tallies = each(partial(_of_rank, partial(_tally, cuts=inner)), parked)
+    for one, (found, torn) in zip(parked, tallies, strict=True):
         rows += found
         issues.add("flow-split", count=torn, rank=one.rank)
-        forget(one)
     parts = _parts(parked, document, inner.tolist(), rows, issues.count("flow-split"))
     return Plan(parts, room.bytes, int(sizes[0].sum()) + len(parts) * head.bytes, issues)
 
@@ -121,15 +124,15 @@ def _binned(
     cost_of: Callable[[Trace], Costs],
     space: Size,
     starts: Sequence[tuple[int, int]],
+    each: Each,
 ) -> tuple[I64, I64]:
     """Edges of bins fine enough, and what starts in each: bytes and rows, shape (2, bins)."""
     edges = _even(starts)
     most = np.array([space], np.int64).T
     while True:
         sizes = np.zeros((2, len(edges) - 1), np.int64)
-        for one in parked:
-            sizes += _sizes(one.load(), cost_of, edges)
-            forget(one)
+        for found in each(partial(_of_rank, partial(_sizes, cost_of=cost_of, edges=edges)), parked):
+            sizes += found
         width = np.diff(edges)
         if ((sizes > most).any(axis=0) & (width == 1)).any():
             raise SizeLimitError(
@@ -141,6 +144,13 @@ def _binned(
         if not coarse.any():
             return edges, sizes
         edges = _finer(edges, np.where(coarse, np.minimum(width, FINER * np.ceil(load)), 1))
+
+
+def _of_rank(measure: Callable[[Trace], Any], parked: Parked) -> Any:
+    """What ``measure`` says of one rank."""
+    found = measure(parked.load())
+    forget(parked)
+    return found
 
 
 def _even(starts: Sequence[tuple[int, int]]) -> I64:

@@ -68,6 +68,7 @@ class ChromeJsonWriter:
     name = "chrome_json"
     title = "Chrome trace-event JSON"
     suffixes = (".json.gz", ".json")
+    between = b","
 
     def __init__(self) -> None:
         self.issues = Issues()
@@ -122,19 +123,20 @@ class _Encoder:
             yield self._events(events, choose)
         for counters in cut(trace.counters):
             yield self._counters(counters)
+        times: Mapping[int, int] = {}
         if len(trace.flows):
             times = binding_ns(trace)
             for i, flows in enumerate(cut(trace.flows)):
                 yield self._flows(flows, times, i * BLOCK_ROWS)
-        issues.add("viewer-rounds", count=self._rounded(), rank=rank)
+        issues.add("viewer-rounds", count=self._rounded(times), rank=rank)
         issues.add("value-clipped", count=self._tally.numbers, rank=rank)
         issues.add("bad-encoding", count=self._tally.surrogates, rank=rank)
         issues.add("args-dropped", count=self._tally.filtered, rank=rank)
 
-    def _rounded(self) -> int:
-        """Rows whose time a double of microseconds cannot hold to the nanosecond."""
-        counts = 0
-        for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns):
+    def _rounded(self, times: Mapping[int, int]) -> int:
+        """Rows whose time, and arrows' own ``times``, that no double of microseconds holds."""
+        counts, own = 0, np.fromiter(times.values(), np.int64, len(times))
+        for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
             far = stamps - self._base
             counts += int(np.count_nonzero((far >= EXACT_NS) & (far % 1000 != 0)))
         return counts

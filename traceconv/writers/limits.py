@@ -21,10 +21,11 @@ from typing import Any
 
 from traceconv.errors import Issues, SizeLimitError
 from traceconv.model import Trace
-from traceconv.writers import Document, Parked, Part, Plan, Writer
+from traceconv.writers import Costs, Document, Parked, Part, Plan, Writer
 from traceconv.writers._dropped import COALESCED, longest_row, shortened
 from traceconv.writers._measure import (
     Derived,
+    Each,
     Measured,
     Size,
     forget,
@@ -76,12 +77,17 @@ class SizeLimit:
 
 
 def plan(
-    parked: Sequence[Parked], document: Document, writer_factory: Factory, limit: SizeLimit | None
+    parked: Sequence[Parked],
+    document: Document,
+    writer_factory: Factory,
+    limit: SizeLimit | None,
+    each: Each = map,
 ) -> Plan:
     """What to write so that no file grows beyond ``limit``.
 
     Args:
         parked: all ranks, ascending; loaded one at a time, a few times over.
+        each:   as ``map`` of one argument: does the work on ranks, maybe elsewhere.
 
     Raises:
         SizeLimitError: the policy is "fail" and it does not fit; or it cannot be made to fit.
@@ -91,7 +97,8 @@ def plan(
     room = limit.room
     planned = _with_run_args(document) if limit.policy == "reduce" else document
     cost_of = partial(writer_factory().costs, document=planned)
-    ranks = [measured(one, cost_of, least if limit.policy == "reduce" else None) for one in parked]
+    bare = least if limit.policy == "reduce" else None
+    ranks = list(each(partial(measured, cost_of=cost_of, least=bare), parked))
     whole = header(writer_factory, document).plus(summed([rank.total for rank in ranks]))
     if whole.fits(room):
         return Plan((Part(document, tuple(parked)),), limit.max_bytes, whole.bytes)
@@ -102,9 +109,9 @@ def plan(
             "or layers"
         )
     if limit.policy == "split":
-        made = split(parked, document, writer_factory, room, ranks)
+        made = split(parked, document, writer_factory, room, ranks, each)
     else:
-        made = _reduced(parked, planned, writer_factory, room, ranks)
+        made = _reduced(parked, planned, writer_factory, room, ranks, each)
     return replace(made, max_bytes=limit.max_bytes)
 
 
@@ -130,6 +137,7 @@ def _reduced(
     writer_factory: Factory,
     room: Size,
     ranks: Sequence[Measured],
+    each: Each,
 ) -> Plan:
     """One file in which every rank keeps what always stays, and its share of the rest."""
     shown = min(TABLE_ROWS, max(TABLE_LEAST, room.bytes // TABLE_SHARE))
@@ -147,20 +155,44 @@ def _reduced(
     cost_of = partial(writer_factory().costs, document=document)
     issues, table, traces, predicted = Issues(), [], [], head
     rows: Counter[str] = Counter()
-    for one, rank, need in zip(parked, ranks, needs, strict=True):
-        share = rank.least.plus(spare.share(need, summed(needs)))
-        done = choose(one.load(), cost_of, share)
+    shares = (
+        rank.least.plus(spare.share(need, summed(needs)))
+        for rank, need in zip(ranks, needs, strict=True)
+    )
+    for one, done in zip(
+        parked,
+        each(partial(_shrunk, cost_of=cost_of), list(zip(parked, shares, strict=True))),
+        strict=True,
+    ):
         table += done.dropped
         _book(issues, one.rank, done.dropped)
         traces.append(Derived(one, partial(_cut, cut=done.cut)))
-        predicted = predicted.plus(total(cost_of(done.trace)))
-        rows.update(done.trace.counts())
-        del done  # one rank at a time
-        forget(one)
+        predicted = predicted.plus(done.size)
+        rows.update(done.counts)
     counts = issues.count("size-limit"), issues.count("size-coalesced")
     own = replace(document, facts=with_counts(document.facts, rows))
     told = _told(own, shortened(table, shown), *counts)
     return Plan((Part(told, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
+
+
+@dataclass(frozen=True)
+class _Shrunk:
+    """What is decided for one rank: its cut, what that drops, and what is left."""
+
+    cut: Cut
+    dropped: list[dict[str, Any]]
+    size: Size
+    counts: dict[str, int]
+
+
+def _shrunk(of: tuple[Parked, Size], cost_of: Callable[[Trace], Costs]) -> _Shrunk:
+    """The mildest cut that takes a rank to its share."""
+    parked, share = of
+    done = choose(parked.load(), cost_of, share)
+    found = _Shrunk(done.cut, done.dropped, total(cost_of(done.trace)), done.trace.counts())
+    del done  # one rank at a time
+    forget(parked)
+    return found
 
 
 def _cut(trace: Trace, cut: Cut) -> Trace:

@@ -1,33 +1,38 @@
 """The one loop that writes files: traces in, finished files out, or nothing.
 
 A file grows under another name in its own folder and gets its name when it is complete; no part
-gets its name before all parts are complete. A failed run leaves nothing behind.
+gets its name before all parts are complete. A failed run leaves nothing behind. Ranks are encoded
+here, one after the other, or by workers; the bytes are the same.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from traceconv.errors import Issues, OutputError, TraceconvError
+from traceconv.errors import Issues, OutputError
+from traceconv.storage import is_url
 from traceconv.writers import Part, Plan, Writer
+from traceconv.writers._encoded import Encoded as Encoded
+from traceconv.writers._encoded import Encoding as Encoding
+from traceconv.writers._encoded import encode as encode
+from traceconv.writers._files import Sink, is_stream, opened, reason
 
 Progress = Callable[[int, int, str], None]
 """Called as (bytes written since the last call, expected in all or 0, label)."""
 
-GZIP_LEVEL = 1
-"""isal's level 1: as small as its level 3 on traces, three times as fast."""
-
 
 def silent(done: int, total: int, label: str) -> None:
     """Report no progress."""
+
+
+Encode = Callable[[Sequence[Encoding]], Iterator[Encoded]]
+"""Encodes ranks elsewhere; they come back in order."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,16 @@ def check(path: str, force: bool = False) -> None:
     """
     if path == "-":
         return
+    if is_url(path):
+        from traceconv.writers._upload import check_url  # fsspec, where it is asked for
+
+        check_url(path, force)
+        return
     target = Path(path)
     try:
         if target.is_dir():
             raise OutputError(f"{path}: is a folder; name a file")
-        if _is_stream(target):
+        if is_stream(target):
             return
         if not target.parent.is_dir():
             raise OutputError(f"{path}: its folder {target.parent} does not exist; create it first")
@@ -84,7 +94,7 @@ def check(path: str, force: bool = False) -> None:
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise OutputError(f"{path}: its folder {target.parent} is not writable")
     except (OSError, ValueError) as e:
-        raise OutputError(f"{path}: cannot write there: {_reason(e)}") from e
+        raise OutputError(f"{path}: cannot write there: {reason(e)}") from e
 
 
 def write(
@@ -95,6 +105,7 @@ def write(
     force: bool = False,
     progress: Progress = silent,
     accept: Callable[[list[Written]], None] = lambda done: None,
+    elsewhere: Encode | None = None,
 ) -> list[Written]:
     """Write all parts of ``plan``: ``path`` itself, or ``name-001.suffix`` ... if they are many.
 
@@ -104,6 +115,7 @@ def write(
     Args:
         accept: called when everything is written and nothing has its name yet; if it raises,
             nothing is left.
+        elsewhere: encodes the ranks in other processes, and tells their progress; None for here.
 
     Raises:
         OutputError: see :func:`check`; or the disk is full, or a pipe was closed.
@@ -112,19 +124,25 @@ def write(
     parts = plan.parts if isinstance(plan, Plan) else tuple(plan)
     max_bytes = plan.max_bytes if isinstance(plan, Plan) else None
     expected = plan.predicted if isinstance(plan, Plan) else 0
-    if len(parts) > 1 and (path == "-" or _is_stream(Path(path))):
+    if len(parts) > 1 and (path == "-" or is_stream(Path(path))):
         raise OutputError(f"{path}: {len(parts)} parts cannot go to one stream; name a file")
     paths = part_paths(path, len(parts), writer_factory().suffixes)
     for one in paths:
         check(one, force)
+    packed = path.endswith(".gz")
+    jobs = [
+        [Encoding(one, writer_factory, part.document, packed) for one in part.traces]
+        for part in parts
+    ]
+    made = elsewhere([job for of_part in jobs for job in of_part]) if elsewhere else None
     with ExitStack() as unnamed:
         files = []
         done = []
-        for part, name in zip(parts, paths, strict=True):
-            file = unnamed.enter_context(_opened(name))
+        for part, own, name in zip(parts, jobs, paths, strict=True):
+            file = unnamed.enter_context(opened(name))
             files.append(file)
-            sink = _Sink(file, name, max_bytes, _labelled(progress, expected, name))
-            done.append(_written(part, writer_factory(), sink))
+            sink = Sink(file, name, max_bytes, _labelled(progress, expected, name))
+            done.append(_written(part, own, writer_factory(), sink, made))
         accept(done)
         for file in files:
             file.settle(force)
@@ -142,153 +160,44 @@ def part_paths(path: str, count: int, suffixes: Sequence[str]) -> list[str]:
     return [f"{stem}-{i:0{digits}}{suffix}" for i in range(1, count + 1)]
 
 
-def _written(part: Part, writer: Writer, sink: _Sink) -> Written:
+def _written(
+    part: Part,
+    jobs: Sequence[Encoding],
+    writer: Writer,
+    sink: Sink,
+    made: Iterator[Encoded] | None,
+) -> Written:
     sink.write(writer.begin(part.document))
     counts: Counter[str] = Counter()
-    ranks = []
-    for parked in part.traces:
-        trace = parked.load()
-        for block in writer.trace(trace):
-            sink.write(block)
-        counts.update(trace.counts())
-        ranks.append(parked.rank)
-        del trace  # one rank at a time
-        if rest := getattr(parked, "rest", None):
-            rest()
+    issues, between, begun = Issues(), getattr(writer, "between", b""), False
+    for job in jobs:
+        lead = between if begun else b""
+        if made is None:
+            done = _here(job, sink, lead)
+        else:
+            done = next(made)
+            sink.write(lead if done.content else b"")
+        sink.take(done)
+        begun = begun or done.content > 0
+        counts.update(done.counts)
+        issues.extend(done.issues)
     sink.write(writer.end())
-    stored = sink.close()
-    issues = getattr(writer, "issues", None) or Issues()
-    return Written(sink.path, stored, sink.content, tuple(ranks), dict(counts), issues)
+    issues.extend(getattr(writer, "issues", None) or Issues())
+    ranks = tuple(job.parked.rank for job in jobs)
+    return Written(sink.path, sink.close(), sink.content, ranks, dict(counts), issues)
+
+
+def _here(job: Encoding, sink: Sink, lead: bytes) -> Encoded:
+    """Encode a rank straight into the file."""
+    stretch = sink.stretch()
+
+    def advance(n: int) -> None:
+        sink.room(stretch.content)
+        sink.progress(n)
+
+    return job.into(stretch, advance, lambda: sink.write(lead))
 
 
 def _labelled(progress: Progress, expected: int, path: str) -> Callable[[int], None]:
     label = f"writing {Path(path).name}" if path != "-" else "writing"
     return lambda n: progress(n, expected, label)
-
-
-class _Sink:
-    """Counts, limits and compresses what goes into one file."""
-
-    def __init__(
-        self, file: _File, path: str, max_bytes: int | None, progress: Callable[[int], None]
-    ) -> None:
-        self.path = path
-        self.content = 0
-        self._file, self._max_bytes, self._progress = file, max_bytes, progress
-        self._out: Any = _gzipped(file) if path.endswith(".gz") else file
-
-    def write(self, block: bytes) -> None:
-        """Add ``block``.
-
-        Raises:
-            OutputError: it cannot be written.
-            TraceconvError: it does not fit.
-        """
-        self.content += len(block)
-        if self._max_bytes is not None and self.content > self._max_bytes:
-            raise TraceconvError(
-                f"internal error: {self.path} grew beyond the limit of {self._max_bytes} bytes "
-                "that it was planned for; please report this"
-            )
-        with _as_output_error(self.path):
-            self._out.write(block)
-        self._progress(len(block))
-
-    def close(self) -> int:
-        """Finish compression; the size of the file."""
-        with _as_output_error(self.path):
-            if self._out is not self._file:
-                self._out.close()
-            self._file.finish()
-        return self._file.size
-
-
-class _File:
-    """An open file that has not got its name yet, or a stream that needs none."""
-
-    def __init__(self, raw: IO[bytes], path: str, unnamed: Path | None) -> None:
-        self.size = 0
-        self._raw, self._path, self._unnamed = raw, path, unnamed
-
-    def write(self, data: bytes) -> int:
-        self._raw.write(data)
-        self.size += len(data)
-        return len(data)
-
-    def finish(self) -> None:
-        """Bring everything to the disk."""
-        self._raw.flush()
-        if self._unnamed is not None:
-            os.fsync(self._raw.fileno())
-            self._raw.close()
-
-    def settle(self, force: bool) -> None:
-        """Give the file its name.
-
-        Raises:
-            OutputError: a file of that name has appeared meanwhile and ``force`` is not given.
-        """
-        if self._unnamed is None:
-            return
-        with _as_output_error(self._path):
-            if Path(self._path).exists() and not force:
-                raise OutputError(f"{self._path}: has appeared meanwhile; add -f to overwrite it")
-            self._unnamed.replace(Path(self._path).resolve())
-            self._unnamed = None
-
-    def discard(self) -> None:
-        """Close; remove what has not got its name."""
-        if self._unnamed is not None:
-            self._unnamed.unlink(missing_ok=True)
-        if self._path != "-":
-            self._raw.close()
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[_File]:
-    """A file that vanishes unless it is settled. It has the permissions of any new file."""
-    with _as_output_error(path):
-        target = Path(path)
-        if path == "-":
-            file = _File(sys.stdout.buffer, path, None)
-        elif _is_stream(target):
-            file = _File(target.open("wb"), path, None)
-        else:
-            unnamed = target.resolve().with_name(f"{target.name}.{os.urandom(4).hex()}.part")
-            file = _File(unnamed.open("xb"), path, unnamed)
-    try:
-        yield file
-    finally:
-        with _as_output_error(path):
-            file.discard()
-
-
-def _is_stream(path: Path) -> bool:
-    """A pipe or device (``/dev/null``): written as it is, never replaced."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def _gzipped(file: _File) -> Any:
-    """A compressor that names neither a file nor a time, so that equal content is equal bytes."""
-    from isal import igzip
-
-    raw = cast(IO[bytes], file)
-    return igzip.IGzipFile(  # type: ignore[no-untyped-call]
-        filename="", mode="wb", compresslevel=GZIP_LEVEL, fileobj=raw, mtime=0
-    )
-
-
-@contextmanager
-def _as_output_error(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as e:
-        raise OutputError(f"{path}: cannot write: {_reason(e)}") from e
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -59,11 +59,11 @@ class PerfettoWriter:
     name = "perfetto"
     title = "Perfetto trace (protobuf)"
     suffixes = (".perfetto-trace.gz", ".pftrace.gz", ".perfetto-trace", ".pftrace")
+    between = b""
 
     def __init__(self) -> None:
         self.issues = Issues()
         self._document = Document(0, ())
-        self._pids: dict[int, int] = {}
 
     def begin(self, document: Document) -> bytes:
         self._document = document
@@ -112,11 +112,8 @@ class PerfettoWriter:
 
     def _pid(self, trace: Trace) -> int:
         """The process id shown for a rank, the same for the whole file."""
-        rank = trace.rank
-        if rank not in self._pids:
-            taken = self._pids.values()
-            self._pids[rank] = shown_pid(trace.capture, rank, taken, self._document.ranks)
-        return self._pids[rank]
+        pids = {trace.rank: trace.capture.pid, **self._document.pids}
+        return shown_pid(trace.rank, pids, self._document.ranks)
 
     def _events(self, trace: Trace, order: I64) -> Iterator[bytes]:
         """Slices and instants, with arguments and arrows."""

@@ -47,6 +47,7 @@ class TextWriter:
     name = "text"
     title = "plain text, one line per event"
     suffixes = (".txt",)
+    between = b""
 
     def __init__(self) -> None:
         self.issues = Issues()

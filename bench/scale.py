@@ -1,0 +1,168 @@
+"""Many ranks, and one that is larger than memory: time, memory of the largest process, output.
+
+    python -m bench.scale                 # some 15 minutes and 15 GB of disk
+    python -m bench.scale --part peers    # one part: ranks, slope, limit, peers
+    python -m bench.scale --small         # a tenth of everything, to see that it works
+
+Each figure is of a whole command. ``resident`` is the peak of the largest process, mapped files
+included; ``anonymous`` the peak sum of memory that no file backs, over all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import importlib.util
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from bench import measure
+from bench.generate import generate
+from bench.measure import Taken
+from bench.rows import PYTHON
+
+MB = 1e6
+EVENT_BYTES = 217
+HUNDRED_MB = 460_000
+"""Events of a capture of 100 MB."""
+
+
+class Bench:
+    """A folder and a scale; parts print their tables."""
+
+    def __init__(self, folder: Path, scale: float, rounds: int) -> None:
+        self.folder, self.scale, self.rounds = folder, scale, rounds
+
+    def captures(self, name: str, ranks: int, events: int) -> Path:
+        """A folder of ``ranks`` captures; made at the first call."""
+        folder = self.folder / name
+        if not folder.exists():
+            for rank in range(ranks):
+                generate(folder, rank, max(300, round(events * self.scale)))
+        return folder
+
+    def merge(self, source: Sequence[Path], out: str, *options: str) -> Taken:
+        """``traceconv merge``, the middle of some runs by wall time."""
+        target = self.folder / out
+        command = [PYTHON, "-m", "traceconv", "merge", *map(str, source), "-q", "-f", "-o"]
+        return self.middle([*command, str(target), "--align", "none", *options])
+
+    def middle(self, command: Sequence[str]) -> Taken:
+        runs = sorted((measure.run(command) for _ in range(self.rounds)), key=lambda t: t.wall)
+        return runs[len(runs) // 2]
+
+    def size(self, out: str) -> float:
+        return (self.folder / out).stat().st_size / MB
+
+    # -- parts ------------------------------------------------------------------------------
+
+    def ranks(self) -> None:
+        """8 x 100 MB and 64 x 20 MB, beside one rank of each."""
+        print(f"\n{'ranks':24}{'jobs':>5}" + HEAD)
+        for count, events in ((8, HUNDRED_MB), (64, HUNDRED_MB // 5)):
+            folder = self.captures(f"ranks-{count}", count, events)
+            one = sorted(folder.iterdir())[0]
+            for mode in ("summary", "detail"):
+                for label, source, jobs in (
+                    ("1", one, "1"),
+                    (str(count), folder, "1"),
+                    (str(count), folder, "2"),
+                ):
+                    out = f"{count}-{mode}.pftrace"
+                    taken = self.merge([source], out, "-m", mode, "--jobs", jobs)
+                    size = round(events * self.scale) * EVENT_BYTES / MB
+                    title = f"{label} x {size:.0f} MB {mode}"
+                    print(f"{title:24}{jobs:>5}" + figures(taken, self.size(out)))
+
+    def slope(self) -> None:
+        """What an event costs from 1 to 1024 ranks."""
+        print(f"\n{'ranks':>6}{'events':>9}{'us per event':>14}" + HEAD)
+        events = 2000
+        most = self.captures("slope", 1024, events)
+        every = sorted(most.iterdir())
+        for count in (1, 8, 64, 256, 1024):
+            taken = self.merge(every[:count], "slope.pftrace", "-m", "detail", "--jobs", "1")
+            total = count * max(300, round(events * self.scale))
+            cost = taken.cpu / total * 1e6
+            print(f"{count:6}{total:9}{cost:14.2f}" + figures(taken, self.size("slope.pftrace")))
+
+    def limit(self) -> None:
+        """One file of 4 GB with and without a limit on memory."""
+        folder = self.captures("large", 1, 19_500_000)
+        size = sum(p.stat().st_size for p in folder.rglob("*.json")) / MB
+        print(f"\n{f'one file of {size:.0f} MB':29}" + HEAD)
+        free = self.merge([folder], "free.pftrace", "-m", "detail")
+        print(f"{'no limit':29}" + figures(free, self.size("free.pftrace")))
+        bound = "600M" if self.scale == 1 else "192M"
+        taken = self.merge([folder], "bound.pftrace", "-m", "detail", "--mem-limit", bound)
+        print(f"{f'--mem-limit {bound}':29}" + figures(taken, self.size("bound.pftrace")))
+        same = filecmp.cmp(self.folder / "free.pftrace", self.folder / "bound.pftrace", False)
+        print("the same bytes" if same else "THE BYTES DIFFER")
+
+    def peers(self) -> None:
+        """Four ranks of 50 MB into one file, beside viztracer."""
+        if importlib.util.find_spec("viztracer") is None:
+            print("\nviztracer is not installed (extra: bench)")
+            return
+        folder = self.captures("peers", 4, HUNDRED_MB // 2)
+        files = sorted(folder.rglob("trace_view.json"))
+        out = self.folder / "viztracer.json"
+        viz = [PYTHON, "-m", "viztracer", "--combine", *map(str, files), "-o", str(out)]
+        jobs: dict[str, Callable[[], Taken]] = {
+            "viztracer --combine": lambda: measure.run(viz),
+            "merge to Perfetto": lambda: self.once(folder, "p.pftrace", "-m", "detail"),
+            "merge by bytes": lambda: self.once(folder, "p.json", "-m", "source"),
+        }
+        runs: dict[str, list[Taken]] = {name: [] for name in jobs}
+        for _ in range(max(self.rounds, 3)):  # in turn, so that a busy minute hits all
+            for name, job in jobs.items():
+                runs[name].append(job())
+        print(f"\n{'4 x 50 MB':29}{'cpu':>8}{'anon':>8}" + HEAD)
+        base = {w: median(getattr(t, w) for t in runs["viztracer --combine"]) for w in WHAT}
+        for name, taken in runs.items():
+            ratio = {w: base[w] / median(getattr(t, w) for t in taken) for w in WHAT}
+            middle = sorted(taken, key=lambda t: t.cpu)[len(taken) // 2]
+            written = {"merge to Perfetto": "p.pftrace", "merge by bytes": "p.json"}
+            size = self.size(written.get(name, "viztracer.json"))
+            shown = f"{ratio['cpu']:7.1f}x{ratio['anonymous']:7.1f}x"
+            print(f"{name:29}{shown}" + figures(middle, size))
+
+    def once(self, folder: Path, out: str, *options: str) -> Taken:
+        command = [PYTHON, "-m", "traceconv", "merge", str(folder), "-q", "-f", "--jobs", "1"]
+        target = str(self.folder / out)
+        return measure.run([*command, "--align", "none", "-o", target, *options])
+
+
+WHAT = ("cpu", "anonymous")
+HEAD = f"{'wall s':>9}{'cpu s':>8}{'resident MB':>13}{'anonymous MB':>14}{'out MB':>9}"
+
+
+def figures(taken: Taken, size: float) -> str:
+    """The columns of ``HEAD``."""
+    memory = f"{taken.rss / MB:13.0f}{taken.anonymous / MB:14.0f}"
+    return f"{taken.wall:9.1f}{taken.cpu:8.1f}{memory}{size:9.1f}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="bench.scale", description="Measure at scale.")
+    parts = ("ranks", "slope", "limit", "peers")
+    parser.add_argument("--part", choices=parts, action="append", help="only this (repeatable)")
+    parser.add_argument("--small", action="store_true", help="a tenth of everything")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each command")
+    parser.add_argument("--dir", type=Path, help="folder for temporary files")
+    given = parser.parse_args(argv)
+    about = measure.machine()
+    print(f"{about['cpu']}, {about['cores']} cores, {about['system']}, Python {about['python']}")
+    print(f"two busy loops at once: {measure.control(PYTHON):.2f}x (2 is a quiet machine)")
+    with tempfile.TemporaryDirectory(prefix="traceconv-scale-", dir=given.dir) as folder:
+        bench = Bench(Path(folder), 0.1 if given.small else 1, given.rounds)
+        for part in given.part or parts:
+            getattr(bench, part)()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

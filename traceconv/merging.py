@@ -1,0 +1,292 @@
+"""What a merge does: read all ranks, settle what depends on all of them, write.
+
+Ranks are read and encoded one by one, here or by workers. Between the two stand the clocks, the
+base of time and the size limit, which need what is known of all ranks, and no event of any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from traceconv import annotation, engines
+from traceconv.errors import Issues, SelectionError, Severity, StrictError
+from traceconv.mergers import align as clocks
+from traceconv.model import Capture
+from traceconv.park import Parked
+from traceconv.ranks import spelled, title
+from traceconv.report import Report
+from traceconv.stages import Annotating, Narrowing, Reading, annotated, narrow, read
+from traceconv.workplace import Workplace
+from traceconv.writers import Document, Plan, limits, output
+from traceconv.writers.output import Encoded, Encoding, Progress, encode
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What decides on the bytes of a merge, besides its input; see :func:`traceconv.merge`."""
+
+    mode: str | None = "summary"
+    graphs: Sequence[int] | None = None
+    steps: Sequence[int] | None = None
+    time: tuple[int | None, int | None] | None = None
+    merge_graphs: bool = True
+    scope: bool = False
+    layers: Sequence[str] | None = None
+    exclude: str | None = None
+    args: Sequence[str] | None = None
+    align: str = "auto"
+    limit: limits.SizeLimit | None = None
+    comm_patterns: Sequence[str] = ()
+    align_max_error_ns: int | None = None
+    annotate: bool = False
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """Arguments of :func:`traceconv.mergers.compose`."""
+        names = ("mode", "graphs", "steps", "merge_graphs", "scope", "layers", "exclude")
+        return {name: getattr(self, name) for name in names}
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values, for shards."""
+        plain = {
+            key: list(value) if isinstance(value, (list, tuple)) else value
+            for key, value in vars(self).items()
+        }
+        return {**plain, "limit": None if self.limit is None else vars(self.limit)}
+
+    @classmethod
+    def of_dict(cls, told: Mapping[str, Any]) -> Wish:
+        """What :meth:`as_dict` told of.
+
+        Raises:
+            TypeError, ValueError: it is something else.
+        """
+        limit, time = told["limit"], told["time"]
+        return cls(
+            **{
+                **told,
+                "limit": None if limit is None else limits.SizeLimit(**limit),
+                "time": None if time is None else (time[0], time[1]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a merge, read and set aside.
+
+    Attributes:
+        captures: of those that could be read, ascending.
+        parked:   the same, set aside.
+        issues:   what finding and reading them met.
+    """
+
+    captures: tuple[Capture, ...]
+    parked: tuple[Parked, ...]
+    issues: Issues = field(default_factory=Issues)
+
+
+def read_ranks(
+    place: Workplace,
+    captures: Sequence[Capture],
+    wish: Wish,
+    progress: Progress,
+    folder: Path | None = None,
+) -> Iterator[tuple[Capture, engines.Done]]:
+    """Every capture, in order, with its :class:`~traceconv.park.Parked` rank or its failure.
+
+    Args:
+        folder: where ranks are set aside for good; None for the folder of the run, or memory
+            where one rank is all there is.
+    """
+    keep = folder is None and len(captures) == 1 and not place.parallel
+    jobs = [
+        Reading(
+            capture,
+            wish.view,
+            None if keep else (folder or place.folder) / f"rank-{capture.rank}.parked",
+            folder is not None,
+            tuple(wish.comm_patterns),
+            wish.annotate,
+        )
+        for capture in captures
+    ]
+    sizes = [stored(capture) for capture in captures]
+    label = f"reading {len(captures)} ranks" if len(captures) > 1 else "reading"
+    counted = partial(_counted, progress, sum(sizes), label)
+    dones = place.watched(read, jobs, counted, sizes)
+    yield from zip(captures, engines.in_order(dones), strict=True)
+
+
+def _counted(progress: Progress, total: int, label: str, n: int) -> None:
+    progress(n, total, label)
+
+
+def stored(capture: Capture) -> int:
+    """Bytes of the files a capture is read from."""
+    return sum(capture.source.size(name) for name in capture.files)
+
+
+def book_failure(issues: Issues, rank: int | None, where: str, reason: str) -> None:
+    """Note that a rank is not in the output."""
+    issues.add("rank-failed", where, reason[:300], rank=-1 if rank is None else rank)
+
+
+def read_or_fail(
+    place: Workplace,
+    captures: Sequence[Capture],
+    wish: Wish,
+    progress: Progress,
+    issues: Issues,
+    allow_missing: bool,
+) -> Ranks:
+    """All ranks, set aside; those that fail are left out if ``allow_missing``.
+
+    Raises:
+        TraceconvError: a rank cannot be read, or none can.
+    """
+    kept, parked, failure = [], [], None
+    for capture, done in read_ranks(place, captures, wish, progress):
+        if done.error is None:
+            kept.append(capture)
+            parked.append(done.value)
+            continue
+        if not allow_missing:
+            raise done.error
+        failure = failure or done.error
+        book_failure(issues, capture.rank, title(capture), str(done.error))
+    if not kept and failure:
+        raise failure
+    return Ranks(tuple(kept), tuple(parked), issues)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a merge goes to.
+
+    Attributes:
+        path:   of the file.
+        writer: of its format.
+        force:  whether it may be there already.
+        strict: whether losses and doubts are refused.
+    """
+
+    path: str
+    writer: Callable[[], Any]
+    force: bool = False
+    strict: bool = False
+
+
+def finish(
+    place: Workplace, ranks: Ranks, wish: Wish, target: Target, progress: Progress
+) -> Report:
+    """Settle clocks, base of time and size, and write.
+
+    Raises:
+        TraceconvError: see :mod:`traceconv.errors`. No file is left behind.
+    """
+    known = [p.evidence() for p in ranks.parked]
+    clock = clocks.plan(ranks.captures, wish.align, known, wish.align_max_error_ns)
+    report = Report.of(wish.mode or "source", ranks.captures, target.path, ranks.issues, clock)
+    own = _annotated(place, ranks.parked, clock) if wish.annotate else ranks.parked
+    parked: Sequence[Parked] = [
+        p.changed(partial(clocks.shift, by=clock.offsets[p.rank].correction)) for p in own
+    ]
+    _refuse_missing(wish, parked)
+    if wish.time is not None:
+        parked = _within(place, parked, wish.time)
+    for one in parked:
+        report.add(one.rank, one.facts)
+    base_ns = _base_ns(parked)
+    document = Document(
+        base_ns,
+        tuple(p.rank for p in parked),
+        report.facts(base_ns, {p.rank: p.facts for p in parked}),
+        None if wish.args is None else frozenset(wish.args),
+        {p.rank: p.facts.capture.pid for p in parked},
+    )
+    plan = limits.plan(parked, document, target.writer, wish.limit, place.each)
+    report.settle(plan)
+    _write(place, plan, target, report, progress)
+    return report
+
+
+def _write(
+    place: Workplace, plan: Plan, target: Target, report: Report, progress: Progress
+) -> None:
+    def accept(done: Sequence[output.Written]) -> None:
+        report.take(done)
+        if target.strict:
+            _refuse_losses(report)
+
+    def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
+        named = [replace(job, path=place.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
+        label = f"writing {Path(target.path).name}"
+        counted = partial(_counted, progress, plan.predicted, label)
+        return engines.ordered(place.watched(encode, named, counted))
+
+    output.write(
+        plan,
+        target.writer,
+        target.path,
+        force=target.force,
+        progress=progress,
+        accept=accept,
+        elsewhere=elsewhere if place.parallel else None,
+    )
+
+
+def _base_ns(parked: Sequence[Parked]) -> int:
+    return min((p.facts.span[0] for p in parked if p.facts.span), default=0)
+
+
+def _within(
+    place: Workplace, parked: Sequence[Parked], time: tuple[int | None, int | None]
+) -> list[Parked]:
+    """Only what lies in a window that is counted from the earliest event of all ranks."""
+    base_ns = _base_ns(parked)
+    start, end = (None if t is None else base_ns + t for t in time)
+    held = len(parked) == 1 and not place.parallel
+    jobs = [
+        Narrowing(p, start, end, None if held else place.folder / f"window-{p.rank}.parked")
+        for p in parked
+    ]
+    return list(engines.ordered(place.run(narrow, jobs)))
+
+
+def _annotated(place: Workplace, parked: Sequence[Parked], clock: clocks.Plan) -> list[Parked]:
+    """The ranks, on their own clocks, with the marks of what all of them together tell."""
+    told = [p.facts.notes[annotation.NOTE] for p in parked]
+    marks = annotation.marks(told, [p.evidence() for p in parked], clock)
+    held = len(parked) == 1 and not place.parallel
+    jobs = [
+        Annotating(
+            p, marks.get(p.rank, ()), None if held else place.folder / f"annotated-{p.rank}.parked"
+        )
+        for p in parked
+    ]
+    return list(engines.ordered(place.run(annotated, jobs)))
+
+
+def _refuse_missing(wish: Wish, parked: Sequence[Parked]) -> None:
+    """Raise SelectionError if a graph or step was asked for that no rank has."""
+    for what, wanted in (("graph", wish.graphs), ("step", wish.steps)):
+        present = {n for p in parked for n in p.facts.notes.get(f"{what}s_found", ())}
+        missing = sorted(set(wanted or ()) - present)
+        if missing:
+            raise SelectionError(
+                f"{what} {spelled(missing)} is in none of the ranks; "
+                f"{what}s found: {spelled(sorted(present)) or 'none'}"
+            )
+
+
+def _refuse_losses(report: Report) -> None:
+    grave = [i for i in report.issues if i.severity is not Severity.INFO]
+    if grave:
+        shown = "; ".join(f"{i.code} x{i.count} ({i.file or 'run'})" for i in grave[:5])
+        total = sum(i.count for i in grave)
+        raise StrictError(f"--strict: {total} losses or doubts: {shown}", report)
