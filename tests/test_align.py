@@ -166,7 +166,8 @@ def test_offsets_that_are_none(tmp_path, content, message):
 
 def test_neither_a_mode_nor_a_file():
     """The message lists the modes."""
-    with pytest.raises(SourceError, match="neither auto, meta, wall, none nor a readable file"):
+    modes = "auto, collective, meta, wall, none"
+    with pytest.raises(SourceError, match=f"neither {modes} nor a readable file"):
         plan([_capture(0)], "collectiv")
 
 

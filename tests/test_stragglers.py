@@ -1,0 +1,236 @@
+"""The slow rank is named where there is one, and nobody where there is none."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from synthetic_job import Job, capture, run, trace, traces
+
+from traceconv.analysis import links, stragglers
+from traceconv.build import TraceBuilder
+from traceconv.cli import cli
+from traceconv.mergers import align
+from traceconv.mergers.attribution import attribution
+from traceconv.mergers.steps import steps
+from traceconv.model import Layer, OpClass
+
+
+def facts(happened):
+    """What all ranks know, by way of their traces."""
+    return [stragglers.facts(attribution(steps(one))) for one in traces(happened)]
+
+
+def judged(happened, known=None, mode="collective"):
+    """The verdict on a run."""
+    known = facts(happened) if known is None else known
+    captures = [capture(rank) for rank in range(happened.job.ranks)]
+    return stragglers.judge(known, align.plan(captures, mode, [one.evidence for one in known]))
+
+
+def verdicts(runs, slow):
+    """Named ranks of many jobs of four data parallel ranks: (planted, named) pairs."""
+    found = []
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        jitter, rank = float(rng.choice([500, 3000, 10000])), int(rng.integers(4))
+        job = Job(
+            1, 4, 1, steps=32, seed=seed, jitter=jitter,
+            offset=tuple(rng.integers(-(10**9), 10**9, 4).tolist()),
+            slow=(rank, round(3 * jitter)) if slow else None,
+        )  # fmt: skip
+        culprit = judged(run(job)).culprit
+        found.append((rank, culprit.rank if culprit else None))
+    return found
+
+
+# -- verdicts -------------------------------------------------------------------------------
+
+
+def test_the_planted_rank_is_named_in_every_run():
+    """100 jobs whose slow rank takes three times the jitter longer, clocks a second apart."""
+    planted, named = zip(*verdicts(100, slow=True), strict=True)
+    assert planted == named
+
+
+def test_nobody_is_named_where_nobody_is_slow():
+    """60 jobs of equal ranks: one in a thousand would be chance."""
+    assert sum(named is not None for _, named in verdicts(60, slow=False)) == 0
+
+
+def test_who_is_held_up_by_others_is_not_named():
+    """The tensor group of a slow rank comes late to every data group; one of them is to blame."""
+    verdict = judged(run(Job(2, 2, 2, steps=30, jitter=2000, slow=(5, 100_000))))
+    assert [verdict.culprit.rank, *(one.rank for one in verdict.others)] == [5]
+    assert verdict.culprit.why == "compute"
+
+
+def test_the_figures_are_those_of_the_delay():
+    """100 us, by both votes, within 5 us; the excess is computing and nothing else."""
+    culprit = judged(run(Job(1, 4, 1, steps=30, jitter=2000, slow=(2, 100_000)))).culprit
+    assert abs(culprit.late_ns - 100_000) < 5000
+    assert abs(culprit.arrival_ns - 100_000) < 5000
+    assert abs(culprit.parts_ns[0] - 100_000) < 5000
+    assert max(abs(part) for part in culprit.parts_ns[1:]) < 5000
+
+
+def test_the_vote_by_time_inside_needs_no_clocks():
+    """Clocks a second apart and left so: the rank is still named, as arrival is known to be off."""
+    job = Job(1, 4, 1, steps=30, jitter=2000, slow=(2, 100_000), offset=(0, 10**9, -(10**9), 7))
+    assert judged(run(job), mode="none").culprit.rank == 2
+
+
+def test_every_step_has_a_verdict():
+    """The delay is in each of them, and far above the jitter."""
+    verdict = judged(run(Job(1, 4, 1, steps=10, jitter=1000, slow=(1, 200_000))))
+    assert {step: one and one.rank for step, one in verdict.steps.items()} == dict.fromkeys(
+        range(10), 1
+    )
+
+
+def test_one_rank_alone_is_compared_with_nobody():
+    """Inconclusive, and it says why."""
+    happened = run(Job(1, 2, 1, steps=5))
+    verdict = judged(happened, facts(happened)[:1])
+    assert (verdict.culprit, verdict.compared) == (None, 0)
+    assert verdict.lines()[1] == "inconclusive: no collective was seen on two ranks"
+
+
+def test_an_inconclusive_verdict_gives_its_figures():
+    """Who came nearest to being named, by how much, and how uncertain that is."""
+    line = judged(run(Job(1, 4, 1, steps=20, jitter=2000))).lines()[1]
+    assert line.startswith("inconclusive: rank ")
+    assert "us late to reducescatter of " in line
+
+
+def test_a_verdict_as_json_values():
+    """The document has a version, the verdict in a word and the culprit with its figures."""
+    document = judged(run(Job(1, 2, 1, steps=20, jitter=1000, slow=(1, 90_000)))).as_dict()
+    assert (document["schema_version"], document["verdict"]) == (1, "straggler")
+    assert document["culprit"]["rank"] == 1
+    assert list(document["culprit"]["excess_ns"]) == list(stragglers.PARTS)
+    json.dumps(document)
+
+
+ONE = "Group a Communication"
+
+
+# -- facts ----------------------------------------------------------------------------------
+
+
+def test_the_time_between_collectives_is_split():
+    """100 ns: 40 computing, 20 another group, 10 waiting for data, 30 nothing."""
+    build = TraceBuilder(capture(0))
+    stream, host = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.HOST, "Thread 1")
+    one, other = (build.track(Layer.COMM, f"Group {x} Communication") for x in ("a", "b"))
+    build.slice(one, 0, 50, "allreduce", op=OpClass.COMM)
+    build.slice(one, 150, 50, "allreduce", op=OpClass.COMM)
+    build.slice(stream, 50, 40, "MatMul", op=OpClass.COMPUTE)
+    build.slice(other, 80, 30, "allgather", op=OpClass.COMM)
+    build.slice(host, 105, 15, "enumerate(DataLoader)#next", op=OpClass.HOST)
+    known = stragglers.facts(build.finish())
+    rows = known.evidence.of_group([g.key for g in known.evidence.groups].index(ONE))
+    assert known.parts[rows].tolist() == [[-1, -1, -1, -1], [40, 30, 10, 20]]
+
+
+# -- links ----------------------------------------------------------------------------------
+
+
+def table(*rows):
+    """Facts as the table of links has them: (source, destination, transport, bytes, ns)."""
+    source, target, transport, size, time = zip(*rows, strict=True)
+    return {
+        "Group": np.array(["g"] * len(rows), object),
+        "Source": np.array(source), "Destination": np.array(target),
+        "Transport": np.array(transport, object),
+        "Bytes": np.array(size), "total": np.array(time),
+    }  # fmt: skip
+
+
+def test_a_slow_link_is_found():
+    """One of eight carries data at a third of the usual speed."""
+    rows = [(a, (a + 1) % 8, "HCCS", 10**8, 5_000_000 + 1000 * a) for a in range(8)]
+    rows[3] = (3, 4, "HCCS", 10**8, 15_000_000)
+    (link,) = links.slow([(0, table(*rows))])
+    assert (link.source, link.destination, round(link.usual / link.bandwidth, 1)) == (3, 4, 3.0)
+
+
+def test_links_of_another_transport_are_not_compared():
+    """RDMA is slower than what lies on a board, and no outlier for it."""
+    rows = [(a, a + 1, "HCCS", 10**8, 5_000_000) for a in range(6)]
+    rows += [(a, a + 8, "RDMA", 10**8, 50_000_000) for a in range(6)]
+    assert links.slow([(0, table(*rows))]) == []
+
+
+def test_small_transfers_are_not_called_slow():
+    """What takes long for the latency's sake says nothing of bandwidth."""
+    rows = [(a, a + 1, "HCCS", 10**8, 5_000_000) for a in range(6)]
+    assert links.slow([(0, table(*rows, (7, 8, "HCCS", 1000, 5000)))]) == []
+
+
+def test_a_rank_that_knows_no_links():
+    """There is no table, and no finding."""
+    happened = run(Job(1, 2, 1, steps=2))
+    assert links.slow([(0, links.facts(trace(happened, 0)))]) == []
+
+
+# -- command line ---------------------------------------------------------------------------
+
+
+def logs(folder):
+    """Two raw event logs whose clocks are 30 ms apart; rank 1 is slow."""
+    job = Job(1, 2, 1, steps=20, jitter=1000, slow=(1, 90_000), offset=(0, 30_000_000))
+    happened = run(job)
+    for rank in range(2):
+        lines = [json.dumps({"rawlog": 1, "unit": "ns", "clock": "unix", "rank": rank})]
+        for at, (_, kind, _) in enumerate(happened.names):
+            start, end = (int(job.local(rank, t[at, rank])) for t in (happened.start, happened.end))
+            spent = int(happened.spent[at, rank])
+            for name, ts, dur, more in (
+                ("MatMul", start - spent, spent, {"stream": 1}),
+                (kind, start, end - start, {"kind": "comm", "plane": "world"}),
+            ):
+                lines.append(json.dumps({"name": name, "ts": ts, "dur": dur, **more}))
+        (folder / f"rank{rank}.jsonl").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+def call(*arguments):
+    """A command's exit code and output."""
+    result = CliRunner().invoke(cli, arguments)
+    return result, result.output
+
+
+def test_align_prints_a_table_and_writes_what_merge_reads(tmp_path):
+    """The offset is found, written, and used by a merge."""
+    offsets = tmp_path / "offsets.json"
+    (tmp_path / "in").mkdir()
+    source = logs(tmp_path / "in")
+    result, said = call("align", source, "--align", "collective", "-o", str(offsets), "-q")
+    assert (result.exit_code, said.split()[:2]) == (0, ["rank", "method"])
+    told = json.loads(offsets.read_text())
+    assert abs(int(told["ranks"]["1"]["offset_ns"]) - 30_000_000) < 2000
+    out, report = tmp_path / "t.pftrace", tmp_path / "r.json"
+    call("merge", source, "--align", str(offsets), "-o", str(out), "--report", str(report), "-q")
+    clock = json.loads(report.read_text())["clock"]
+    assert clock["ranks"]["1"]["offset_ns"] == told["ranks"]["1"]["offset_ns"]
+
+
+def test_stragglers_names_the_rank(tmp_path):
+    """As text and as one JSON document; the clocks are those of the collectives."""
+    source = logs(tmp_path)
+    result, said = call("stragglers", source, "--json", "-q")
+    document = json.loads(said)
+    assert (result.exit_code, document["culprit"]["rank"]) == (0, 1)
+    assert (document["clock"], document["slow_links"]) == ("collective", [])
+    assert "straggler: rank 1 comes " in call("stragglers", source, "-q")[1]
+
+
+@pytest.mark.parametrize("command", ["merge", "align", "stragglers"])
+def test_an_alignment_that_is_too_uncertain_is_refused(tmp_path, command):
+    """All commands that align know the option; the error is the library's, with exit code 5."""
+    source = logs(tmp_path)
+    more = ["-o", str(tmp_path / "t.pftrace")] if command == "merge" else []
+    result, _ = call(command, source, "--align-max-error", "1ns", "-q", *more)
+    assert result.exception.exit_code == 5
+    assert not (tmp_path / "t.pftrace").exists()

@@ -1,0 +1,123 @@
+"""Slow links: connections between ranks that carry data much slower than others of their kind.
+
+From what the planes of a timeline, or ``communication_matrix.json``, say of copies between ranks:
+bytes and time by source, destination and transport (the table "link" of ``traceconv stats``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traceconv.analysis._comm_tables import TABLES
+from traceconv.model import Trace
+from traceconv.robust import SIGMA
+from traceconv.sheets import Columns
+
+_TABLE = next(table for table in TABLES if table.name == "link")
+_FEWEST = 4  # links of one transport; fewer have no usual bandwidth
+_SMALL = 0.1  # of the usual bytes: links that carried less are slow for other reasons
+_SLOW = 0.7  # of the usual bandwidth
+_DEVIATIONS = 4.0
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """A link, and what is usual for its transport.
+
+    Attributes:
+        rank:   whose profile tells of it.
+        group:  in which ``source`` and ``destination`` number the ranks.
+        bandwidth, usual: bytes per ns (10^9 bytes per second).
+    """
+
+    rank: int
+    group: str
+    source: int
+    destination: int
+    transport: str
+    n_bytes: int
+    time_ns: int
+    bandwidth: float
+    usual: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "rank": self.rank,
+            "group": self.group,
+            "source": self.source,
+            "destination": self.destination,
+            "transport": self.transport,
+            "bytes": self.n_bytes,
+            "time_ns": self.time_ns,
+            "bandwidth_gbs": self.bandwidth,
+            "usual_gbs": self.usual,
+        }
+
+    def text(self) -> str:
+        """One line for people."""
+        return (
+            f"slow link: {self.source} to {self.destination} of {self.group or 'all'} over "
+            f"{self.transport} (told by rank {self.rank}): {self.bandwidth:.3f} GB/s where "
+            f"{self.usual:.3f} GB/s are usual; {self.n_bytes / 1e6:.1f} MB in "
+            f"{self.time_ns / 1e3:.1f} us"
+        )
+
+
+def facts(trace: Trace) -> Columns:
+    """What one rank knows of its links; empty if nothing.
+
+    Raises:
+        TraceconvError: the matrix cannot be read.
+    """
+    return _TABLE.facts(trace)
+
+
+def slow(ranked: Sequence[tuple[int, Columns]], below: float = _SLOW) -> list[SlowLink]:
+    """The links whose bandwidth lies far below that of others with the same transport, slowest
+    first: by 30 percent, and by four standard deviations (from the median deviation).
+
+    Args:
+        below: in place of 30 percent: the share of the usual bandwidth that is not reached.
+    """
+    sums: dict[tuple[int, str, int, int, str], list[int]] = {}
+    for rank, told in ranked:
+        for group, source, target, transport, size, time in _rows(told):
+            if source != target and size > 0 and time > 0:
+                both = sums.setdefault((rank, group, source, target, transport), [0, 0])
+                both[0] += size
+                both[1] += time
+    found = []
+    for transport in sorted({key[4] for key in sums}):
+        alike = {key: both for key, both in sums.items() if key[4] == transport}
+        found += _outliers(alike, below)
+    return sorted(found, key=lambda link: link.bandwidth / link.usual)
+
+
+def _rows(told: Columns) -> Any:
+    if not told:
+        return ()
+    names = ("Group", "Source", "Destination", "Transport", "Bytes", "total")
+    return zip(*(told[name].tolist() for name in names), strict=True)
+
+
+def _outliers(
+    links: dict[tuple[int, str, int, int, str], list[int]], below: float
+) -> list[SlowLink]:
+    size, time = np.array(list(links.values()), np.float64).T
+    speed = size / time
+    usual = float(np.median(speed))
+    spread = SIGMA * float(np.median(np.abs(speed - usual)))
+    slow = (speed < below * usual) & (speed < usual - _DEVIATIONS * spread)
+    slow &= size >= _SMALL * float(np.median(size))
+    if len(speed) < _FEWEST:
+        return []
+    keys = list(links)
+    return [
+        SlowLink(*keys[i], int(size[i]), int(time[i]), float(speed[i]), usual)
+        for i in np.flatnonzero(slow).tolist()
+    ]

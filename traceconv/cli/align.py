@@ -1,0 +1,67 @@
+"""``traceconv align``: how the clocks of ranks differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from traceconv.cli import options, say
+from traceconv.errors import OutputError
+
+
+@click.command(short_help="Estimate how the clocks of ranks differ; print or write it.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("-o", "--output", metavar="FILE", help="Write the offsets as JSON, for --align FILE.")
+@options.aligning
+@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
+@options.reading
+@options.classing
+@click.option(
+    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
+)
+@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.as_json
+@options.chatter
+def align(
+    paths: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Say by how much the clocks of the ranks below PATH... differ, and how sure that is.
+
+    \b
+    traceconv align ./prof
+    traceconv align ./prof --align collective -o offsets.json
+    traceconv merge ./prof --align offsets.json
+    """
+    if output and Path(output).exists() and not force:
+        raise OutputError(f"{output}: exists; add -f to overwrite it")
+    from traceconv import align
+
+    method, max_error_ns = given.pop("align"), given.pop("align_max_error_ns")
+    with say.bar(quiet=quiet) as progress:
+        found = align(*paths, method=method, max_error_ns=max_error_ns, **given, progress=progress)
+    if as_json:
+        say.document(found.as_dict())
+    else:
+        for line in found.lines():
+            say.data(line)
+    if output:
+        _write(found.as_dict(), Path(output))
+    if not quiet:
+        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+
+
+def _write(document: dict[str, Any], path: Path) -> None:
+    import orjson
+
+    try:
+        path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    except OSError as e:
+        raise OutputError(f"{path}: cannot be written: {e.strerror or e}") from e

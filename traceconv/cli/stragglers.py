@@ -1,0 +1,46 @@
+"""``traceconv stragglers``: which rank, and which link, holds the others up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from traceconv.cli import options, say
+
+
+@click.command(short_help="Say which rank, and which link, holds the others up.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
+@click.option("--steps", callback=options.numbers, metavar="10-12|all", help="Which steps.")
+@options.aligning
+@options.reading
+@options.classing
+@click.option(
+    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
+)
+@options.as_json
+@options.chatter
+def stragglers(
+    paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
+) -> None:
+    """Compare the ranks below PATH... at the collectives they share.
+
+    A rank is named if it is in collectives for the shortest time, arrives last, and made the
+    delay itself; else the verdict is inconclusive, with the figures. Exit code 0 either way.
+
+    \b
+    traceconv stragglers ./prof
+    traceconv stragglers ./prof --steps 10-20 --json
+    """
+    from traceconv import stragglers
+
+    with say.bar(quiet=quiet) as progress:
+        found = stragglers(*paths, **given, progress=progress)
+    if as_json:
+        say.document(found.as_dict())
+    else:
+        for line in found.lines():
+            say.data(line)
+    if not quiet:
+        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
