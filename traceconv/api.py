@@ -126,6 +126,7 @@ def merge(
     force: bool = False,
     dry_run: bool = False,
     jobs: int | None = None,
+    mem_limit: int | None = None,
     engine: str = "local",
     engine_address: str | None = None,
     shard: tuple[int, int] | None = None,
@@ -156,6 +157,8 @@ def merge(
         allow_missing_ranks: go on without ranks that are not there or cannot be read; each is an
             issue.
         jobs:   workers; None for as many as suit the machine. Bytes do not depend on it.
+        mem_limit: bytes of memory this process and its workers may take; None for no limit. What
+            does not fit lies in temporary files. Bytes do not depend on it.
         engine: "local" (processes of this machine), "dask" or "ray".
         engine_address: of a running cluster; None for one of our own.
         shard:  (index, count), from 0: read only this share of the ranks, and leave what
@@ -190,7 +193,8 @@ def merge(
     mine = captures.found[shard[0] :: shard[1]] if shard else captures.found
     if not all(c.source.shared for c in mine):
         jobs, engine = 1, "local"
-    with workplace(worker_count(jobs, [stored(c) for c in mine]), engine, engine_address) as place:
+    workers = worker_count(jobs, [stored(c) for c in mine], mem_limit)
+    with workplace(workers, engine, engine_address, mem_limit) as place:
         if shard is not None:
             report = Report.of(mode or "source", mine, path, captures.issues, clock)
             write_shard(place, captures.found, wish, shard, report, allow_missing_ranks, progress)
@@ -207,6 +211,7 @@ def join(
     strict: bool = False,
     force: bool = False,
     jobs: int | None = None,
+    mem_limit: int | None = None,
     engine: str = "local",
     engine_address: str | None = None,
     progress: Progress = silent,
@@ -226,7 +231,8 @@ def join(
     target = Target(path, _factory(path, writer), force, strict)
     output.check(path, force)
     sizes = [one.path.stat().st_size for one in ranks.parked]
-    with workplace(worker_count(jobs, sizes), engine, engine_address) as place:
+    workers = worker_count(jobs, sizes, mem_limit)
+    with workplace(workers, engine, engine_address, mem_limit) as place:
         return finish(place, ranks, wish, target, progress)
 
 

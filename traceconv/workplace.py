@@ -12,6 +12,7 @@ from typing import Any
 
 from traceconv import engines
 from traceconv.errors import EngineError
+from traceconv.memory import LOWEST, limited
 from traceconv.runfolder import run_folder
 
 MOST_WORKERS = 32
@@ -83,22 +84,36 @@ def _plainly(work: Callable[[Any], Any], job: Any, advance: engines.Advance) -> 
 
 
 @contextmanager
-def workplace(workers: int, engine: str, address: str | None) -> Iterator[Workplace]:
+def workplace(
+    workers: int, engine: str, address: str | None, memory: int | None = None
+) -> Iterator[Workplace]:
     """A folder and ``workers`` to go with it; both are gone afterwards.
+
+    Args:
+        memory: bytes this process and its workers may take together; None for no limit. Workers
+            of other engines have limits of their own.
 
     Raises:
         EngineError: the workers cannot be had.
         OutputError: the folder cannot be made.
+        ResourceError: the limit on memory cannot be kept.
     """
     parallel = workers > 1 or engine != "local"
-    with run_folder() as folder, engines.opened(engine, workers, address) as run:
+    shares = workers + 1 if workers > 1 and engine == "local" else 1
+    share = None if memory is None else memory // shares
+    with (
+        limited(share),
+        run_folder() as folder,
+        engines.opened(engine, workers, address, share) as run,
+    ):
         yield Workplace(run, folder, parallel)
 
 
-def worker_count(jobs: int | None, sizes: Sequence[int]) -> int:
+def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = None) -> int:
     """How many workers suit ranks whose files have ``sizes`` bytes.
 
     Args:
+        memory: bytes they may take together; None for no limit.
         jobs: what the user asks for; None for ``TRACECONV_JOBS``, and without it for as many as
             there are processors and memory for.
 
@@ -113,6 +128,8 @@ def worker_count(jobs: int | None, sizes: Sequence[int]) -> int:
     if sum(sizes) < SMALL_RUN_BYTES:
         return 1
     by_memory = _free_bytes() // (WORKER_BYTES + RANK_FACTOR * max(sizes))
+    if memory is not None:  # this process has a share, too
+        by_memory = memory // LOWEST - 1
     return max(1, min(_processors(), len(sizes), MOST_WORKERS, by_memory))
 
 

@@ -290,6 +290,13 @@ working = together(
         "The bytes do not depend on it.",
     ),
     click.option(
+        "--mem-limit",
+        callback=size,
+        metavar="SIZE",
+        help="Memory for all of it, at least 192M a process; what does not fit lies in temporary "
+        "files. The bytes do not depend on it.",
+    ),
+    click.option(
         "--engine",
         type=click.Choice(["local", "dask", "ray"]),
         default="local",

@@ -70,12 +70,15 @@ class Run(Protocol):
 ENGINES = ("local", "dask", "ray")
 
 
-def opened(name: str, workers: int, address: str | None) -> AbstractContextManager[Run]:
+def opened(
+    name: str, workers: int, address: str | None, memory: int | None = None
+) -> AbstractContextManager[Run]:
     """The engine ``name``; its workers end with the context, at once if an exception ends it.
 
     Args:
         workers: how many; with an address, the cluster's own number counts.
         address: of a running cluster; None for workers of our own.
+        memory: bytes each worker of this machine may take; None for no limit.
 
     Raises:
         EngineError: there is no such engine, it is not installed, or does not answer.
@@ -85,6 +88,8 @@ def opened(name: str, workers: int, address: str | None) -> AbstractContextManag
     if name == "local" and address:
         raise EngineError("the local engine has no address; say --engine dask or ray with it")
     module = importlib.import_module(f"traceconv.engines.{name}")
+    if name == "local":
+        return module.opened(workers, memory)  # type: ignore[no-any-return]
     return module.opened(workers, address)  # type: ignore[no-any-return]
 
 

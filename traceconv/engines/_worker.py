@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 
 from traceconv.engines import attempt
+from traceconv.memory import limited
 
 TOLD_EVERY_S = 0.05
 """Progress is told no more often."""
@@ -32,17 +33,18 @@ class _Progress:
             self._untold, self._next = 0, now + TOLD_EVERY_S
 
 
-def main(descriptor: int) -> None:
-    """Serve the driver at the other end of the socket ``descriptor``."""
+def main(descriptor: int, memory: int | None = None) -> None:
+    """Serve the driver at the other end of the socket ``descriptor``, in ``memory`` bytes."""
     line = Connection(descriptor)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     sys.excepthook = lambda *error: _confess(line, *error)
-    while True:
-        try:
-            work, index, job = line.recv()
-        except (EOFError, OSError):
-            return
-        line.send(attempt(work, index, job, _Progress(line)))
+    with limited(memory):
+        while True:
+            try:
+                work, index, job = line.recv()
+            except (EOFError, OSError):
+                return
+            line.send(attempt(work, index, job, _Progress(line)))
 
 
 def _watch(driver: int) -> None:
@@ -60,4 +62,4 @@ def _confess(
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -23,12 +23,16 @@ Report = Callable[[int, int], None]
 
 
 @contextmanager
-def opened(workers: int, address: str | None) -> Iterator[Run]:
-    """``workers`` processes, started when there is work for them; one is this process."""
+def opened(workers: int, memory: int | None) -> Iterator[Run]:
+    """``workers`` processes, started when there is work for them; one is this process.
+
+    Args:
+        memory: bytes each of them may take; None for no limit.
+    """
     if workers <= 1 or os.name != "posix":
         yield in_process
         return
-    pool = _Pool(workers)
+    pool = _Pool(workers, memory)
     try:
         yield pool.run
     finally:
@@ -38,12 +42,13 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
 class _Worker:
     """A child and the line to it. ``job`` is what it works at, None while it waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int | None) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
+            words = [str(theirs.fileno()), *([str(memory)] if memory else [])]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "traceconv.engines._worker", str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "traceconv.engines._worker", *words],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**os.environ, "PYTHONPATH": _path()},
@@ -78,8 +83,8 @@ def _path() -> str:
 class _Pool:
     """Workers, each with one job at a time."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, memory: int | None) -> None:
+        self._size, self._memory = size, memory
         self._workers: list[_Worker] = []
 
     def run(
@@ -112,7 +117,7 @@ class _Pool:
 
     def _staff(self, size: int) -> None:
         while len(self._workers) < size:
-            self._workers.append(_Worker())
+            self._workers.append(_Worker(self._memory))
 
     def _heard(self) -> list[_Worker]:
         """The workers that have something to say."""
