@@ -6,6 +6,7 @@ import click
 import pytest
 
 from traceconv import registry
+from traceconv.analysis import _rules
 from traceconv.analysis.tables import BY
 from traceconv.cli import cli
 from traceconv.cli.formats import format_rows, markdown_tables
@@ -19,6 +20,7 @@ OPTIONS = sorted(
     if option.startswith("--")
 )
 TABLES = re.compile(r"(?<=<!-- formats -->\n).*?(?=<!-- end of formats -->)", re.DOTALL)
+RULE_TABLE = re.compile(r"(?<=<!-- rules -->\n).*?(?=<!-- end of rules -->)", re.DOTALL)
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -56,6 +58,15 @@ def test_format_table_is_the_registry(root, update_golden):
     if update_golden:
         path.write_text(TABLES.sub(lambda _: tables, path.read_text()))
     assert [tables] == TABLES.findall(path.read_text())
+
+
+def test_table_of_rules_is_the_registry(root, update_golden):
+    """The README's table of rules has their thresholds and where these come from."""
+    path = root / "README.md"
+    table = _rules.markdown_table() + "\n"
+    if update_golden:
+        path.write_text(RULE_TABLE.sub(lambda _: table, path.read_text()))
+    assert [table] == RULE_TABLE.findall(path.read_text())
 
 
 def test_every_issue_code_has_advice():

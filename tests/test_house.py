@@ -11,7 +11,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 GROUND = {"errors", "clock", "streams", "source", "intervals", "columns", "sheets", "model"}
 GROUND |= {"remote", "storage", "robust", "collectives", "matching"}
 MERGING = GROUND | {
-    *("", "annotation", "engines", "mergers", "park", "ranks", "report", "stages", "workplace", "writers"),
+    *("", "annotation", "engines", "factsfile", "mergers", "overview", "park", "ranks", "report"),
+    *("stages", "workplace", "writers"),
 }
 MAY_IMPORT = {
     "errors": set(),
@@ -34,7 +35,10 @@ MAY_IMPORT = {
     "engines": {"engines", "errors", "memory"},
     "workplace": {"", "engines", "errors", "memory", "runfolder"},
     "annotation": GROUND | {"analysis", "mergers"},
-    "stages": GROUND | {"", "annotation", "build", "mergers", "park", "registry"},
+    "factsfile": GROUND | {"analysis"},
+    "overview": GROUND | {"analysis", "factsfile", "mergers"},
+    "stages": GROUND
+    | {"", "annotation", "build", "factsfile", "mergers", "overview", "park", "registry"},
     "merging": MERGING,
     "shards": {"errors", "storage"},
     "sharding": MERGING | {"merging", "parkfile", "shards"},
@@ -49,13 +53,19 @@ MAY_IMPORT = {
     "analysis": GROUND | {"analysis", "ranks"},
     "_proto": set(),
     "registry": GROUND | {"readers", "writers"},
-    "api": MERGING | {"merging", "registry", "sharding", "shards"},
-    "diagnosis": GROUND | {"analysis", "api", "mergers", "ranks", "statistics", "writers"},
+    "prediction": MERGING | {"registry"},
+    "api": MERGING | {"merging", "prediction", "registry", "sharding", "shards"},
+    "diagnosis": GROUND
+    | {*("", "analysis", "api", "factsfile", "mergers", "overview", "ranks", "report")}
+    | {"statistics", "writers"},
     "comparison": GROUND | {"analysis", "api", "mergers", "writers"},
     "statistics": GROUND | {"analysis", "api", "mergers", "ranks", "writers"},
     "cli": {"", "analysis", "cli", "errors", "clock", "registry", "checks"},
     "__main__": {"cli"},
-    "": {"api", "comparison", "diagnosis", "statistics", "report", "writers", "model", "build", "errors", "checks"},
+    "": {
+        *("api", "comparison", "diagnosis", "statistics", "report", "writers", "model", "build"),
+        *("errors", "checks"),
+    },
 }
 """By the first part of a module's name below traceconv; "" is the package itself."""
 
@@ -68,6 +78,7 @@ OUTSIDERS = {
 """Packages only some may import."""
 
 SHARED = {"mergers.__init__", "writers.limits", "writers.output", "checks.__init__"}
+SHARED |= {"writers.bundle"}
 SHARED |= {"analysis.links"}
 """Modules of a family that are not one of its members: they put members together or serve all."""
 

@@ -28,12 +28,12 @@
 #include <unistd.h>
 
 #define LARGE ((size_t)32 << 10)
-#define HUGE ((size_t)8 << 20) /* from here on the thread might come too late */
+#define LOOK 32 /* share of the limit after which one looks oneself: the thread may come too late */
 #define SEGMENT ((size_t)128 << 20)
 #define HEAD 64 /* before every block: its size, and the alignment numpy's loops like */
 #define PAGE ((size_t)4096)
 #define TRIM_EVERY 20 /* ticks */
-#define TICK_NS 5000000L
+#define TICK_NS 4000000L
 #define MEMORY_FILE_SYSTEM 0x01021994L /* tmpfs: what is written there stays in memory */
 
 typedef struct segment {
@@ -46,7 +46,7 @@ typedef struct segment {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static segment *segments;
 static char folder[4096];
-static size_t limit_bytes, purges;
+static size_t limit_bytes, purges, lately;
 static int ticking;
 static pthread_t ticker;
 
@@ -126,8 +126,11 @@ static void *block_new(size_t size)
 {
     size_t whole = ((size + HEAD + PAGE - 1) & ~(PAGE - 1));
     char *block = NULL;
-    if (size >= HUGE && resident() + size > limit_bytes)
-        purge();
+    if (__atomic_add_fetch(&lately, size, __ATOMIC_RELAXED) >= limit_bytes / LOOK) {
+        __atomic_store_n(&lately, 0, __ATOMIC_RELAXED);
+        if (resident() + size > limit_bytes)
+            purge();
+    }
     pthread_mutex_lock(&lock);
     segment *s = segments;
     while (s && s->size - s->used < whole)

@@ -12,10 +12,11 @@ from typing import Any
 
 from traceconv import registry, shards
 from traceconv.errors import Issues, RankError
-from traceconv.mergers import VIEWS, compose
 from traceconv.mergers import align as clocks
+from traceconv.mergers import compose
 from traceconv.merging import Target, Wish, finish, read_or_fail, stored
 from traceconv.model import Capture, Trace
+from traceconv.prediction import Prediction
 from traceconv.ranks import chosen, resolve, spelled
 from traceconv.report import Inspection, Report
 from traceconv.sharding import join_shards, write_shard
@@ -23,7 +24,7 @@ from traceconv.source import sources
 from traceconv.stages import events, passed
 from traceconv.storage import shown
 from traceconv.workplace import worker_count, workplace
-from traceconv.writers import Document, limits, output
+from traceconv.writers import limits, output
 from traceconv.writers.output import Progress, silent
 
 
@@ -113,6 +114,7 @@ def merge(
     exclude: str | None = None,
     args: Sequence[str] | None = None,
     annotate: bool = False,
+    analyse: bool = False,
     align: str = "auto",
     align_max_error_ns: int | None = None,
     rank_from: str = "meta",
@@ -145,6 +147,7 @@ def merge(
         args:   keys of arguments that travel; None = all, () = none.
         annotate: draw in what the analyses know: findings and stragglers as instants on lanes of
             their own, the overlap of every step as its arguments.
+        analyse: judge the ranks, too, for ``Report.overview``. It changes no byte of the output.
         align:  "auto", "collective", "meta", "wall", "none" or a JSON file of offsets.
         align_max_error_ns: the largest error of a clock to put up with; None = any.
         limit:  size limit; None = none.
@@ -172,7 +175,7 @@ def merge(
     """
     wish = Wish(
         mode, graphs, steps, time, merge_graphs, scope, layers, exclude, args, align, limit,
-        comm_patterns, align_max_error_ns, annotate,
+        comm_patterns, align_max_error_ns, annotate, analyse,
     )  # fmt: skip
     found = open(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(ranks, allow_missing_ranks)
@@ -262,7 +265,7 @@ def inspect(
 
     Args:
         counts: also read every event: rows by kind and layer, steps, graphs, and what each mode
-            would take as a Perfetto file (an upper bound, a few percent above).
+            would take, per rank and in all (upper bounds, a few percent above).
 
     Unlike :func:`open` it shows captures whose rank is unknown or doubled, and says so.
     """
@@ -278,21 +281,14 @@ def inspect(
         inspection.problem = str(e)
         return inspection
     if counts:
+        prediction = Prediction()
         for capture in (c for c in inspection.captures if c.rank is not None):
             trace = _events(capture, progress)
-            sizes = {mode: _predicted(passed(trace, compose(mode))) for mode in VIEWS}
-            inspection.add_counts(trace, sizes)
+            inspection.add_counts(trace, prediction.add(trace))
+        inspection.predicted = prediction.whole()
     return inspection
 
 
 def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
     label = f"rank {capture.rank}"
     return events(capture, lambda n: progress(n, 0, label), comm_patterns)
-
-
-def _predicted(trace: Trace) -> int:
-    """Bytes of ``trace`` as a Perfetto file; a few percent too many."""
-    span = trace.span()
-    document = Document(span[0] if span else 0, (trace.rank,))
-    costs = registry.writer_named("perfetto")().costs(trace, document)
-    return int(costs.fixed + costs.events.sum() + costs.counters.sum() + costs.flows.sum())

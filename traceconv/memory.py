@@ -45,7 +45,7 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
         )
     if _limit is not None:
         raise ResourceError("a memory limit is already set in this process")
-    _limit = limit_bytes - limit_bytes // 4  # room for what grows until pages are put out
+    _limit = limit_bytes // 8 * 5  # room for what grows until pages are put out
     try:
         if not native.start(folder, _limit):
             raise ResourceError(

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from traceconv import annotation, engines
+from traceconv import annotation, engines, factsfile
 from traceconv.errors import Issues, SelectionError, Severity, StrictError
 from traceconv.mergers import align as clocks
 from traceconv.model import Capture
+from traceconv.overview import overview, remarks
 from traceconv.park import Parked
 from traceconv.ranks import spelled, title
 from traceconv.report import Report
@@ -43,6 +44,7 @@ class Wish:
     comm_patterns: Sequence[str] = ()
     align_max_error_ns: int | None = None
     annotate: bool = False
+    analyse: bool = False
 
     @property
     def view(self) -> dict[str, Any]:
@@ -112,6 +114,7 @@ def read_ranks(
             folder is not None,
             tuple(wish.comm_patterns),
             wish.annotate,
+            _facts_file(folder or place.folder, capture.rank) if wish.analyse else None,
         )
         for capture in captures
     ]
@@ -211,6 +214,8 @@ def finish(
     )
     plan = limits.plan(parked, document, target.writer, wish.limit, place.each)
     report.settle(plan)
+    if wish.analyse:
+        report.overview = _overview(place, ranks, wish, clock, report.issues, base_ns)
     _write(place, plan, target, report, progress)
     return report
 
@@ -238,6 +243,20 @@ def _write(
         accept=accept,
         elsewhere=elsewhere if place.parallel else None,
     )
+
+
+def _overview(
+    place: Workplace, ranks: Ranks, wish: Wish, clock: clocks.Plan, issues: Issues, base_ns: int
+) -> dict[str, Any]:
+    """The analysis of a report, from the facts that lie beside the ranks."""
+    folders = [place.folder if p.held else p.path.parent for p in ranks.parked]
+    files = [_facts_file(f, p.rank) for f, p in zip(folders, ranks.parked, strict=True)]
+    found = overview([factsfile.load(file) for file in files], clock, issues, base_ns)
+    return {**found, "remarks": [*found["remarks"], *remarks(wish.mode, wish.time is not None)]}
+
+
+def _facts_file(folder: Path, rank: int | None) -> Path:
+    return folder / f"rank-{rank}{factsfile.SUFFIX}"
 
 
 def _base_ns(parked: Sequence[Parked]) -> int:

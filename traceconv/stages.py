@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from traceconv import annotation, registry
+from traceconv import annotation, factsfile, overview, registry
 from traceconv.build import TraceBuilder
 from traceconv.collectives import evidence
 from traceconv.mergers import Pass, compose
@@ -29,6 +29,7 @@ class Reading:
         alone:   see :func:`traceconv.park.park`.
         comm_patterns: words; GPU kernels whose name contains one communicate.
         annotate: note what :func:`traceconv.annotation.marks` will ask for.
+        facts:   file for what a report needs of the rank; None for no report.
     """
 
     capture: Capture
@@ -37,6 +38,7 @@ class Reading:
     alone: bool = False
     comm_patterns: Sequence[str] = ()
     annotate: bool = False
+    facts: Path | None = None
 
 
 def read(job: Reading, advance: Progress) -> Parked:
@@ -48,6 +50,9 @@ def read(job: Reading, advance: Progress) -> Parked:
     trace = events(job.capture, advance, job.comm_patterns)
     known = evidence(trace)
     told = {annotation.NOTE: annotation.known(trace, job.view)} if job.annotate else {}
+    if job.facts is not None:
+        whole = passed(trace, compose("detail", **overview.scope(job.view)))
+        factsfile.save(overview.facts(whole), job.facts)
     trace = passed(trace, compose(**job.view))
     trace = replace(trace, notes={**trace.notes, **told})
     return Held(trace, known) if job.path is None else park(trace, known, job.path, job.alone)

@@ -76,7 +76,7 @@ def stats(
         for what, numbers in present.items():
             numbers.update(trace.notes.get(f"{what}s_found", ()))
         del trace  # one rank at a time
-    _refuse_missing({"graph": graphs, "step": steps}, present)
+    refuse_missing({"graph": graphs, "step": steps}, present)
     results = tuple(tables.tables(parts, top))
     return Statistics(results, tuple(part.rank for part in parts), issues)
 
@@ -110,7 +110,8 @@ def _noted(trace: Trace, start: int | None, end: int | None) -> Trace:
     return replace(trace, notes={**trace.notes, "steps": listed, **known})
 
 
-def _refuse_missing(asked: dict[str, Sequence[int] | None], present: dict[str, set[int]]) -> None:
+def refuse_missing(asked: dict[str, Sequence[int] | None], present: dict[str, set[int]]) -> None:
+    """Raise SelectionError if a number ("graph", "step") was asked for that no rank has."""
     for what, wanted in asked.items():
         missing = sorted(set(wanted or ()) - present[what])
         if missing:

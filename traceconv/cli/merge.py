@@ -57,6 +57,7 @@ def merge(paths: tuple[str, ...], **given: Any) -> None:
     task = outcome.Task.of(given)
     from traceconv import merge
 
+    task.options["analyse"] = bool(task.report)
     with task.told(), say.bar(quiet=task.quiet) as progress:
         report = merge(*paths, **task.options, progress=progress)
     task.tell(report)

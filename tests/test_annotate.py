@@ -1,0 +1,164 @@
+"""What analyses found, drawn into traces: marks, figures of steps, and the same bytes anyhow."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from rule_cases import MS, US, device, iterations, passed
+
+import traceconv
+from traceconv.checks import validate
+from traceconv.cli import run
+from traceconv.mergers.annotate import Mark, annotate
+from traceconv.model import Kind, Layer
+
+SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+
+
+def _marks(trace):
+    """Lane, name, time and arguments of every instant on the lanes of marks."""
+    events = trace.events
+    return [
+        (
+            trace.tracks[events.track[row]].name,
+            trace.strings[events.name[row]],
+            int(events.start_ns[row]),
+            trace.args[int(events.args[row])],
+        )
+        for row in (events.kind == Kind.INSTANT).nonzero()[0]
+        if trace.tracks[events.track[row]].title == "Findings"
+    ]
+
+
+def _step_args(trace, step):
+    events = trace.events
+    (row,) = ((events.step == step) & (events.op == 10)).nonzero()[0]
+    return trace.args[int(events.args[row])]
+
+
+def test_marks_stand_at_their_times():
+    """On their lane, one instant per time, with what they say."""
+    trace = passed(device(50 * US)[0])
+    (first, second) = _marks(annotate(trace, [Mark("m", "Lane", {"a": 1}, (7, 5))]))
+    assert first == ("Lane", "m", 5, {"a": 1})
+    assert second[2] == 7
+
+
+def test_marks_of_steps_stand_at_their_start():
+    """Steps that are not there are passed over."""
+    trace = passed(device(50 * US)[0])
+    marked = annotate(trace, [Mark("m", steps=(1, 2, 77))])
+    assert [time for _, _, time, _ in _marks(marked)] == [50 * US, 100 * US]
+
+
+@pytest.mark.parametrize("steps", [(), (77,)])
+def test_marks_without_a_time_stand_at_the_start(steps):
+    """Of the run, or of steps that were not chosen."""
+    trace = passed(device(50 * US)[0])
+    assert [time for _, _, time, _ in _marks(annotate(trace, [Mark("m", steps=steps)]))] == [0]
+
+
+def test_marks_are_booked():
+    """Rows that were added are in the ledger."""
+    trace = annotate(passed(device(50 * US)[0]), [Mark("m", times_ns=(1, 2, 3))])
+    assert trace.ledger["annotate", "instant"] == 3
+    assert sum(n for (_, kind), n in trace.ledger.items() if kind == "instant") == 3
+
+
+def test_steps_say_how_their_time_divides():
+    """Half computing, half idle; arguments they had stay."""
+    trace = passed(device(50 * US, idle=50 * US)[0])
+    figures = _step_args(annotate(trace, ()), 1)
+    assert figures == {
+        "computing_ns": 50 * US, "communication_ns": 0, "not_overlapped_ns": 0,
+        "free_ns": 50 * US, "known_ns": 100 * US,
+    }  # fmt: skip
+
+
+def test_steps_without_device_work_say_nothing():
+    """Nothing is known of them, which is not 0."""
+    trace = passed(iterations(MS, MS)[0])
+    assert annotate(trace, ()) is trace
+
+
+def _annotated(tmp_path, name="out.txt", **options):
+    path = tmp_path / name
+    traceconv.merge(SAMPLE, out=str(path), force=True, annotate=True, **options)
+    return path
+
+
+@pytest.mark.parametrize("mode", ["summary", "detail"])
+@pytest.mark.parametrize("name", ["a.pftrace", "a.json"])
+def test_annotated_outputs_are_valid(tmp_path, mode, name):
+    """In both views and formats."""
+    assert validate(str(_annotated(tmp_path, name, mode=mode))).ok
+
+
+def test_findings_stand_in_the_summary_of_their_rank(tmp_path):
+    """At the slices that show them, shifted with the clock of the rank."""
+    found = traceconv.diagnose(SAMPLE).findings.findings
+    text = _annotated(tmp_path, mode="summary").read_text()
+    for rank, part in enumerate(text.split("\nrank ")[1:]):
+        for one in (one for one in found if one.rank == rank):
+            shown = part.count(f'! "{one.rule.id}: {one.amount()}"')
+            assert shown == (len(one.slices) or min(len(one.case.steps), 3) or 1)
+    assert '"advice":"Fuse the reduction' in text
+
+
+def test_without_annotate_nothing_is_drawn(tmp_path):
+    """The option is needed."""
+    path = tmp_path / "plain.txt"
+    traceconv.merge(SAMPLE, out=str(path))
+    assert "Findings" not in path.read_text()
+
+
+def test_marks_keep_to_the_base_of_time(tmp_path):
+    """What is found in the detail does not move the start of a summary."""
+    plain = tmp_path / "plain.txt"
+    traceconv.merge(SAMPLE, out=str(plain))
+    assert _annotated(tmp_path).read_text().splitlines()[1] == plain.read_text().splitlines()[1]
+
+
+def test_workers_and_shards_give_the_same_bytes(tmp_path):
+    """Marks depend on all ranks, however these were read."""
+    alone = _annotated(tmp_path, "a.pftrace", jobs=1).read_bytes()
+    assert _annotated(tmp_path, "b.pftrace", jobs=2).read_bytes() == alone
+    parts = [str(tmp_path / f"{i}.shard") for i in range(2)]
+    for i, part in enumerate(parts):
+        traceconv.merge(SAMPLE, out=part, shard=(i, 2), annotate=True)
+    traceconv.join(*parts, out=str(tmp_path / "c.pftrace"))
+    assert (tmp_path / "c.pftrace").read_bytes() == alone
+
+
+def test_facts_do_not_stay_in_the_report(tmp_path):
+    """They were for the marks."""
+    report = traceconv.merge(SAMPLE, out=str(tmp_path / "a.txt"), annotate=True)
+    assert all("to_annotate" not in notes for notes in report.notes.values())
+    assert json.dumps(report.as_dict())
+
+
+def test_findings_are_of_the_chosen_steps(tmp_path):
+    """Marks say no more than the trace shows: the pause before step 3 was the shorter one."""
+    assert '"iteration-gap: 2.213 ms"' in _annotated(tmp_path, steps=[3]).read_text()
+
+
+def test_one_rank_is_annotated_too(tmp_path):
+    """Without stragglers: there is nobody to hold up."""
+    text = _annotated(tmp_path, ranks=[1]).read_text()
+    assert "iteration-gap" in text
+    assert '"Stragglers"' not in text
+
+
+def test_annotate_on_the_command_line(tmp_path):
+    """A flag of merge."""
+    out = tmp_path / "a.txt"
+    assert run(["merge", SAMPLE, "--annotate", "-o", str(out), "-q"]) == 0
+    assert 'track "Findings" "" "Findings"' in Path(out).read_text()
+
+
+def test_lanes_of_marks_belong_to_the_steps():
+    """So that views and size limits keep them as they keep steps."""
+    trace = annotate(passed(device(50 * US)[0]), [Mark("m")])
+    (track,) = [t for t in trace.tracks if t.title == "Findings"]
+    assert track.layer is Layer.STEP

@@ -1,0 +1,123 @@
+"""``traceconv diagnose``: findings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from traceconv.cli import options, say
+from traceconv.errors import OutputError
+
+FORMATS = ("text", "json", "md", "html")
+GATE = 10
+"""Exit code of a run that --fail-on does not let pass."""
+
+_SAID = re.compile(r"([a-z-]+(?:\.[a-z-]+)?)=(-?\d+(?:\.\d+)?)")
+
+
+def _thresholds(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float]:
+    """``long-tail=30`` and ``pipeline-operator.right=50`` by name."""
+    said = {}
+    for value in values:
+        match = _SAID.fullmatch(value.strip())
+        if match is None:
+            raise click.BadParameter(f"{value!r} is not RULE=NUMBER or RULE.NAME=NUMBER")
+        said[match[1]] = float(match[2])
+    return said
+
+
+@click.command(short_help="Say what is wrong, with evidence and advice.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--rule", callback=options.words, metavar="ID,...", help="Only these rules; default all."
+)
+@click.option(
+    "--threshold",
+    multiple=True,
+    callback=_thresholds,
+    metavar="RULE[.NAME]=NUMBER",
+    help="Another threshold than the default; may be given several times.",
+)
+@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
+@click.option("--graphs", callback=options.numbers, metavar="1,2|all", help="Which graphs.")
+@click.option("--steps", callback=options.numbers, metavar="10-12|all", help="Which steps.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="How findings are written; default: as the ending of -o says, else text.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Where to; default standard output.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["note", "warning"]),
+    help=f"End with exit code {GATE} if a finding is at least as grave.",
+)
+@click.option(
+    "--align",
+    metavar="auto|collective|meta|wall|none|FILE",
+    default="auto",
+    show_default=True,
+    help="How clocks are brought together to compare ranks.",
+)
+@options.reading
+@options.classing
+@click.option(
+    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
+)
+@options.chatter
+def diagnose(
+    paths: tuple[str, ...],
+    form: str | None,
+    output: str | None,
+    force: bool,
+    fail_on: str | None,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Judge the ranks below PATH... by rules; each tells its evidence, or what it would need.
+
+    \b
+    traceconv diagnose ./prof
+    traceconv diagnose ./prof --rule iteration-gap,long-tail --threshold long-tail=30
+    traceconv diagnose ./prof -o findings.json --fail-on warning
+    """
+    form = form or _form_of(output)
+    target = None if output in (None, "-") else Path(str(output))
+    if target and target.exists() and not force:
+        raise OutputError(f"{target}: exists; add -f to overwrite it")
+    from traceconv import diagnose
+
+    with say.bar(quiet=quiet) as progress:
+        found = diagnose(*paths, **given, analyse=form == "html", progress=progress)
+    written = {"json": found.json_text, "md": found.markdown, "html": found.html_text}
+    _tell(written.get(form, found.text)(), target, quiet)
+    if not quiet:
+        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    if fail_on and found.findings.at_least(fail_on):
+        say.message(f"findings of severity {fail_on} or above (--fail-on)")
+        click.get_current_context().exit(GATE)
+
+
+def _form_of(output: str | None) -> str:
+    ending = Path(output or "").suffix.removeprefix(".")
+    return ending if ending in FORMATS else "text"
+
+
+def _tell(text: str, target: Path | None, quiet: bool) -> None:
+    if target is None:
+        say.data(text.rstrip("\n"))
+        return
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise OutputError(f"{target}: cannot be written: {e}") from e
+    if not quiet:
+        say.message(f"wrote {target}")
