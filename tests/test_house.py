@@ -42,10 +42,12 @@ MAY_IMPORT = {
     "merging": MERGING,
     "shards": {"errors", "storage"},
     "sharding": MERGING | {"merging", "parkfile", "shards"},
+    "copying": MERGING | {"merging", "patch"},
     "memory": {"errors", "source"},
     "patch": {"source"},
     "ranks": GROUND,
     "report": GROUND | {"", "ranks", "park"},
+    "inspection": GROUND | {"ranks", "report"},
     "readers": GROUND | {"build", "ranks", "readers", "_proto"},
     "mergers": GROUND | {"mergers"},
     "writers": GROUND | {"", "memory", "writers", "_proto"},
@@ -54,7 +56,8 @@ MAY_IMPORT = {
     "_proto": set(),
     "registry": GROUND | {"readers", "writers"},
     "prediction": MERGING | {"registry"},
-    "api": MERGING | {"merging", "prediction", "registry", "sharding", "shards"},
+    "api": MERGING
+    | {"copying", "inspection", "merging", "patch", "prediction", "registry", "sharding", "shards"},
     "diagnosis": GROUND
     | {*("", "analysis", "api", "factsfile", "mergers", "overview", "ranks", "report")}
     | {"statistics", "writers"},
@@ -64,7 +67,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "": {
         *("api", "comparison", "diagnosis", "statistics", "report", "writers", "model", "build"),
-        *("errors", "checks"),
+        *("errors", "checks", "inspection"),
     },
 }
 """By the first part of a module's name below traceconv; "" is the package itself."""

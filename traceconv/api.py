@@ -11,14 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from traceconv import registry, shards
+from traceconv.copying import copied, copyable
 from traceconv.errors import Issues, RankError
+from traceconv.inspection import Inspection
 from traceconv.mergers import align as clocks
 from traceconv.mergers import compose
 from traceconv.merging import Target, Wish, finish, read_or_fail, stored
 from traceconv.model import Capture, Trace
+from traceconv.patch import Unusual
 from traceconv.prediction import Prediction
 from traceconv.ranks import chosen, resolve, spelled
-from traceconv.report import Inspection, Report
+from traceconv.report import Report
 from traceconv.sharding import join_shards, write_shard
 from traceconv.source import sources
 from traceconv.stages import events, passed
@@ -140,7 +143,9 @@ def merge(
         out:    the file; its ending names the format. None: ``trace_<mode>_ranks<r>.pftrace``
             in the current folder. "-": standard output. It may be a URL.
         mode:   "summary" (step trace and overlap analysis), "detail" (everything), or None for
-            the events as they are, with no steps and no overlap made from them.
+            the events as they are, with no steps and no overlap made from them; trace-event JSON
+            into JSON, with nothing selected, is then copied by its bytes (see
+            :mod:`traceconv.copying`), and clocks are what files say of them.
         time:   (start, end) in ns, counted from the earliest event of all ranks; None = open.
         layers: names of :class:`~traceconv.model.Layer` to keep.
         exclude: regular expression; events whose name it finds are left out.
@@ -189,10 +194,16 @@ def merge(
     if dry_run:
         return report
     compose(**wish.view)  # refuses early
-    if shard is None:
-        output.check(path, force)
-    else:
+    if shard is not None:
         shards.check(path, force, *shard)
+    else:
+        output.check(path, force)
+    moved = any(o.correction for o in clock.offsets.values())
+    if shard is None and copyable(captures.found, wish, target, moved):
+        try:
+            return copied(captures.found, target, report, progress)
+        except Unusual as e:
+            captures.issues.add("not-copied", path, str(e)[:300])
     mine = captures.found[shard[0] :: shard[1]] if shard else captures.found
     if not all(c.source.shared for c in mine):
         jobs, engine = 1, "local"

@@ -162,6 +162,11 @@ CODES: dict[str, Code] = {
         "The list of events is not closed, as some writers leave it; if it was to be, the profiler "
         "was stopped before it had written everything.",
     ),
+    "unended-line": Code(
+        _D,
+        "The last line of a table does not end; if the file was cut short there, the last value "
+        "is too short as well.",
+    ),
     "malformed-record": Code(
         _L, "A record cannot be parsed and was skipped; look at the place given."
     ),
@@ -185,7 +190,15 @@ CODES: dict[str, Code] = {
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
     "negative-duration": Code(_L, "A slice that ends before it starts was skipped."),
     "bad-time": Code(_L, "A record without a usable time stamp was skipped."),
+    "far-stamp": Code(
+        _D,
+        "Events lie so far from all others that they stretch the timeline; they are kept. If their "
+        "stamps are wrong, a --time window leaves them out.",
+    ),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
+    "not-copied": Code(
+        _I, "The files could not be merged by their bytes; they went through the model instead."
+    ),
     "name-unknown": Code(
         _D, "The file that says what numbers stand for lacks some; the numbers stand as names."
     ),

@@ -21,10 +21,11 @@ from traceconv.cli import options, outcome, say
 @click.option(
     "-m",
     "--mode",
-    type=click.Choice(["summary", "detail"]),
+    type=click.Choice(["summary", "detail", "source"]),
     default="summary",
     show_default=True,
-    help="summary: steps and overlap. detail: every stream, plane, call and counter.",
+    help="summary: steps and overlap. detail: every stream, plane, call and counter. source: what "
+    "the files hold, nothing made from it; JSON into JSON is copied by its bytes.",
 )
 @options.selecting
 @click.option(

@@ -16,13 +16,6 @@ from traceconv.errors import OutputError, StrictError
 if TYPE_CHECKING:
     from traceconv import Report, SizeLimit
 
-TARGETS: dict[str, tuple[int | None, int | None]] = {
-    "perfetto": (1 << 30, 15_000_000),
-    "chrome": (256 << 20, 2_000_000),
-    "none": (None, None),
-}
-"""Bytes and events each viewer opens without trouble (formats/perfetto.md, section 17)."""
-
 VIEWER = "https://ui.perfetto.dev"
 
 
@@ -61,6 +54,8 @@ class Task:
                 raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
             options["writer"] = options["writer"] or "perfetto"
         options["out"] = out
+        if options.get("mode") == "source":
+            options["mode"] = None
         if "args" in options:  # shards know what else was asked for
             options["args"] = _wanted_args(options["args"])
             options["limit"] = _limit(
@@ -85,7 +80,9 @@ class Task:
             say.message(f"wrote {report.output}; `traceconv join` takes it and the other {of - 1}")
         for part in report.written:
             say.message(f"wrote {part.path} ({say.size(part.bytes)})")
-        if any(str(part.path).endswith((".pftrace", ".pftrace.gz")) for part in report.written):
+        if any(
+            str(part.path).endswith((".pftrace", ".pftrace.gz", ".tar")) for part in report.written
+        ):
             say.message(f"Drag it into {VIEWER} to look at it; the file stays on your machine.")
         lines = say.ALL_LINES if self.verbose else say.ISSUE_LINES
         say.show_issues(report.issues, lines, pointer=not self.report)
@@ -116,21 +113,18 @@ def _wanted_args(words: list[str]) -> list[str] | None:
 def _limit(
     max_bytes: int | None, max_events: int | None, target: str, policy: str
 ) -> SizeLimit | None:
-    preset_bytes, preset_events = TARGETS[target]
-    max_bytes = preset_bytes if max_bytes is None else max_bytes
-    max_events = preset_events if max_events is None else max_events
-    if max_bytes is None and max_events is None:
+    if max_bytes is None and max_events is None and target == "none":
         return None
     from traceconv import SizeLimit
 
-    return SizeLimit(max_bytes=max_bytes, max_events=max_events, policy=policy)
+    return SizeLimit.of_viewer(target, max_bytes, max_events, policy)
 
 
 def _check_report(report: str, force: bool) -> None:
     if not report:
         return
-    if not report.endswith((".json", ".md")):
-        raise click.UsageError(f"--report {report}: the ending must be .json or .md")
+    if not report.endswith((".html", ".md", ".json")):
+        raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
     if Path(report).exists() and not force:
         raise OutputError(f"{report}: exists; add -f to overwrite it")
     if not Path(report).parent.is_dir():

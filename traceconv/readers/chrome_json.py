@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from traceconv.model import Capture, Layer, OpClass, Track
 from traceconv.readers._ascend import Classifier
 from traceconv.readers._lanes import DefaultPlacement
 from traceconv.readers._trace_events.keys import Keys
-from traceconv.readers._traceevents import Lane, Placed, Skipped, read_events
+from traceconv.readers._traceevents import Lane, Names, Placed, Skipped, read_events
 from traceconv.source import Source
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
@@ -66,7 +67,9 @@ class ChromeJsonReader:
         build.file = capture.source.title(name)
         facts = _facts(_members(capture.source.head(name)))
         if facts:
-            read_events(capture.source, name, build, _Ours(capture.detail), offset_ns=_base_ns)
+            copied = facts.get("copied") is True
+            place = _Copied(capture.rank, build) if copied else _Ours(capture.detail)
+            read_events(capture.source, name, build, place, offset_ns=_base_ns)
             for start, end in _windows(facts, capture.rank):
                 build.window(start, end)
         else:
@@ -164,6 +167,25 @@ class _Ours:
         track = _track(lane.extra)
         op = _OPS.get(lane.category, OpClass.OTHER)
         return Placed(track, op) if track is not None else self._other(lane)
+
+
+class _Copied:
+    """Lanes of a file whose events were copied: one rank's, as the file they came from has them."""
+
+    def __init__(self, rank: int | None, build: TraceBuilder) -> None:
+        self._prefix = f"Rank {rank} "
+        self._place = _theirs(build)
+        self._names: Names | None = None
+
+    def __call__(self, lane: Lane) -> Placed | Skipped | None:
+        if not lane.process.startswith(self._prefix):
+            return None
+        if self._names is None:
+            own = {p: n for p, n in lane.names.processes.items() if n.startswith(self._prefix)}
+            plain = {pid: name.removeprefix(self._prefix) for pid, name in own.items()}
+            self._names = replace(lane.names, processes=plain)
+        process = lane.process.removeprefix(self._prefix)
+        return self._place(replace(lane, process=process, names=self._names))
 
 
 def _track(extra: Mapping[str, str | int]) -> Track | None:
