@@ -40,7 +40,7 @@ class Bench:
         folder = self.folder / name
         if not folder.exists():
             for rank in range(ranks):
-                generate(folder, rank, max(300, round(events * self.scale)))
+                generate(folder, rank, max(300, round(events * self.scale)), wrapped=True)
         return folder
 
     def merge(self, source: Sequence[Path], out: str, *options: str) -> Taken:
