@@ -123,7 +123,7 @@ def test_no_color_is_respected(here, monkeypatch, capsys):
         (["merge", SAMPLE, "-o", "no/folder/out.pftrace"], 3),
         (["merge", SAMPLE, "-o", "out.xyz"], 3),
         (["convert", CUT, "-o", "x.json", "--strict"], 4),
-        (["convert", SAMPLE, "-o", "x.json", "--report", "x.html"], 2),
+        (["convert", SAMPLE, "-o", "x.json", "--report", "x.pdf"], 2),
         (["merge", SAMPLE, "-o", "-", "--json"], 2),
         (["validate", "no_such.pftrace"], 3),
     ],

@@ -96,6 +96,11 @@ class Parked:
         return found
 
     @property
+    def held(self) -> bool:
+        """Whether it stays in memory and has no file."""
+        return False
+
+    @property
     def rank(self) -> int:
         """The global rank."""
         assert self.facts.capture.rank is not None, "ranks are resolved before reading"
@@ -133,6 +138,10 @@ class Held(Parked):
     def __init__(self, trace: Trace, evidence: Evidence, changes: tuple[Change, ...] = ()) -> None:
         super().__init__("", changes)
         self._held, self._evidence = trace if changes else compact(trace), evidence
+
+    @property
+    def held(self) -> bool:
+        return True
 
     @cached_property
     def facts(self) -> Facts:

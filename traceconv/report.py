@@ -8,20 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from traceconv import __version__
-from traceconv.errors import Issues, Severity, TraceconvError
-from traceconv.model import I64, Capture, Trace
+from traceconv.errors import Issues, Severity
+from traceconv.model import I64, Capture
 from traceconv.park import Facts
 from traceconv.ranks import spelled, title
-from traceconv.sheets import Sheet
 
 SCHEMA_VERSION = 1
 
 WINDOWS_TOLD = 200
 """Most collection windows per rank that are told in trace metadata."""
-
-
-NOT_NEEDED = "of the capture, holds no events that are read"
-"""What is said of a file of which its reader says no more."""
 
 
 @dataclass
@@ -39,6 +34,7 @@ class Report:
         notes:    per rank, what its passes found (steps, overlap).
         dropped:  what the size limit left out.
         written:  the files: path, bytes, rows.
+        overview: the analysis, if one was asked for; see :func:`traceconv.overview.overview`.
     """
 
     mode: str
@@ -51,6 +47,7 @@ class Report:
     notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     dropped: list[dict[str, Any]] = field(default_factory=list)
     written: Sequence[Any] = ()
+    overview: Mapping[str, Any] | None = None
 
     @classmethod
     def of(
@@ -119,6 +116,7 @@ class Report:
             "dropped": self.dropped,
             "issues": [issue.as_dict() for issue in self.issues],
             "written": [w.as_dict() for w in self.written],
+            **({} if self.overview is None else {"overview": self.overview}),
         }
 
     def lines(self) -> list[str]:
@@ -194,127 +192,3 @@ def described(capture: Capture) -> dict[str, Any]:
         "files": list(capture.files),
         "bytes": sum(capture.source.size(name) for name in capture.files),
     }
-
-
-@dataclass
-class Inspection:
-    """What lies below some paths, and what is wrong with it.
-
-    Attributes:
-        captures: as found; ranks may be None.
-        unknown:  files no reader knows.
-        problem:  why ranks could not be told apart, or "".
-        issues:   what was noticed.
-        counts:   per rank, if events were read: rows by kind and by layer, steps, graphs,
-            predicted bytes by mode.
-    """
-
-    captures: list[Capture] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    problem: str = ""
-    issues: Issues = field(default_factory=Issues)
-    counts: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    def take(self, ranked: Sequence[Capture]) -> None:
-        """Take in the captures that have a rank; those a run leaves out stay, too."""
-        left = [c for c in self.captures if c.rank is None and c.optional]
-        whole = len(ranked) + len(left) == len(self.captures)
-        self.captures = [*ranked, *(left if whole else ())]
-
-    def add_counts(self, trace: Trace, sizes: Mapping[str, int]) -> None:
-        """Take in the events of one rank, and the predicted bytes of its output by mode."""
-        layers: Counter[str] = Counter()
-        for layer in {t.layer for t in trace.tracks}:
-            layers[str(layer)] = int(trace.rows_of(layer).sum())
-        self.counts[trace.rank] = {
-            **trace.counts(),
-            "layers": dict(layers),
-            **_found(trace),
-            "predicted_bytes": dict(sizes),
-            "tables": {name: _rows(sheet, self.issues) for name, sheet in trace.sheets.items()},
-        }
-        self.issues.extend(trace.issues, rank=trace.rank)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON document of ``--json``."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "captures": [
-                {
-                    **described(c),
-                    "known": list(c.known),
-                    "uses": {name: c.uses.get(name, NOT_NEEDED) for name in c.known},
-                    "tables": {name: list(files) for name, files in c.tables.items()},
-                    "counts": self.counts.get(_rank(c)),
-                }
-                for c in self.captures
-            ],
-            "unknown": self.unknown,
-            "problem": self.problem,
-            "issues": [issue.as_dict() for issue in self.issues],
-        }
-
-    def lines(self) -> list[str]:
-        """A table for people, one line per capture."""
-        rows = [("rank", "format", "host", "device", "graphs", "clock", "size", "where")]
-        for one in self.captures:
-            d = described(one)
-            rank = "?" if one.rank is None else str(one.rank)
-            device = str(one.device) if one.device >= 0 else ""
-            graphs = spelled(self.counts.get(_rank(one), {}).get("graphs", one.graphs))
-            size = f"{d['bytes'] / 2**20:.1f}M"
-            rows.append((rank, one.reader, one.host, device, graphs, d["clock"], size, d["label"]))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        for number, counts in self.counts.items():
-            layers = ", ".join(f"{layer} {n}" for layer, n in sorted(counts["layers"].items()) if n)
-            lines.append(
-                f"rank {number}: {counts['slice']} slices, {counts['instant']} instants, "
-                f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers}); "
-                f"as .pftrace about {_sizes(counts['predicted_bytes'])}"
-            )
-        lines += self._table_lines()
-        if self.unknown:
-            shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
-            lines.append(f"{len(self.unknown)} files no reader knows: {shown}")
-        if self.problem:
-            lines.append(f"problem: {self.problem}")
-        return lines
-
-    def _table_lines(self) -> list[str]:
-        """The tables beside the timelines; captures that have the same ones share a line."""
-        ranks: dict[str, list[str]] = {}
-        for one in self.captures:
-            rows = self.counts.get(_rank(one), {}).get("tables", {})
-            said = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
-            whose = f"rank {one.rank}" if one.rank is not None else described(one)["label"]
-            ranks.setdefault(", ".join(said), []).append(whose)
-        return [f"tables of {', '.join(r)}: {tables}" for tables, r in ranks.items() if tables]
-
-
-def _rows(sheet: Sheet, issues: Issues) -> int | None:
-    """Rows of a table, what is lost of it in ``issues``; None if it cannot be read."""
-    try:
-        rows = len(next(iter(sheet.read().values()), ()))
-    except TraceconvError as e:
-        issues.add("malformed-record", sheet.file, str(e)[:200])
-        return None
-    sheet.account(issues)
-    return rows
-
-
-def _sizes(predicted: Mapping[str, int]) -> str:
-    return ", ".join(f"{n / 2**20:.2f}M in {mode}" for mode, n in predicted.items())
-
-
-def _rank(capture: Capture) -> int:
-    return -1 if capture.rank is None else capture.rank
-
-
-def _found(trace: Trace) -> dict[str, Any]:
-    graphs = sorted({int(g) for g in set(trace.events.graph.tolist())} - {-1})
-    steps = sorted({int(s) for s in set(trace.events.step.tolist())} - {-1})
-    return {"graphs": graphs, "steps": steps}

@@ -1,4 +1,4 @@
-"""The file of ``--report``: the whole account of a run, as JSON or as Markdown."""
+"""The file of ``--report``: the whole account of a run, as a page, as Markdown or as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from traceconv.analysis import html
+from traceconv.analysis.markdown import lines as analysis_lines
 from traceconv.errors import OutputError
 
 
@@ -19,6 +21,8 @@ def write(document: Mapping[str, Any], path: Path) -> None:
     """
     if path.suffix == ".json":
         text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
+    elif path.suffix == ".html":
+        text = html.page(document)
     else:
         text = markdown(document)
     try:
@@ -31,6 +35,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     """The account for people: files, ranks, clock, steps, issues, drops, ledger."""
     sections = [
         [f"# traceconv {document['traceconv']}: {document['mode']}"],
+        analysis_lines(document.get("overview")),
         _table("Written", document["written"], leave_out=("issues",)),
         _table("Ranks", document["captures"], leave_out=("files",)),
         _clock(document["clock"]),

@@ -33,7 +33,7 @@ def inspect(
     if as_json:
         say.document(found.as_dict())
     else:
-        for line in found.lines():
+        for line in found.lines(every=verbose):
             say.data(line)
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)

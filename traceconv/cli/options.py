@@ -228,7 +228,8 @@ limiting = together(
         type=click.Choice(["perfetto", "chrome", "none"]),
         default="none",
         show_default=True,
-        help="Limits that suit a viewer; --max-size and --max-events go before.",
+        help="Limits that suit a viewer (perfetto: 1G and 10M events, chrome: 256M and 2M); "
+        "--max-size and --max-events go before.",
     ),
     click.option(
         "--over-limit",
@@ -246,7 +247,7 @@ finishing = together(
         "--report",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help="Write the full account: .json or .md.",
+        help="Write the full account: .html, .md or .json.",
     ),
     click.option(
         "--strict", is_flag=True, help="Any loss or doubt ends in exit code 4, without output."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +20,13 @@ ALL_LINES = 1000
 """The same under ``-v``."""
 
 _GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue"}
 
 
 def data(text: str) -> None:
     """A line of the result."""
-    click.echo(text)
+    click.echo(_harmless(text) if sys.stdout.isatty() else text)
 
 
 def document(content: Mapping[str, Any]) -> None:
@@ -35,9 +37,14 @@ def document(content: Mapping[str, Any]) -> None:
 
 
 def message(text: str, **style: Any) -> None:
-    """A line for people."""
+    """A line for people. What inputs put into it cannot command the terminal."""
+    text = _harmless(text)
     styled = click.style(text, **style) if style else text
     click.echo(styled, err=True, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _harmless(text: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def size(n_bytes: int) -> str:

@@ -29,13 +29,13 @@ def validate(path: str, as_json: bool, quiet: bool, verbose: bool) -> None:
         say.document({"schema_version": 1, **verdict.as_dict()})
     elif not quiet:
         counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items())
-        say.data(f"{path}: {verdict.format}, {counts}")
+        say.data(f"{verdict.path}: {verdict.format}, {counts}")
         for finding in verdict.findings:
             say.data(_line(finding, verbose))
     if not verdict.ok:
-        raise InputError(f"{path}: a viewer would not show all of this trace, or show it wrong")
+        raise InputError(f"{verdict.path}: a viewer would not show all of this trace, or show it wrong")
     if not as_json and not quiet:
-        say.data(f"{path}: ok")
+        say.data(f"{verdict.path}: ok")
 
 
 def _line(finding: Finding, verbose: bool) -> str:

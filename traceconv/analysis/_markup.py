@@ -1,0 +1,56 @@
+"""Markup that cannot be broken from outside: text becomes markup in one place, escaped.
+
+Names in traces are anything: quotes, tags, control characters, halves of surrogate pairs, marks
+that turn the direction of writing. All of them are shown, none of them acts.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+_ACTING = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
+_VOID = ("br", "wbr")
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def visible(text: object) -> str:
+    """Text whose characters all show: what would act or vanish is spelled as its number."""
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+
+
+def esc(text: object) -> Markup:
+    """``text`` as markup that shows it; markup stays as it is."""
+    return text if isinstance(text, Markup) else Markup(escape(visible(text), quote=True))
+
+
+def el(name: str, *content: object, **attributes: object) -> Markup:
+    """One element.
+
+    Args:
+        content: markup, or what is shown as text; None is left out.
+        attributes: ``_`` at the end of a name is dropped, others become ``-``; None is left out.
+    """
+    told = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{esc(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID:
+        return Markup(f"<{name}{told}>")
+    return Markup(f"<{name}{told}>{join(content)}</{name}>")
+
+
+def join(content: object) -> Markup:
+    """Pieces one after the other."""
+    if isinstance(content, (list, tuple)):
+        return Markup("".join(join(piece) for piece in content))
+    return Markup("") if content is None else esc(content)
