@@ -23,6 +23,8 @@ from traceconv.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.source import FileSource
 from traceconv.writers import Costs, Document, Plan
 from traceconv.writers._dropped import longest_row, shortened
+from traceconv.writers._measure import Size
+from traceconv.writers._sharing import shares
 from traceconv.writers._small import ALWAYS
 from traceconv.writers._thin import thinned
 from traceconv.writers.chrome_json import ChromeJsonWriter
@@ -359,6 +361,42 @@ def test_unknown_policies_are_refused() -> None:
         SizeLimit(1, policy="shrink")
 
 
+@pytest.mark.parametrize(
+    ("viewer", "given", "expected"),
+    [
+        ("perfetto", (None, None), (1 << 30, 10_000_000)),
+        ("chrome", (1000, None), (1000, 2_000_000)),
+        ("none", (None, 7), (None, 7)),
+    ],
+)
+def test_what_is_asked_for_goes_before_what_suits_a_viewer(
+    viewer: str, given: tuple[int | None, int | None], expected: tuple[int | None, int | None]
+) -> None:
+    """A preset fills in what was not said."""
+    assert SizeLimit.of_viewer(viewer, *given, "fail") == SizeLimit(*expected, "fail")
+
+
+def test_no_viewer_is_no_limit() -> None:
+    """Nothing is measured then; and viewers nobody knows are refused."""
+    assert SizeLimit.of_viewer("none") is None
+    with pytest.raises(SizeLimitError, match="perfetto, chrome, none"):
+        SizeLimit.of_viewer("other")
+
+
+@pytest.mark.parametrize("percent", [30, 50, 70, 90])
+def test_strings_told_apart_do_not_empty_the_file(percent: int) -> None:
+    """Where names take much room, the limit is still used by more than a half."""
+    build = builder()
+    for i in range(2000):
+        track = build.track(Layer.DEVICE, f"Stream {i % 20}")
+        build.slice(track, BASE + 100 * i, i % 97 + 1, f"a name of some length {i % 300}" * 3)
+    named = build.finish()
+    whole = sizes(plan([Parked(named)], document(named), Plain, None), Plain)[0][0]
+    limit = SizeLimit(whole * percent // 100)
+    found = sizes(plan([Parked(named)], document(named), Plain, limit), Plain)[0][0]
+    assert whole * percent // 200 <= found <= whole * percent // 100
+
+
 def test_split_into_equal_files() -> None:
     """Ten slices in files of three."""
     trace = stream(10)
@@ -604,6 +642,45 @@ def test_ranks_share_the_room_in_proportion() -> None:
     kept = [len(p.load().events) for p in found.parts[0].traces]
     assert 145 <= kept[0] <= 150
     assert 440 <= kept[1] <= 450
+
+
+NEEDS = st.lists(st.integers(0, 10**9), min_size=1, max_size=64)
+
+
+@settings(max_examples=300, deadline=None)
+@given(NEEDS, st.integers(0, 10**9))
+def test_shares_never_exceed_the_room(needs: list[int], room: int) -> None:
+    """Whatever ranks need."""
+    given_out = shares(Size(room, room), [Size(n, 1) for n in needs])
+    assert sum(s.bytes for s in given_out) <= room
+
+
+@settings(max_examples=300, deadline=None)
+@given(NEEDS, st.integers(0, 10**9))
+def test_no_rank_starves(needs: list[int], room: int) -> None:
+    """Each gets what it needs, or nearly an eighth of an equal share."""
+    given_out = shares(Size(room, room), [Size(n, 1) for n in needs])
+    floor = room * 7 // (8 * 8 * len(needs)) - 1
+    assert [n for n, s in zip(needs, given_out, strict=True) if s.bytes < min(n, floor)] == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(NEEDS, st.integers(0, 10**9))
+def test_who_needs_more_gets_no_less(needs: list[int], room: int) -> None:
+    """Shares grow with needs, but for the eighth that the smallest are given."""
+    given_out = shares(Size(room, room), [Size(n, 1) for n in sorted(needs)])
+    floor = room // (8 * len(needs))
+    rich = [s.bytes for s in given_out if s.bytes > floor]
+    assert rich == sorted(rich)
+
+
+def test_a_small_rank_keeps_slices_beside_a_large_one() -> None:
+    """In proportion, it would keep a single one."""
+    jobs = [stream(40, 0, dur=lambda i: i + 1), stream(4000, 1, dur=lambda i: i + 1)]
+    limit = SizeLimit(None, 200, "reduce")
+    found = plan([Parked(t) for t in jobs], document(*jobs), Plain, limit)
+    kept = [len(p.load().events) for p in found.parts[0].traces]
+    assert (kept[0] >= 10, sum(kept) <= 200) == (True, True)
 
 
 def test_the_table_in_the_file_is_bounded() -> None:

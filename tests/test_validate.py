@@ -205,6 +205,7 @@ FILES: dict[str, bytes] = {
     "F-compression": gzip.compress(GOOD)[:-9],
     "F-member": archive({"a.pftrace": GOOD, "README": b"no trace"}),
     "F-manifest": archive({"a": GOOD, "m.json": manifest(TIED)}),
+    "F-absent": archive({"a": GOOD, "m.json": manifest({"path": "b"})}),
     "F-empty": archive({"m.json": manifest()}),
 }
 

@@ -28,7 +28,7 @@ _HOMES = {
     "stragglers": "comparison",
     "Captures": "api",
     "Report": "report",
-    "Inspection": "report",
+    "Inspection": "inspection",
     "SizeLimit": "writers.limits",
     "Trace": "model",
     "TraceBuilder": "build",
@@ -64,8 +64,9 @@ if TYPE_CHECKING:
     from traceconv.comparison import align, stragglers
     from traceconv.diagnosis import diagnose
     from traceconv.errors import TraceconvError
+    from traceconv.inspection import Inspection
     from traceconv.model import Trace
-    from traceconv.report import Inspection, Report
+    from traceconv.report import Report
     from traceconv.statistics import stats
     from traceconv.writers.limits import SizeLimit
 

@@ -7,8 +7,10 @@ else), and archives that are compressed as a whole.
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import IO, Any
 
 from traceconv.errors import SourceError
 from traceconv.source import (
+    HEAD_BYTES,
     MAX_FILES,
     Source,
     TarSource,
@@ -72,6 +75,10 @@ def _source(place: Storage, path: str, label: str) -> Source:
         packed = magic[:2] == b"\x1f\x8b"
         return _unpacked(file, label) if packed else RemoteTar(place, path, label, about["size"])
     return file
+
+
+AT_ONCE = 32
+"""Heads of files fetched together."""
 
 
 class Ranged(io.RawIOBase):
@@ -163,6 +170,7 @@ class RemoteFolder(Source):
         super().__init__(label.rstrip("/"))
         self._place, self._path = place, path
         self._sizes: dict[str, int] | None = None
+        self._kinds: dict[str, list[str]] = {}
         self.shared = place.shared
 
     def __reduce__(self) -> Any:
@@ -175,8 +183,32 @@ class RemoteFolder(Source):
         return self._listed()[name]
 
     def _open(self, name: str) -> IO[bytes]:
-        path = f"{self._path.rstrip('/')}/{name}"
-        return _ranged(self._place, path, self._listed()[name])
+        return _ranged(self._place, self._full(name), self._listed()[name])
+
+    def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
+        self._look_ahead(name)
+        return super().head(name, n)
+
+    def read(self, name: str, limit: int = 256 << 20) -> bytes:
+        self._look_ahead(name)
+        return super().read(name, limit)
+
+    def _look_ahead(self, name: str) -> None:
+        """Fetch the heads of the next files of this kind, too: who looks for ranks wants them all,
+        and each costs a journey.
+        """
+        if not self._place.fs.async_impl or self._place.blocks.get(self._full(name), 0) is not None:
+            return
+        sizes, alike = self._listed(), self._kinds.setdefault(_kind(name), [])
+        if not alike:
+            alike += [other for other in sizes if _kind(other) == _kind(name)]
+        at = bisect_left(alike, name)
+        wanted = {self._full(n): sizes[n] for n in alike[at : at + AT_ONCE] if sizes[n]}
+        if wanted:
+            self._place.fetch_heads(wanted)
+
+    def _full(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}"
 
     def _listed(self) -> dict[str, int]:
         if self._sizes is None:
@@ -196,6 +228,11 @@ class RemoteFolder(Source):
                 )
             if path.startswith(above) and path != above:
                 yield safe_name(path.removeprefix(above), self.label), about["size"]
+
+
+def _kind(name: str) -> str:
+    """What files of many ranks have in common: the last part of the name without its numbers."""
+    return re.sub(r"\d+", "", name.rpartition("/")[2])
 
 
 def _flat(place: Storage, path: str) -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ their first bytes, not by their name) are read as what they hold. Decompression 
 
 from __future__ import annotations
 
+import errno
 import glob
 import io
 import mmap
@@ -67,7 +68,7 @@ class Source(ABC):
     shared = True
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        self.label = _shown(label)
         self.progress: Progress = _silent
 
     @abstractmethod
@@ -164,7 +165,7 @@ class FileSource(Source):
         return type(self), (self._path.absolute(), self.label)
 
     def names(self) -> tuple[str, ...]:
-        return (self._path.name,)
+        return (_shown(self._path.name),)
 
     def size(self, name: str) -> int:
         return self._path.stat().st_size
@@ -186,23 +187,28 @@ class FolderSource(Source):
         super().__init__(label.rstrip("/") or "/")
         self._path = path
         self._names: tuple[str, ...] | None = None
+        self._real: dict[str, str] = {}  # names on disk that are no UTF-8
 
     def __reduce__(self) -> Any:
         return FolderSource, (self._path.absolute(), self.label)
 
     def names(self) -> tuple[str, ...]:
         if self._names is None:
-            self._names = tuple(sorted(_walk(self._path, self.label)))
+            found = list(_walk(self._path, self.label))
+            self._real = {_shown(name): name for name in found if name != _shown(name)}
+            self._names = tuple(sorted(map(_shown, found)))
         return self._names
 
     def size(self, name: str) -> int:
-        return (self._path / name).stat().st_size
+        return self.path(name).stat().st_size
 
     def _open(self, name: str) -> IO[bytes]:
-        return (self._path / name).open("rb")
+        return self.path(name).open("rb")
 
-    def path(self, name: str) -> Path | None:
-        return self._path / name
+    def path(self, name: str) -> Path:
+        if "\\" in name:  # maybe an escape; a worker has not listed the folder yet
+            self.names()
+        return self._path / self._real.get(name, name)
 
 
 class ZipSource(Source):
@@ -254,11 +260,7 @@ class TarSource(Source):
 
     @staticmethod
     def members(tar: tarfile.TarFile, label: str) -> dict[str, tuple[int, int]]:
-        """Where the members of an archive lie in it: first byte and length, by name.
-
-        Raises:
-            SourceError: one leads out of it.
-        """
+        """First byte and length of members, by name; SourceError if one leads out of it."""
         return {
             safe_name(m.name, label): (m.offset_data, m.size)
             for m in tar.getmembers()
@@ -398,6 +400,8 @@ def _walk(root: Path, label: str) -> Iterator[str]:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
+                    if _leads_nowhere(entry):
+                        continue
                     if entry.is_dir():
                         pending.append(name)
                     elif entry.is_file():
@@ -409,16 +413,26 @@ def _walk(root: Path, label: str) -> Iterator[str]:
             raise SourceError(f"{label}: more than {MAX_FILES} files; name a folder further down")
 
 
-def safe_name(name: str, label: str) -> str:
-    """The member's name, refused if it leads out of the archive.
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link in a circle of links."""
+    try:
+        entry.stat()
+    except OSError as e:
+        return e.errno == errno.ELOOP
+    return False
 
-    Raises:
-        SourceError: it does.
-    """
+
+def _shown(name: str) -> str:
+    """A name as text; bytes in it that are no UTF-8 stand as escapes."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+
+
+def safe_name(name: str, label: str) -> str:
+    """The member's name; SourceError if it leads out of the archive."""
     pure = PurePosixPath(name.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts:
         raise SourceError(f"{label}: member {name!r} points outside the archive; refused")
-    return str(pure)
+    return _shown(str(pure))
 
 
 def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from urllib.parse import unquote
@@ -180,6 +180,19 @@ class Storage:
             text = text.replace(secret, "***")
         return _without_values(_LOGIN.sub("***@", text))
 
+    def fetch_heads(self, sizes: Mapping[str, int]) -> None:
+        """Bring in the first blocks of files at once; what fails is left to be asked for again.
+
+        Args:
+            sizes: bytes of each file.
+        """
+        ends = [min(size, BLOCK_BYTES) for size in sizes.values()]
+        with self.guarded(self.label):
+            found = self.fs.cat_ranges(list(sizes), [0] * len(ends), ends, on_error="return")
+        for path, end, data in zip(sizes, ends, found, strict=True):
+            if isinstance(data, bytes) and len(data) == end:
+                self.blocks.put(path, 0, data)
+
     def _fetch(self, path: str, start: int, end: int) -> bytes:
         title = redacted(self.fs.unstrip_protocol(path))
         with self.guarded(title):
@@ -248,7 +261,11 @@ class Blocks:
         first = number * BLOCK_BYTES
         data = self._fetch(path, first, min(first + count * BLOCK_BYTES, size))
         for i in range(0, len(data), BLOCK_BYTES):
-            self._held[path, number + i // BLOCK_BYTES] = data[i : i + BLOCK_BYTES]
+            self.put(path, number + i // BLOCK_BYTES, data[i : i + BLOCK_BYTES])
+        return data[:BLOCK_BYTES]
+
+    def put(self, path: str, number: int, block: bytes) -> None:
+        """Hold a block; the one not asked for the longest goes, if they are too many."""
+        self._held[path, number] = block
         while len(self._held) > CACHE_BYTES // BLOCK_BYTES:
             self._held.popitem(last=False)
-        return data[:BLOCK_BYTES]

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from traceconv.checks import chrome_json, perfetto
-from traceconv.checks._container import Buffer, Member, Opened, open_trace
+from traceconv.checks._container import Buffer, Member, Opened, open_trace, stored_bytes
 from traceconv.checks._decoded import Argument, Counters, Decoded, Flows, Rows, TrackRow
 from traceconv.checks._merge import merged
 from traceconv.checks._rules import BAD, RULES, Rule, Severity
 from traceconv.checks._tally import Finding, Refused, Tally
 from traceconv.errors import UnknownFormatError
+from traceconv.storage import shown
 
 __all__ = [
     "RULES",
@@ -94,10 +95,10 @@ def validate(path: str | Path) -> Verdict:
     except Refused as refused:
         tally.add(refused.rule, refused.where)
         counts = dict.fromkeys(("slices", "instants", "counters", "flows", "tracks"), 0)
-        counts["bytes"] = Path(path).stat().st_size
-        return Verdict(str(path), refused.format, tally.findings(), counts, refused=True)
+        counts["bytes"] = stored_bytes(str(path))
+        return Verdict(shown(str(path)), refused.format, tally.findings(), counts, refused=True)
     counts = decoded.counts() | {"bytes": opened.stored}
-    return Verdict(str(path), decoded.format, tally.findings(), counts)
+    return Verdict(opened.path, decoded.format, tally.findings(), counts)
 
 
 def decode(path: str | Path) -> Decoded:
@@ -139,6 +140,8 @@ def _of_format(path: str | Path, format: str) -> Decoded:
 
 def _decoded(opened: Opened, tally: Tally) -> Decoded:
     """All traces of a file as one."""
+    for name in opened.absent:
+        tally.add("F-absent", name)
     parts: list[Decoded] = []
     for member in opened.members:
         own = Tally()

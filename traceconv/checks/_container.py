@@ -14,13 +14,14 @@ import mmap
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from traceconv.checks._tally import Refused
 from traceconv.errors import SourceError, UnknownFormatError
+from traceconv.remote import RemoteFolder
 from traceconv.source import (
     FileSource,
     FolderSource,
@@ -29,6 +30,7 @@ from traceconv.source import (
     sources,
     temporary_folder,
 )
+from traceconv.storage import Storage, is_url, shown
 from traceconv.streams import RATIO_FREE_BYTES, RATIO_LIMIT
 
 Buffer = bytes | mmap.mmap
@@ -67,12 +69,14 @@ class Opened:
         stored:  bytes on disk.
         archive: whether it is an archive.
         members: the traces, in the order viewers read them.
+        absent:  files a manifest names that are not there.
     """
 
     path: str
     stored: int
     archive: bool
     members: tuple[Member, ...] = field(default_factory=tuple)
+    absent: tuple[str, ...] = ()
 
 
 def open_trace(path: str | Path) -> Opened:
@@ -83,16 +87,29 @@ def open_trace(path: str | Path) -> Opened:
         UnknownFormatError: it is no trace.
         Refused: viewers refuse it because of what is around the traces.
     """
-    label = str(path)
-    source = _source(label)
-    stored = Path(path).stat().st_size
-    if isinstance(source, FileSource):
+    label = shown(str(path))
+    source = _source(str(path))
+    stored = stored_bytes(str(path))
+    if source.lone:
         data = _unpacked(source, source.names()[0], label)
         format = sniff(data)
         if format is None or format == "manifest":
             raise UnknownFormatError(_unknown(label, data))
         return Opened(label, stored, False, (Member("", format, data),))
-    return Opened(label, stored, True, tuple(_members(source, label)))
+    return Opened(label, stored, True, *_members(source, label))
+
+
+def stored_bytes(path: str) -> int:
+    """Bytes of the file at a path or URL.
+
+    Raises:
+        SourceError: they cannot be told.
+    """
+    if not is_url(path):
+        return Path(path).stat().st_size
+    place = Storage(path)
+    with place.guarded(place.label):
+        return int(place.fs.info(place.path)["size"])
 
 
 def sniff(data: Buffer) -> str | None:
@@ -121,13 +138,13 @@ def unzstd(data: bytes, label: str) -> bytes:
     return b"".join(_unzstd_blocks(io.BytesIO(data), label, len(data)))
 
 
-def _source(label: str) -> Source:
-    found = sources([label])
-    if len(found) != 1 or isinstance(found[0], FolderSource):
-        raise SourceError(f"{label}: name one trace file")
+def _source(path: str) -> Source:
+    found = sources([path])
+    if len(found) != 1 or isinstance(found[0], FolderSource | RemoteFolder):
+        raise SourceError(f"{shown(path)}: name one trace file")
     source = found[0]
     if isinstance(source, FileSource) and source.head(source.names()[0], 512)[257:262] == b"ustar":
-        return TarSource(Path(label), label)
+        return TarSource(Path(path), path)
     return source
 
 
@@ -140,7 +157,7 @@ def _unknown(label: str, data: Buffer) -> str:
 def _unpacked(source: Source, name: str, label: str) -> Buffer:
     """A file's content; compressed layers are taken off."""
     zstd = source.head(name, 4) == _ZSTD
-    where = "" if isinstance(source, FileSource) else name
+    where = "" if source.lone else name
     try:
         with source.open(name) as stream:
             if zstd:
@@ -206,8 +223,8 @@ def _map(file: IO[bytes]) -> Buffer:
 # -- archives ----------------------------------------------------------------------------------
 
 
-def _members(source: Source, label: str) -> Iterator[Member]:
-    """The traces of an archive, Perfetto files first, as viewers order them."""
+def _members(source: Source, label: str) -> tuple[tuple[Member, ...], tuple[str, ...]]:
+    """The traces of an archive, Perfetto files first, as viewers order them; and what is absent."""
     found: list[Member] = []
     for name in source.names():
         if any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
@@ -222,15 +239,19 @@ def _members(source: Source, label: str) -> Iterator[Member]:
     found = [m for m in found if m.format != "manifest"]
     if not found:
         raise Refused(label, "F-empty", "")
-    for member in sorted(found, key=lambda m: (m.format != "perfetto", m.name)):
-        shift, machine = placed(member.name)
-        yield Member(member.name, member.format, member.data, shift, machine)
+    found.sort(key=lambda m: (m.format != "perfetto", m.name))
+    absent = sorted(placed.keys() - {m.name for m in found})
+    return tuple(_placed(m, *placed.get(m.name, (0, ""))) for m in found), tuple(absent)
 
 
-def _placements(label: str, manifests: list[Member]) -> Callable[[str], tuple[int, str]]:
-    """For a member's name: how far it is shifted, and its machine."""
+def _placed(member: Member, shift_ns: int, machine: str) -> Member:
+    return replace(member, shift_ns=shift_ns, machine=machine)
+
+
+def _placements(label: str, manifests: list[Member]) -> dict[str, tuple[int, str]]:
+    """By a member's name: how far it is shifted, and its machine."""
     if not manifests:
-        return lambda name: (0, "")
+        return {}
     try:
         if len(manifests) > 1:
             raise ValueError("several manifests")
@@ -242,7 +263,7 @@ def _placements(label: str, manifests: list[Member]) -> Callable[[str], tuple[in
         machines = {name: str(e.get("machine", {}).get("name", "")) for name, e in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise Refused(label, "F-manifest", manifests[0].name) from e
-    return lambda name: (offsets.get(name, 0), machines.get(name, ""))
+    return {name: (offsets[name], machines[name]) for name in files}
 
 
 def _offset(files: dict[str, Any], name: str, depth: int) -> int:

@@ -21,7 +21,7 @@ _EXACT_US = (1 << 52) / 1000
 """Above this, a double of microseconds does not hold three decimals."""
 
 _FRACTION = re.compile(r"\.0*[1-9]")
-_TS_FRACTION = re.compile(r'"ts"\s*:\s*-?[0-9]+\.0*[1-9]')
+_TS = re.compile(r'"ts"\s*:\s*(-?[0-9.]+)')
 _EVENT_BYTES = 4096
 _LOW = (1 << 32) - 1
 
@@ -217,9 +217,11 @@ class _Columns:
         raw = event.get("ts")
         ts = _nanoseconds(raw)
         if ts is not None and type(raw) is not int and abs(ts) > _EXACT_US * 1000:
-            written = raw if isinstance(raw, str) else self._reader.text.window[place & _LOW :]
-            fraction = _FRACTION if isinstance(raw, str) else _TS_FRACTION
-            if fraction.search(written[:_EVENT_BYTES]):
+            if not isinstance(raw, str):  # as it is written; the next event's is of no concern
+                start = place & _LOW
+                found = _TS.search(self._reader.text.window[start : start + _EVENT_BYTES])
+                raw = found[1] if found else ""
+            if _FRACTION.search(raw):
                 self._bad("J16-ts-grid")
         return ts
 

@@ -49,6 +49,7 @@ _FILE = {
     "F-compression": Rule(_E, "The compressed file is cut or broken; viewers refuse it."),
     "F-member": Rule(_E, "A file in the archive is no trace; viewers refuse the whole archive."),
     "F-manifest": Rule(_E, "The archive's manifest cannot be understood; viewers refuse it."),
+    "F-absent": Rule(_S, "The archive's manifest names a file that is not in the archive."),
     "F-empty": Rule(_E, "The archive holds no trace."),
     "P24-counts": Rule(
         _S, "The events in the file are not as many as its own metadata says were written."

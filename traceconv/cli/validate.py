@@ -33,7 +33,9 @@ def validate(path: str, as_json: bool, quiet: bool, verbose: bool) -> None:
         for finding in verdict.findings:
             say.data(_line(finding, verbose))
     if not verdict.ok:
-        raise InputError(f"{verdict.path}: a viewer would not show all of this trace, or show it wrong")
+        raise InputError(
+            f"{verdict.path}: a viewer would not show all of this trace, or show it wrong"
+        )
     if not as_json and not quiet:
         say.data(f"{verdict.path}: ok")
 

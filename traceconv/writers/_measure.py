@@ -32,11 +32,6 @@ class Size(NamedTuple):
         """Whether it goes into ``room``."""
         return self.bytes <= room.bytes and self.rows <= room.rows
 
-    def share(self, part: Size, whole: Size) -> Size:
-        """The part of it that ``part`` is of ``whole``, rounded down."""
-        pairs = zip(self, part, whole, strict=True)
-        return Size(*(own * p // w if w else 0 for own, p, w in pairs))
-
 
 def summed(sizes: list[Size]) -> Size:
     """All together."""

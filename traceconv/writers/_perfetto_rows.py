@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.clock import INT64_MAX
-from traceconv.errors import ClockError
 from traceconv.model import I64, EventTable, Layer, OpClass, Trace
 from traceconv.writers._perfetto_args import Coded, Coder
 from traceconv.writers._perfetto_packets import FLOW, Bytes, Rows
@@ -74,16 +72,6 @@ def category_numbers(op: NDArray[Any]) -> Bytes:
     known = np.zeros(256, np.uint8)
     known[list(CATEGORIES)] = list(CATEGORIES)
     return known[op.view(np.uint8)]
-
-
-def check_times(trace: Trace, base_ns: int) -> None:
-    """Raise ClockError if a stamp lies before the base, or too far behind it for the format."""
-    span = trace.span() or (base_ns, base_ns)
-    if not 0 <= span[0] - base_ns <= span[1] - base_ns <= INT64_MAX:
-        raise ClockError(
-            f"rank {trace.rank}: times from {span[0]} to {span[1]} ns cannot be counted from "
-            f"{base_ns} ns, the base of the trace"
-        )
 
 
 def with_marks(trace: Trace, wanted: frozenset[str] | None) -> Trace:

@@ -37,6 +37,9 @@ EARLIEST = -(2**63)
 ATTEMPTS = 8
 """How often a cut is made harder when costs turn out higher than foreseen."""
 
+CLOSE = 256
+"""This part of the room may stay empty, rather than be filled by further attempts."""
+
 CostOf = Callable[[Trace], Costs]
 
 
@@ -91,14 +94,17 @@ def choose(trace: Trace, cost_of: CostOf, room: Size) -> Reduced:
     """
     sizes = _Sizes(trace, cost_of)
     inner = room
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         reduced = apply(trace, sizes.choose(inner), sizes.clusters)
         size = total(cost_of(reduced.trace))
         if size.fits(room):
             return reduced
-        # a writer may count strings apart from rows: some were not foreseen
-        over = Size(max(0, size.bytes - room.bytes), max(0, size.rows - room.rows))
-        inner = inner.minus(Size(2 * over.bytes, 2 * over.rows))
+        # a writer may count strings apart from rows: about as many as were not foreseen now will
+        # not be foreseen again; if that was wrong too often, hurry
+        times = 1 if attempt < ATTEMPTS // 2 else 2
+        over = Size(*(max(0, n - m) for n, m in zip(size, room, strict=True)))
+        more = Size(*(times * n + m // CLOSE if n else 0 for n, m in zip(over, room, strict=True)))
+        inner = inner.minus(more)
     return apply(trace, NOTHING)
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from traceconv.clock import INT64_MAX
 from traceconv.errors import Issues
 from traceconv.model import (
     BACKWARDS,
@@ -38,6 +39,7 @@ from traceconv.writers import Costs, Document
 from traceconv.writers._args import Rewritten, fetch, kept, quoted, strict, strict_one
 from traceconv.writers._chrome_arrows import binding_ns, ends_ns
 from traceconv.writers._chrome_lanes import Numbers
+from traceconv.writers._span import check_times
 from traceconv.writers._template import (
     BLOCK_ROWS,
     cut,
@@ -104,6 +106,7 @@ class _Encoder:
     """One rank as bytes. Every record is ``,`` newline ``{...}``."""
 
     def __init__(self, trace: Trace, document: Document) -> None:
+        check_times(trace, document.base_ns, -INT64_MAX)
         self._trace = trace
         self._base = document.base_ns
         self._wanted = document.args

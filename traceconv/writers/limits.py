@@ -7,8 +7,8 @@ bounds, so what is planned to fit does fit. Three policies:
 * *split* writes several files, each a stretch of time of all ranks, each complete in itself. Every
   row is in exactly one of them, the one its start lies in.
 * *reduce* keeps the step trace and the overlap analysis whole, and shares what room is left among
-  the ranks, to each in proportion to what it would need. There, counters are thinned first, then
-  small slices go (see :mod:`traceconv.writers._small`).
+  the ranks (see :mod:`traceconv.writers._sharing`). There, counters are thinned first, then small
+  slices go (see :mod:`traceconv.writers._small`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from traceconv.writers._measure import (
     with_issues,
 )
 from traceconv.writers._reduce import Cut, apply, choose, least
+from traceconv.writers._sharing import shares
 from traceconv.writers._split import split
+from traceconv.writers._viewers import TARGETS
 
 POLICIES = ("reduce", "split", "fail")
 
@@ -62,6 +64,33 @@ class SizeLimit:
     max_bytes: int | None = None
     max_events: int | None = None
     policy: str = "reduce"
+
+    @classmethod
+    def of_viewer(
+        cls,
+        viewer: str,
+        max_bytes: int | None = None,
+        max_events: int | None = None,
+        policy: str = "reduce",
+    ) -> SizeLimit | None:
+        """The limit that suits a viewer, "perfetto" or "chrome"; None if nothing limits anything.
+
+        Args:
+            viewer: one of :data:`~traceconv.writers._viewers.TARGETS`.
+            max_bytes, max_events: go before what suits the viewer.
+
+        Raises:
+            SizeLimitError: there is no such viewer or policy.
+        """
+        if viewer not in TARGETS:
+            raise SizeLimitError(f"no viewer {viewer!r}; there are: {', '.join(TARGETS)}")
+        n_bytes, n_events = TARGETS[viewer]
+        limit = cls(
+            n_bytes if max_bytes is None else max_bytes,
+            n_events if max_events is None else max_events,
+            policy,
+        )
+        return None if limit.max_bytes is None and limit.max_events is None else limit
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -92,6 +121,13 @@ def plan(
     Raises:
         SizeLimitError: the policy is "fail" and it does not fit; or it cannot be made to fit.
     """
+    member = getattr(writer_factory(), "member", None)
+    if member is not None and (limit is None or not limit.room.fits(SizeLimit(*member).room)):
+        inner = _members(parked, document, writer_factory, SizeLimit(*member).room, each)
+        if inner.dropped:
+            own = inner.parts[0]
+            made = plan(own.traces, own.document, writer_factory, limit, each)
+            return replace(made, issues=_both(inner, made), dropped=(*inner.dropped, *made.dropped))
     if limit is None or (limit.max_bytes is None and limit.max_events is None):
         return Plan((Part(document, tuple(parked)),))
     room = limit.room
@@ -113,6 +149,40 @@ def plan(
     else:
         made = _reduced(parked, planned, writer_factory, room, ranks, each)
     return replace(made, max_bytes=limit.max_bytes)
+
+
+def _members(
+    parked: Sequence[Parked],
+    document: Document,
+    writer_factory: Factory,
+    room: Size,
+    each: Each,
+) -> Plan:
+    """The ranks as members of an archive: those too large for a viewer are reduced, each alone."""
+    planned = _with_run_args(document)
+    cost_of = partial(writer_factory().costs, document=planned)
+    sizes = list(each(partial(measured, cost_of=cost_of, least=least), parked))
+    traces: list[Parked] = []
+    issues = Issues()
+    table: list[Mapping[str, Any]] = []
+    for one, size in zip(parked, sizes, strict=True):
+        if size.total.fits(room):
+            traces.append(one)
+            continue
+        lone = replace(planned, ranks=(one.rank,))
+        made = _reduced([one], lone, writer_factory, room, [size], each)
+        traces += made.parts[0].traces
+        issues.extend(made.issues)
+        table += made.dropped
+    counts = issues.count("size-limit"), issues.count("size-coalesced")
+    told = _told(planned, shortened(table, TABLE_ROWS), *counts) if table else document
+    return Plan((Part(told, tuple(traces)),), None, 0, issues, tuple(table))
+
+
+def _both(first: Plan, second: Plan) -> Issues:
+    issues = first.issues.copy()
+    issues.extend(second.issues)
+    return issues
 
 
 def _said(size: Size) -> str:
@@ -155,13 +225,12 @@ def _reduced(
     cost_of = partial(writer_factory().costs, document=document)
     issues, table, traces, predicted = Issues(), [], [], head
     rows: Counter[str] = Counter()
-    shares = (
-        rank.least.plus(spare.share(need, summed(needs)))
-        for rank, need in zip(ranks, needs, strict=True)
-    )
+    parts = [
+        rank.least.plus(share) for rank, share in zip(ranks, shares(spare, needs), strict=True)
+    ]
     for one, done in zip(
         parked,
-        each(partial(_shrunk, cost_of=cost_of), list(zip(parked, shares, strict=True))),
+        each(partial(_shrunk, cost_of=cost_of), list(zip(parked, parts, strict=True))),
         strict=True,
     ):
         table += done.dropped

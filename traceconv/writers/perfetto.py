@@ -29,7 +29,6 @@ from traceconv.writers._perfetto_rows import (
     BLOCK,
     Encodable,
     blocks,
-    check_times,
     name_order,
     sequence_id,
     tables,
@@ -47,6 +46,7 @@ from traceconv.writers._perfetto_wire import (
     packet,
     text,
 )
+from traceconv.writers._span import check_times
 
 
 class PerfettoWriter:

@@ -1,0 +1,133 @@
+"""Bundle: a tar archive with one Perfetto file per rank, which the viewer opens as one timeline.
+
+*Members*: ``perfetto_manifest.json`` (names every rank's file and its machine; ui.perfetto.dev
+reads it from version 58 on), ``traceconv.pftrace`` (no events, the facts of the run), and
+``rank-<n>.pftrace``, complete each. *Time*: all count from the base of the run, so the offsets in
+the manifest are 0, and a rank taken out of the archive still fits the others. *Sizes*: a member
+stays below what the viewer opens (:attr:`BundleWriter.member`), reduced if need be; a limit that
+is asked for is that of the archive. *Headers*: no owner and no time: equal traces give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO, Any
+
+from traceconv.errors import Issues
+from traceconv.model import Trace
+from traceconv.source import temporary_folder
+from traceconv.writers import Costs, Document
+from traceconv.writers._viewers import TARGETS
+from traceconv.writers.perfetto import PerfettoWriter
+
+MANIFEST = "perfetto_manifest.json"
+FACTS = "traceconv.pftrace"
+
+IN_MEMORY = 8 << 20
+"""Bytes of a member beyond which it grows in a temporary file: its size stands before it."""
+
+_RECORD = 512
+_PIECE = 1 << 20
+
+
+class BundleWriter:
+    """Writes one archive. See :class:`traceconv.writers.Writer`.
+
+    Attributes:
+        issues: as those of the Perfetto writer.
+        member: bytes and rows of one member at most.
+    """
+
+    name = "bundle"
+    title = "Perfetto traces, one per rank, in a tar archive"
+    suffixes = (".tar",)
+    between = b""
+    member = TARGETS["perfetto"]
+
+    def __init__(self) -> None:
+        self.issues = Issues()
+        self._document = Document(0, ())
+
+    def begin(self, document: Document) -> bytes:
+        self._document = document
+        told = {key: value for key, value in document.facts.items() if key != "counts"}
+        facts = PerfettoWriter().begin(replace(document, facts=told))
+        return _member(MANIFEST, _manifest(document.ranks)) + _member(FACTS, facts)
+
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        """One rank, in blocks of bounded size.
+
+        Raises:
+            ClockError, OutputError: as the Perfetto writer.
+        """
+        writer = PerfettoWriter()
+        writer.begin(self._document)
+        with tempfile.SpooledTemporaryFile(IN_MEMORY, dir=temporary_folder()) as file:
+            file.write(PerfettoWriter().begin(_own(self._document, trace)))
+            for block in writer.trace(trace):
+                file.write(block)
+            size = file.tell()
+            file.seek(0)
+            yield _header(_name(trace.rank, self._document.ranks), size)
+            yield from _pieces(file)
+        yield _padding(size)
+        self.issues.extend(writer.issues)
+
+    def end(self) -> bytes:
+        """Two empty records close an archive."""
+        return bytes(2 * _RECORD)
+
+    def costs(self, trace: Trace, document: Document) -> Costs:
+        """What rows take; reads and encodes their arguments once.
+
+        Raises:
+            ClockError, OutputError: as :meth:`trace`.
+        """
+        costs = PerfettoWriter().costs(trace, _own(document, trace))
+        return replace(costs, fixed=costs.fixed + 2 * _RECORD)
+
+
+def _own(document: Document, trace: Trace) -> Document:
+    """What the file of one rank says of itself."""
+    facts: dict[str, Any] = {"ranks": str(trace.rank), "counts": trace.counts()}
+    return replace(document, ranks=(trace.rank,), facts=facts)
+
+
+def _manifest(ranks: tuple[int, ...]) -> bytes:
+    files: list[dict[str, Any]] = [
+        {"path": _name(rank, ranks), "machine": {"name": f"rank {rank}"}} for rank in ranks
+    ]
+    for file in files[1:]:
+        file["clocks"] = {"sync_to": {"file": files[0]["path"]}, "offset_ns": 0}
+    return json.dumps({"perfetto_manifest": {"version": 1, "files": files}}).encode()
+
+
+def _name(rank: int, ranks: tuple[int, ...]) -> str:
+    """Names of one length, so that they sort as ranks do."""
+    return f"rank-{rank:0{len(str(max(ranks)))}}.pftrace"
+
+
+def _member(name: str, content: bytes) -> bytes:
+    return _header(name, len(content)) + content + _padding(len(content))
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % _RECORD)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+WRITER = BundleWriter
