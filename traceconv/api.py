@@ -135,6 +135,7 @@ def merge(
     engine: str = "local",
     engine_address: str | None = None,
     shard: tuple[int, int] | None = None,
+    copy: bool = True,
     progress: Progress = silent,
 ) -> Report:
     """Merge the ranks found below ``paths`` into one trace file.
@@ -171,6 +172,7 @@ def merge(
         engine_address: of a running cluster; None for one of our own.
         shard:  (index, count), from 0: read only this share of the ranks, and leave what
             :func:`join` makes the trace of in a folder ``out`` (``trace_<mode>_<i>of<n>.shard``).
+        copy:   whether trace-event JSON may be copied where nothing else is asked; see ``mode``.
 
     Returns:
         What was done, lost and found. See :class:`Report`.
@@ -199,7 +201,7 @@ def merge(
     else:
         output.check(path, force)
     moved = any(o.correction for o in clock.offsets.values())
-    if shard is None and copyable(captures.found, wish, target, moved):
+    if shard is None and copy and copyable(captures.found, wish, target, moved):
         try:
             return copied(captures.found, target, report, progress)
         except Unusual as e:
@@ -260,8 +262,11 @@ def _factory(path: str, writer: str | None) -> Any:
 
 
 def convert(path: str, out: str, **options: Any) -> Report:
-    """One capture to one file, with what is in it and nothing else. Options as in :func:`merge`."""
-    return merge(path, out=out, **{"mode": None, "align": "none", **options})
+    """One capture to one file, with what is in it and nothing else. Options as in :func:`merge`.
+
+    It goes through the model, which mends what is damaged.
+    """
+    return merge(path, out=out, **{"mode": None, "align": "none", "copy": False, **options})
 
 
 def inspect(
