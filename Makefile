@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c')
 
-.PHONY: help demo test check golden proto bench clean
+.PHONY: help demo test check golden proto bench fuzz clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make golden  rewrite expected files and the README's tables; then read git diff"
 	@echo "make proto   rebuild the descriptor sets from schemas/proto"
 	@echo "make bench   measure; takes minutes"
+	@echo "make fuzz    look for input that breaks it; FUZZ_SECONDS=600, half mutation, half coverage"
 	@echo "make clean   remove .venv and everything built"
 
 $(BIN)/python:
@@ -55,6 +56,13 @@ proto: .venv/installed-test
 
 bench: .venv/installed-bench
 	$(BIN)/python -m bench
+
+FUZZ_SECONDS ?= 600
+
+fuzz: .venv/installed-test-fuzz
+	$(BIN)/python -m fuzz mutants --count 1000000 --seconds $$(($(FUZZ_SECONDS) / 2)) --seed $$$$ \
+		--findings build/fuzz/mutants
+	$(BIN)/python -m fuzz coverage --seconds $$(($(FUZZ_SECONDS) / 2))
 
 clean:
 	rm -rf .venv build dist *.egg-info

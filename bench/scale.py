@@ -102,40 +102,52 @@ class Bench:
         print("the same bytes" if same else "THE BYTES DIFFER")
 
     def peers(self) -> None:
-        """Four ranks of 50 MB into one file, beside viztracer."""
+        """Eight ranks of 100 MB into one file, beside viztracer (which takes orjson if it can)."""
         if importlib.util.find_spec("viztracer") is None:
             print("\nviztracer is not installed (extra: bench)")
             return
-        folder = self.captures("peers", 4, HUNDRED_MB // 2)
-        files = sorted(folder.rglob("trace_view.json"))
-        out = self.folder / "viztracer.json"
-        viz = [PYTHON, "-m", "viztracer", "--combine", *map(str, files), "-o", str(out)]
-        jobs: dict[str, Callable[[], Taken]] = {
-            "viztracer --combine": lambda: measure.run(viz),
-            "merge to Perfetto": lambda: self.once(folder, "p.pftrace", "-m", "detail"),
-            "merge by bytes": lambda: self.once(folder, "p.json", "-m", "source"),
+        folder = self.captures("ranks-8", 8, HUNDRED_MB)
+        files = sorted(map(str, folder.rglob("trace_view.json")))
+        words = ["--combine", *files, "-o", str(self.folder / "viztracer.json")]
+        jobs: dict[str, tuple[str, Callable[[], Taken]]] = {
+            "viztracer": (
+                "viztracer.json",
+                lambda: measure.run([PYTHON, "-c", PLAIN_VIZTRACER, *words]),
+            ),
+            "viztracer with orjson": (
+                "viztracer.json",
+                lambda: measure.run([PYTHON, "-m", "viztracer", *words]),
+            ),
+            "merge to Perfetto": ("p.pftrace", lambda: self.once(folder, "p.pftrace", "detail")),
+            "merge by bytes": ("p.json", lambda: self.once(folder, "p.json", "source")),
         }
         runs: dict[str, list[Taken]] = {name: [] for name in jobs}
-        for _ in range(max(self.rounds, 3)):  # in turn, so that a busy minute hits all
-            for name, job in jobs.items():
+        sizes = {}
+        for _ in range(self.rounds):  # in turn, so that a busy minute hits all
+            for name, (out, job) in jobs.items():
                 runs[name].append(job())
-        print(f"\n{'4 x 50 MB':29}{'cpu':>8}{'anon':>8}" + HEAD)
-        base = {w: median(getattr(t, w) for t in runs["viztracer --combine"]) for w in WHAT}
+                sizes[name] = self.size(out)
+        head = f"{'cpu':>8}{'wall':>8}{'anon':>8}"
+        print(f"\n{'8 x 100 MB':29}{head}" + HEAD)
+        base = {w: median(getattr(t, w) for t in runs["viztracer"]) for w in WHAT}
         for name, taken in runs.items():
             ratio = {w: base[w] / median(getattr(t, w) for t in taken) for w in WHAT}
             middle = sorted(taken, key=lambda t: t.cpu)[len(taken) // 2]
-            written = {"merge to Perfetto": "p.pftrace", "merge by bytes": "p.json"}
-            size = self.size(written.get(name, "viztracer.json"))
-            shown = f"{ratio['cpu']:7.1f}x{ratio['anonymous']:7.1f}x"
-            print(f"{name:29}{shown}" + figures(middle, size))
+            shown = "".join(f"{ratio[w]:7.1f}x" for w in WHAT)
+            print(f"{name:29}{shown}" + figures(middle, sizes[name]))
 
-    def once(self, folder: Path, out: str, *options: str) -> Taken:
+    def once(self, folder: Path, out: str, mode: str) -> Taken:
         command = [PYTHON, "-m", "traceconv", "merge", str(folder), "-q", "-f", "--jobs", "1"]
         target = str(self.folder / out)
-        return measure.run([*command, "--align", "none", "-o", target, *options])
+        return measure.run([*command, "--align", "none", "-o", target, "-m", mode])
 
 
-WHAT = ("cpu", "anonymous")
+WHAT = ("cpu", "wall", "anonymous")
+PLAIN_VIZTRACER = (
+    "import sys; sys.modules['orjson'] = None; from viztracer.main import main; sys.exit(main())"
+)
+"""As it is where nobody has installed orjson, which it does not ask for."""
+
 HEAD = f"{'wall s':>9}{'cpu s':>8}{'resident MB':>13}{'anonymous MB':>14}{'out MB':>9}"
 
 

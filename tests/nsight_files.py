@@ -24,7 +24,7 @@ COLUMNS = {
     " offset INT",
     "GPU_METRICS": "timestamp INT, typeId INT, metricId INT, value INT",
     "TARGET_INFO_GPU_METRICS": "typeId INT, metricId INT, metricName TEXT",
-    "TARGET_INFO_GPU": "id INT, cuDevice INT",
+    "TARGET_INFO_GPU": "id INT, cuDevice INT, totalMemory INT",
     "MPI_RANKS": "globalTid INT, rank INT",
     "MPI_COMMUNICATORS": "rank INT, timestamp INT, commHandle INT, localRank INT, size INT",
     "MPI_P2P_EVENTS": "start INT, end INT, globalTid INT, textId INT, size INT, remoteRank INT",

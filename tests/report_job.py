@@ -81,7 +81,7 @@ def document(job, issues=None, ranks=None, **more):
     found = tuple(replace(capture(part.rank, UNIX), source=source) for part in every)
     plan = align.plan(found, "auto", [part.lateness.evidence for part in every])
     report = Report.of("summary", found, "trace.pftrace", issues or Issues(), plan)
-    report.overview = overview.overview(every, plan, report.issues)
+    report.overview = overview.overview(every, plan, report.issues, overview.judge(every, plan))
     return report.as_dict()
 
 

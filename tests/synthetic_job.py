@@ -19,6 +19,13 @@ from traceconv.source import FileSource
 
 BASE_NS = 1_700_000_000_000_000_000
 
+NOISES = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "exponential": lambda rng, n: rng.standard_exponential(n) - 1,
+    "student": lambda rng, n: rng.standard_t(3, n) / 3**0.5,
+}
+"""Shapes of jitter, of mean 0 and standard deviation 1; of Student's t, three degrees of freedom."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -29,12 +36,13 @@ class Job:
         steps, layers: a step is, per layer, computing and a collective of the tensor group; then
             one of the pipeline group and one of the data group, as far as these have members.
         jitter: standard deviation of what each rank's end of a collective is off, and of what
-            computing takes.
+            computing takes; ``noise`` is its shape, a key of :data:`NOISES`.
         offset: per rank, what its clock shows less than true time; ``drift_ppt`` as for
             corrections.
         slow: a rank, and what it computes longer before the first collective of each step.
         dropped: per rank, operations its capture misses at the start.
         lost: per rank, share of operations missing anywhere.
+        slow_link: source, destination, and how many times longer it takes than others like it.
         pace: by how much steps differ for all ranks alike, as their data do.
     """
 
@@ -53,6 +61,8 @@ class Job:
     compute: int = 800_000
     transfer: int = 150_000
     pace: float = 0.02
+    noise: str = "normal"
+    slow_link: tuple[int, int, float] | None = None
 
     @property
     def ranks(self):
@@ -89,7 +99,7 @@ class Run:
 
 def run(job):
     """Simulate ``job``."""
-    rng = np.random.default_rng(job.seed)
+    rng, noise = np.random.default_rng(job.seed), NOISES[job.noise]
     groups = {name: g for name, g in job.groups().items() if g.shape[1] > 1}
     program = [("tp", "allReduce", 4096)] * job.layers
     program += [("pp", "broadcast", 1 << 20), ("dp", "reduceScatter", 1 << 24)]
@@ -99,14 +109,14 @@ def run(job):
     for _ in range(job.steps):
         pace = rng.normal(1, job.pace)
         for number, op in enumerate(program):
-            work = job.compute * pace * (1 + number % 3) + rng.normal(0, job.jitter, job.ranks)
+            work = job.compute * pace * (1 + number % 3) + job.jitter * noise(rng, job.ranks)
             if job.slow and number == 0:
                 work[job.slow[0]] += job.slow[1]
             start = now + np.rint(np.maximum(work, 1000)).astype(np.int64)
             members = groups[op[0]]
             last = np.empty(job.ranks, np.int64)
             last[members] = start[members].max(axis=1, keepdims=True) + job.transfer
-            end = last + np.rint(rng.normal(0, job.jitter, job.ranks)).astype(np.int64)
+            end = last + np.rint(job.jitter * noise(rng, job.ranks)).astype(np.int64)
             end = np.maximum(end, start + 1000)
             names.append(op)
             starts.append(start)
@@ -229,3 +239,32 @@ def apart(run, plan):
     true = np.array([first, (first + last) // 2, last])
     shown = [plan.corrected(r, run.job.local(r, true)) for r in range(run.job.ranks)]
     return np.stack(shown, axis=1) - shown[0][:, None]
+
+
+SPEEDS = {"HCCS": 25.0, "PCIE": 12.0, "RDMA": 6.0}
+"""GB/s: within a board of four ranks, within a host of eight, and beyond."""
+
+
+def link_sheet(job, rank):
+    """The communication matrix of one rank, as its sheet has it: what it sends to the ranks it
+    shares groups with, 5 percent of noise on the time each link takes."""
+    rng = np.random.default_rng((job.seed, rank))
+    members = [row for g in job.groups().values() for row in g.tolist() if rank in row]
+    others = sorted({other for row in members for other in row} - {rank})
+    near = [rank // 4 != o // 4 for o in others], [rank // 8 != o // 8 for o in others]
+    transport = [list(SPEEDS)[board + host] for board, host in zip(*near, strict=True)]
+    size = rng.uniform(50, 200, len(others))
+    slower = [job.slow_link[2] if job.slow_link and job.slow_link[:2] == (rank, o) else 1.0
+              for o in others]  # fmt: skip
+    speed = np.array([SPEEDS[t] for t in transport]) / slower
+    time = size * 1e6 / speed * rng.normal(1, 0.05, len(others))
+    n = len(others)
+    return {
+        "Operator": np.array(["allreduce-total"] * n, object),
+        "Group": np.array(["world"] * n, object),
+        "Source": np.full(n, rank),
+        "Target": np.array(others, np.int64),
+        "Transport Type": np.array(transport, object),
+        "Transit Size(MB)": size,
+        "Transit Time(ms)": np.rint(time).astype(np.int64),
+    }

@@ -174,7 +174,7 @@ def test_an_error_that_is_too_large_is_refused():
     """The message names the rank and both figures; exit code 5."""
     happened = run(Job(1, 2, 1, steps=20, jitter=5000))
     with pytest.raises(
-        ClockError, match=r"error of rank 1 is .* us \(collective\), allowed are 0.1"
+        ClockError, match=r"error of rank 1 is .* µs \(collective\), allowed are 0.1"
     ):
         found(happened, max_error_ns=100)
     assert ClockError.exit_code == 5

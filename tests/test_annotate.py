@@ -1,18 +1,20 @@
 """What analyses found, drawn into traces: marks, figures of steps, and the same bytes anyhow."""
 
-import json
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from kineto_files import NCCL, row, write
 from rule_cases import MS, US, device, iterations, passed
 
 import traceconv
+from traceconv import overview
 from traceconv.checks import validate
 from traceconv.cli import run
 from traceconv.mergers.annotate import Mark, annotate
 from traceconv.model import Kind, Layer
 
+FACTS = overview.facts
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 
 
@@ -131,11 +133,75 @@ def test_workers_and_shards_give_the_same_bytes(tmp_path):
     assert (tmp_path / "c.pftrace").read_bytes() == alone
 
 
-def test_facts_do_not_stay_in_the_report(tmp_path):
-    """They were for the marks."""
+def test_a_report_changes_nothing_in_the_trace(tmp_path):
+    """Marks are made of the same facts with it and without."""
+    plain = _annotated(tmp_path, "a.pftrace", steps=[2, 3]).read_bytes()
+    path = _annotated(tmp_path, "b.pftrace", steps=[2, 3], analyse=True)
+    assert path.read_bytes() == plain
+
+
+@pytest.mark.parametrize("analyse", [False, True])
+def test_the_analyses_look_once(tmp_path, monkeypatch, analyse):
+    """At each rank, for marks and report together; what is only drawn is made for a report."""
+    seen = []
+    monkeypatch.setattr(overview, "facts", lambda *a, **k: seen.append(k) or FACTS(*a, **k))
+    report = traceconv.merge(
+        SAMPLE, out=str(tmp_path / "a.txt"), annotate=True, analyse=analyse, jobs=1
+    )
+    assert seen == [{"drawn": analyse}] * len(report.ranks)
+    assert (report.overview is not None) == analyse
+
+
+def _slow_job(folder, slow=2):
+    """Thirty steps on three ranks, to whose collectives one comes 300 us late."""
+    for rank in range(3):
+        events = []
+        for step in range(30):
+            at, busy = 1000 * step, (400 if rank == slow else 100) + 3 * ((step + rank) % 2)
+            events += [
+                row("user_annotation", f"ProfilerStep#{step}", 900, 900, at, 1000),
+                row("kernel", "gemm", 0, 7, at, busy),
+                row("kernel", NCCL, 0, 20, at + busy, 500 - busy),
+            ]
+        said = {"rank": rank, "world_size": 3}
+        keys = {"schemaVersion": 1, "baseTimeNanoseconds": 10**18, "distributedInfo": said}
+        write(folder / f"w{rank}.1.pt.trace.json", events, keys)
+    return str(folder)
+
+
+@pytest.mark.parametrize("steps", [None, range(10, 30)])
+def test_marks_and_report_name_the_same_straggler(tmp_path, steps):
+    """Of the run or of the chosen steps, as findings are."""
+    path, job = tmp_path / "a.txt", _slow_job(tmp_path / "job")
+    report = traceconv.merge(job, out=str(path), annotate=True, analyse=True, steps=steps)
+    told = report.overview["straggler"]
+    assert told["culprit"]["rank"] == 2
+    assert set(told["steps"]) == set(map(str, steps or range(30)))
+    named = [told["culprit"], *told["others"], *filter(None, told["steps"].values())]
+    assert path.read_text().count('! "Straggler of') == len(named) > 1
+
+
+@pytest.mark.parametrize("options", [{"annotate": True}, {"analyse": True}])
+def test_a_merge_closes_with_the_verdict(tmp_path, options):
+    """Where the analyses looked; without them, with who computes most."""
+    job, out = _slow_job(tmp_path / "job"), str(tmp_path / "a.txt")
+    told = traceconv.merge(job, out=out, **options).lines()[-1]
+    assert told.startswith("straggler: rank 2 comes 300")
+    assert told.endswith("mostly compute")
+    plain = traceconv.merge(job, out=out, force=True).lines()[-1]
+    assert plain.startswith("most computing: rank 2")
+
+
+def test_a_merge_closes_with_a_verdict_that_names_nobody(tmp_path):
+    """It says of what it is, and why."""
     report = traceconv.merge(SAMPLE, out=str(tmp_path / "a.txt"), annotate=True)
-    assert all("to_annotate" not in notes for notes in report.notes.values())
-    assert json.dumps(report.as_dict())
+    assert report.lines()[-1].startswith("straggler: inconclusive: rank 1 comes ")
+
+
+def test_one_rank_has_no_verdict(tmp_path):
+    """There is nobody to hold up."""
+    report = traceconv.merge(SAMPLE, out=str(tmp_path / "a.txt"), annotate=True, ranks=[1])
+    assert not [line for line in report.lines() if "straggler" in line]
 
 
 def test_findings_are_of_the_chosen_steps(tmp_path):

@@ -259,6 +259,24 @@ def test_step_tables_name_the_graphs(folder):
     assert found.graphs == (2, 11)
 
 
+def test_absurd_rows_of_a_step_table_are_booked(folder):
+    """Step numbers and times that no column can hold cost their row only."""
+    export(folder, "msprof_20250301080103.json")
+    head = "Iteration ID,FP Start(us),BP End(us),Iteration End(us),Iteration Time(us),Model ID"
+    huge = "9223372036854775"
+    rows = (
+        f"99999999999,N/A,N/A,{UNIX_US},3,3\n{'9' * 5000},N/A,N/A,{UNIX_US},3,3\n"
+        f"1,N/A,N/A,-{huge},{huge},3\n2,N/A,N/A,5,{huge},3\n"
+        f"3,-{huge},{huge},{UNIX_US},3,3\n4,N/A,N/A,{UNIX_US},3,3\n"
+    )
+    export(folder, "step_trace_20250301080103.csv", f"{head}\n{rows}")
+    trace = read(folder.find("msprof")[0])
+    names = {trace.strings[n] for n in trace.events.name.tolist()}
+    assert {"Iteration 2", "Iteration 3", "Iteration 4"} <= names
+    lost = [(i.code, i.count) for i in trace.issues if i.file.endswith(".csv")]
+    assert lost == [("malformed-record", 2), ("bad-time", 2), ("negative-duration", 1)]
+
+
 def test_step_tables_are_read_where_no_file_brings_a_step_trace(folder):
     """Columns that are called alike are read by position; N/A is absent."""
     export(folder, "msprof_20250301080103.json")

@@ -10,7 +10,7 @@ from conftest import ROOT
 from event_logs import booked, rows, written
 
 from traceconv.errors import MalformedInputError
-from traceconv.readers import _event_log_pairs, _event_log_records, event_log
+from traceconv.readers import _event_log_find, _event_log_pairs, _event_log_records
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_rank_by_mapping(log):
 
 def test_too_many_ranks_are_a_mistake(log, monkeypatch):
     """A column of stamps taken for ranks is refused before it makes a million captures."""
-    monkeypatch.setattr(event_log, "MAX_RANKS", 3)
+    monkeypatch.setattr(_event_log_find, "MAX_RANKS", 3)
     with pytest.raises(MalformedInputError, match="more than 3 ranks"):
         log("name,ts,rank\n" + "".join(f"a,1,{i}\n" for i in range(9)))
 

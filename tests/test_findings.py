@@ -51,6 +51,15 @@ def test_people_read_the_gravest_place_first():
     assert any(line.startswith("not checked: device-idle: needs") for line in lines)
 
 
+def test_people_read_microseconds_as_the_report_spells_them():
+    """Programs read the unit by its key."""
+    [found] = _judged("launch-starved", FIRES["launch-starved"]).findings
+    assert found.amount() == "8 µs"
+    assert found.text().endswith("; below 20 µs)")
+    assert found.as_dict()["unit"] == "us"
+    assert figure("wait_ns", 1500) == "wait 1.500 µs"
+
+
 def test_warnings_come_before_notes():
     """Whatever the order of the rules."""
     parts = [facts(trace) for trace in _traces(FIRES["forward-backward"] + FIRES["cpu-busy"])]

@@ -1,8 +1,10 @@
 """What is not loaded until it is needed."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,92 @@ def test_json_output_needs_no_protobuf(root, tmp_path):
     )
     sample = root / "golden" / "trace_view" / "demo" / "input"
     assert "google.protobuf" not in loaded(merge, str(sample), str(tmp_path / "out.json"))
+
+
+FOREIGN = (
+    *("_ascend_db_read", "_ascend_framework", "_ascend_raw_", "_chrome_", "_event_log_"),
+    *("_flight_recorder_", "_kineto_", "_mindspore_read", "_mindspore_files", "_mllog_"),
+    *("_nccl_inspector_", "_nsight_", "_paddle_", "_sheet", "_sqlite_pages"),
+)
+"""How helpers of readers begin that the timelines of Ascend have no use for."""
+
+UNASKED = ("analysis", "annotation", "factsfile", "overview", "inspection", "sharding", "copying")
+
+
+def of_merge(root, out, *options):
+    """Modules of the package that a merge of a ``trace_view`` capture loads, and some others."""
+    script = (
+        "import sys\n"
+        "from traceconv.cli import run\n"
+        "assert run(sys.argv[1:]) == 0\n"
+        "print(*sys.modules)"
+    )
+    sample = root / "golden" / "trace_view" / "demo" / "input"
+    words = ["merge", str(sample), "-o", str(out), "-q", *options]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_a_merge_loads_no_other_reader(root, tmp_path):
+    """Readers are imported to be asked; what they read with is not."""
+    names = of_merge(root, tmp_path / "out.pftrace")
+    helpers = [m.removeprefix("traceconv.readers.") for m in names if ".readers._" in m]
+    assert [m for m in helpers if m.startswith(FOREIGN)] == []
+    assert "_trace_events.reading" in helpers
+
+
+def test_a_merge_loads_no_analysis(root, tmp_path):
+    """Judging, annotating and sharding are loaded by those who ask for them."""
+    names = of_merge(root, tmp_path / "out.json")
+    assert [m for m in names if m.startswith(tuple(f"traceconv.{u}" for u in UNASKED))] == []
+
+
+@pytest.mark.parametrize(
+    ("out", "others"),
+    [
+        ("a.json", ("_perfetto_", "_text_")),
+        ("a.pftrace", ("_chrome_", "_text_")),
+        ("a.txt", ("_perfetto_", "_chrome_")),
+    ],
+)
+def test_a_merge_loads_one_encoder(root, tmp_path, out, others):
+    """Of writers that are not used only the names are known."""
+    helpers = [m.removeprefix("traceconv.writers.") for m in of_merge(root, tmp_path / out)]
+    assert [m for m in helpers if m.startswith(others)] == []
+
+
+def test_a_copy_loads_no_reading(root, tmp_path):
+    """Bytes that are copied meet no column, no pass and no clock of collectives."""
+    names = of_merge(root, tmp_path / "out.json", "-m", "source")
+    assert "traceconv.patch" in names
+    assert [
+        m for m in names if m.endswith((".overlap", ".steps", "_traceevents", ".matching"))
+    ] == []
+
+
+def test_one_rank_needs_no_line_to_workers(root, tmp_path):
+    """What a single process does without: sockets, children, mails, hashes and SQLite."""
+    heavy = {"multiprocessing", "subprocess", "email", "hashlib", "sqlite3", "importlib.metadata"}
+    assert heavy & set(of_merge(root, tmp_path / "out.pftrace")) == set()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux")
+def test_the_command_line_starts_no_threads_for_matrices():
+    """Those of numpy cost work on every start, the more processors there are, and do nothing."""
+    count = (
+        "import os, sys\n"
+        "from traceconv.cli import main\n"
+        "sys.argv = ['traceconv', 'formats']\n"
+        "try:\n    main()\n"
+        "finally:\n    print(len(os.listdir('/proc/self/task')), 'numpy' in sys.modules)"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", count], capture_output=True, text=True, check=True, env=env
+    )
+    assert done.stdout.splitlines()[-1] == "1 True"
 
 
 def test_public_names_are_all_there():

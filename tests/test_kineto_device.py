@@ -223,6 +223,23 @@ def test_odd_arguments_of_marks_are_kept(tmp_path, args):
     assert (trace.events.kind == Kind.INSTANT).sum() == 2
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_memory_of_devices_is_noted(tmp_path, behind):
+    """Wherever the list stands; what is no size is passed over."""
+    sizes = [85 << 30, 40 << 30, -1, 1 << 63, True, "8", 1.5, None]
+    devices = [{"id": i, "totalGlobalMem": size} for i, size in enumerate(sizes)]
+    said = {"deviceProperties": [*devices, {"id": "9", "totalGlobalMem": 1}, 7]}
+    trace = read(write(tmp_path / "a.json", [KERNEL], *([{}, said] if behind else [said])))
+    assert trace.notes["device_memory_bytes"] == {"0": 85 << 30, "1": 40 << 30}
+
+
+@pytest.mark.parametrize("said", [{}, {"id": 0}, 5, "text", None])
+def test_devices_without_sizes_note_nothing(tmp_path, said):
+    """HIP and old builds leave the list empty or away."""
+    trace = read(write(tmp_path / "a.json", [KERNEL], {"deviceProperties": said}))
+    assert "device_memory_bytes" not in trace.notes
+
+
 # -- all of it ----------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import pytest
 from ascend_files import Folder, read
 
 from traceconv.errors import MalformedInputError
+from traceconv.readers import _mindspore_sheet_names, _mindspore_sheets
 from traceconv.sheets import ABSENT
 
 
@@ -293,3 +294,9 @@ def test_sheets_of_a_folder_with_exports(folder):
     (found,) = folder.find("msprof")
     assert len(read(found).sheets["device_queue_profiling"]) == 1
     assert found.uses["device_queue_profiling_0.txt"] == "table device_queue_profiling"
+
+
+def test_every_layout_of_a_file_can_be_read():
+    """Files are found by one table and read by another: both know the same layouts."""
+    named = {layout for _, _, layout in _mindspore_sheet_names.SHEETS}
+    assert set(_mindspore_sheets.LAYOUTS) == named

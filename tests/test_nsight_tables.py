@@ -62,11 +62,19 @@ def test_gpus_are_those_cuda_sees(tmp_path):
     """Nsight's GPU 1 is CUDA's GPU 0; samples of GPUs nobody uses are counted."""
     path = metrics(
         tmp_path, [(10, 0, 5, 1), (10, 1, 5, 2), (20, 1, 5, 3)], [(1, 5, "A")],
-        TARGET_INFO_GPU=[(0, 1), (1, 0)],
+        TARGET_INFO_GPU=[(0, 1, None), (1, 0, None)],
     )  # fmt: skip
     [trace] = traces(path)
     assert samples(trace) == [("", "A", "", 10, 2.0), ("", "A", "", 20, 3.0)]
     assert trace.issues.count("kind-not-read") == 1
+
+
+def test_memory_of_gpus_is_noted_as_cuda_numbers_them(tmp_path):
+    """Of those the process uses; what is no size is passed over."""
+    told = [(0, 3, 80), (1, 2, 40), (2, 7, "much"), (5, None, 16)]
+    kernels = [kernel(1, 2, device=device) for device in (3, 5, 7)]
+    [trace] = traces(write(tmp_path / "r.sqlite", **{KERNEL: kernels}, TARGET_INFO_GPU=told))
+    assert trace.notes["device_memory_bytes"] == {"3": 80, "5": 16}
 
 
 def test_samples_that_are_none_are_booked(tmp_path):

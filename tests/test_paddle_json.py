@@ -29,6 +29,13 @@ def test_starts_are_recovered(tmp_path):
     assert codes(trace) == {}
 
 
+@pytest.mark.parametrize(("version", "noted"), [("1.0.2", {"0": 16 << 30}), ("1.0.0", None)])
+def test_memory_of_devices_is_noted(tmp_path, version, noted):
+    """Version 1.0.0 printed 32 bits of it."""
+    text = as_json(small(), version).replace('"id": 0,', f'"id": 0, "totalGlobalMem": {16 << 30},')
+    assert read_json(tmp_path, text).notes.get("device_memory_bytes") == noted
+
+
 def test_starts_beyond_exact_floats_are_nearly_recovered(tmp_path):
     """A second after the first event, floats of microseconds err by less than 125 ns."""
     recording = many()

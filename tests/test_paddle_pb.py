@@ -102,6 +102,14 @@ def test_devices_of_roots_are_read(tmp_path):
     assert rows(trace) == rows(read(write(tmp_path, "rank1", as_pb(small()))))
 
 
+def test_memory_of_devices_is_noted(tmp_path):
+    """As the JSON's is."""
+    proto = trees(small())
+    proto.device_property[0].total_global_memory = 16 << 30
+    trace = read(write(tmp_path, "rank0", proto.SerializeToString()))
+    assert trace.notes["device_memory_bytes"] == {"0": 16 << 30}
+
+
 def test_json_needs_no_protobuf(tmp_path):
     """Where it is not installed, or too new or too old, the JSON is read all the same."""
     path = write(tmp_path, "rank0", as_json(small()))

@@ -151,4 +151,4 @@ def test_annotated_merge_of_real_ranks(tmp_path):
     out = tmp_path / "a.txt"
     traceconv.merge(str(TORCH / "text" / "level1"), out=str(out), annotate=True)
     assert '"exposed-communication: 74.65 %"' in out.read_text()
-    assert '"Straggler of the run: 5614.4 us late"' in out.read_text()
+    assert '"Straggler of the run: 5614.4 µs late"' in out.read_text()

@@ -131,6 +131,15 @@ def test_the_verdict_is_three_sentences_and_names_the_slow_rank(told):
     assert told["overview"]["sentences"][1].startswith("Rank 2 comes ")
 
 
+@pytest.mark.parametrize("slow", [(2, 300_000), None])
+def test_microseconds_are_spelled_one_way(slow):
+    """In all that people read of a run, with a straggler or without."""
+    told = document(Job(1, 4, 1, steps=6, jitter=2000, slow=slow))
+    html_text, plain = page(told), "\n".join(markdown.lines(told["overview"]))
+    assert "µs" in html_text
+    assert re.findall(r"[0-9.] ?us\b.{20}", html_text + plain) == []
+
+
 def test_the_slow_rank_is_the_darkest_row_of_the_map(told):
     """In every step it comes latest, by about what it computes longer."""
     rows = told["overview"]["heat"]["rows"]

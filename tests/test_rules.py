@@ -376,8 +376,32 @@ def test_unaligned_shapes_are_named():
     assert (found.case.value, found.case.figures["shapes"]) == (50.0, ["MatMul 127,64;64,32"])
 
 
-def test_capacity_has_to_be_said():
-    """No capture tells it, and no rule guesses."""
+def _gpu_memory(rank, reserved, **notes):
+    build = builder(rank, **notes)
+    lane = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="GB")
+    build.counter(lane, 5, reserved)
+    return build
+
+
+def test_capacity_is_that_of_the_capture():
+    """Each rank by its own; one whose capture is silent is not checked."""
+    size = {"device_memory_bytes": {"0": 80 << 30}}
+    ranks = [_gpu_memory(0, 76, **size), _gpu_memory(1, 40, **size), _gpu_memory(2, 79)]
+    found = judge([facts(trace) for trace in _traces(ranks)], rules=["memory-capacity"])
+    [one] = found.findings
+    assert (one.rank, one.case.value, one.case.figures["capacity_bytes"]) == (0, 95.0, 80 << 30)
+    assert one.as_dict()["thresholds"] == {"memory-capacity": 90.0, "capacity": 80.0}
+    assert [told.ranks for told in found.unchecked] == [(2,)]
+
+
+def test_a_capacity_that_is_said_counts():
+    """More than that of the capture."""
+    rank = _gpu_memory(0, 30, device_memory_bytes={"0": 80 << 30})
+    assert _only("memory-capacity", [rank], memory_capacity__capacity=32.0).case.value == 93.75
+
+
+def test_capacity_has_to_be_said_where_no_capture_tells_it():
+    """No rule guesses."""
     parts = [facts(trace) for trace in _traces(memory(60))]
     assert "memory-capacity" in {one.rule.id for one in judge(parts).unchecked}
     assert judge(parts, CAPACITY, ["memory-capacity"]).findings[0].case.value == 93.75

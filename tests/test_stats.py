@@ -1,5 +1,6 @@
 """Tables, each formula on a trace small enough to reckon by hand. Times of the traces are ns."""
 
+import math
 import pickle
 from pathlib import Path
 
@@ -380,8 +381,21 @@ def test_peaks_of_memory_in_bytes(build):
         build.counter(track, at, value)
     build.counter(build.track(Layer.COUNTER, "Read", "HBM", unit="MB/s"), 10, 99)
     (row,) = _table("memory", build)
-    assert [row[name] for name in list(row)[3:]] == [4, 1024, 3072, 4096, 3072, 20]
+    assert [row[name] for name in list(row)[3:-1]] == [4, 1024, 3072, 4096, 3072, 20, ABSENT]
     assert _only(_table("memory_curve", _curve()), "Timestamp(us)", "Size(B)") == [(1, 5), (2, 6)]
+
+
+def test_peaks_stand_beside_the_memory_of_their_gpu(build):
+    """By its number; memory of the host has no capacity."""
+    build.notes["device_memory_bytes"] = {"0": 100, "1": 4096}
+    for name in ("GPU 1 Reserved", "GPU 1 Allocated", "GPU 7 Reserved", "CPU Allocated"):
+        build.counter(build.track(Layer.COUNTER, name, "Memory", unit="B"), 10, len(name))
+    rows = _table("memory", build)
+    told = {r["Measure"]: (r["Capacity(B)"], r["Peak of Capacity(%)"]) for r in rows}
+    assert told["GPU 1 Reserved"] == (4096, 100 * 14 / 4096)
+    assert told["GPU 1 Allocated"] == (4096, 100 * 15 / 4096)
+    for name in ("GPU 7 Reserved", "CPU Allocated"):
+        assert told[name][0] == ABSENT and math.isnan(told[name][1])
 
 
 def _curve():

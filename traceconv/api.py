@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv import registry, shards
-from traceconv.copying import copied, copyable
 from traceconv.errors import Issues, RankError
-from traceconv.inspection import Inspection
 from traceconv.mergers import align as clocks
 from traceconv.mergers import compose
 from traceconv.merging import Target, Wish, finish, read_or_fail, stored
 from traceconv.model import Capture, Trace
-from traceconv.patch import Unusual
-from traceconv.prediction import Prediction
 from traceconv.ranks import chosen, resolve, spelled
 from traceconv.report import Report
-from traceconv.sharding import join_shards, write_shard
 from traceconv.source import sources
 from traceconv.stages import events, passed
 from traceconv.storage import shown
 from traceconv.workplace import worker_count, workplace
 from traceconv.writers import limits, output
 from traceconv.writers.output import Progress, silent
+
+if TYPE_CHECKING:
+    from traceconv.inspection import Inspection
 
 
 @dataclass(frozen=True)
@@ -201,9 +199,13 @@ def merge(
     else:
         output.check(path, force)
     moved = any(o.correction for o in clock.offsets.values())
-    if shard is None and copy and copyable(captures.found, wish, target, moved):
+    if shard is None and copy and mode is None:
+        from traceconv.copying import copied, copyable
+        from traceconv.patch import Unusual
+
         try:
-            return copied(captures.found, target, report, progress)
+            if copyable(captures.found, wish, target, moved):
+                return copied(captures.found, target, report, progress)
         except Unusual as e:
             captures.issues.add("not-copied", path, str(e)[:300])
     mine = captures.found[shard[0] :: shard[1]] if shard else captures.found
@@ -212,6 +214,8 @@ def merge(
     workers = worker_count(jobs, [stored(c) for c in mine], mem_limit)
     with workplace(workers, engine, engine_address, mem_limit) as place:
         if shard is not None:
+            from traceconv.sharding import write_shard
+
             report = Report.of(mode or "source", mine, path, captures.issues, clock)
             write_shard(place, captures.found, wish, shard, report, allow_missing_ranks, progress)
             return report
@@ -242,6 +246,8 @@ def join(
     Raises:
         TraceconvError: see :mod:`traceconv.errors`. No file is left behind.
     """
+    from traceconv.sharding import join_shards
+
     ranks, wish = join_shards([str(p) for p in paths], allow_missing_ranks)
     path = shown(out or _default_path(wish.mode, ranks.captures))
     target = Target(path, _factory(path, writer), force, strict)
@@ -285,6 +291,8 @@ def inspect(
 
     Unlike :func:`open` it shows captures whose rank is unknown or doubled, and says so.
     """
+    from traceconv.inspection import Inspection
+
     found = registry.discover(sources([str(p) for p in paths]), reader, mapping)
     inspection = Inspection(
         captures=list(found.captures),
@@ -297,6 +305,8 @@ def inspect(
         inspection.problem = str(e)
         return inspection
     if counts:
+        from traceconv.prediction import Prediction
+
         prediction = Prediction()
         for capture in (c for c in inspection.captures if c.rank is not None):
             trace = _events(capture, progress)

@@ -43,6 +43,9 @@ from traceconv.model import (
 from traceconv.sheets import Columns, Sheet
 from traceconv.source import temporary_folder
 
+FARTHEST_NS = 2**62 - 1
+"""No clock shows 146 years; and nearer stamps can be subtracted without leaving int64."""
+
 SPILL_AFTER = 4 << 20
 """Bytes of arguments kept in memory before they go to a temporary file."""
 
@@ -329,6 +332,7 @@ class TraceBuilder:
             notes=self.notes,
             sheets=self._sheets,
         )
+        trace = self._believable(trace)
         ledger = {}
         for kind, kept in trace.counts().items():
             seen, lost = self._seen[kind], self._lost[kind]
@@ -339,6 +343,25 @@ class TraceBuilder:
                 ledger["lost", kind] = -lost
         trace.ledger.update(ledger)
         return arranged(trace)
+
+
+    def _believable(self, trace: Trace) -> Trace:
+        """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are booked."""
+        events, samples = trace.events, trace.counters.start_ns
+        near = _near(events.start_ns) & (events.dur_ns <= FARTHEST_NS)
+        near &= ~near | _near(events.end_ns)
+        if near.all() and _near(samples).all():
+            return trace
+        kept = trace.keep("lost", near, _near(samples))
+        for kind, count in trace.counts().items():
+            if lost := count - kept.counts()[kind]:
+                code = "flow-without-end" if kind == "flow" else "bad-time"
+                self.skip(code, "more than 146 years from its clock's zero", lost, kind)
+        return kept
+
+
+def _near(ns: I64) -> NDArray[np.bool_]:
+    return (ns >= -FARTHEST_NS) & (ns <= FARTHEST_NS)
 
 
 def _joined(parts: list[Any], dtype: Any) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from traceconv.api import Captures
 from traceconv.api import open as find
 from traceconv.clock import us_text
 from traceconv.errors import Issues
+from traceconv.matching import matched
 from traceconv.mergers import align as clocks
 from traceconv.writers.output import Progress, silent
 
@@ -37,7 +38,7 @@ class Alignment:
 
     def lines(self) -> list[str]:
         """A table for people, one line per rank."""
-        rows = [("rank", "method", "offset (us)", "drift (ppm)", "error (us)", "matches", "from")]
+        rows = [("rank", "method", "offset (µs)", "drift (ppm)", "error (µs)", "matches", "from")]
         for rank, one in self.plan.offsets.items():
             error = self.plan.error_ns(rank)
             rows.append(
@@ -157,9 +158,12 @@ def stragglers(
         known.append(lateness.facts(trace))
         traffic.append((trace.rank, links.facts(trace)))
         issues.extend(trace.issues, rank=trace.rank)
-    plan = clocks.plan(captures.found, align, [one.evidence for one in known], align_max_error_ns)
+    evidence = [one.evidence for one in known]
+    groups = tuple(matched(evidence))
+    plan = clocks.plan(captures.found, align, evidence, align_max_error_ns, groups)
     issues.extend(plan.issues)
-    return Comparison(lateness.judge(known, plan), tuple(links.slow(traffic)), plan, issues)
+    verdict = lateness.judge(known, plan, groups)
+    return Comparison(verdict, tuple(links.slow(traffic)), plan, issues)
 
 
 def _captures(

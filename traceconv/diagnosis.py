@@ -17,6 +17,7 @@ from traceconv.api import Captures
 from traceconv.api import open as find
 from traceconv.errors import Issues
 from traceconv.factsfile import Facts
+from traceconv.matching import matched
 from traceconv.mergers import align as clocks
 from traceconv.report import Report
 from traceconv.statistics import refuse_missing
@@ -131,12 +132,14 @@ def diagnose(
             numbers.update(trace.notes.get(f"{what}s_found", ()))
         del trace  # one rank at a time
     refuse_missing({"graph": graphs, "step": steps}, present)
-    plan = clocks.plan(captures.found, align, [one.evidence for one in late])
+    evidence = [one.evidence for one in late]
+    groups = tuple(matched(evidence))
+    plan = clocks.plan(captures.found, align, evidence, groups=groups)
     issues.extend(plan.issues)
-    verdict = lateness.judge(late, plan) if len(late) > 1 else None
-    judged = rules.judge(parts, threshold, rule)
+    verdict = lateness.judge(late, plan, groups)
+    judged = overview.Judged(rules.judge(parts, threshold, rule), verdict)
     document = _document(captures, plan, issues, drawn, judged) if analyse else None
-    return Diagnosis(judged, verdict, issues, document)
+    return Diagnosis(judged.findings, verdict if len(late) > 1 else None, issues, document)
 
 
 def _document(
@@ -144,9 +147,9 @@ def _document(
     plan: clocks.Plan,
     issues: Issues,
     drawn: Sequence[Facts],
-    judged: rules.Findings,
+    judged: overview.Judged,
 ) -> dict[str, Any]:
     report = Report.of("", captures.found, "", Issues(), plan)
     report.issues = issues
-    report.overview = overview.overview(drawn, plan, issues, judged=judged)
+    report.overview = overview.overview(drawn, plan, issues, judged)
     return report.as_dict()

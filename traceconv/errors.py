@@ -185,6 +185,11 @@ CODES: dict[str, Code] = {
         _I, "An older export of the same data lies beside a newer one; only the newest is read."
     ),
     "repeated-content": Code(_I, "The same events stand in several files; each was taken once."),
+    "part-missing": Code(
+        _L,
+        "A file of a numbered series is not there, while its neighbours are; what it held is "
+        "lost, or was read from files that hold less. Was the copy complete?",
+    ),
     "unused-file": Code(_I, "The file is known, and holds nothing the trace needs."),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),

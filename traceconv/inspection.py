@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from textwrap import wrap
 from typing import Any
 
 from traceconv.errors import Issues, TraceconvError
@@ -23,6 +24,9 @@ LINES = 40
 
 SHOWN = 60
 """Characters of a list of ranks in a line for many captures."""
+
+_WIDTH = 100
+"""Columns of a list of names; a longer one goes on in the next line."""
 
 _TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where")
 
@@ -93,6 +97,7 @@ class Inspection:
             "captures": [
                 {
                     **described(c),
+                    "source": c.source.label,
                     "known": list(c.known),
                     "uses": {name: c.uses.get(name, NOT_NEEDED) for name in c.known},
                     "tables": {name: list(files) for name, files in c.tables.items()},
@@ -121,7 +126,7 @@ class Inspection:
         lines += self._table_lines(short)
         if self.unknown:
             shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
-            lines.append(f"{len(self.unknown)} files no reader knows: {shown}")
+            lines += _wrapped(f"{len(self.unknown)} files no reader knows: {shown}")
         if self.problem:
             lines.append(f"problem: {self.problem}")
         return lines
@@ -174,14 +179,34 @@ class Inspection:
             rows = {} if short else self.counts.get(_rank(one), {}).get("tables", {})
             said = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
             alike.setdefault(", ".join(said), []).append(one)
-        return [f"tables of {_whose(c, short)}: {tables}" for tables, c in alike.items() if tables]
+        told = {tables: self._whose(c, short) for tables, c in alike.items() if tables}
+        return [
+            line
+            for tables, whose in told.items()
+            for line in _wrapped(f"tables of {whose}: {tables}")
+        ]
+
+    def _whose(self, captures: Sequence[Capture], short: bool) -> str:
+        """Captures by their ranks; those without, or whose rank others claim too, by their place
+        below the folder all of them lie in.
+        """
+        if short:
+            return f"ranks {_cut(spelled([c.rank for c in captures if c.rank is not None]))}"
+        claimed = Counter(c.rank for c in self.captures)
+        labels = [described(c)["label"] for c in self.captures]
+        above = os.path.commonprefix(labels).rpartition("/")[0]  # noqa: RUF071 - may be URLs
+        return ", ".join(
+            f"rank {c.rank}"
+            if c.rank is not None and claimed[c.rank] == 1
+            else described(c)["label"].removeprefix(above).lstrip("/")
+            for c in captures
+        )
 
 
-def _whose(captures: Sequence[Capture], short: bool) -> str:
-    if short:
-        return f"ranks {_cut(spelled([c.rank for c in captures if c.rank is not None]))}"
-    return ", ".join(
-        f"rank {c.rank}" if c.rank is not None else described(c)["label"] for c in captures
+def _wrapped(text: str) -> list[str]:
+    """Lines of a list of names, which stay whole."""
+    return wrap(
+        text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
 
 

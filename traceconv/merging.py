@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from traceconv import annotation, engines, factsfile
+from traceconv import engines
 from traceconv.errors import Issues, SelectionError, Severity, StrictError
 from traceconv.mergers import align as clocks
 from traceconv.model import Capture
-from traceconv.overview import overview, remarks
 from traceconv.park import Parked
 from traceconv.ranks import spelled, title
 from traceconv.report import Report
@@ -24,6 +23,10 @@ from traceconv.stages import Annotating, Narrowing, Reading, annotated, narrow, 
 from traceconv.workplace import Workplace
 from traceconv.writers import Document, Plan, limits, output
 from traceconv.writers.output import Encoded, Encoding, Progress, encode
+
+if TYPE_CHECKING:
+    from traceconv.factsfile import Facts
+    from traceconv.overview import Judged
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Wish:
         """Arguments of :func:`traceconv.mergers.compose`."""
         names = ("mode", "graphs", "steps", "merge_graphs", "scope", "layers", "exclude")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def judges(self) -> bool:
+        """Whether the analyses look at every rank."""
+        return self.annotate or self.analyse
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values, for shards."""
@@ -113,8 +121,8 @@ def read_ranks(
             None if keep else (folder or place.folder) / f"rank-{capture.rank}.parked",
             folder is not None,
             tuple(wish.comm_patterns),
-            wish.annotate,
-            _facts_file(folder or place.folder, capture.rank) if wish.analyse else None,
+            _facts_file(folder or place.folder, capture.rank) if wish.judges else None,
+            wish.analyse,
         )
         for capture in captures
     ]
@@ -195,7 +203,8 @@ def finish(
     known = [p.evidence() for p in ranks.parked]
     clock = clocks.plan(ranks.captures, wish.align, known, wish.align_max_error_ns)
     report = Report.of(wish.mode or "source", ranks.captures, target.path, ranks.issues, clock)
-    own = _annotated(place, ranks.parked, clock) if wish.annotate else ranks.parked
+    told = _Told.of(place, ranks, clock) if wish.judges else None
+    own = _annotated(place, ranks.parked, told.judged) if told and wish.annotate else ranks.parked
     parked: Sequence[Parked] = [
         p.changed(partial(clocks.shift, by=clock.offsets[p.rank].correction)) for p in own
     ]
@@ -214,8 +223,10 @@ def finish(
     )
     plan = limits.plan(parked, document, target.writer, wish.limit, place.each)
     report.settle(plan)
-    if wish.analyse:
-        report.overview = _overview(place, ranks, wish, clock, report.issues, base_ns)
+    if told:
+        report.verdict = told.verdict()
+    if told and wish.analyse:
+        report.overview = told.overview(wish, clock, report.issues, base_ns)
     _write(place, plan, target, report, progress)
     return report
 
@@ -245,17 +256,43 @@ def _write(
     )
 
 
-def _overview(
-    place: Workplace, ranks: Ranks, wish: Wish, clock: clocks.Plan, issues: Issues, base_ns: int
-) -> dict[str, Any]:
-    """The analysis of a report, from the facts that lie beside the ranks."""
-    folders = [place.folder if p.held else p.path.parent for p in ranks.parked]
-    files = [_facts_file(f, p.rank) for f, p in zip(folders, ranks.parked, strict=True)]
-    found = overview([factsfile.load(file) for file in files], clock, issues, base_ns)
-    return {**found, "remarks": [*found["remarks"], *remarks(wish.mode, wish.time is not None)]}
+@dataclass(frozen=True)
+class _Told:
+    """What the analyses tell: the facts that lay beside the ranks, and what is wrong."""
+
+    facts: Sequence[Facts]
+    judged: Judged
+
+    @classmethod
+    def of(cls, place: Workplace, ranks: Ranks, clock: clocks.Plan) -> _Told:
+        """Of ranks that were read for it."""
+        from traceconv import factsfile, overview
+
+        folders = [place.folder if p.held else p.path.parent for p in ranks.parked]
+        files = [_facts_file(f, p.rank) for f, p in zip(folders, ranks.parked, strict=True)]
+        facts = [factsfile.load(file) for file in files]
+        return cls(facts, overview.judge(facts, clock))
+
+    def verdict(self) -> str:
+        """Who holds the others up, in a line; "" where there is one rank only."""
+        found = self.judged.verdict
+        if len(found.ranks) < 2:
+            return ""
+        return found.line() if found.culprit else f"straggler: {found.line()}"
+
+    def overview(
+        self, wish: Wish, clock: clocks.Plan, issues: Issues, base_ns: int
+    ) -> dict[str, Any]:
+        """The analysis of a report."""
+        from traceconv.overview import overview, remarks
+
+        found = overview(self.facts, clock, issues, self.judged, base_ns)
+        return {**found, "remarks": [*found["remarks"], *remarks(wish.mode, wish.time is not None)]}
 
 
 def _facts_file(folder: Path, rank: int | None) -> Path:
+    from traceconv import factsfile
+
     return folder / f"rank-{rank}{factsfile.SUFFIX}"
 
 
@@ -277,10 +314,11 @@ def _within(
     return list(engines.ordered(place.run(narrow, jobs)))
 
 
-def _annotated(place: Workplace, parked: Sequence[Parked], clock: clocks.Plan) -> list[Parked]:
+def _annotated(place: Workplace, parked: Sequence[Parked], judged: Judged) -> list[Parked]:
     """The ranks, on their own clocks, with the marks of what all of them together tell."""
-    told = [p.facts.notes[annotation.NOTE] for p in parked]
-    marks = annotation.marks(told, [p.evidence() for p in parked], clock)
+    from traceconv import annotation
+
+    marks = annotation.marks(judged.findings, judged.verdict)
     held = len(parked) == 1 and not place.parallel
     jobs = [
         Annotating(

@@ -1,13 +1,14 @@
 """What a report says of a run: the verdict in three sentences, findings, and the figures to draw.
 
-Two halves, as every analysis: :func:`facts` looks at one rank, where it is read; :func:`overview`
-puts all ranks together and never sees an event. What it makes is JSON values, which
+Two halves, as every analysis: :func:`facts` looks at one rank, where it is read; :func:`judge` and
+:func:`overview` put all ranks together and never see an event. The latter makes JSON values, which
 :mod:`traceconv.analysis.html` draws and :mod:`traceconv.analysis.markdown` writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,22 +62,24 @@ def remarks(mode: str | None, window: bool) -> list[str]:
     return told
 
 
-def facts(trace: Trace, only: Sequence[str] | None = None) -> Facts:
+def facts(trace: Trace, only: Sequence[str] | None = None, drawn: bool = True) -> Facts:
     """What a report needs of one rank. A table that cannot be read costs its own figures only.
 
     Args:
         trace: after the passes of the detail view, on its own clock.
         only:  ids of rules; None for all.
+        drawn: also what is drawn: tables and moments; else only what :func:`judge` needs.
     """
     span, unread = trace.span(), list[str]()
-    known = {name: _of_table(trace, name, unread) for name in sections.TABLES}
+    wanted = sections.TABLES if drawn else ()
+    known = {name: _of_table(trace, name, unread) for name in wanted}
     return Facts(
         trace.rank,
         span[0] if span else None,
         TableFacts(trace.rank, known),
         stragglers.facts(trace),
         _of_rules(trace, only, unread),
-        moments.facts(trace),
+        moments.facts(trace) if drawn else {},
         tuple(dict.fromkeys(unread)),
     )
 
@@ -97,12 +100,31 @@ def _of_rules(trace: Trace, only: Sequence[str] | None, unread: list[str]) -> ru
         return rules.Facts(trace.rank)
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What is wrong with a run.
+
+    Attributes:
+        findings: of the rules.
+        verdict:  on which rank holds the others up.
+    """
+
+    findings: rules.Findings
+    verdict: stragglers.Verdict
+
+
+def judge(parts: Sequence[Facts], plan: Plan) -> Judged:
+    """What the facts of all ranks tell, by the rules' own thresholds."""
+    verdict = stragglers.judge([part.lateness for part in parts], plan)
+    return Judged(rules.judge([part.rules for part in parts]), verdict)
+
+
 def overview(
     parts: Sequence[Facts],
     plan: Plan,
     issues: Issues,
+    judged: Judged,
     zero_ns: int | None = None,
-    judged: rules.Findings | None = None,
 ) -> dict[str, Any]:
     """The analysis of all ranks, as JSON values; times are ns.
 
@@ -110,8 +132,8 @@ def overview(
         parts:   of all ranks.
         plan:    their clocks.
         issues:  everything that was lost or is in doubt so far.
+        judged:  what is wrong.
         zero_ns: the zero of the trace, on the shared clock; None for the earliest event.
-        judged:  what the rules say, if that is known already.
 
     Returns:
         ``headline``, ``sentences`` (three), ``tiles``; ``findings`` and ``places`` with evidence
@@ -122,12 +144,10 @@ def overview(
     zero_ns = _zero(parts, plan) if zero_ns is None else zero_ns
     results = {r.table.name: r for r in tables.tables([part.tables for part in parts])}
     known = [part.lateness for part in parts]
-    verdict = stragglers.judge(known, plan)
-    judged = judged or rules.judge([part.rules for part in parts])
     drawn = sections.sections(results.values())
     told = _Teller({part.rank: part for part in parts}, plan, zero_ns)
-    late = verdict.as_dict()
-    found = [*told.straggler(late), *told.findings(judged)]
+    late = judged.verdict.as_dict()
+    found = [*told.straggler(late), *told.findings(judged.findings)]
     curves = moments.curves([(p.rank, p.moments["curves"]) for p in parts], plan, zero_ns)
     plain: dict[str, Any] = _bounded(
         {
@@ -138,7 +158,7 @@ def overview(
             "tiles": wording.tiles(late, drawn),
             "remarks": [f"Not looked at: {why}" for part in parts for why in part.unread],
             "findings": found,
-            "not_checked": [one.as_dict() for one in judged.unchecked],
+            "not_checked": [one.as_dict() for one in judged.findings.unchecked],
             "places": told.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
@@ -189,7 +209,7 @@ class _Teller:
             yield {
                 **first.as_dict(),
                 "text": f"{first.place()}: {first.amount()} ({first.rule.measure}; "
-                f"{side} {first.limits['']:g} {main.unit})",
+                f"{side} {first.limits['']:g} {main.spelled})",
                 "evidence": [figure(k, v) for k, v in first.case.figures.items()],
                 "also": also,
                 "places": [

@@ -17,6 +17,7 @@ files are for the readers, which know how to mend them.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 from collections import Counter
@@ -27,6 +28,7 @@ from typing import Any
 import msgspec
 
 from traceconv.source import Source
+from traceconv.streams import Stream
 
 STRIDE = 4096
 """Processes a rank may have."""
@@ -35,6 +37,7 @@ APART = 40
 """The bit from which ids tell ranks apart."""
 
 CHUNK_BYTES = 256 << 10
+DROP_BYTES = 16 << 20
 HEAD_BYTES = 16 << 20
 """What may stand before the events, behind them, or be one event."""
 
@@ -94,34 +97,34 @@ class Copier:
             SourceError: the file cannot be read.
         """
         with source.open(name) as stream:
-            data = stream.read(CHUNK_BYTES)
-            at = self._head(data)
-            separator = b""
-            status = _MORE
+            part = _Part(stream)
+            part.more()
+            part.at = self._head(part.data[: part.end])
+            begun, status = False, _MORE
             while status != _END:
                 status, at, copied, phases = self._copy(
-                    data, at, len(data), self._processes, self._mask, not self.phases
+                    part.data, part.at, part.end, self._processes, self._mask, not self.phases
                 )
                 self._count(phases)
+                one = b""
                 if status == _ODD:
                     try:
-                        at, one = self._one(data, at)
+                        at, one = self._one(part.data, at)
                     except _Cut:
-                        status, one = _MORE, b""
-                    copied = b",\n".join(part for part in (copied, one) if part)
-                if copied:
-                    yield separator + copied
-                    separator = b",\n"
-                if status == _MORE:
-                    more = stream.read(CHUNK_BYTES)
-                    if not more or len(data) - at > HEAD_BYTES:
-                        raise Unusual(f"{source.title(name)}: cut off, or not a list of events")
-                    data, at = data[at:] + more, 0
-            tail = data[at:] + stream.read(HEAD_BYTES)
+                        status = _MORE
+                for block in filter(None, (copied, one)):
+                    if begun:
+                        yield b",\n"
+                    yield block
+                    begun = True
+                part.at = at
+                if status == _MORE and (not part.more() or part.end - at > HEAD_BYTES):
+                    raise Unusual(f"{source.title(name)}: cut off, or not a list of events")
+            tail = part.rest()
         self._tail(tail)
         processes = b",\n".join(self._naming())
         if processes:
-            yield separator + processes
+            yield b",\n" + processes if begun else processes
 
     def _head(self, data: bytes) -> int:
         """Where the events begin; members before them are kept."""
@@ -187,7 +190,7 @@ class Copier:
         """As ``copy`` of the C part, which leaves what is unusual to :meth:`_one`."""
         copied: list[bytes] = []
         status = _MORE
-        while True:
+        while at < end:
             close = _CLOSE.match(data, at)
             if close:
                 status, at = _END, close.end()
@@ -268,6 +271,46 @@ class Copier:
             if number in labels:
                 yield _told("process_labels", number, "labels", labels[number])
             yield _told("process_sort_index", number, "sort_index", self._index * STRIDE + place)
+
+
+class _Part:
+    """What of a file is being looked at: ``data[at:end]``. Mapped files stay where they are."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._mapped = stream, stream.mapped
+        self.data: Any = b"" if self._mapped is None else self._mapped
+        self.at = self.end = self._told = 0
+
+    def more(self) -> bool:
+        """Go on behind ``at``; False if there is nothing."""
+        if self._mapped is None:
+            new = self._stream.read(CHUNK_BYTES)
+            self.data = self.data[self.at :] + new
+            self.at, self.end = 0, len(self.data)
+            return bool(new)
+        self._leave()
+        before, self.end = self.end, min(self.at + CHUNK_BYTES, len(self._mapped))
+        if self.end <= before:  # an event longer than a chunk
+            self.end = min(before + CHUNK_BYTES, len(self._mapped))
+        return self.end > before
+
+    def _leave(self) -> None:
+        """Report what lies behind ``at``, and give its pages back now and then."""
+        assert self._mapped is not None
+        step = self.at - self._told
+        if step >= DROP_BYTES:
+            start = self._told // mmap.PAGESIZE * mmap.PAGESIZE
+            if hasattr(mmap, "MADV_DONTNEED"):
+                self._mapped.madvise(mmap.MADV_DONTNEED, start, self.at - start)
+            self._stream.advance(step)
+            self._told = self.at
+
+    def rest(self) -> bytes:
+        """What stands behind ``at``, up to :data:`HEAD_BYTES`."""
+        if self._mapped is None:
+            return bytes(self.data[self.at :]) + self._stream.read(HEAD_BYTES)
+        self._stream.advance(len(self._mapped) - self._told)
+        return self._mapped[self.at : self.at + HEAD_BYTES]
 
 
 class _Cut(Exception):

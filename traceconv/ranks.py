@@ -50,7 +50,7 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
     Raises:
         RankError: a rank stays unknown, or two captures claim the same one.
     """
-    ranked = _needed([_ranked(c, rule) for c in captures], issues)
+    ranked = _needed([_ranked(_believed(c, issues), rule) for c in captures], issues)
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
         issues.add("rank-assumed", title(ranked[0]), rank=0)
@@ -67,6 +67,14 @@ def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:
         if capture.rank is None and capture.optional:
             issues.add("unused-file", title(capture), "nothing names its rank")
     return needed or captures
+
+
+def _believed(capture: Capture, issues: Issues) -> Capture:
+    """The capture, without a rank that none can have."""
+    if capture.rank is None or capture.rank >= 0:
+        return capture
+    issues.add("rank-conflict", title(capture), f"{capture.rank} is no rank")
+    return replace(capture, rank=None, rank_from="")
 
 
 def _ranked(capture: Capture, rule: str) -> Capture:

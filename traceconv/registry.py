@@ -2,17 +2,23 @@
 
 Our own are every module of ``traceconv.readers`` and ``traceconv.writers`` that has a ``READER``
 or ``WRITER``; third parties announce theirs under the entry-point groups of the same names.
+
+All of them are imported to be asked, so ours are made of what ``find`` and the names of formats
+need; what reads and what encodes is imported when it does.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.machinery import PathFinder
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import traceconv.readers
@@ -26,8 +32,10 @@ from traceconv.errors import (
 )
 from traceconv.model import Capture
 from traceconv.readers import Reader
-from traceconv.readers.event_log import with_mapping
 from traceconv.source import Source
+
+_SIGN = b"[traceconv."
+"""How our groups begin where a package lists its entry points."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,44 @@ def _own(package: Any, attribute: str) -> Iterator[tuple[str, Any]]:
                 yield package.__name__, getattr(module, attribute)
 
 
+def _entry_points(group: str) -> Iterable[Any]:
+    """Those of other packages. Reading them loads a parser of mails, so there is a look first."""
+    if not _announced():
+        return ()
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+@cache
+def _announced() -> bool:
+    """Whether an installed package may have entry points for us; False only if none can."""
+    if any(hasattr(f, "find_distributions") for f in sys.meta_path if f is not PathFinder):
+        return True
+    return any(_SIGN in text for place in sys.path for text in _entry_point_files(place))
+
+
+def _entry_point_files(place: str) -> Iterator[bytes]:
+    """The entry points of all packages in a folder, as text; where it is an archive, as good as a
+    sign of ours."""
+    try:
+        entries = list(Path(place).iterdir())
+    except NotADirectoryError:
+        yield _SIGN
+        return
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.lower().endswith((".dist-info", "egg-info")):
+            with suppress(OSError):
+                yield (entry / "entry_points.txt").read_bytes()
+
+
 def _collect(package: Any, attribute: str) -> Plugins:
     found: dict[str, tuple[str, Any]] = {}
     broken = []
     candidates = list(_own(package, attribute))
-    for entry in entry_points(group=package.__name__):
+    for entry in _entry_points(package.__name__):
         try:
             candidates.append((entry.value, entry.load()))
         except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
@@ -156,6 +197,8 @@ def discover(
     """
     asked = [reader_named(only)] if only else list(readers().found.values())
     if mapping is not None:
+        from traceconv.readers.event_log import with_mapping
+
         asked = [with_mapping(mapping), *asked]
     issues = Issues()
     captures: list[Capture] = []
@@ -167,6 +210,8 @@ def discover(
             captures += claims
             taken = {n for c in claims for n in (*c.files, *c.known)}
             left = [n for n in left if n not in taken]
+            if not left:
+                break
         unknown += [(source, name) for name in left]
     if not captures:
         raise UnknownFormatError(_unknown_message(sources, unknown, asked))

@@ -35,6 +35,7 @@ class Report:
         dropped:  what the size limit left out.
         written:  the files: path, bytes, rows.
         overview: the analysis, if one was asked for; see :func:`traceconv.overview.overview`.
+        verdict:  who holds the others up, in a line; "" if nobody looked.
     """
 
     mode: str
@@ -48,6 +49,7 @@ class Report:
     dropped: list[dict[str, Any]] = field(default_factory=list)
     written: Sequence[Any] = ()
     overview: Mapping[str, Any] | None = None
+    verdict: str = ""
 
     @classmethod
     def of(
@@ -127,7 +129,7 @@ class Report:
         lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
         if steps := self._steps_line():
             lines.append(steps)
-        if slowest := self._slowest_line():
+        if slowest := self.verdict or self._slowest_line():
             lines.append(slowest)
         return lines
 

@@ -56,6 +56,24 @@ def median_error(values: ArrayLike) -> float:
     return float(max(array[high] - middle, middle - array[low]))
 
 
+def student(z: float, dof: float) -> float:
+    """Student's t that is exceeded as rarely as ``z`` is by a normal variable: how many standard
+    errors are no chance if these are themselves estimated.
+
+    From three degrees of freedom by the approximation of Gaver and Kafadar, good to a few percent;
+    below, that of two or one, exact.
+
+    Args:
+        dof: degrees of freedom of the standard error; less than one is taken for one.
+    """
+    if dof >= 3:
+        return math.sqrt(dof * math.expm1(z * z * (dof - 1.5) / (dof - 1) ** 2))
+    tail = math.erfc(z / math.sqrt(2)) / 2
+    if dof >= 2:
+        return (1 - 2 * tail) / math.sqrt(2 * tail * (1 - tail))
+    return 1 / math.tan(math.pi * tail)
+
+
 def slopes(x: I64, y: I64) -> F64:
     """Slopes between values half the list apart: independent of each other, n // 2 of them.
 

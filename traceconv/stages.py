@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from traceconv import annotation, factsfile, overview, registry
+from traceconv import registry
 from traceconv.build import TraceBuilder
 from traceconv.collectives import evidence
 from traceconv.mergers import Pass, compose
-from traceconv.mergers.annotate import Mark, annotate
 from traceconv.mergers.select import time_window
 from traceconv.model import Capture, Trace
 from traceconv.park import Held, Parked, park
 from traceconv.streams import Progress
+
+if TYPE_CHECKING:
+    from traceconv.mergers.annotate import Mark
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Reading:
         path:    file to set it aside in; None keeps it in memory.
         alone:   see :func:`traceconv.park.park`.
         comm_patterns: words; GPU kernels whose name contains one communicate.
-        annotate: note what :func:`traceconv.annotation.marks` will ask for.
-        facts:   file for what a report needs of the rank; None for no report.
+        facts:   file for what the analyses need of the rank; None for none.
+        drawn:   they are to be drawn: see :func:`traceconv.overview.facts`.
     """
 
     capture: Capture
@@ -37,8 +39,8 @@ class Reading:
     path: Path | None = None
     alone: bool = False
     comm_patterns: Sequence[str] = ()
-    annotate: bool = False
     facts: Path | None = None
+    drawn: bool = True
 
 
 def read(job: Reading, advance: Progress) -> Parked:
@@ -49,12 +51,12 @@ def read(job: Reading, advance: Progress) -> Parked:
     """
     trace = events(job.capture, advance, job.comm_patterns)
     known = evidence(trace)
-    told = {annotation.NOTE: annotation.known(trace, job.view)} if job.annotate else {}
     if job.facts is not None:
+        from traceconv import factsfile, overview
+
         whole = passed(trace, compose("detail", **overview.scope(job.view)))
-        factsfile.save(overview.facts(whole), job.facts)
+        factsfile.save(overview.facts(whole, drawn=job.drawn), job.facts)
     trace = passed(trace, compose(**job.view))
-    trace = replace(trace, notes={**trace.notes, **told})
     return Held(trace, known) if job.path is None else park(trace, known, job.path, job.alone)
 
 
@@ -77,7 +79,7 @@ def narrow(job: Narrowing, advance: Progress) -> Parked:
 
 @dataclass(frozen=True)
 class Annotating:
-    """Draw ``marks`` into a rank that was noted to be annotated."""
+    """Draw ``marks`` into a rank."""
 
     parked: Parked
     marks: Sequence[Mark]
@@ -86,9 +88,9 @@ class Annotating:
 
 def annotated(job: Annotating, advance: Progress) -> Parked:
     """Carry out an :class:`Annotating`."""
-    trace = job.parked.load()
-    notes = {key: value for key, value in trace.notes.items() if key != annotation.NOTE}
-    trace = annotate(replace(trace, notes=notes), job.marks)
+    from traceconv.mergers.annotate import annotate
+
+    trace = annotate(job.parked.load(), job.marks)
     known = job.parked.evidence()
     return Held(trace, known) if job.path is None else park(trace, known, job.path)
 

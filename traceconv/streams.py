@@ -183,8 +183,11 @@ class MappedFile(mmap.mmap):
 
 
 def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
-    """The whole file in memory without reading it, or None where that cannot be."""
-    if path is None:
+    """The whole file in memory without reading it, or None where that cannot be.
+
+    A file that is being written is not mapped: whoever cuts it short would end this process.
+    """
+    if path is None or _is_written(raw):
         return None
     try:
         found = MappedFile(raw.fileno(), 0, access=mmap.ACCESS_READ)
@@ -192,6 +195,20 @@ def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
     except (OSError, ValueError):  # empty file, or a file system that cannot map
         return None
     return found
+
+
+def _is_written(raw: IO[bytes]) -> bool:
+    """Whether somebody has the file open for writing, as far as the system tells its owner."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(raw, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # refused while there are writers
+        fcntl.fcntl(raw, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except (ImportError, AttributeError, OSError):  # not this system, not our file
+        return False
+    return False
 
 
 def mapped_again(path: str, size: int, mtime_ns: int) -> MappedFile:

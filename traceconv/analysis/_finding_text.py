@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _UNITS = {"percent": " %", "gbs": " GB/s", "s": " s"}
 

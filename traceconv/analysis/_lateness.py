@@ -1,8 +1,14 @@
-"""How late each rank comes to the collectives of one group, and how sure that is."""
+"""How late each rank comes to the collectives of one group, and how sure that is.
+
+What decides is what a rank did by itself: more than the others, by more than chance explains. It is
+looked at twice, from when the group last met and from the last collective with anybody. The first
+holds all that may make a rank late, and the scatter of all that; the second is the part before this
+collective, which a delay in one place stands out of. What others do to it, by coming late to
+collectives in between, is in neither. Both votes on who comes last can only object.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,13 +19,14 @@ from numpy.typing import NDArray
 from traceconv.collectives import Evidence
 from traceconv.columns import F64, I64
 from traceconv.matching import Matched
-from traceconv.robust import SIGMA
+from traceconv.robust import SIGMA, student
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Kinds in which not everybody waits for everybody."""
 
-_MIDMEAN = 1.1  # a midmean's standard error, in those of a mean
 _FEW = 4  # below, the scatter of so many values is not relied on
+_EFFICIENCY = 0.5  # of a midmean's error: its degrees of freedom, in those of as many normal values
+_ARRIVES = 0.25  # of what a rank did more, so much the others wait for, or it is made up for
 
 WITHIN, VOTES_DIFFER, PASSED_ON = range(3)
 REASONS = (
@@ -66,7 +73,8 @@ class Lateness:
         place:   per operation: which of the operations of a step it is.
         late:    how much shorter than the others a rank was inside: free of clocks.
         arrival: how much later than the others it started, by aligned clocks.
-        own:     how much more than the others it did by itself since they last met.
+        own:     (2, operations, ranks): how much more than the others it did by itself, since they
+            last met, and since its last collective with anybody.
         parts:   (operations, ranks, parts): the same by part, with what was passed on to it.
         clock_ns: per rank, how far ``arrival`` may be off for its clock's sake.
         noise_ns: how far ends, which should be equal, scatter.
@@ -90,67 +98,96 @@ class Lateness:
         return len(np.unique(self.place))
 
     def usual(self, z: float) -> Judged:
-        """Midmeans over all operations at each place, judged; one row per place."""
-        rows = [np.flatnonzero(self.place == p) for p in np.unique(self.place).tolist()]
-        return self._judged(rows, z, [_MIDMEAN / math.sqrt(len(r)) for r in rows])
+        """Midmeans over all operations at each place, judged; one row per place.
+
+        Args:
+            z: how many standard errors are no chance, were they known.
+        """
+        spread = self._spread()
+        late, arrival, parts, *own = (
+            np.stack([midmean(column[rows]) for rows in spread])
+            for column in (self.late, self.arrival, self.parts, *self.own)
+        )
+        u_late, *u_own = (self._unsure(values, spread, z) for values in (self.late, *self.own))
+        return self._compared(
+            np.array([rows[0] for rows in spread]),
+            _less_common(late),
+            arrival,
+            np.stack([_less_common(values) for values in own]),
+            parts,
+            u_late,
+            np.stack(u_own),
+        )
 
     def each(self, z: float) -> Judged:
         """Every operation, judged by itself."""
-        usual = self.usual(z)
-        spread = [np.flatnonzero(self.place == p) for p in np.unique(self.place).tolist()]
-        late, own = (np.empty(len(self.place)) for _ in range(2))
-        for number, rows in enumerate(spread):
-            late[rows] = usual.sigma_late[number] * z
-            own[rows] = usual.sigma_own[number] * z
+        spread = self._spread()
+        unsure = np.empty((3, *self.late.shape))
+        for values, known in zip((self.late, *self.own), unsure, strict=True):
+            rest = [values[rows] - middle(values[rows]) for rows in spread]
+            every = max(_sigma(np.concatenate(rest)), self._least())
+            for rows, one in zip(spread, rest, strict=True):
+                known[rows] = max(every, _sigma(one)) * z
         first = np.arange(len(self.place))
-        return self._compared(first, self.late, self.arrival, self.own, self.parts, late, own)
-
-    def _judged(self, groups: list[NDArray[np.intp]], z: float, error: list[float]) -> Judged:
-        late, arrival, own, parts = (
-            np.stack([midmean(column[r]) for r in groups])
-            for column in (self.late, self.arrival, self.own, self.parts)
+        return self._compared(
+            first, self.late, self.arrival, self.own, self.parts, unsure[0], unsure[1:]
         )
-        sigma_late = self._sigmas(self.late, groups)
-        sigma_own = self._sigmas(self.own, groups)
-        scale = z * np.array(error)
-        first = np.array([r[0] for r in groups])
-        judged = self._compared(
-            first, late, arrival, own, parts, scale * sigma_late, scale * sigma_own
-        )
-        return Judged(**{**vars(judged), "sigma_late": sigma_late, "sigma_own": sigma_own})
 
-    def _sigmas(self, values: F64, groups: list[NDArray[np.intp]]) -> F64:
-        """The scatter of values around the median of their rank and place, per place; that of all
-        places together where it is more, for it is known better."""
-        rest = np.concatenate([np.abs(values[r] - middle(values[r])) for r in groups])
-        least = self.noise_ns if max(len(r) for r in groups) < _FEW else 0.0
-        every = max(_sigma(rest), least, 1.0)
-        return np.array([max(every, _sigma(values[r] - middle(values[r]))) for r in groups])
+    def _spread(self) -> list[NDArray[np.intp]]:
+        """The operations at each place."""
+        return [np.flatnonzero(self.place == p) for p in np.unique(self.place).tolist()]
+
+    @property
+    def _few(self) -> bool:
+        """Whether no place is repeated often enough for its scatter to be known."""
+        return int(np.unique(self.place, return_counts=True)[1].max()) < _FEW
+
+    def _least(self) -> float:
+        """The least scatter to reckon with, ns."""
+        return max(self.noise_ns if self._few else 0.0, 1.0)
+
+    def _unsure(self, values: F64, spread: list[NDArray[np.intp]], z: float) -> F64:
+        """What midmeans of values may be off by chance, per place and rank. The scatter is that of
+        all places and ranks together, which is known best, or a rank's own where that is more."""
+        squares, kept = np.stack([scatter(values[rows]) for rows in spread], axis=1)
+        free = np.maximum(kept - 1, 0)
+        every = max(squares.sum() / max(free.sum(), 1), self._least() ** 2)
+        variance = np.maximum(every, squares / np.maximum(free, 1))
+        error: F64 = np.sqrt(variance / np.maximum(kept, 1))
+        if self._few:
+            return error * z
+        return error * student(z, _EFFICIENCY * float(free.sum()) * (1 - 1 / len(self.ranks)))
 
     def _compared(
         self, first: I64, late: F64, arrival: F64, own: F64, parts: F64, u_late: F64, u_own: F64
     ) -> Judged:
-        """The rank that comes last in each row, if both votes and its own time say so."""
+        """The rank of each row that did most by itself, if that is certain and no vote differs;
+        where nothing is known of what ranks did, the one that comes last."""
         at = np.arange(len(late))
-        last = np.argmax(np.where(np.isnan(late), -np.inf, late), axis=1)
-        clocks_say = np.argmax(np.where(np.isnan(arrival), -np.inf, arrival), axis=1)
-        behind = arrival[at, clocks_say] - arrival[at, last]
-        doubt = np.hypot(self.clock_ns[clocks_say], self.clock_ns[last]) + u_late
-        mine, made = late[at, last], own[at, last]
-        known = ~np.isnan(made)
-        unsure = np.where(known, u_own, u_late)
-        sure = np.where(known, np.fmin(made, mine), mine) > unsure
+        last, clocks_say = _largest(late), _largest(arrival)
+        sure = np.nan_to_num(own / u_own, nan=-np.inf)
+        known = np.isfinite(sure).any(axis=(0, 2))
+        one = np.where(known, _largest(sure.max(axis=0)), last)
+        told = np.argmax(sure[:, at, one], axis=0)
+        made = np.where(known, own[told, at, one], late[at, last])
+        unsure = np.where(known, u_own[told, at, one], u_late[at, last])
+        enough = u_late[at, one] if self._few else _ARRIVES * made
+        certain = (made > unsure) & (late[at, one] >= enough)
+        doubt = np.hypot(self.clock_ns[clocks_say], self.clock_ns[one]) + u_late[at, one]
+        differ = arrival[at, clocks_say] - arrival[at, one] > doubt
+        differ |= late[at, last] - late[at, one] > u_late[at, one]
+        named = certain & ~differ
+        shown = np.where(named, one, last)
+        reasons = [certain & differ, late[at, last] > u_late[at, last]]
         return Judged(
             first,
-            np.where(sure & (behind <= doubt), last, -1),
-            last,
-            mine,
-            arrival[at, last],
-            unsure,
-            parts[at, last],
-            np.select([behind > doubt, mine > unsure], [VOTES_DIFFER, PASSED_ON], WITHIN),
-            u_late,
-            u_own,
+            np.where(named, one, -1),
+            shown,
+            late[at, shown],
+            arrival[at, shown],
+            np.where(named, unsure, u_late[at, last]),
+            parts[at, shown],
+            np.select(reasons, [VOTES_DIFFER, PASSED_ON], WITHIN),
         )
 
 
@@ -161,11 +198,10 @@ class Judged:
     Attributes:
         first:   an operation of each row.
         culprit: index of the rank that is late by its own doing, -1 if that is not certain.
-        last:    index of the rank that comes last, certain or not.
+        last:    index of that rank; where there is none, of the rank that seems to come last.
         late, arrival, unsure: of that rank, ns.
         parts:   (rows, parts) of that rank, more than the others', ns.
         reason:  index into :data:`REASONS`: why it is not certain, where it is not.
-        sigma_late, sigma_own: scatter of what was judged by.
     """
 
     first: I64
@@ -176,28 +212,31 @@ class Judged:
     unsure: F64
     parts: F64
     reason: NDArray[np.intp]
-    sigma_late: F64
-    sigma_own: F64
 
 
 def lateness(
     groups: Iterable[Matched], ranks: Mapping[int, Known], clocks: Clocks
 ) -> Iterator[Lateness]:
     """Each group that met at least once."""
+    alone = {rank: _alone(known.evidence) for rank, known in ranks.items()}
     for group in groups:
         seen = group.row >= 0
         waits = np.array([kind not in _ROOTED for kind in group.kinds], bool)
         rows = np.flatnonzero(waits & (seen.sum(axis=1) >= 2))
         if len(rows):
-            yield _of(group, rows, ranks, clocks)
+            yield _of(group, rows, ranks, alone, clocks)
 
 
 def _of(
-    group: Matched, rows: NDArray[np.intp], ranks: Mapping[int, Known], clocks: Clocks
+    group: Matched,
+    rows: NDArray[np.intp],
+    ranks: Mapping[int, Known],
+    alone: Mapping[int, F64],
+    clocks: Clocks,
 ) -> Lateness:
     row = group.row[rows]
     seen = row >= 0
-    start, end, inside = (np.full(row.shape, np.nan) for _ in range(3))
+    start, end, inside, before = (np.full(row.shape, np.nan) for _ in range(4))
     parts = np.full((*row.shape, ranks[group.ranks[0]].parts.shape[1]), np.nan)
     zero = int(clocks.corrected(group.ranks[group.base], group.start_ns[rows[:1], group.base])[0])
     for column, rank in enumerate(group.ranks):
@@ -206,6 +245,7 @@ def _of(
         start[on, column] = clocks.corrected(rank, began) - zero
         end[on, column] = clocks.corrected(rank, ended) - zero
         inside[on, column] = ended - began
+        before[on, column] = alone[rank][row[on, column]]
         told = ranks[rank].parts[row[on, column]]
         parts[on, column] = np.where(told < 0, np.nan, told)
     base = ranks[group.ranks[group.base]].evidence
@@ -225,11 +265,32 @@ def _of(
         _places(step, kinds),
         -_over_others(inside),
         _over_others(start),
-        _over_others(parts[:, :, :-1].sum(axis=2)),
+        np.stack((_over_others(parts[:, :, :-1].sum(axis=2)), _over_others(before))),
         more,
         np.nan_to_num(np.array(clock)),
         noise,
     )
+
+
+def _alone(known: Evidence) -> F64:
+    """How long a rank was in no collective before each of its own, ns; NaN before the first."""
+    alone = np.full(len(known), np.nan)
+    order = np.argsort(known.start_ns, kind="stable")
+    ended = np.maximum.accumulate(known.end_ns[order])
+    alone[order[1:]] = np.maximum(known.start_ns[order[1:]] - ended[:-1], 0)
+    return alone
+
+
+def _largest(values: F64) -> NDArray[np.intp]:
+    """Index of the largest value of each row."""
+    found: NDArray[np.intp] = np.argmax(np.where(np.isnan(values), -np.inf, values), axis=1)
+    return found
+
+
+def _less_common(values: F64) -> F64:
+    """Without what all ranks have in common: where scatter leans to one side, all seem late."""
+    less: F64 = values - np.maximum(middle(values.T), 0)[:, None]
+    return less
 
 
 def _sigma(rest: F64) -> float:
@@ -250,9 +311,16 @@ def _places(step: I64, kinds: tuple[str, ...]) -> I64:
 
 
 def _over_others(values: F64) -> F64:
-    """By how much each rank exceeds the median of all, by row; of two ranks, the other."""
+    """By how much each rank exceeds the median of the others, by row; NaN where there are none."""
+    order = np.argsort(values, axis=1)  # NaN come last
+    place = np.argsort(order, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
     count = np.count_nonzero(~np.isnan(values), axis=1, keepdims=True)
-    over: F64 = (values - middle(values.T)[:, None]) * np.where(count == 2, 2, 1)
+    low, high = (
+        np.take_along_axis(ordered, at + (at >= place), axis=1)
+        for at in (np.maximum(count - 2, 0) // 2, np.maximum(count - 1, 0) // 2)
+    )
+    over: F64 = np.where(count > 1, values - (low + high) / 2, np.nan)
     return over
 
 
@@ -270,9 +338,28 @@ def midmean(values: F64) -> F64:
     """Means of the middle half over the first axis: as hard to move as medians, nearly, and surer
     where nothing is wild; NaN where there is no value."""
     ordered = np.sort(values, axis=0)
-    count = np.count_nonzero(~np.isnan(values), axis=0)[None]
+    low, high = _half(ordered)
     at = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
-    kept = (at >= count // 4) & (at < count - count // 4)
-    sums = np.where(kept, ordered, 0.0).sum(axis=0)
-    found: F64 = np.where(count > 0, sums / np.maximum(kept.sum(axis=0), 1), np.nan)[0]
+    sums = np.where((at >= low) & (at < high), ordered, 0.0).sum(axis=0)
+    found: F64 = np.where(high > low, sums / np.maximum(high - low, 1), np.nan)[0]
     return found
+
+
+def scatter(values: F64) -> tuple[F64, F64]:
+    """What the error of :func:`midmean` follows from, whatever the distribution (Tukey and
+    McLaughlin): the sum of squares around the mean, with the outer quarters drawn in to the middle
+    half, and the number of values in that, one more than its degrees of freedom."""
+    ordered = np.sort(values, axis=0)
+    low, high = _half(ordered)
+    count = np.count_nonzero(~np.isnan(ordered), axis=0)
+    at = np.arange(len(values))[:, None]
+    inner = np.clip(at, low, np.maximum(high - 1, 0))
+    drawn = np.where(at < count, np.take_along_axis(ordered, inner, axis=0), 0.0)
+    rest = np.where(at < count, drawn - drawn.sum(axis=0) / np.maximum(count, 1), 0.0)
+    return (rest * rest).sum(axis=0), (high - low)[0].astype(np.float64)
+
+
+def _half(ordered: F64) -> tuple[I64, I64]:
+    """Where the middle half of the values begins and ends, along the first axis, of length one."""
+    count = np.count_nonzero(~np.isnan(ordered), axis=0)[None]
+    return count // 4, count - count // 4

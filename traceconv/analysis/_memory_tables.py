@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from traceconv.analysis._definition import NOTHING, RANK, Ranked, Table, ordered, stacked, texts
-from traceconv.analysis._groups import Groups, numbered
+from traceconv.analysis._groups import Groups, numbered, share
 from traceconv.analysis._vendor import rounded
 from traceconv.columns import F64, I64
 from traceconv.model import Layer, Trace
 from traceconv.sheets import ABSENT, Columns
 
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+_OF_GPU = re.compile(r"(?!CPU)\w+ (\d+) (?:Allocated|Reserved)")
+"""Sums of a device, as GPU readers call them: they name its number."""
 
 Curve = tuple[str, str, I64, F64]
 """Component, what is measured, instants (ns), bytes."""
@@ -51,7 +55,15 @@ def _peak_facts(trace: Trace) -> Columns:
         "Count": np.array([len(c[2]) for c in curves], np.int64),
         "Min(B)": low, "Mean(B)": usual, "Peak(B)": high, "Last(B)": last,
         "Peak Timestamp(us)": np.array(at, np.int64),
+        "Capacity(B)": np.array([_capacity(trace, c[1]) for c in curves], np.int64),
     }  # fmt: skip
+
+
+def _capacity(trace: Trace, measure: str) -> int:
+    """Memory of the device that is measured, bytes; ABSENT where the capture does not tell."""
+    match = _OF_GPU.fullmatch(measure)
+    known: Mapping[str, int] = trace.notes.get("device_memory_bytes", {})
+    return known.get(match[1], ABSENT) if match else ABSENT
 
 
 def _whole(value: Any) -> int:
@@ -74,6 +86,8 @@ def _curve_facts(trace: Trace) -> Columns:
 def _peaks(ranked: Ranked) -> Columns:
     """Per rank; job-wide, the rank with the highest peak stands for all."""
     rows = stacked(ranked)
+    whole = rows["Capacity(B)"]
+    rows["Peak of Capacity(%)"] = np.where(whole > 0, share(rows["Peak(B)"], whole), np.nan)
     if len(ranked) < 2:
         return ordered(rows, rows["Peak(B)"])
     names = [numbered(rows[key]) for key in ("Component", "Measure")]
@@ -92,12 +106,14 @@ TABLES: Sequence[Table] = (
         "Memory: peaks",
         "Over the samples of one component and measure: Count, Min, Mean (of samples, not of "
         "time), Peak = largest, Last = at the end, Peak Timestamp = first instant of the peak. KB, "
-        "MB and GB of the profilers are powers of 1024. A row without a rank is the rank with the "
-        "highest peak.",
+        "MB and GB of the profilers are powers of 1024. Capacity = all memory of the device, from "
+        "the properties of GPUs; captures of Ascend devices do not tell it. A row without a rank "
+        "is the rank with the highest peak.",
         "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
         {
             RANK: "int", "Component": "text", "Measure": "text", "Count": "int", "Min(B)": "int",
             "Mean(B)": "int", "Peak(B)": "int", "Last(B)": "int", "Peak Timestamp(us)": "int",
+            "Capacity(B)": "int", "Peak of Capacity(%)": "float",
         },
         _peak_facts,
         _peaks,

@@ -31,7 +31,8 @@ OWN = "chosen here"
 """The source of a threshold that nobody else names."""
 
 UNSAID = math.nan
-"""A threshold without a default: its rule is not checked until somebody says it."""
+"""A threshold without a default: what a capture tells of a rank under its name counts, unless
+somebody says it; a rank of which nobody does is not checked."""
 
 
 class Severity(StrEnum):
@@ -46,7 +47,7 @@ class Limit:
     """A threshold.
 
     Attributes:
-        value:  default, in ``unit``; :data:`UNSAID` if there can be none.
+        value:  default, in ``unit``; :data:`UNSAID` if there is none.
         unit:   "%", "ms", "us", "MB" ...; "" of a plain ratio.
         source: who says so.
         name:   "" of the main one, with which the measured value is compared.
@@ -58,6 +59,11 @@ class Limit:
     source: str
     name: str = ""
     below: bool = False
+
+    @property
+    def spelled(self) -> str:
+        """The unit, as people write it."""
+        return "µs" if self.unit == "us" else self.unit
 
 
 @dataclass(frozen=True)
@@ -127,12 +133,20 @@ class Rule:
     fewest: int = 1
 
 
+def completed(limits: Limits, known: Known) -> Limits:
+    """Thresholds, with what the capture tells of a rank where nobody said one."""
+    return {
+        name: known.get(name, value) if math.isnan(value) else value
+        for name, value in limits.items()
+    }
+
+
 def each_rank(test: Callable[[int, Known, Limits], Iterable[Case]]) -> Judge:
     """A judge that looks at every rank by itself."""
 
     def judge(known: Mapping[int, Known], limits: Limits) -> Iterable[Case]:
         for rank, one in known.items():
-            yield from test(rank, one, limits)
+            yield from test(rank, one, completed(limits, one))
 
     return judge
 

@@ -77,7 +77,7 @@ def rows() -> list[dict[str, str]]:
             "theme": rule.theme,
             "measure": rule.measure,
             "threshold": ", ".join(
-                f"{limit.name} {_spelled(limit.value, limit.unit, limit.below)}".strip()
+                f"{limit.name} {_spelled(limit.value, limit.spelled, limit.below)}".strip()
                 for limit in rule.limits
             ),
             "source": "; ".join(dict.fromkeys(limit.source for limit in rule.limits)),

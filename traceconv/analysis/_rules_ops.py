@@ -29,6 +29,7 @@ from traceconv.analysis._rule import (
 )
 from traceconv.analysis._vendor import is_ascend, operator_columns
 from traceconv.model import OpClass, Trace
+from traceconv.sheets import ABSENT
 
 _CONVERSION = re.compile(r"(?:.*/)?(?:aclnn\w*_)?(Cast|TransData)(?![a-z]).*", re.DOTALL)
 _CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
@@ -141,7 +142,9 @@ def _peak(trace: Trace) -> Known | None:
     if not rows:
         return None
     top = max(rows, key=lambda row: row["Peak(B)"])
+    known = {} if top["Capacity(B)"] == ABSENT else {"capacity": top["Capacity(B)"] / _GIB}
     return {
+        **known,
         "peak": top["Peak(B)"],
         "where": f"{top['Component']} {top['Measure']}",
         "at_ns": top["Peak Timestamp(us)"],
@@ -186,9 +189,12 @@ RULES: tuple[Rule, ...] = (
         "Memory of the device is nearly full",
         "memory",
         "highest memory taken from the device, of its capacity",
-        (Limit(90.0, "%", OWN), Limit(UNSAID, "GB", "of the device: to be said", "capacity")),
-        "counters of memory, and the capacity of the device (--threshold "
-        "memory-capacity.capacity=GB: no capture tells it)",
+        (
+            Limit(90.0, "%", OWN),
+            Limit(UNSAID, "GB", "of the device, as its capture tells", "capacity"),
+        ),
+        "counters of memory, and the capacity of the device (properties of GPUs tell it; captures "
+        "of Ascend devices do not: --threshold memory-capacity.capacity=GB)",
         "Fragmentation and retries of allocation are near: lower the batch, recompute "
         "activations, or shard the optimizer's state.",
         _peak,

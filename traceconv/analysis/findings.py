@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from traceconv.analysis._finding_text import figure
-from traceconv.analysis._rule import Case, Known, Limits, Rule, Severity, Slice
+from traceconv.analysis._rule import Case, Known, Limits, Rule, Severity, Slice, completed
 from traceconv.analysis._rules import chosen, thresholds
 from traceconv.errors import TraceconvError
 from traceconv.model import Trace
@@ -91,7 +91,7 @@ class Finding:
 
     def amount(self) -> str:
         """The value with its unit."""
-        return f"{self.case.value:.4g} {self.rule.limits[0].unit}"
+        return f"{self.case.value:.4g} {self.rule.limits[0].spelled}"
 
     def text(self) -> str:
         """One line: what, where, and by how much."""
@@ -99,7 +99,7 @@ class Finding:
         return (
             f"{self.rule.id}: {self.place()}: {self.rule.title}: {self.amount()} "
             f"({self.rule.measure}; {'below' if main.below else 'above'} "
-            f"{self.limits['']:g} {main.unit})"
+            f"{self.limits['']:g} {main.spelled})"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -295,6 +295,14 @@ def facts(trace: Trace, rules: Iterable[str] | None = None) -> Facts:
     )
 
 
+def _known(part: Facts, rule: Rule, limits: Limits) -> Known | None:
+    """What the rule has to know of a rank, if there is all of it."""
+    known = part.known.get(rule.id)
+    if known is None or any(map(math.isnan, completed(limits, known).values())):
+        return None
+    return known
+
+
 def judge(
     parts: Sequence[Facts],
     said: Mapping[str, float] | None = None,
@@ -316,14 +324,18 @@ def judge(
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
     for rule in chosen(rules):
-        known = {part.rank: part.known[rule.id] for part in parts if rule.id in part.known}
-        blind = tuple(part.rank for part in parts if rule.id not in part.known)
+        told = {part.rank: _known(part, rule, limits[rule.id]) for part in parts}
+        known = {rank: one for rank, one in told.items() if one is not None}
+        blind = tuple(part.rank for part in parts if part.rank not in known)
         broken = next((part.broken[rule.id] for part in parts if rule.id in part.broken), "")
-        if len(known) < rule.fewest or any(map(math.isnan, limits[rule.id].values())):
+        if len(known) < rule.fewest:
             unchecked.append(Unchecked(rule, rule.needs, (), broken))
             continue
         cases = list(rule.judge(known, limits[rule.id]))
-        findings += [Finding(rule, case, limits[rule.id]) for case in cases]
+        findings += [
+            Finding(rule, case, completed(limits[rule.id], known.get(case.rank, {})))
+            for case in cases
+        ]
         if blind:
             unchecked.append(Unchecked(rule, rule.needs, blind, broken))
         elif not cases:

@@ -64,7 +64,7 @@ class SlowLink:
             f"slow link: {self.source} to {self.destination} of {self.group or 'all'} over "
             f"{self.transport} (told by rank {self.rank}): {self.bandwidth:.3f} GB/s where "
             f"{self.usual:.3f} GB/s are usual; {self.n_bytes / 1e6:.1f} MB in "
-            f"{self.time_ns / 1e3:.1f} us"
+            f"{self.time_ns / 1e3:.1f} µs"
         )
 
 

@@ -129,9 +129,9 @@ class Finding:
         """One line for people."""
         cause = f", mostly {self.why}" if self.why else ""
         return (
-            f"rank {self.rank} comes {self.late_ns / 1e3:.1f} us late to {self.kind} of "
-            f"{self.group} ({self.arrival_ns / 1e3:.1f} us by arrival, uncertainty "
-            f"{self.uncertain_ns / 1e3:.1f} us){cause}"
+            f"rank {self.rank} comes {self.late_ns / 1e3:.1f} µs late to {self.kind} of "
+            f"{self.group} ({self.arrival_ns / 1e3:.1f} µs by arrival, uncertainty "
+            f"{self.uncertain_ns / 1e3:.1f} µs){cause}"
         )
 
 
@@ -171,12 +171,16 @@ class Verdict:
             "steps": {str(k): one.as_dict() if one else None for k, one in self.steps.items()},
         }
 
+    def line(self) -> str:
+        """Who it is, or why nobody."""
+        if self.culprit is None:
+            return f"inconclusive: {self.doubt}"
+        return f"straggler: {self.culprit.text()}"
+
     def lines(self) -> list[str]:
         """What people read."""
         told = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
-        lines = [told, f"inconclusive: {self.doubt}"]
-        if self.culprit:
-            lines[1] = f"straggler: {self.culprit.text()}"
+        lines = [told, self.line()]
         lines += [f"also: {one.text()}" for one in self.others]
         return lines + [
             f"step {step}: {one.text() if one else 'inconclusive'}"
@@ -198,7 +202,7 @@ def judge(
     if groups is None:
         groups = matched([one.evidence for one in every])
     compared = list(lateness(groups, by_rank, clocks))
-    z = _strictness(one.places * len(one.ranks) for one in compared)
+    z = _strictness(len(one.own) * one.places * len(one.ranks) for one in compared)
     judged = [(one, one.usual(z)) for one in compared]
     worst, total = dict[int, Finding](), Counter[int]()
     for finding in sorted(_findings(judged), key=lambda f: -f.late_ns):
@@ -247,7 +251,7 @@ def _by_step(groups: Sequence[Lateness]) -> dict[int, Finding | None]:
     """Per step, the collective that somebody was latest to, as far as that is certain."""
     numbers = sorted({int(s) for one in groups for s in np.unique(one.step).tolist() if s >= 0})
     found: dict[int, Finding | None] = dict.fromkeys(numbers)
-    z = _strictness(one.late.size for one in groups)
+    z = _strictness(one.own.size for one in groups)
     for finding in _findings([(one, one.each(z)) for one in groups], steps=True):
         known = found.get(finding.step)
         if finding.step >= 0 and (known is None or finding.late_ns > known.late_ns):
@@ -262,7 +266,7 @@ def _doubt(judged: Pairs) -> str:
         return "no collective was seen on two ranks"
     group, one, at = max(rows, key=lambda r: r[1].late[r[2]] / max(r[1].unsure[r[2]], 1.0))
     return (
-        f"rank {group.ranks[int(one.last[at])]} comes {one.late[at] / 1e3:.1f} us late to "
+        f"rank {group.ranks[int(one.last[at])]} comes {one.late[at] / 1e3:.1f} µs late to "
         f"{group.kinds[int(one.first[at])]} of {group.key}, uncertainty "
-        f"{one.unsure[at] / 1e3:.1f} us: {REASONS[int(one.reason[at])]}"
+        f"{one.unsure[at] / 1e3:.1f} µs: {REASONS[int(one.reason[at])]}"
     )

@@ -12,7 +12,7 @@ from traceconv.errors import Issues, Severity
 Told = Mapping[str, Any]
 """JSON values: a section, a verdict on stragglers, a finding."""
 
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?) us\b")
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
     ("communication not overlapped", ("exposed_ns",)),

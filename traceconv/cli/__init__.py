@@ -173,6 +173,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 def main() -> NoReturn:
     """What the installed scripts call."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     sys.excepthook = _internal_error
     signal.signal(signal.SIGTERM, _end)
     sys.exit(run(sys.argv[1:]))

@@ -18,9 +18,6 @@ SUFFIX = ".losses.json"
 
 SCHEMA_VERSION = 1
 
-LAYERS = ("step", "overlap", "host", "runtime", "scope", "device", "comm", "counter", "other")
-"""All there are."""
-
 
 def prepare(options: dict[str, Any]) -> Path:
     """Where the report goes; ``options`` become those of a run that saves what it can.
@@ -37,8 +34,6 @@ def prepare(options: dict[str, Any]) -> Path:
     if path.exists() and not options["force"]:
         raise OutputError(f"{path}: exists; add -f to overwrite it")
     options["allow_missing_ranks"] = True
-    # whoever asks for layers has the events read one by one, where they might have been copied
-    options["layers"] = options["layers"] or list(LAYERS)
     return path
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -87,6 +87,8 @@ def opened(
         raise EngineError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
     if name == "local" and address:
         raise EngineError("the local engine has no address; say --engine dask or ray with it")
+    if name == "local" and workers <= 1:
+        return nullcontext(in_process)
     module = importlib.import_module(f"traceconv.engines.{name}")
     if name == "local":
         return module.opened(workers, memory)  # type: ignore[no-any-return]

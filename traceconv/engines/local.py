@@ -29,7 +29,7 @@ def opened(workers: int, memory: int | None) -> Iterator[Run]:
     Args:
         memory: bytes each of them may take; None for no limit.
     """
-    if workers <= 1 or os.name != "posix":
+    if os.name != "posix":
         yield in_process
         return
     pool = _Pool(workers, memory)
@@ -51,7 +51,7 @@ class _Worker:
                     [sys.executable, "-P", "-m", "traceconv.engines._worker", *words],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env={**os.environ, "PYTHONPATH": _path()},
+                    env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": _path()},
                     start_new_session=True,  # Ctrl-C is for the driver
                 )
             except OSError as e:

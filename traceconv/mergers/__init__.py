@@ -11,14 +11,9 @@ from functools import partial
 from traceconv.errors import SelectionError
 from traceconv.mergers.attribution import attribution
 from traceconv.mergers.detail import detail
-from traceconv.mergers.kernel_args import kernel_args
+from traceconv.mergers.far_stamps import far_stamps
 from traceconv.mergers.lanes import lanes
-from traceconv.mergers.overlap import overlap
-from traceconv.mergers.projection import projection
-from traceconv.mergers.scopes import scopes
 from traceconv.mergers.select import by_graph, by_layer, by_name, by_step
-from traceconv.mergers.sheet_counters import sheet_counters
-from traceconv.mergers.steps import steps as step_trace
 from traceconv.mergers.summary import summary
 from traceconv.model import Trace
 
@@ -58,16 +53,28 @@ def compose(
     """
     if mode is not None and mode not in VIEWS:
         raise SelectionError(f"no view {mode!r}; there are {', '.join(VIEWS)}")
-    passes: list[Pass] = [kernel_args, sheet_counters] if mode == "detail" else []
-    passes.append(partial(by_graph, wanted=graphs))
+    passes: list[Pass] = []
+    if mode == "detail":
+        from traceconv.mergers.kernel_args import kernel_args
+        from traceconv.mergers.sheet_counters import sheet_counters
+
+        passes += [kernel_args, sheet_counters]
+    passes += [far_stamps, partial(by_graph, wanted=graphs)]
     if mode is not None:
+        from traceconv.mergers.steps import steps as step_trace
+
         passes.append(partial(step_trace, merge_graphs=merge_graphs))
     passes.append(attribution)
     if mode is not None:
+        from traceconv.mergers.overlap import overlap
+
         passes.append(overlap)
     if steps is not None:
         passes.append(partial(by_step, wanted=steps))
     if scope and mode == "detail":
+        from traceconv.mergers.projection import projection
+        from traceconv.mergers.scopes import scopes
+
         passes += [scopes, projection]
     if layers is not None:
         passes.append(by_layer(layers))

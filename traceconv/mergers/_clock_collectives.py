@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traceconv.collectives import Evidence
-from traceconv.matching import matched
+from traceconv.matching import Matched, matched
 from traceconv.mergers._clock_fits import Fit, solved
 from traceconv.mergers._clock_offsets import Offset
 
@@ -33,14 +33,19 @@ class Found:
     loose: Mapping[int, str]
 
 
-def by_collectives(evidence: Sequence[Evidence], anchors: Mapping[int, Offset]) -> Found:
+def by_collectives(
+    evidence: Sequence[Evidence],
+    anchors: Mapping[int, Offset],
+    groups: Sequence[Matched] | None = None,
+) -> Found:
     """The offset of every rank against the one that most ranks are connected with.
 
     Args:
         anchors: what is known of clocks and Unix time. That of the rank which leads counts for
             all it is connected with; ranks that are alone keep their own.
+        groups: of :func:`traceconv.matching.matched`, if that is known already.
     """
-    result = solved((e.rank for e in evidence), matched(evidence))
+    result = solved((e.rank for e in evidence), matched(evidence) if groups is None else groups)
     sizes = Counter(result.root.values())
     main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
     offsets, alone = {}, {}

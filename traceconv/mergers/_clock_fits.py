@@ -129,7 +129,7 @@ def _scattered(fit: Fit, gap_ns: float, most: float) -> str:
     if fit.spread_ns <= max(_NEAR_NS, most * gap_ns):
         return ""
     return (
-        f"ends scatter by {fit.spread_ns / 1e3:.1f} us, operations are {gap_ns / 1e3:.1f} us apart"
+        f"ends scatter by {fit.spread_ns / 1e3:.1f} µs, operations are {gap_ns / 1e3:.1f} µs apart"
     )
 
 

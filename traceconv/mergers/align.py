@@ -17,6 +17,7 @@ from traceconv.collectives import Evidence
 from traceconv.collectives import evidence as evidence  # what a rank has to say to a plan
 from traceconv.columns import I64
 from traceconv.errors import ClockError, Issues
+from traceconv.matching import Matched
 from traceconv.mergers._clock_anchors import (
     anchored,
     neighbours,
@@ -24,7 +25,6 @@ from traceconv.mergers._clock_anchors import (
     one_host_clock,
     rank_of,
 )
-from traceconv.mergers._clock_collectives import by_collectives, why_not
 from traceconv.mergers._clock_offsets import Offset, from_file
 from traceconv.model import Capture, Trace
 
@@ -88,7 +88,7 @@ class Plan:
         ]
         known = f", anchors agree within {max(spreads) / 1e6:.3f} ms" if spreads else ""
         errors = [o.error_ns for o in every if o.error_ns is not None]
-        known += f", error at most {max(errors) / 1e3:.1f} us" if errors else ""
+        known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
         lost = self.issues.count("unaligned")
         return (
             _SPOKEN.get(self.method, self.method)
@@ -103,6 +103,7 @@ def plan(
     mode: str = "auto",
     evidence: Sequence[Evidence] | None = None,
     max_error_ns: int | None = None,
+    groups: Sequence[Matched] | None = None,
 ) -> Plan:
     """The offset of every capture.
 
@@ -114,6 +115,8 @@ def plan(
             are Unix time already; "none" - no offsets; anything else - a JSON file of offsets.
         evidence: what the ranks know of their collectives; None while they have not been read.
         max_error_ns: the largest error to put up with; None = any.
+        groups: what :func:`traceconv.matching.matched` makes of ``evidence``, if that is known
+            already.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -123,7 +126,7 @@ def plan(
     issues = Issues()
     method = METHODS.get(mode)
     if method:
-        offsets, remark = method(captures, issues, evidence)
+        offsets, remark = method(captures, issues, evidence, groups)
     else:
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
@@ -138,10 +141,10 @@ def _refuse_error(found: Plan, max_error_ns: int) -> None:
     for rank in found.offsets:
         error = found.error_ns(rank)
         if error is None or error > max_error_ns:
-            size = "unknown" if error is None else f"{error / 1e3:.1f} us"
+            size = "unknown" if error is None else f"{error / 1e3:.1f} µs"
             raise ClockError(
                 f"alignment refused: the error of rank {rank} is {size} "
-                f"({found.offsets[rank].method}), allowed are {max_error_ns / 1e3:.1f} us"
+                f"({found.offsets[rank].method}), allowed are {max_error_ns / 1e3:.1f} µs"
                 + (f"; {found.remark}" if found.remark else "")
             )
 
@@ -203,17 +206,25 @@ def _shifted_notes(notes: Mapping[str, Any], by: Correction) -> Mapping[str, Any
 Found = tuple[dict[int, Offset], str]
 """Offsets per rank, and a remark."""
 
-Method = Callable[[Sequence[Capture], Issues, Sequence[Evidence] | None], Found]
+Groups = Sequence[Matched] | None
+"""The collectives of all ranks, if these are matched already."""
+
+Method = Callable[[Sequence[Capture], Issues, Sequence[Evidence] | None, Groups], Found]
 
 
 def _auto(
-    captures: Sequence[Capture], issues: Issues, evidence: Sequence[Evidence] | None
+    captures: Sequence[Capture],
+    issues: Issues,
+    evidence: Sequence[Evidence] | None,
+    groups: Groups,
 ) -> Found:
     remark = ""
     one_clock = one_file(captures) or one_host_clock(captures)
     if evidence is not None and len(captures) > 1 and not one_clock:
+        from traceconv.mergers._clock_collectives import by_collectives, why_not
+
         anchors = anchored(captures)
-        found = by_collectives(evidence, anchors)
+        found = by_collectives(evidence, anchors, groups)
         remark = why_not(found, evidence, anchors)
         if not remark:
             return found.offsets, ""
@@ -238,12 +249,17 @@ def _by_anchor(captures: Sequence[Capture], issues: Issues) -> dict[int, Offset]
 
 
 def _collective(
-    captures: Sequence[Capture], issues: Issues, evidence: Sequence[Evidence] | None
+    captures: Sequence[Capture],
+    issues: Issues,
+    evidence: Sequence[Evidence] | None,
+    groups: Groups,
 ) -> Found:
     if evidence is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
-    found = by_collectives(evidence, anchored(captures))
+    from traceconv.mergers._clock_collectives import by_collectives
+
+    found = by_collectives(evidence, anchored(captures), groups)
     for capture in captures:
         if rank_of(capture) in found.alone:
             issues.add(
@@ -252,7 +268,7 @@ def _collective(
     return found.offsets, ""
 
 
-def _meta(captures: Sequence[Capture], issues: Issues, _: Sequence[Evidence] | None) -> Found:
+def _meta(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
     offsets = anchored(captures)
     missing = [str(c.rank) for c in captures if rank_of(c) not in offsets]
     if missing:
@@ -263,7 +279,7 @@ def _meta(captures: Sequence[Capture], issues: Issues, _: Sequence[Evidence] | N
     return offsets, ""
 
 
-def _wall(captures: Sequence[Capture], issues: Issues, _: Sequence[Evidence] | None) -> Found:
+def _wall(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
     for capture in captures:
         if capture.clock and capture.clock.domain is not Domain.UNIX:
             raise ClockError(
@@ -274,7 +290,7 @@ def _wall(captures: Sequence[Capture], issues: Issues, _: Sequence[Evidence] | N
     return {rank_of(c): Offset(0, "wall", "stamps taken as Unix time") for c in captures}, ""
 
 
-def _none(captures: Sequence[Capture], issues: Issues, _: Sequence[Evidence] | None) -> Found:
+def _none(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
     return {rank_of(c): Offset() for c in captures}, ""
 
 

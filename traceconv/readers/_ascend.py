@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from traceconv.model import Layer, OpClass, Track
 from traceconv.readers import _ascend_ops as ops
+from traceconv.readers._ascend_parts import EVERY_GRAPH
 from traceconv.readers._traceevents import Lane, Placed, Skipped
 
 _RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d+)", re.DOTALL)
@@ -25,9 +26,6 @@ _COMMUNICATION = ("HCCL", "Communication")
 _FRAMEWORK = ("Python", "MindSpore", "CPU OP", "Python GC", "PID Name")
 _RUNTIME = ("CANN", "OS Runtime API")
 _OTHER_DEVICE = ("CCU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
-
-EVERY_GRAPH = -2
-"""Stands for all graphs in :attr:`Classifier.steps_elsewhere`."""
 
 
 @dataclass(frozen=True)

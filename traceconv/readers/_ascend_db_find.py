@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.errors import MalformedInputError, SourceError
 from traceconv.readers._ascend_identity import Identity, Trust
-from traceconv.readers._sqlite import Database, is_sqlite, opened
+from traceconv.readers._sqlite_file import is_sqlite
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._sqlite import Database
 
 _NAMED = re.compile(r"(?:ascend_[a-z]+_profiler(?:_\d+)?|msprof_\d+|msmonitor_[\d_]+)\.db")
 _OTHER_KINDS = (
@@ -83,6 +86,8 @@ def peeked(source: Source, names: Iterable[str]) -> dict[str, Held]:
 def _peek(source: Source, name: str) -> Held | None:
     if not is_sqlite(source.head(name, 16)):
         return Held(events=True) if is_named(name) and source.size(name) else None
+    from traceconv.readers._sqlite import opened
+
     try:
         with opened(source, name, salvage=True) as database:
             return _held(database) or (Held(events=True) if is_named(name) else None)

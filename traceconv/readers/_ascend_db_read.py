@@ -48,10 +48,10 @@ def read_databases(capture: Capture, build: TraceBuilder) -> None:
 
 
 def _read(database: Database, build: TraceBuilder, part: Part) -> None:
-    if "STRING_IDS" not in database.tables:
+    if "STRING_IDS" not in database.tables and not (database.damage and database.tables):
         raise MalformedInputError(
             database.title, "", "it has no table of strings; was the profiler stopped before "
-            "it had written everything? If there is a -wal file, copy it too",
+            "it had written everything, or the copy cut? If there is a -wal file, copy it too",
         )  # fmt: skip
     base = part.name.rpartition("/")[2]
     export = Export(database, build, "MindSpore" if "mindspore" in base else "Python")

@@ -7,15 +7,14 @@ Three generations of names: ``msprof_<time>.json`` and ``msprof_slice_<n>_<time>
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.model import NO_GRAPH
-from traceconv.readers._ascend import EVERY_GRAPH
-from traceconv.readers._ascend_parts import Part, Role, is_empty
+from traceconv.readers._ascend_parts import EVERY_GRAPH, Part, Role, is_empty
 from traceconv.source import Source
 
 _WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")
@@ -53,6 +52,7 @@ class Choice:
         repeated:   files whose events stand in the chosen ones too.
         superseded: files of older exports.
         empty:      exports without content.
+        missing:    files that must have been there, by what their neighbours are called.
         tables:     step trace tables.
         single:     whether they are of the single export, one window per iteration.
     """
@@ -61,6 +61,7 @@ class Choice:
     repeated: list[str] = field(default_factory=list)
     superseded: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
     single: bool = False
 
@@ -96,6 +97,9 @@ def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
         events = [n for n, stamp in whole.items() if stamp == newest]
     else:
         events = run
+        numbers = [-1, *(slices[n][1] for n in run)]  # ascending; the gaps may be large
+        gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
+        choice.missing += [f"msprof_slice_{a}" + (f" to {b}" if b > a else "") for a, b in gaps]
     for kind, role in (("json", Role.STEPS), ("csv", Role.STEP_TABLE)):
         of_kind = {n: m[1] for n, m in steps.items() if m[2] == kind}
         last = sorted(n for n, stamp in of_kind.items() if stamp == max(of_kind.values()))
@@ -140,6 +144,10 @@ def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> Non
             if key in files.get(kind, {}):
                 window = f"model {key[0]} iteration {key[1]}"
                 choice.parts.append(Part(files[kind][key], graph=_graph(key[0]), window=window))
+    whole = files.get("msprof", {})
+    for model, iteration in iterations:
+        if whole and (model, iteration) not in whole:
+            choice.missing.append(f"msprof_*_{model}_{iteration}.json")
     kept = {p.name for p in choice.parts} | {*choice.tables, *choice.superseded}
     choice.repeated += [n for n in names if n not in kept]
     choice.single = True
@@ -176,6 +184,8 @@ def _distinct_steps(
 
 
 def _digest(source: Source, name: str) -> bytes:
+    import hashlib
+
     digest = hashlib.sha256()
     with source.open(name) as stream:
         while block := stream.read(1 << 20):

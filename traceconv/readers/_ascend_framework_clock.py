@@ -46,6 +46,8 @@ class FrameworkClock:
 
     def ticks_ns(self, ticks: I64) -> I64:
         """Times of ticks of the host's counter; -1 for those outside the clock."""
+        if doubt := self._host.host.doubt:
+            self._build.skip("clock-assumed", doubt)
         return self._host.host_ns(ticks)
 
     def old_ns(self, stamps: I64) -> I64:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 
 PROF = re.compile(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
@@ -56,22 +57,19 @@ _DERIVED = (
 )
 
 
-def _any(patterns: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{p})" for p in patterns))
-
-
-_COLLECTED = _any(_IN_PROF)
-_EXPORTED = _any(_OUTPUT)
-_CAPTURE = _any(
-    (
-        r"profiler_info(?:_\d+)?\.json",
-        r"profiler_metadata\.json",
-        r"(?:FRAMEWORK|logs)/.+",
-        *(rf"(?:ASCEND_PROFILER_OUTPUT/)?(?:{p})" for p in _OUTPUT),
-        *(rf"{PROF.pattern}/(?:{p})" for p in _IN_PROF),
-    )
+_CAPTURE = (
+    r"profiler_info(?:_\d+)?\.json",
+    r"profiler_metadata\.json",
+    r"(?:FRAMEWORK|logs)/.+",
+    *(rf"(?:ASCEND_PROFILER_OUTPUT/)?(?:{p})" for p in _OUTPUT),
+    *(rf"{PROF.pattern}/(?:{p})" for p in _IN_PROF),
 )
-_RANKED = _any(_DERIVED)
+
+
+@cache
+def _any(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One of several; compiled when first looked for, as that takes a millisecond each."""
+    return re.compile("|".join(f"(?:{p})" for p in patterns))
 
 
 def below(ordered: Sequence[str], folder: str) -> Sequence[str]:
@@ -111,7 +109,7 @@ def is_capture_folder(folder: str) -> bool:
 
 def is_capture_file(relative: str) -> bool:
     """Whether a file of a ``*_ascend_*`` folder is one of those its profilers write."""
-    return _CAPTURE.fullmatch(relative) is not None
+    return _any(_CAPTURE).fullmatch(relative) is not None
 
 
 def is_framework_database(name: str) -> bool:
@@ -121,14 +119,14 @@ def is_framework_database(name: str) -> bool:
 
 def is_prof_file(relative: str) -> bool:
     """Whether a file of a PROF folder is one of those CANN writes."""
-    return _COLLECTED.fullmatch(relative) is not None or _EXPORTED.fullmatch(relative) is not None
+    return any(_any(p).fullmatch(relative) for p in (_IN_PROF, _OUTPUT))
 
 
 def derived_rank(relative: str) -> int | None:
     """The rank of a file of a generation A ``profiler`` folder: -1 if its name has none, None
     if it is no such file.
     """
-    match = _RANKED.fullmatch(relative)
+    match = _any(_DERIVED).fullmatch(relative)
     if match is None:
         return None
     return next((int(rank) for rank in match.groups() if rank), -1)

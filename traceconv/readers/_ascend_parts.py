@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
 from traceconv.errors import MalformedInputError
 from traceconv.model import Capture, Layer
-from traceconv.readers._ascend import Classifier
-from traceconv.readers._ascend_steps import read_step_table
-from traceconv.readers._mindspore_host import read_records
-from traceconv.readers._traceevents import Classify, read_events
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._traceevents import Classify
+
+EVERY_GRAPH = -2
+"""Stands for all graphs that a step trace may hold."""
 
 UNIX_NS = 10**18
 """Stamps above this count from 1970 (it is 2001)."""
@@ -120,8 +122,10 @@ def read_parts(
     check_clock(capture, build)
 
 
-def _classifier(capture: Capture, part: Part, stepped: Collection[int]) -> Classifier:
+def _classifier(capture: Capture, part: Part, stepped: Collection[int]) -> Classify:
     """For one file, given the graphs whose step trace was read from files before it."""
+    from traceconv.readers._ascend import Classifier
+
     elsewhere = frozenset(stepped) if part.role is Role.EVENTS else frozenset()
     return Classifier(capture.detail.ranks, max(part.graph, -1), elsewhere)
 
@@ -134,8 +138,12 @@ def _read_part(
     if part.role in (Role.HOST_INFO, Role.HOST_RECORDS) and capture.clock is not None:
         offset = -capture.clock.offset_ns  # it is in Unix time, whatever the others are
     if part.role is Role.HOST_RECORDS:
+        from traceconv.readers._mindspore_host import read_records
+
         read_records(capture.source, part.name, build, offset)
         return None
+    from traceconv.readers._traceevents import read_events
+
     whole = read_events(capture.source, part.name, build, classify, offset_ns=lambda _: offset)
     if part.role is not Role.EVENTS:
         return None
@@ -143,6 +151,8 @@ def _read_part(
 
 
 def _read_table(capture: Capture, build: TraceBuilder, part: Part) -> None:
+    from traceconv.readers._ascend_steps import read_step_table
+
     if build.span(layers=(Layer.STEP,)) is None:
         read_step_table(capture.source, part.name, build)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
@@ -15,10 +16,11 @@ from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._ascend_identity import Identity
 from traceconv.readers._ascend_known import folder_around
-from traceconv.readers._ascend_raw_clock import Clock, read_clock
 from traceconv.readers._ascend_raw_find import Raw, raw_folders
-from traceconv.readers._ascend_raw_read import read_raw
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._ascend_raw_clock import Clock
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,14 @@ class Window:
 
     def read(self, build: TraceBuilder, source: Source) -> None:
         """Put everything into ``build``."""
+        from traceconv.readers._ascend_raw_read import read_raw
+
         read_raw(build, source, self.raw, self.clock.fresh(), self.chip, "")
 
     def read_beside(self, build: TraceBuilder, source: Source, clock: Anchor | None) -> None:
         """The same beside events of another clock: without a common one, both begin together."""
+        from traceconv.readers._ascend_raw_read import read_raw
+
         own, span = self.clock.fresh(), build.span()
         apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE
         if apart and span is not None:
@@ -45,6 +51,8 @@ class Window:
 
 def window(identity: Identity, raw: Raw) -> Window:
     """A folder with what its small files say."""
+    from traceconv.readers._ascend_raw_clock import read_clock
+
     clock = read_clock(identity, raw.known, raw.device)
     return Window(raw, clock, str(identity.notes.get("chip", "")))
 

@@ -48,11 +48,13 @@ class Counter:
         tick_ns: nanoseconds of a tick.
         tick:    a stand of the counter; None until the first ticks are known.
         at_ns:   the time then.
+        doubt:   what had to be assumed of it, "" if nothing.
     """
 
     tick_ns: Fraction
     tick: int | None = None
     at_ns: int = 0
+    doubt: str = ""
 
     def ns(self, ticks: I64) -> I64:
         """Times of ticks, rounded half up; -1 for those outside the clock.
@@ -116,13 +118,17 @@ class Clock:
 
 @dataclass(frozen=True)
 class _Side:
-    """What the files of the host or of one device say; absent numbers are None."""
+    """What the files of the host or of one device say; absent numbers are None.
+
+    ``unread``: ``info.json`` is there and says nothing.
+    """
 
     info: Mapping[str, Any]
     start: Mapping[str, Any]
     host_log: Mapping[str, int]
     device_log: Mapping[str, int]
     files: tuple[str, ...]
+    unread: bool = False
 
     @property
     def offset_ns(self) -> int | None:
@@ -168,7 +174,7 @@ def _clock(host: _Side, device: _Side) -> Clock:
     offsets = [s.offset_ns for s in (host, device) if s.offset_ns is not None]
     host_counter = _host_counter(host, (offsets or [0])[0])
     device_counter = _device_counter(host, device, (offsets or [0])[-1])
-    doubts = []
+    doubts = [host_counter.doubt] if host_counter.doubt else []
     if device_counter.tick is None:
         doubts.append("no anchor of the device's counter: its times count from its first record")
     if host_counter.tick is None:
@@ -183,9 +189,13 @@ def _clock(host: _Side, device: _Side) -> Clock:
 
 
 def _host_counter(host: _Side, offset: int) -> Counter:
-    if host.cpu_mhz is None:
-        return Counter(Fraction(1), 0, offset)  # stamps are nanoseconds of the monotonic clock
-    return _anchored(1000 / host.cpu_mhz, host.host_log.get("cntvct"), host.began_ns, offset)
+    if host.cpu_mhz is None:  # stamps are nanoseconds of the monotonic clock
+        doubt = "info.json cannot be read: stamps were taken for ns" if host.unread else ""
+        return Counter(Fraction(1), 0, offset, doubt)
+    found = _anchored(1000 / host.cpu_mhz, host.host_log.get("cntvct"), host.began_ns, offset)
+    if found.tick is None:
+        found.doubt = "no anchor of the host's counter: its times count from its first record"
+    return found
 
 
 def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
@@ -218,12 +228,14 @@ def _side(identity: Identity, files: Mapping[str, str]) -> _Side:
     def logged(what: str) -> Mapping[str, int]:
         return _log(identity, files[what]) if what in files else {}
 
+    info = parsed("info.json")
     return _Side(
-        parsed("info.json"),
+        info,
         parsed("start_info"),
         logged("host_start.log"),
         logged("dev_start.log"),
         tuple(name for what, name in files.items() if what != "info.json"),
+        "info.json" in files and not info,
     )
 
 
@@ -235,6 +247,9 @@ def _log(identity: Identity, name: str) -> dict[str, int]:
         identity.issues.add("malformed-record", identity.source.title(name), str(e)[:120])
         return {}
     found = {key.decode(): int(digits) for key, digits in _PAIR.findall(text)}
+    last = next(reversed(found), "")
+    if not text.endswith(b"\n") and last != "cntvct_diff":  # that one is never followed by more
+        identity.issues.add("unended-line", identity.source.title(name), f"key {last!r}")
     return {key: value for key, value in found.items() if value < _LONGEST_NS}
 
 

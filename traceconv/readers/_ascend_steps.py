@@ -10,18 +10,22 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 
 from traceconv.build import TraceBuilder
-from traceconv.clock import to_ns
+from traceconv.clock import INT64_MAX, to_ns
 from traceconv.errors import ClockError, Issues, SourceError
 from traceconv.model import OpClass
 from traceconv.readers._ascend import step_lane
 from traceconv.readers._ascend_ops import graph_id
 from traceconv.source import Source
 
+_LAST_STEP = 2**31 - 1
 _ABSENT = ("", "N/A", "NA", "None", "nan")
 
 
-def _rows(source: Source, name: str) -> Iterator[list[str]]:
-    text = source.read(name).decode("utf-8-sig", "replace")
+def _text(source: Source, name: str) -> str:
+    return source.read(name).decode("utf-8-sig", "replace")
+
+
+def _rows(text: str) -> Iterator[list[str]]:
     for row in csv.reader(text.splitlines()):
         yield [cell.strip() for cell in row]
 
@@ -35,7 +39,7 @@ def _graph(text: str) -> int | None:
 def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
     """The graph ids of a step table, without -1."""
     try:
-        rows = list(_rows(source, name))
+        rows = list(_rows(_text(source, name)))
     except (SourceError, csv.Error) as e:
         issues.add("malformed-record", source.title(name), str(e)[:120])
         return set()
@@ -48,7 +52,8 @@ def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
 
 def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
     """Add the slices a step table stands for: iterations, FP_BP, refresh and reduce."""
-    rows = _rows(source, name)
+    text = _text(source, name)
+    rows, lines = _rows(text), text.count("\n")
     try:
         header = next(rows, [])
         if "Iteration ID" not in header or "Model ID" not in header:
@@ -58,6 +63,8 @@ def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
         for line, row in enumerate(rows, 2):
             if any(row):
                 _add_row(build, at, row, f"line {line}")
+        if not text.endswith("\n"):
+            build.skip("unended-line", f"line {lines + 1}")
     except csv.Error as e:
         build.skip("malformed-record", str(e)[:120])
 
@@ -68,14 +75,14 @@ def _add_row(build: TraceBuilder, at: Mapping[str, int], row: Sequence[str], whe
         return to_ns(row[i]) if i < len(row) and row[i] not in _ABSENT else None
 
     try:
-        step = int(row[at["Iteration ID"]])
+        step = int(row[at["Iteration ID"]][:20])
         graph = _graph(row[at["Model ID"]])
         end, length = ns("Iteration End(us)"), ns("Iteration Time(us)")
         forward, backward = ns("FP Start(us)"), ns("BP End(us)")
         reduces = _reduces(row[at["Model ID"] + 1 :])
     except (ValueError, IndexError, ClockError):
         graph = None
-    if graph is None or end is None or length is None:
+    if graph is None or end is None or length is None or not -1 <= step <= _LAST_STEP:
         build.seen("slice")
         build.skip("malformed-record", where, kind="slice")
         return
@@ -87,11 +94,19 @@ def _add_row(build: TraceBuilder, at: Mapping[str, int], row: Sequence[str], whe
         spans.append((f"Iteration Refresh {step}", OpClass.TAIL, backward, end))
     spans += [(f"Reduce_{step}_{k}", OpClass.REDUCE, *r) for k, r in enumerate(reduces)]
     for name, op, start, stop in spans:
-        if stop < start:
+        if code := _unusable(start, stop):
             build.seen("slice")
-            build.skip("negative-duration", where, kind="slice")
+            build.skip(code, where, kind="slice")
         else:
             build.slice(track, start, stop - start, name, op=op, graph=graph, step=step)
+
+
+def _unusable(start: int, stop: int) -> str:
+    """The issue of a slice that no column can hold, or ""."""
+    if stop < start:
+        return "negative-duration"
+    far = start < -INT64_MAX or max(stop, stop - start) > INT64_MAX
+    return "bad-time" if far else ""
 
 
 def _reduces(cells: Sequence[str]) -> list[tuple[int, int]]:

@@ -16,9 +16,9 @@ from traceconv.errors import MalformedInputError, SourceError
 from traceconv.model import Capture
 from traceconv.readers._ascend_exports import last_run
 from traceconv.readers._ascend_known import PROF, folder_around
-from traceconv.readers._ascend_sheets_db import SUMS, TABLES
-from traceconv.readers._mindspore_sheets import with_sheets
-from traceconv.readers._sqlite import is_sqlite, opened
+from traceconv.readers._ascend_sheet_names import SUMS, TABLES
+from traceconv.readers._mindspore_sheet_names import with_sheets
+from traceconv.readers._sqlite_file import is_sqlite
 from traceconv.source import Source
 
 _ALIASES = {"op_summary": "kernel_details", "aicpu": "data_preprocess"}
@@ -194,6 +194,8 @@ def _held(source: Source, name: str, lacking: Collection[str]) -> list[str]:
     """Which of the lacking tables a database holds; nothing is raised."""
     if not lacking or not is_sqlite(source.head(name, 16)):
         return []
+    from traceconv.readers._sqlite import opened
+
     try:
         with opened(source, name, salvage=True) as database:
             there = set(database.tables)

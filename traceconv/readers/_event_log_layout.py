@@ -27,6 +27,7 @@ HEAD_LINES = 200
 VERSION = 1
 """Of the schema; what ``rawlog`` says in the head of a log."""
 
+_HOLE = re.compile(rb"\0{8,}")
 _SETTING = re.compile(r"([A-Za-z_]+)\s*[=:]\s*([^\s,;]+)")
 _DELIMITERS = (",", ";", "\t")
 _CHROME_PHASE = re.compile(r"[A-Za-z()]")
@@ -42,7 +43,7 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
     Raises:
         MalformedInputError: it is one, and its head says something that cannot be.
     """
-    if b"\0" in head:
+    if _is_binary(head):
         return None
     lines = _first_lines(head)
     first = next((line for _, line in lines if not line.startswith("#")), "")
@@ -53,12 +54,17 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
 
 def columns_in(head: bytes) -> list[str]:
     """The columns of a table, for messages; [] if this is none."""
-    lines = [] if b"\0" in head else _first_lines(head)
+    lines = [] if _is_binary(head) else _first_lines(head)
     first = next((line for _, line in lines if not line.startswith("#")), "{")
     if first.startswith(("{", "[")):
         return []
     found = max((cells(first, d) for d in _DELIMITERS), key=len)
     return [cell.strip() for cell in found] if len(found) > 1 else []
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether zeros stand in it; long runs of them are what a crash leaves in a file of text."""
+    return b"\0" in head and b"\0" in _HOLE.sub(b"", head)
 
 
 def _first_lines(head: bytes) -> list[tuple[int, str]]:

@@ -75,8 +75,9 @@ def _regular(texts: Sequence[str], exponent: int) -> tuple[I64, int] | None:
     values = np.fromstring(joined.replace(".", ""), np.int64, sep="\n")
     size = np.abs(values)
     shift = exponent - decimals
-    if len(values) != len(texts) or int(size.max()) > (INT64_MAX - 1) // 10 ** max(shift, 0):
-        return None  # beyond int64, which numpy would cut short
+    beyond = size.min() < 0 or int(size.max()) > (INT64_MAX - 1) // 10 ** max(shift, 0)
+    if len(values) != len(texts) or beyond:
+        return None  # numpy cuts what is outside int64; the least of it has no absolute value
     if shift >= 0:
         return values * 10**shift, 0
     scale = 10**-shift

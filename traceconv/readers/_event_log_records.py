@@ -48,8 +48,8 @@ def text(raw: msgspec.Raw | bytes) -> str:
         try:
             return str(msgspec.json.decode(written))
         except BROKEN:  # half of a surrogate pair
-            return written[1:-1].decode()
-    return "" if written == b"null" else written.decode()
+            return written[1:-1].decode(errors="replace")
+    return "" if written == b"null" else written.decode(errors="replace")
 
 
 @dataclass(frozen=True)

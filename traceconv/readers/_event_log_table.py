@@ -56,6 +56,8 @@ def rows(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, li
     """Every row behind the header, as wide as it, with the number of its first line."""
     width = len(layout.columns)
     for number, row in _Rows(lines, layout, report):
+        if number == lines.unended and len(row) >= width:
+            report("unended-line", f"line {number}")
         if len(row) == width:
             yield number, row
         elif len(row) > width and not any(cell.strip() for cell in row[width:]):

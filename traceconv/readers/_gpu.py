@@ -7,8 +7,10 @@ be given by the user. Everything else a device does under a kernel's name is com
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from traceconv.clock import INT64_MAX
 from traceconv.model import OpClass
 
 COMMUNICATION = (
@@ -33,6 +35,9 @@ COMMUNICATION = (
 )
 """Words in the names of kernels that communicate (lower case)."""
 
+MAX_DEVICES = 256
+"""Of further devices of a machine no memory is told."""
+
 STEP_NAME = re.compile(
     r"(?:iter|iteration|step|train_step|ProfilerStep#|ProfileStep#)[ _#:=]*(\d{1,9})",
     re.IGNORECASE,
@@ -54,3 +59,18 @@ def step_number(name: str) -> int:
     """The step a host range stands for, or -1."""
     match = STEP_NAME.fullmatch(name)
     return int(match[1]) if match else -1
+
+
+def note_memory(notes: dict[str, Any], devices: Any) -> None:
+    """Add what GPUs have of memory to ``notes["device_memory_bytes"]``, by their number as text.
+
+    Args:
+        devices: what a profiler says of each, as JSON values; what is no size is passed over.
+    """
+    for one in devices[:MAX_DEVICES] if isinstance(devices, list) else ():
+        if not isinstance(one, Mapping):
+            continue
+        number = one.get("id")
+        size = one.get("totalGlobalMem", one.get("total_global_memory"))
+        if type(number) is int and type(size) is int and number >= 0 and 0 < size <= INT64_MAX:
+            notes.setdefault("device_memory_bytes", {}).setdefault(str(number), size)

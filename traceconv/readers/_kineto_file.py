@@ -11,6 +11,7 @@ import numpy as np
 from traceconv.build import TraceBuilder
 from traceconv.clock import INT64_MAX
 from traceconv.model import OpClass
+from traceconv.readers._gpu import note_memory
 from traceconv.readers._kineto_args import count_of
 from traceconv.readers._kineto_collectives import Collectives
 from traceconv.readers._kineto_header import BASE, process_groups
@@ -53,6 +54,7 @@ class File:
     def _begin(self, keys: Mapping[str, Any]) -> int:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
+        note_memory(self._build.notes, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE))
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
 

@@ -42,11 +42,13 @@ Choice = tuple[list[Part], Anchor | None, int]
 def choose(source: Source, place: Place, issues: Issues) -> Choice:
     """What to read of one rank's files.
 
-    Issues: superseded-export, repeated-content, unused-file.
+    Issues: superseded-export, repeated-content, truncated, unused-file.
     """
     parts, clock, offset_ns = _device(source, place, issues)
     records = present(source, place.of(Kind.HOST_INFO))
-    host = [Part(Kind.HOST_INFO, name) for name in records[:1]]
+    cut = [name for name in records if b"\n" not in source.head(name)]
+    _book(source, issues, "truncated", [Part(Kind.HOST_INFO, n) for n in cut], "line 1")
+    host = [Part(Kind.HOST_INFO, name) for name in records if name not in cut][:1]
     if not host:  # both were made of the records
         host = [Part(Kind.HOST_TIMELINE, name) for name in place.of(Kind.HOST_TIMELINE)]
         host += [Part(Kind.HOST_MEMORY, name) for name in place.of(Kind.HOST_MEMORY)]

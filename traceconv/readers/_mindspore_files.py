@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.readers._ascend_known import PROF, derived_rank, is_capture_folder
 from traceconv.readers._ascend_parts import is_empty
-from traceconv.readers._ascend_raw_beside import Window
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._ascend_raw_beside import Window
 
 
 class Kind(StrEnum):

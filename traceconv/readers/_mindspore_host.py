@@ -103,7 +103,7 @@ def read_memory(source: Source, name: str, build: TraceBuilder) -> None:
 
 
 def _read(source: Source, name: str, build: TraceBuilder) -> Columns:
-    columns = csv_columns(source, name, build.issues)
+    columns = csv_columns(source, name, build.issues, ended=True)
     missing = [h for h in (*_NAMES, "start_end", _MEMORY, _TIME) if h not in columns]
     if missing:
         raise MalformedInputError(build.file, "line 1", f"no column {', '.join(missing)}")

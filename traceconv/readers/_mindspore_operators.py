@@ -33,7 +33,7 @@ def read_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Sho
     Raises:
         MalformedInputError: a column is missing.
     """
-    columns = csv_columns(capture.source, part.name, build.issues)
+    columns = csv_columns(capture.source, part.name, build.issues, ended=True)
     wanted = ("op_name", "stream_id", "start_time(ms)", "duration(ms)")
     name, stream, start, length = _columns(build, columns, wanted)
     rows = shown.lacks(build, Layer.DEVICE, start, _timed(build, start, length))
@@ -77,7 +77,9 @@ def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown
     named: list[str] = []
     kinds: list[str] = []
     runs: list[list[str]] = []
-    for at, line in enumerate(lines_of(capture.source, part.name), 1):
+    *lines, rest = lines_of(capture.source, part.name)
+    build.skip("truncated", f"line {len(lines) + 1}", bool(rest.strip()))
+    for at, line in enumerate(lines, 1):
         name, _, rest = line.strip().partition(";")
         kind, _, stamps = rest.partition(";")
         for stamp in stamps.split():

@@ -27,7 +27,7 @@ _LONGEST = 2**31
 
 def read_queue(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
     """Add a slice per duration, and the length of the queue as a counter."""
-    columns = spaced_columns(capture.source, part.name, build.issues, QUEUE_COLUMNS)
+    columns = spaced_columns(capture.source, part.name, build.issues, QUEUE_COLUMNS, ended=True)
     if not columns:
         return
     kind, subtype, step, value, end = (whole(columns[heading]) for heading in QUEUE_COLUMNS)

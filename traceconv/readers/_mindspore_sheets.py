@@ -66,8 +66,7 @@ cluster_analyse                  ascend_cluster_analyse_*_<r>.csv (ms); its mode
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -79,6 +78,7 @@ from traceconv.model import Capture
 from traceconv.readers import _mindspore_hccl as hccl
 from traceconv.readers import _mindspore_pipeline as pipeline
 from traceconv.readers._mindspore_queue import QUEUE_COLUMNS
+from traceconv.readers._mindspore_sheet_names import sheets_of
 from traceconv.readers._mindspore_text import ruled_columns, spaced_columns
 from traceconv.readers._sheet_cells import Column
 from traceconv.readers._sheets import csv_columns
@@ -106,110 +106,33 @@ def _cluster_columns(source: Source, name: str, issues: Issues) -> Columns:
     return {**columns, "mode": mode, "stages": stages, "ranks": ranks}
 
 
-_SHEETS: tuple[tuple[str, str, Load], ...] = (
-    ("step_trace_raw", r"step_trace_raw_\d+_detail_time\.csv", csv_columns),
-    ("step_trace_time", r"step_trace_time_\d+\.csv", csv_columns),
-    ("step_trace_point_info", r"step_trace_point_info(?:_\d+)?\.json", pipeline.object_columns),
-    ("hccl_raw", r"hccl_raw_\d+\.csv", hccl.step_columns),
-    ("hccl_raw_links", r"hccl_raw_\d+\.csv", hccl.link_columns),
-    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", csv_columns),
-    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", csv_columns),
-    ("aicpu_intermediate", r"aicpu_intermediate_\d+\.csv", csv_columns),
-    ("output_op_compute_time", r"output_op_compute_time_\d+\.txt", ruled_columns),
-    ("output_op_compute_time_type", r"output_op_compute_time_detail_\d+\.txt", ruled_columns),
-    (
-        "output_op_compute_time_detail",
-        r"output_op_compute_time_detail_\d+\.txt",
-        partial(ruled_columns, number=1),
-    ),
-    ("output_data_preprocess_aicpu", r"output_data_preprocess_aicpu_\d+\.txt", ruled_columns),
-    ("framework_raw", r"framework_raw_\d+\.csv", csv_columns),
-    ("timeline_summary", r"(?:ascend_|gpu_)?timeline_summary_\d+\.json", pipeline.duration_columns),
-    ("min_cycle_counter", r"min_cycle_counter_\d+\.txt", _spaced("min_cycle_counter")),
-    ("dataset", r"dataset_\d+\.csv", csv_columns),
-    ("minddata_pipeline", r"pipeline_profiling_\d+\.json", pipeline.pipeline_columns),
-    ("minddata_pipeline", r"minddata_pipeline_raw_\d+\.csv", csv_columns),
-    ("minddata_pipeline_samples", r"pipeline_profiling_\d+\.json", pipeline.sample_columns),
-    (
-        "minddata_pipeline_summary",
-        r"minddata_pipeline_summary_\d+\.json",
-        pipeline.summary_columns,
-    ),
-    (
-        "minddata_pipeline_summary",
-        r"minddata_pipeline_summary_\d+\.csv",
-        pipeline.summary_table_columns,
-    ),
-    (
-        "minddata_cpu_utilization",
-        r"minddata_cpu_utilization_\d+\.json",
-        pipeline.utilization_columns,
-    ),
-    ("device_queue_profiling", r"device_queue_profiling_\d+\.txt", _spaced(*QUEUE_COLUMNS)),
-    ("dataset_iterator_profiling", r"dataset_iterator_profiling_\d+\.txt", _spaced(*QUEUE_COLUMNS)),
-    (
-        "minddata_aicpu",
-        r"minddata_aicpu_\d+\.txt",
-        _spaced(*(heading.format(unit="us") for heading in _GET_NEXT)),
-    ),
-    (
-        "minddata_getnext_profiling",
-        r"minddata_getnext_profiling_\d+\.txt",
-        _spaced(*(heading.format(unit="ns") for heading in _GET_NEXT)),
-    ),
-    ("dynamic_shape_info", r"dynamic_shape_info_\d+\.json", pipeline.shape_columns),
-    ("dynamic_shape_types", r"dynamic_shape_info_\d+\.json", pipeline.shape_type_columns),
-    ("flops", r"flops_\d+\.txt", csv_columns),
-    ("flops_summary", r"flops_summary_\d+\.json", pipeline.object_columns),
-    ("flops_scope", r"flops_scope_\d+\.json", pipeline.scope_columns),
-    ("parallel_strategy", r"parallel_strategy_\d+\.json", pipeline.object_columns),
-    ("cluster_analyse", r"ascend_cluster_analyse_.+_\d+\.csv", _cluster_columns),
-)
-"""Name, file and loader of every sheet; of two of one name the later is preferred."""
-
-_PATTERNS = tuple((name, re.compile(f"{file}(?:\\.gz)?"), load) for name, file, load in _SHEETS)
-
-
-_STARTS = (
-    "step_trace_", "hccl_raw_", "aicore_", "aicpu_", "output_", "framework_raw_", "timeline_",
-    "ascend_", "gpu_", "min_cycle_", "dataset_", "minddata_", "pipeline_", "device_queue_",
-    "dynamic_shape_", "flops_", "parallel_strategy_",
-)  # fmt: skip
-"""How their names begin: PROF folders hold thousands of others."""
-
-
-def with_sheets(captures: Sequence[Capture]) -> list[Capture]:
-    """The captures with these sheets among their tables, and what their files are good for."""
-    return [_described(capture) for capture in captures]
+LAYOUTS: dict[str, Load] = {
+    "csv": csv_columns,
+    "object": pipeline.object_columns,
+    "collectives": hccl.step_columns,
+    "links": hccl.link_columns,
+    "ruled": ruled_columns,
+    "ruled, second": partial(ruled_columns, number=1),
+    "durations": pipeline.duration_columns,
+    "number": _spaced("min_cycle_counter"),
+    "pipeline": pipeline.pipeline_columns,
+    "pipeline samples": pipeline.sample_columns,
+    "pipeline summary": pipeline.summary_columns,
+    "pipeline table": pipeline.summary_table_columns,
+    "utilization": pipeline.utilization_columns,
+    "queue": _spaced(*QUEUE_COLUMNS),
+    "get next, us": _spaced(*(heading.format(unit="us") for heading in _GET_NEXT)),
+    "get next, ns": _spaced(*(heading.format(unit="ns") for heading in _GET_NEXT)),
+    "shapes": pipeline.shape_columns,
+    "shape types": pipeline.shape_type_columns,
+    "scopes": pipeline.scope_columns,
+    "cluster": _cluster_columns,
+}
+"""How files are laid out (see ``_mindspore_sheet_names``), and what reads them."""
 
 
 def announce(capture: Capture, build: TraceBuilder) -> None:
     """Announce these sheets of a capture to ``build``; no file is opened yet."""
-    for name, file, load in _found(capture):
-        loaded = partial(load, capture.source, file, build.issues)
+    for name, file, layout in sheets_of(capture):
+        loaded = partial(LAYOUTS[layout], capture.source, file, build.issues)
         build.sheet(name, capture.source.title(file), loaded)
-
-
-def _described(capture: Capture) -> Capture:
-    found = _found(capture)
-    holds: dict[str, str] = {}
-    for name, file, _ in found:
-        holds[file] = f"{holds[file]}, {name}" if file in holds else f"table {name}"
-    uses = {name: holds[name] for name in capture.known if name in holds}
-    tables = {**capture.tables, **{name: (file,) for name, file, _ in found}}
-    return replace(capture, tables=dict(sorted(tables.items())), uses={**capture.uses, **uses})
-
-
-def _found(capture: Capture) -> list[tuple[str, str, Load]]:
-    """Name, file and loader of the sheets of a capture; of two files the preferred one."""
-    names = [
-        name
-        for name in sorted((*capture.known, *capture.files))
-        if name.rpartition("/")[2].startswith(_STARTS)
-    ]
-    found: dict[str, tuple[str, str, Load]] = {}
-    for sheet, pattern, load in _PATTERNS:
-        for name in names:
-            if pattern.fullmatch(PurePosixPath(name).name) and capture.source.size(name):
-                found[sheet] = (sheet, name, load)
-    return list(found.values())

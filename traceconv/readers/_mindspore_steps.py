@@ -64,7 +64,7 @@ def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) 
     Raises:
         MalformedInputError: it has no column ``step_num``, ``start_point`` or ``end_point``.
     """
-    columns = csv_columns(capture.source, part.name, build.issues)
+    columns = csv_columns(capture.source, part.name, build.issues, ended=True)
     if not {"step_num", "start_point", "end_point"} <= columns.keys():
         raise MalformedInputError(build.file, "line 1", "no step table: headings are missing")
     table = _steps(build, columns)

@@ -67,11 +67,14 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
         SourceError: the file cannot be read.
     """
     doubt = doubts_of(source, name, issues)
-    blocks = list(_tables(lines_of(source, name)))
+    lines = lines_of(source, name)
+    blocks = list(_tables(lines))
     names = list(dict.fromkeys(tuple(headings) for headings, _, _ in blocks))
     if number >= len(names):
         return {}
     headings, first, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
+    cut = bool(body) and lines[-1].strip() == body[-1]
+    body = body[:-1] if cut else body
     rows: Rows = []
     for at, line in enumerate(body, first):
         cells = line.split()
@@ -79,6 +82,8 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
             rows.append(dict(zip(headings, cells, strict=True)))
         elif not _SUMS.match(line):
             doubt("malformed-record", f"line {at}", 1)
+    if cut:
+        doubt("truncated", f"line {len(lines)}", 1)
     return table(rows, doubt)
 
 
@@ -98,19 +103,26 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[str]]]:
 
 
 def spaced_columns(
-    source: Source, name: str, issues: Issues, headings: Sequence[str]
+    source: Source, name: str, issues: Issues, headings: Sequence[str], ended: bool = False
 ) -> dict[str, Column]:
     """Values with spaces between, and no headings in the file. Lines of another length are booked.
+
+    Args:
+        ended: as in :func:`traceconv.readers._sheets.csv_columns`.
 
     Raises:
         SourceError: the file cannot be read.
     """
     doubt = doubts_of(source, name, issues)
     rows: Rows = []
-    for at, line in enumerate(lines_of(source, name), 1):
+    lines = lines_of(source, name)
+    unended = bool(lines[-1].strip())
+    for at, line in enumerate(lines[:-1] if ended else lines, 1):
         cells = line.split()
         if len(cells) == len(headings):
             rows.append(dict(zip(headings, cells, strict=True)))
         elif cells:
             doubt("malformed-record", f"line {at}", 1)
+    if unended:
+        doubt("truncated" if ended else "unended-line", f"line {len(lines)}", 1)
     return table(rows, doubt)

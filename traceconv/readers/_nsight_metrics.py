@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.model import I64, Layer
+from traceconv.readers._gpu import note_memory
 from traceconv.readers._nsight_report import Report
 from traceconv.readers._sqlite import Column, Database
 
@@ -45,6 +46,20 @@ def gpu_metrics(report: Report) -> None:
     report.build.skip("counter-not-numeric", f"table {TABLE}", int((odd & ~early).sum()), "counter")
     good = ~early & ~odd
     _added(report, {name: column[good] for name, column in rows.items()}, device[mine][good])
+
+
+def gpu_memory(report: Report) -> None:
+    """Note the memory of the GPUs that this process uses, as CUDA numbers them."""
+    told = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory")
+    named = [(gpu if device is None else device, size) for gpu, device, size in told]
+    note_memory(
+        report.build.notes,
+        [
+            {"id": device, "totalGlobalMem": size}
+            for device, size in named
+            if device in report.process.devices
+        ],
+    )
 
 
 def _devices(database: Database, gpus: I64) -> I64:

@@ -144,7 +144,7 @@ def _from_devices(pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
     """One process per device: the number of the device."""
     cards = [min(devices.get(p, {-1})) for p in pids]
     alone = all(len(devices.get(p, ())) == 1 for p in pids)
-    if not alone or len(set(cards)) < len(cards):
+    if not alone or min(cards, default=-1) < 0 or len(set(cards)) < len(cards):
         return {}
     order = sorted(zip(cards, pids, strict=True))
     return {pid: (card, "one process per device") for card, pid in order}

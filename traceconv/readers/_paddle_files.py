@@ -7,11 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from traceconv._proto import message, parsed
-from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE
-from traceconv.readers._paddle_profile import first_events
-from traceconv.readers._paddle_timeline import first_stamp, keys
-from traceconv.readers._paddle_wire import Cut, Damaged, fields
 from traceconv.source import Source
 
 JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
@@ -32,6 +27,11 @@ _SPAN = re.compile(
     rb'"pid"\s*:\s*(\d{1,18}), *"tid"\s*:\s*"[^"]*\((?:Python|C\+\+)\)"\s*,\s*'
     rb'"ts"\s*:\s*(\d{1,17}), *"dur"\s*:\s*(\d{1,12})'
 )
+_PROCESSES = re.compile(
+    rb'"(?:memory usage on )?([^"\\:]*):(?:cuda_api|cpu:block:-?\d+|gpu:-?\d+)"'
+)
+_OP = re.compile(rb'"cat"\s*:\s*"Op"')
+_FIRST = re.compile(rb'"ts"\s*:\s*(\d{1,19})')
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,7 @@ def recognised(source: Source, name: str) -> list[File]:
     head = source.head(name)
     if named or any(sign.search(head) for sign in _SIGNS):
         return [_of_json(name, head)]
-    first = first_stamp(head)
-    return [File(name, TIMELINE, key, first_ns=first, last_ns=first) for key in keys(head)]
+    return _of_timeline(name, head)
 
 
 def _worker(name: str) -> str:
@@ -110,6 +109,16 @@ def _of_json(name: str, head: bytes) -> File:
     return File(name, JSON, _worker(name), spans[0][0], first * 1000, last * 1000)
 
 
+def _of_timeline(name: str, head: bytes) -> list[File]:
+    """One file per process ("trainer1") that a timeline names; none if these bytes begin none."""
+    if b'"process_name"' not in head or not _OP.search(head):
+        return []
+    match = _FIRST.search(head)
+    first = int(match[1]) if match else -1  # it wrote nanoseconds
+    keys = (key.decode("utf-8", "replace") for key in _PROCESSES.findall(head))
+    return [File(name, TIMELINE, k, first_ns=first, last_ns=first) for k in dict.fromkeys(keys)]
+
+
 def _of_pb(name: str, head: bytes) -> File:
     spans = list(_spans(head))
     if not spans:
@@ -119,6 +128,8 @@ def _of_pb(name: str, head: bytes) -> File:
 
 
 def _of_profile(name: str, head: bytes) -> list[File]:
+    from traceconv.readers._paddle_profile import first_events
+
     events = first_events(head)
     if not events:
         return []
@@ -128,6 +139,10 @@ def _of_profile(name: str, head: bytes) -> list[File]:
 
 def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
     """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
+    from traceconv._proto import message, parsed
+    from traceconv.readers._paddle_pb import NODE, PACKAGE, STEM, TREE
+    from traceconv.readers._paddle_wire import Cut, Damaged, fields
+
     node = message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
     try:
         for tree in fields(head, 0, len(head)):

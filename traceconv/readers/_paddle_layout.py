@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceconv.build import TraceBuilder
 from traceconv.clock import INT64_MAX
 from traceconv.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
-from traceconv.readers._gpu import kernel_class
+from traceconv.readers._gpu import kernel_class, note_memory
 
 TYPES = (
     "Operator", "Dataloader", "ProfileStep", "CudaRuntime", "Kernel", "Memcpy", "Memset",
@@ -242,5 +242,10 @@ def phase_names(build: TraceBuilder, kind: str, names: Iterable[int]) -> None:
 
 
 def noted(build: TraceBuilder, **facts: Any) -> None:
-    """Keep facts about the file being read, one entry per collection window."""
+    """Keep facts about the file being read, one entry per collection window.
+
+    Version 1.0.0 printed sizes of memory with 32 bits: they are not believed.
+    """
+    if facts.get("version") != "1.0.0":
+        note_memory(build.notes, facts.get("devices"))
     build.notes.setdefault("paddle", []).append({"file": build.file, **facts})

@@ -20,29 +20,9 @@ from traceconv.readers._traceevents import Lane, Named, Placed, read_events
 from traceconv.source import FileSource, Source, temporary_folder
 from traceconv.streams import Stream
 
-_PROCESS = rb'"(?:memory usage on )?([^"\\:]*):(?:cuda_api|cpu:block:-?\d+|gpu:-?\d+)"'
-_PROCESSES = re.compile(_PROCESS)
-_OP = re.compile(rb'"cat"\s*:\s*"Op"')
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
 _ROW = re.compile(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
 BLOCK_BYTES = 1 << 20
-
-
-_FIRST = re.compile(rb'"ts"\s*:\s*(\d{1,19})')
-
-
-def first_stamp(head: bytes) -> int:
-    """The first time in these bytes, ns; -1 if there is none."""
-    match = _FIRST.search(head)
-    return int(match[1]) if match else -1
-
-
-def keys(head: bytes) -> list[str]:
-    """The processes ("trainer1") such a file names, if these bytes begin one; else none."""
-    if b'"process_name"' not in head or not _OP.search(head):
-        return []
-    found = (name.decode("utf-8", "replace") for name in _PROCESSES.findall(head))
-    return list(dict.fromkeys(found))
 
 
 def read_timeline(

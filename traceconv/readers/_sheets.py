@@ -31,37 +31,41 @@ _BLOCK = 1 << 20
 Columns = dict[str, Column]
 
 
-def csv_columns(source: Source, name: str, issues: Issues) -> Columns:
+def csv_columns(source: Source, name: str, issues: Issues, ended: bool = False) -> Columns:
     """The columns of one table, typed as :class:`traceconv.sheets.Sheet` says.
 
     Rows with too few or too many cells are left out and booked under ``issues``. An empty file
     has no columns.
 
+    Args:
+        ended: every line has an end; without one the last is a record that was cut, which is left
+            out: events made of half a stamp would be worse than none.
+
     Raises:
         SourceError: the file cannot be read, or is larger than ``MAX_BYTES``.
         MalformedInputError: it is no table.
     """
-    return csv_parts(source, [name], issues)
+    return csv_parts(source, [name], issues, ended)
 
 
-def csv_parts(source: Source, names: Sequence[str], issues: Issues) -> Columns:
+def csv_parts(source: Source, names: Sequence[str], issues: Issues, ended: bool = False) -> Columns:
     """The columns of one table in several files (``_slice_<n>``), one below the other.
 
-    A heading that some parts lack is empty there. Errors as :func:`csv_columns`.
+    A heading that some parts lack is empty there. The rest as :func:`csv_columns`.
     """
-    columns, mixed = _read(source, names, issues, frozenset())
+    columns, mixed = _read(source, names, issues, frozenset(), ended)
     if mixed:  # numbers at first, text later on: those columns are read once more, as text
-        columns, _ = _read(source, names, Issues(), frozenset(mixed))
+        columns, _ = _read(source, names, Issues(), frozenset(mixed), ended)
     return columns
 
 
 def _read(
-    source: Source, names: Sequence[str], issues: Issues, text: frozenset[str]
+    source: Source, names: Sequence[str], issues: Issues, text: frozenset[str], ended: bool
 ) -> tuple[Columns, list[str]]:
     """The columns that can be joined, and the headings of those that cannot."""
     batches: list[tuple[int, Columns]] = []
     for name in names:
-        part = _Part(source, name, issues)
+        part = _Part(source, name, issues, ended)
         batches += [
             (len(rows), _typed(part, rows, text)) for rows in part.batches() if part.headings
         ]
@@ -113,9 +117,10 @@ def _typed(part: _Part, rows: Sequence[Sequence[str]], text: frozenset[str]) -> 
 class _Part:
     """One file of a table: ``headings`` are known once the first batch has come."""
 
-    def __init__(self, source: Source, name: str, issues: Issues) -> None:
+    def __init__(self, source: Source, name: str, issues: Issues, ended: bool) -> None:
         self.headings: list[str] = []
-        self._source, self._name, self._issues = source, name, issues
+        self._source, self._name, self._issues, self._ended = source, name, issues, ended
+        self._unended = False  # the last line; known as it comes
 
     def doubt(self, code: str, where: str, count: int = 1) -> None:
         """Book an issue of this file."""
@@ -132,13 +137,15 @@ class _Part:
         yield kept
 
     def _whole_rows(self) -> Iterator[list[str]]:
-        ragged = ""
+        ragged = where = ""
         for where, row in self._rows():
             if ragged:
                 self.doubt("malformed-record", ragged)
             ragged = ""
             if not self.headings:
                 self.headings = self._named(row)
+            elif self._unended and self._ended and len(row) >= len(self.headings):
+                ragged = f"{where}: its end is missing"
             elif len(row) == len(self.headings):
                 yield row
             elif len(row) > len(self.headings) and not any(row[len(self.headings) :]):
@@ -147,6 +154,8 @@ class _Part:
                 ragged = f"{where}: {len(row)} cells where there are {len(self.headings)} headings"
         if ragged:
             self.doubt("truncated", ragged)
+        elif self._unended and where:
+            self.doubt("unended-line", where)
 
     def _rows(self) -> Iterator[tuple[str, list[str]]]:
         """Every row with something in it. A row that cannot be parsed is booked."""
@@ -180,6 +189,7 @@ class _Part:
                 else:
                     rest += first
         if rest := rest + decoder.decode(b"", True):
+            self._unended = True
             yield rest
 
     def _named(self, row: Sequence[str]) -> list[str]:

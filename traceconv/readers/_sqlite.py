@@ -9,7 +9,7 @@ pages of the file where that is possible (3 to 10 times faster), else SQLite han
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.errors import MalformedInputError
-from traceconv.readers._sqlite_file import MAGIC, DatabaseFile
+from traceconv.readers._sqlite_file import SCHEMA, DatabaseFile
 from traceconv.readers._sqlite_pages import Pages, PlainTable, plain_table
 from traceconv.readers._sqlite_records import Wanted
 from traceconv.readers._sqlite_terms import ROWID, checked_term, found_in, plain_term, quoted
@@ -46,11 +46,6 @@ _DAMAGE = (
 Column = NDArray[Any]
 
 
-def is_sqlite(head: bytes) -> bool:
-    """Whether a file that begins so is an SQLite database."""
-    return head.startswith(MAGIC)
-
-
 @contextmanager
 def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Database]:
     """The database ``name`` of ``source``, for reading.
@@ -71,7 +66,9 @@ def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Databas
         _connected(file, source.title(name), salvage) as database,
     ):
         if file.cut:
-            database.damage.append("end of file")
+            database.damage.insert(0, "end of file")
+        if file.torn:
+            database.damage.append("end of its -wal file")
         yield database
 
 
@@ -88,8 +85,8 @@ def _connected(file: DatabaseFile, title: str, salvage: bool) -> Iterator[Databa
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
             connection.text_factory = _text
             pages = Pages(file.path) if file.whole else None
-            yield Database(connection, title, salvage, pages)
-    except sqlite3.Error as e:
+            yield Database(connection, title, salvage, pages, file.short)
+    except (sqlite3.Error, UnicodeDecodeError) as e:  # SQLite's messages quote a broken schema
         raise MalformedInputError(
             title, "", f"not a readable database: {e}; export it again, or copy its -wal file too"
         ) from e
@@ -104,7 +101,8 @@ class Database:
 
     Attributes:
         tables: the columns of every real table, by name.
-        damage: tables that broke off while they were read, if it is read to salvage it.
+        damage: what is missing, if it is read to salvage it: tables that were read and lack rows,
+            and "end of file", "sqlite_master" (whole tables), "end of its -wal file".
     """
 
     def __init__(
@@ -113,18 +111,22 @@ class Database:
         title: str,
         salvage: bool = False,
         pages: Pages | None = None,
+        short: Collection[int] = (),
     ) -> None:
         self.title = title
-        self.damage: list[str] = []
+        self.damage: list[str] = ["sqlite_master"] if SCHEMA in short else []
         self.tables: dict[str, tuple[str, ...]] = {}
         self._connection = connection
         self._salvage = salvage
         self._pages = pages
+        self._short: set[str] = set()
         self._plain: dict[str, PlainTable] = {}
         query = "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'"
         for name, root, sql in connection.execute(query).fetchall():
             info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
             self.tables[name] = tuple(row[1] for row in info if row[6] != 1)  # 1: hidden
+            if root in short:
+                self._short.add(name)
             if plain := plain_table(root, sql, info):
                 self._plain[name] = plain
 
@@ -250,6 +252,8 @@ class Database:
         return self._kept(query, table) if self._salvage else self._run(query)
 
     def _kept(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:
+        if table in self._short and table not in self.damage:
+            self.damage.append(table)
         try:
             yield from self._run(query)
         except sqlite3.DatabaseError as e:

@@ -16,8 +16,20 @@ from traceconv.source import Source, temporary_folder
 
 MAGIC = b"SQLite format 3\0"
 
+SCHEMA = 1
+"""First page of the table of tables."""
+
 _JOURNAL_HEADER = 32
 """Bytes of a write-ahead log that holds no pages."""
+
+_FRAME_HEADER = 24
+"""Bytes before every page in it: its number, the database's length if it completes a transaction,
+the marks of the log, a checksum."""
+
+
+def is_sqlite(head: bytes) -> bool:
+    """Whether a file that begins so is an SQLite database."""
+    return head.startswith(MAGIC)
 
 
 class DatabaseFile:
@@ -26,8 +38,10 @@ class DatabaseFile:
     Attributes:
         path: of the file.
         mode: of the URI to open it by.
-        cut:  whether its end is missing, and was filled up with empty pages.
+        cut:  whether its end is missing, and was filled up.
+        short: first pages of the tables that lack pages because of that.
         whole: whether all rows lie in it.
+        torn: whether its journal ends within a transaction: that one's rows are not to be had.
     """
 
     def __init__(self, source: Source, name: str, salvage: bool = False) -> None:
@@ -39,7 +53,8 @@ class DatabaseFile:
             SourceError: it cannot be read or copied.
         """
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self.cut = False
+        self.cut, self.torn = False, False
+        self.short: frozenset[int] = frozenset()
         try:
             path, journal = source.path(name), _journal(source, name)
             self.whole = journal is None
@@ -50,9 +65,12 @@ class DatabaseFile:
             self._folder = tempfile.TemporaryDirectory(prefix="traceconv-", dir=temporary_folder())
             self.path, self.mode = Path(self._folder.name) / "database", "rw"
             self._copy(source, name, journal)
-            if salvage and _is_cut(self.path):
+            self.torn = journal is not None and _is_torn(Path(f"{self.path}-wal"))
+            if salvage and journal is None and _is_cut(self.path):
+                from traceconv.readers._sqlite_cut import fill_up
+
                 self.cut, self.whole = True, False
-                _fill_up(self.path)
+                self.short = fill_up(self.path, *_layout(self.path))
         except OSError as e:
             self.close()
             raise SourceError(f"{source.title(name)}: cannot read or copy: {e}") from e
@@ -101,6 +119,8 @@ def _layout(path: Path) -> tuple[int, int]:
         return 0, 0  # where the two change counters differ, the length is out of date
     said = int.from_bytes(head[16:18], "big")
     page = 65536 if said == 1 else said
+    if page < 512 or page & (page - 1):
+        return 0, 0
     return page, page * int.from_bytes(head[28:32], "big")
 
 
@@ -108,9 +128,21 @@ def _is_cut(path: Path) -> bool:
     return path.stat().st_size < _layout(path)[1]
 
 
-def _fill_up(path: Path) -> None:
-    """Give a cut database its length back. What is missing of a page makes all of it damaged."""
-    page, whole = _layout(path)
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // page * page)
-        file.truncate(whole)
+def _is_torn(journal: Path) -> bool:
+    """Whether a write-ahead log ends within a page, or with one that completes no transaction.
+
+    What an earlier log left behind the last page bears other marks, and does not count.
+    """
+    size, torn = journal.stat().st_size, False
+    with journal.open("rb") as file:
+        head = file.read(_JOURNAL_HEADER)
+        page, mark = int.from_bytes(head[8:12], "big"), head[16:24]
+        if page < 512:
+            return False
+        for at in range(_JOURNAL_HEADER, size, _FRAME_HEADER + page):
+            file.seek(at)
+            frame = file.read(_FRAME_HEADER)
+            if not mark.startswith(frame[8:16]):
+                break
+            torn = at + _FRAME_HEADER + page > size or not any(frame[4:8])
+    return torn

@@ -31,10 +31,8 @@ from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._ascend_db_find import peeked
 from traceconv.readers._ascend_db_places import Place, places
-from traceconv.readers._ascend_db_read import read_databases
 from traceconv.readers._ascend_identity import Identity, collected_at
 from traceconv.readers._ascend_parts import Detail, Part, joined
-from traceconv.readers._ascend_sheets import add_sheets
 from traceconv.readers._ascend_tables import with_tables
 from traceconv.source import Source
 
@@ -65,6 +63,9 @@ class AscendDatabaseReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers._ascend_db_read import read_databases
+        from traceconv.readers._ascend_sheets import add_sheets
+
         read_databases(capture, build)
         add_sheets(capture, build)
 

@@ -25,16 +25,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.build import TraceBuilder
 from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._ascend_identity import Identity, collected_at
 from traceconv.readers._ascend_known import PROF, folder_around, starting
-from traceconv.readers._ascend_raw_beside import Window, window
-from traceconv.readers._ascend_raw_find import Raw, raw_folders
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._ascend_raw_beside import Window
+    from traceconv.readers._ascend_raw_find import Raw
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class AscendRawReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank or device; the windows of one process are joined."""
+        from traceconv.readers._ascend_raw_find import raw_folders
+
         ordered = sorted(names)
         folders = [raw for raw in raw_folders(ordered) if raw.files]
         crowds = Counter(raw.root for raw in folders)
@@ -85,6 +89,8 @@ class AscendRawReader:
 def _capture(
     source: Source, ordered: Sequence[str], raw: Raw, alone: bool, issues: Issues
 ) -> Capture:
+    from traceconv.readers._ascend_raw_beside import window
+
     label = source.title(raw.root) if raw.root else source.label
     identity = Identity(source, issues)
     identity.prof_files(raw.known, raw.device)

@@ -27,7 +27,6 @@ from traceconv.clock import Anchor, Domain
 from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._ascend_identity import Identity
-from traceconv.readers._ascend_kernels import read_kernels
 from traceconv.readers._ascend_known import (
     PROF,
     below,
@@ -36,7 +35,6 @@ from traceconv.readers._ascend_known import (
     is_capture_folder,
 )
 from traceconv.readers._ascend_parts import Detail
-from traceconv.readers._ascend_sheets import add_sheets
 from traceconv.readers._ascend_tables import CLUSTER, looks_like, with_tables
 from traceconv.source import Source
 
@@ -69,6 +67,9 @@ class AscendTablesReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
+        from traceconv.readers._ascend_kernels import read_kernels
+        from traceconv.readers._ascend_sheets import add_sheets
+
         build.notes.update(capture.detail.notes)
         sheet = add_sheets(capture, build).get(_KERNELS)
         if sheet is None:

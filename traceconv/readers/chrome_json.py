@@ -14,19 +14,14 @@ Ignored: ``samples`` (counted), ``stackFrames``, colours, and everything else on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import INT64_MAX, Anchor, Domain
 from traceconv.errors import Issues
-from traceconv.model import Capture, Layer, OpClass, Track
-from traceconv.readers._ascend import Classifier
-from traceconv.readers._lanes import DefaultPlacement
-from traceconv.readers._trace_events.keys import Keys
-from traceconv.readers._traceevents import Lane, Names, Placed, Skipped, read_events
+from traceconv.model import Capture
 from traceconv.source import Source
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
@@ -36,8 +31,6 @@ _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,19})')
 _UNIX_US = 10**15
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-_ASCEND = re.compile(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
-_OPS = {op.name.lower(): op for op in OpClass}
 _MOST_RANKS = 1_000_000
 _SPAN = 2**60
 
@@ -63,18 +56,20 @@ class ChromeJsonReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers._chrome_placement import Copied, Ours, theirs, told
+        from traceconv.readers._traceevents import read_events
+
         name = capture.files[0]
         build.file = capture.source.title(name)
         facts = _facts(_members(capture.source.head(name)))
         if facts:
             copied = facts.get("copied") is True
-            place = _Copied(capture.rank, build) if copied else _Ours(capture.detail)
+            place = Copied(capture.rank, build) if copied else Ours(capture.detail)
             read_events(capture.source, name, build, place, offset_ns=_base_ns)
             for start, end in _windows(facts, capture.rank):
                 build.window(start, end)
         else:
-            told = partial(_told, build)
-            read_events(capture.source, name, build, _theirs(build), offset_ns=told)
+            read_events(capture.source, name, build, theirs(build), offset_ns=partial(told, build))
 
 
 def _is_trace(head: bytes) -> bool:
@@ -105,6 +100,8 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
 
 def _members(head: bytes) -> Mapping[str, Any]:
     """The members of the outermost object that stand before its events."""
+    from traceconv.readers._trace_events.keys import Keys
+
     keys = Keys()
     keys.feed(head)
     return keys.found
@@ -151,80 +148,6 @@ def _ranks(facts: Mapping[str, Any]) -> list[int]:
             return []
         found.update(range(first, last + 1))
     return sorted(found)
-
-
-class _Ours:
-    """Lanes of a file of ours: each says itself what track it is, and of which rank."""
-
-    def __init__(self, rank: int | None) -> None:
-        self._rank = rank
-        self._other = DefaultPlacement()
-
-    def __call__(self, lane: Lane) -> Placed | Skipped | None:
-        rank = lane.extra.get("rank")
-        if self._rank is not None and rank != self._rank:
-            return None
-        track = _track(lane.extra)
-        op = _OPS.get(lane.category, OpClass.OTHER)
-        return Placed(track, op) if track is not None else self._other(lane)
-
-
-class _Copied:
-    """Lanes of a file whose events were copied: one rank's, as the file they came from has them."""
-
-    def __init__(self, rank: int | None, build: TraceBuilder) -> None:
-        self._prefix = f"Rank {rank} "
-        self._place = _theirs(build)
-        self._names: Names | None = None
-
-    def __call__(self, lane: Lane) -> Placed | Skipped | None:
-        if not lane.process.startswith(self._prefix):
-            return None
-        if self._names is None:
-            own = {p: n for p, n in lane.names.processes.items() if n.startswith(self._prefix)}
-            plain = {pid: name.removeprefix(self._prefix) for pid, name in own.items()}
-            self._names = replace(lane.names, processes=plain)
-        process = lane.process.removeprefix(self._prefix)
-        return self._place(replace(lane, process=process, names=self._names))
-
-
-def _track(extra: Mapping[str, str | int]) -> Track | None:
-    """The track a lane's metadata spells, or None if it does not."""
-    texts = [extra.get(key) for key in ("layer", "title", "group", "track")]
-    numbers = [extra.get(key, 0) for key in ("sort", "lane")]
-    unit = extra.get("unit")
-    if not all(isinstance(t, str) for t in texts) or not all(isinstance(n, int) for n in numbers):
-        return None
-    layer, title, group, name = map(str, texts)
-    if layer not in set(Layer):
-        return None
-    sort, number = map(int, numbers)
-    return Track(
-        Layer(layer), name, group, title, sort, str(unit) if unit is not None else None, number
-    )
-
-
-# -- files of others -------------------------------------------------------------------------
-
-
-def _told(build: TraceBuilder, members: Mapping[str, Any]) -> int:
-    """Book the samples of the profilers in browsers and phones, which stand beside the events;
-    stamps stay as they are."""
-    samples = members.get("samples")
-    if isinstance(samples, list):
-        build.skip("kind-not-read", "CPU samples", len(samples))
-    return 0
-
-
-def _theirs(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:
-    """Ascend's processes as its readers place them, everything else by what it is called."""
-    default, ascend = DefaultPlacement(build.comm_words), Classifier()
-
-    def place(lane: Lane) -> Placed | Skipped | None:
-        known = any(_ASCEND.fullmatch(name) for name in lane.names.processes.values())
-        return ascend(lane) if known else default(lane)
-
-    return place
 
 
 READER = ChromeJsonReader()

@@ -16,44 +16,15 @@ Ignored:    stack frames, as they hold paths of the user; the state of the commu
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from traceconv.build import TraceBuilder
-from traceconv.clock import Anchor, Domain, to_ns
-from traceconv.errors import ClockError, Issues, MalformedInputError
-from traceconv.model import Capture, Layer, OpClass
-from traceconv.readers._argtable import quoted
-from traceconv.readers._event_log_records import BROKEN, rank_in_path, text
-from traceconv.readers._event_log_slices import Slices
+from traceconv.errors import Issues, MalformedInputError
+from traceconv.model import Capture
 from traceconv.source import Source
 
 _SIGNS = ((b'"profiling_name"', b'"time_created_ns"'), (b'"pg_status"', b'"pg_config"'))
 _PICKLE_SIGNS = (b"pg_config", b"nccl_version", b"profiling_name")
-_GAP = re.compile(r"[\s,]*")
-_ENTRIES = re.compile(rb'"entries"\s*:\s*\[')
-
-_CREATED, _STARTED, _COMPLETED = (
-    "time_created_ns",
-    "time_discovered_started_ns",
-    "time_discovered_completed_ns",
-)
-_NOT_ARGUMENTS = {"profiling_name", "frames", _CREATED, _STARTED, _COMPLETED}
-
-Entry = dict[str, msgspec.Raw]
-
-
-class _Dump(msgspec.Struct):
-    entries: list[Entry] = []
-    version: str = ""
-    nccl_version: str = ""
-
-
-_DUMP = msgspec.json.Decoder(_Dump)
-_ENTRY = msgspec.json.Decoder(Entry)
 
 
 class FlightRecorderReader:
@@ -73,25 +44,16 @@ class FlightRecorderReader:
                 if f"{name}.json" not in names:
                     _refuse_pickle(source.title(name))
             elif _is_dump(head):
-                found.append(_capture(source, name))
+                from traceconv.readers._flight_recorder_dump import capture_of
+
+                found.append(capture_of(source, name))
         return found
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every collective of a dump; see :class:`traceconv.readers.Reader`."""
-        title = capture.source.title(capture.files[0])
-        build.file = title
-        raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
-        try:
-            dump = _DUMP.decode(raw)
-        except BROKEN as e:
-            dump = _Dump(list(_salvaged(raw)))
-            if not dump.entries:
-                raise MalformedInputError(title, "", f"nothing can be read: {e}") from e
-            cut = "truncated" in str(e)
-            build.skip("truncated" if cut else "malformed-record", str(e)[:80])
-        _place(build, dump.entries)
-        facts = {"version": dump.version, "nccl_version": dump.nccl_version}
-        build.notes["flight_recorder"] = facts
+        from traceconv.readers._flight_recorder_dump import read_dump
+
+        read_dump(capture, build)
 
 
 def _is_dump(head: bytes) -> bool:
@@ -113,115 +75,6 @@ def _refuse_pickle(title: str) -> None:
         "read. Re-dump as JSON, in the job: "
         "torch._C._distributed_c10d._dump_nccl_trace_json()",
     )
-
-
-def _capture(source: Source, name: str) -> Capture:
-    title = source.title(name)
-    rank = rank_in_path(title)
-    return Capture(
-        reader=FlightRecorderReader.name,
-        source=source,
-        files=(name,),
-        rank=rank,
-        rank_from="name" if rank is not None else "",
-        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
-        label=title,
-    )
-
-
-def _salvaged(raw: bytes) -> Iterator[Entry]:
-    """The entries of a dump that is cut off or damaged, up to the damage."""
-    match = _ENTRIES.search(raw)
-    if match is None:
-        return
-    rest = raw[match.end() :].decode(errors="replace")
-    scan, at = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode, 0
-    while at < len(rest):
-        at = _GAP.match(rest, at).end()  # type: ignore[union-attr]
-        try:
-            _, end = scan(rest, at)
-            yield _ENTRY.decode(rest[at:end])
-        except (*BROKEN, ValueError):
-            return
-        at = end
-
-
-# -- collectives ----------------------------------------------------------------------------
-
-
-def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
-    """Put the collectives on a lane per process group."""
-    slices = Slices(build)
-    last = max((_ns(e, key) for e in entries for key in (_CREATED, _COMPLETED)), default=0)
-    for number, entry in enumerate(entries):
-        where = f"entry {number}"
-        span = _span(build, entry, where, last)
-        if span is None:
-            build.seen("slice")
-            build.skip("bad-time", where, kind="slice")
-        elif span[1] < span[0]:
-            build.seen("slice")
-            build.skip("negative-duration", where, kind="slice")
-        else:
-            name = text(entry.get("profiling_name", b"")) or "(no name)"
-            args = _arguments(entry, unfinished=not _ns(entry, _COMPLETED))
-            slices.add(_track(build, entry, name), span[0], span[1] - span[0], name, _COMM, args)
-    slices.flush()
-
-
-_COMM = OpClass.COMM
-
-
-def _span(build: TraceBuilder, entry: Entry, where: str, last: int) -> tuple[int, int] | None:
-    """Start and end of a collective; None if no time is known."""
-    created, started, completed = (_ns(entry, k) for k in (_CREATED, _STARTED, _COMPLETED))
-    if not (created or started):
-        return None
-    if not completed:
-        build.skip("unfinished-slice", where)
-        return started or created, last
-    length = _ns(entry, "duration_ms", "ms")
-    if length:
-        return max(completed - length, created), completed
-    if not started:
-        build.skip("time-estimated", where)
-    return started or created, completed
-
-
-def _ns(entry: Entry, key: str, unit: str = "ns") -> int:
-    """A time; 0 where it is missing, null or no time."""
-    try:
-        return max(to_ns(text(entry.get(key, b"0")) or "0", unit), 0)
-    except ClockError:
-        return 0
-
-
-def _track(build: TraceBuilder, entry: Entry, name: str) -> int:
-    library, colon, _ = name.partition(":")
-    title = library.upper() if colon else "NCCL"
-    return build.track(Layer.COMM, _group(entry), title=title)
-
-
-def _group(entry: Entry) -> str:
-    """The process group: its name and what it is for."""
-    try:
-        said = msgspec.json.decode(entry.get("process_group", b"[]"))
-    except BROKEN:
-        said = []
-    words = [str(word) for word in said] if isinstance(said, list) else [str(said)]
-    name = words[0] if words else text(entry.get("pg_id", b""))
-    return f"Group {name}" + (f" ({words[1]})" if len(words) > 1 and words[1] else "")
-
-
-def _arguments(entry: Entry, unfinished: bool) -> bytes:
-    members = [
-        quoted(key) + b":" + bytes(raw)
-        for key, raw in entry.items()
-        if key not in _NOT_ARGUMENTS and bytes(raw) != b"null"
-    ]
-    if unfinished:
-        members.append(b'"unfinished":true')
-    return b"{" + b",".join(members) + b"}"
 
 
 READER = FlightRecorderReader()

@@ -34,8 +34,6 @@ from traceconv.build import TraceBuilder
 from traceconv.clock import Domain
 from traceconv.errors import Issues
 from traceconv.model import Capture
-from traceconv.readers._kineto_file import File
-from traceconv.readers._kineto_header import UNIX_US, header
 from traceconv.readers._windows import read_windows
 from traceconv.source import Source
 
@@ -63,6 +61,8 @@ class KinetoReader:
         return [capture for group in groups.values() for capture in _windows(group)]
 
     def _capture(self, source: Source, name: str) -> Capture | None:
+        from traceconv.readers._kineto_header import header
+
         found = header(source, name)
         if found is None:
             return None
@@ -81,6 +81,8 @@ class KinetoReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers._kineto_file import File
+
         build.notes["free_rule"] = "device"
 
         def read(name: str) -> tuple[int, int] | None:
@@ -109,6 +111,8 @@ def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
 
 def _check_clock(capture: Capture, build: TraceBuilder) -> None:
     """Book a doubt if the stamps are not of the clock that finding took them for."""
+    from traceconv.readers._kineto_header import UNIX_US
+
     span = build.span()
     if span is None or capture.clock is None:
         return

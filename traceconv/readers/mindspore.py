@@ -27,27 +27,19 @@ Golden cases: display, display_cut_off, host_info, host_records, step_table, dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from traceconv.build import TraceBuilder
-from traceconv.errors import Issues, MalformedInputError
+from traceconv.errors import Issues
 from traceconv.model import Capture
-from traceconv.readers import _mindspore_host as host
-from traceconv.readers import _mindspore_operators as operators
-from traceconv.readers._ascend_display import host_info_lane
 from traceconv.readers._ascend_identity import Identity, Trust
-from traceconv.readers._ascend_parts import check_clock, is_empty
-from traceconv.readers._ascend_sheets import add_sheets
 from traceconv.readers._ascend_tables import with_tables
-from traceconv.readers._mindspore_choice import choose
-from traceconv.readers._mindspore_display import Shown, read_display
-from traceconv.readers._mindspore_files import Kind, Part, Place, Plan, places
-from traceconv.readers._mindspore_queue import read_queue
-from traceconv.readers._mindspore_raw import with_raw
-from traceconv.readers._mindspore_steps import read_steps
-from traceconv.readers._traceevents import read_events
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._mindspore_files import Place
 
 
 class MindsporeReader:
@@ -63,37 +55,24 @@ class MindsporeReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per folder and rank in a file name."""
+        from traceconv.readers._mindspore_files import places
+        from traceconv.readers._mindspore_raw import with_raw
+
         ordered = sorted(names)
         found = [_capture(source, place, issues) for place in places(source, ordered)]
         return with_tables(with_raw(source, found, ordered, issues), ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        plan: Plan = capture.detail
-        build.notes.update(plan.notes)
-        shown, failures, parts = Shown(), [], plan.parts
-        for part in parts:
-            build.file = capture.source.title(part.name)
-            if is_empty(capture.source, part.name):
-                build.skip("empty-file")
-                continue
-            try:
-                _READ[part.kind](capture, build, part, shown)
-            except MalformedInputError as e:
-                failures.append(e)
-                build.skip("malformed-record", str(e)[:200])
-        for window in plan.raw:
-            window.read_beside(build, capture.source, capture.clock)
-        if failures and len(failures) == len(parts):
-            raise failures[0]
-        if not parts:
-            build.file = capture.label
-            build.skip("empty-file")
-        check_clock(capture, build)
-        add_sheets(capture, build)
+        from traceconv.readers._mindspore_read import read_folder
+
+        read_folder(capture, build)
 
 
 def _capture(source: Source, place: Place, issues: Issues) -> Capture:
+    from traceconv.readers._mindspore_choice import choose
+    from traceconv.readers._mindspore_files import Plan
+
     parts, clock, offset_ns = choose(source, place, issues)
     first = parts[0].name if parts else next(n for n in place.names)
     label = source.title(first)
@@ -117,32 +96,5 @@ def _capture(source: Source, place: Place, issues: Issues) -> Capture:
         detail=Plan(tuple(parts), offset_ns, identity.notes),
     )
 
-
-_Read = Callable[[Capture, TraceBuilder, Part, Shown], None]
-
-
-def _host_timeline(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    read_events(capture.source, part.name, build, host_info_lane)
-
-
-def _host_records(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    host.read_records(capture.source, part.name, build)
-
-
-def _host_memory(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    host.read_memory(capture.source, part.name, build)
-
-
-_READ: dict[Kind, _Read] = {
-    Kind.DISPLAY: read_display,
-    Kind.OPERATORS: operators.read_operators,
-    Kind.AI_CPU: operators.read_ai_cpu,
-    Kind.STEPS: read_steps,
-    Kind.HOST_OPERATORS: operators.read_host_operators,
-    Kind.HOST_INFO: _host_records,
-    Kind.HOST_TIMELINE: _host_timeline,
-    Kind.HOST_MEMORY: _host_memory,
-    Kind.QUEUE: read_queue,
-}
 
 READER = MindsporeReader()

@@ -29,7 +29,6 @@ from traceconv.build import TraceBuilder
 from traceconv.errors import Issues
 from traceconv.model import Capture
 from traceconv.readers._ascend_derived import with_derived
-from traceconv.readers._ascend_display import host_info_lane
 from traceconv.readers._ascend_exports import (
     Choice,
     choose,
@@ -48,8 +47,6 @@ from traceconv.readers._ascend_known import (
 )
 from traceconv.readers._ascend_parts import Detail, Part, Role, joined, read_parts
 from traceconv.readers._ascend_places import Place, places
-from traceconv.readers._ascend_sheets import add_sheets
-from traceconv.readers._ascend_steps import graphs_in
 from traceconv.readers._ascend_tables import with_tables
 from traceconv.source import Source
 
@@ -84,6 +81,9 @@ class MsprofReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers._ascend_display import host_info_lane
+        from traceconv.readers._ascend_sheets import add_sheets
+
         read_parts(capture, build, {Role.HOST_INFO: host_info_lane})
         add_sheets(capture, build)
 
@@ -117,6 +117,8 @@ def _capture(
     rank, rank_from = identity.rank(label)
     graphs = {p.graph for p in choice.parts if p.graph >= 0} | set(identity.graphs)
     for table in choice.tables:
+        from traceconv.readers._ascend_steps import graphs_in
+
         graphs |= graphs_in(source, table, identity.issues)
     head = source.head(
         next((p for p in choice.parts if p.role is Role.EVENTS), choice.parts[0]).name
@@ -146,6 +148,7 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
         ("repeated-content", choice.repeated),
         ("superseded-export", choice.superseded),
         ("empty-file", choice.empty),
+        ("part-missing", choice.missing),
     ):
         for name in names:
             issues.add(code, label, name)

@@ -23,21 +23,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from traceconv.build import TraceBuilder
 from traceconv.clock import Anchor, Domain
 from traceconv.errors import Issues, MalformedInputError
 from traceconv.model import Capture
-from traceconv.readers import _nsight_events as events
-from traceconv.readers._nsight_kernels import kernels
-from traceconv.readers._nsight_libraries import library_calls
-from traceconv.readers._nsight_metrics import gpu_metrics
-from traceconv.readers._nsight_nccl import issued, sizes_of
-from traceconv.readers._nsight_nvtx import nvtx
-from traceconv.readers._nsight_processes import Process, processes
-from traceconv.readers._nsight_report import Report
-from traceconv.readers._sqlite import Database, is_sqlite, opened
+from traceconv.readers._sqlite_file import is_sqlite
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._nsight_processes import Process
+    from traceconv.readers._sqlite import Database
 
 _REPORTS = (".nsys-rep", ".qdrep")
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
@@ -72,8 +69,11 @@ class NsightReader:
         return found
 
     def _captures(self, source: Source, name: str) -> list[Capture]:
+        from traceconv.readers._nsight_processes import processes
+        from traceconv.readers._sqlite import opened
+
         try:
-            with opened(source, name) as database:
+            with opened(source, name, salvage=True) as database:
                 if "StringIds" not in database.tables or not set(_SIGNS) & set(database.tables):
                     return []
                 return [_capture(source, name, database, p) for p in processes(database)]
@@ -82,20 +82,32 @@ class NsightReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every event of one process."""
+        from traceconv.readers import _nsight_events as events
+        from traceconv.readers._nsight_kernels import kernels
+        from traceconv.readers._nsight_libraries import library_calls
+        from traceconv.readers._nsight_metrics import gpu_memory, gpu_metrics
+        from traceconv.readers._nsight_nccl import issued, sizes_of
+        from traceconv.readers._nsight_nvtx import nvtx
+        from traceconv.readers._nsight_report import Report
+        from traceconv.readers._sqlite import opened
+
         process: Process = capture.detail
         build.file = capture.source.title(capture.files[0])
         build.notes["free_rule"] = "device"
-        with opened(capture.source, capture.files[0]) as database:
+        with opened(capture.source, capture.files[0], salvage=True) as database:
             report = Report(database, build, process, build.comm_words)
             events.runtime(report)
             ranges = nvtx(report)
             kernels(report, issued(ranges, build.strings), sizes_of(ranges))
             events.device_tables(report)
             library_calls(report)
+            gpu_memory(report)
             gpu_metrics(report)
             events.arrows(report)
             for table in _UNREAD:
                 build.skip("kind-not-read", f"table {table}", database.count(table))
+            for place in database.damage:
+                build.skip("truncated", place if place not in database.tables else f"table {place}")
 
 
 def _capture(source: Source, name: str, database: Database, process: Process) -> Capture:

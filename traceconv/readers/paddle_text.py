@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from traceconv.build import TraceBuilder
 from traceconv.errors import Issues, SourceError
 from traceconv.model import Capture
-from traceconv.readers._event_log_lines import Lines
-from traceconv.readers._paddle_report import Report, Row
-from traceconv.readers._sheet_cells import table
 from traceconv.source import Source
+
+if TYPE_CHECKING:
+    from traceconv.readers._paddle_report import Row
 
 MAX_LINES = 1_000_000
 """Longer logs are refused: the tables of a report are kept in memory."""
@@ -64,6 +65,9 @@ class PaddleTextReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put the tables into sheets; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers._event_log_lines import Lines
+        from traceconv.readers._paddle_report import Report
+
         name = capture.files[0]
         build.file = capture.source.title(name)
         report = Report()
@@ -83,6 +87,8 @@ class PaddleTextReader:
 
 
 def _offer(build: TraceBuilder, sheet: str, rows: list[Row]) -> None:
+    from traceconv.readers._sheet_cells import table
+
     columns = table(rows, build.skip, text=_TEXTS[sheet])
     build.sheet(sheet, build.file, lambda: columns)
 

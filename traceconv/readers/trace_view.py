@@ -28,7 +28,6 @@ from traceconv.model import Capture
 from traceconv.readers._ascend_identity import Identity, collected_at, first_stamp, is_unix
 from traceconv.readers._ascend_known import below, inside, is_capture_file
 from traceconv.readers._ascend_parts import Detail, Part, is_empty, joined, read_parts
-from traceconv.readers._ascend_sheets import add_sheets
 from traceconv.readers._ascend_tables import with_tables
 from traceconv.source import Source
 
@@ -58,6 +57,8 @@ class TraceViewReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers._ascend_sheets import add_sheets
+
         read_parts(capture, build)
         add_sheets(capture, build)
 

@@ -95,7 +95,7 @@ def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:
     names = []
     for track, pid in zip(tracks, pids, strict=True):
         named = not track.group or track.name.startswith(track.group)
-        plain = track.name if named else f"{track.group} {track.name}"
+        plain = (track.name if named else f"{track.group} {track.name}") or "(no name)"
         name = f"{plain} ({track.lane + 1})" if track.lane else plain
         number = track.lane + 1
         while track.is_counter and (pid, name) in taken:

@@ -19,46 +19,11 @@ track in the arguments of ``thread_name`` (counters have one too), the class of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-import numpy as np
-
-from traceconv.clock import INT64_MAX
 from traceconv.errors import Issues
-from traceconv.model import (
-    BACKWARDS,
-    I64,
-    CounterTable,
-    EventTable,
-    FlowTable,
-    Kind,
-    OpClass,
-    Trace,
-)
+from traceconv.model import Trace
 from traceconv.writers import Costs, Document
-from traceconv.writers._args import Rewritten, fetch, kept, quoted, strict, strict_one
-from traceconv.writers._chrome_arrows import binding_ns, ends_ns
-from traceconv.writers._chrome_lanes import Numbers
-from traceconv.writers._span import check_times
-from traceconv.writers._template import (
-    BLOCK_ROWS,
-    cut,
-    interleaved,
-    joined,
-    lengths,
-    mapped,
-    number_texts,
-    us_lengths,
-    us_texts,
-)
-
-ARROWS_PER_RANK = 10**9
-"""Ids of arrows are rank times this plus a number: below 2**53."""
-
-EXACT_NS = 2**42 * 1000
-"""Up to here (50 days) a double of microseconds has room for three decimals."""
-
-_FIRST_BITS = 7  # of the packed (track, kind, op)
 
 
 class ChromeJsonWriter:
@@ -78,6 +43,8 @@ class ChromeJsonWriter:
         self._empty = True
 
     def begin(self, document: Document) -> bytes:
+        from traceconv.writers._args import Rewritten, strict_one
+
         self._document = document
         facts = {"base_ns": str(document.base_ns), **document.facts}
         text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
@@ -85,7 +52,9 @@ class ChromeJsonWriter:
         return b'{"displayTimeUnit":"ns","metadata":{"traceconv":' + raw + b'},\n"traceEvents":['
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
-        for block in _Encoder(trace, self._document).blocks(self.issues):
+        from traceconv.writers._chrome_encoder import Encoder
+
+        for block in Encoder(trace, self._document).blocks(self.issues):
             first, self._empty = self._empty, False
             yield block[1:] if first else block  # the first record has no comma before it
 
@@ -93,178 +62,12 @@ class ChromeJsonWriter:
         return b"\n]}\n"
 
     def costs(self, trace: Trace, document: Document) -> Costs:
+        from traceconv.writers._chrome_encoder import Encoder
+
         head = len(ChromeJsonWriter().begin(document)) + len(self.end())
-        costs = _Encoder(trace, document).costs()
+        costs = Encoder(trace, document).costs()
         share = -(-head // max(1, len(document.ranks)))
         return Costs(costs.fixed + share, costs.events, costs.counters, costs.flows)
 
 
 WRITER = ChromeJsonWriter
-
-
-class _Encoder:
-    """One rank as bytes. Every record is ``,`` newline ``{...}``."""
-
-    def __init__(self, trace: Trace, document: Document) -> None:
-        check_times(trace, document.base_ns, -INT64_MAX)
-        self._trace = trace
-        self._base = document.base_ns
-        self._wanted = document.args
-        self._numbers = Numbers(trace, document)
-        self._tally = Rewritten()
-
-    def blocks(self, issues: Issues) -> Iterator[bytes]:
-        """The whole rank, in blocks of :data:`BLOCK_ROWS` rows; books into ``issues``."""
-        trace, rank = self._trace, self._trace.rank
-        used = np.zeros(len(trace.tracks), bool)
-        used[trace.events.track] = True
-        used[trace.counters.track] = True
-        if names := self._numbers.descriptions(np.flatnonzero(used).tolist()):
-            yield names
-        choose = kept(self._wanted, self._tally)
-        for events in cut(trace.events):
-            yield self._events(events, choose)
-        for counters in cut(trace.counters):
-            yield self._counters(counters)
-        times: Mapping[int, int] = {}
-        if len(trace.flows):
-            times = binding_ns(trace)
-            for i, flows in enumerate(cut(trace.flows)):
-                yield self._flows(flows, times, i * BLOCK_ROWS)
-        issues.add("viewer-rounds", count=self._rounded(times), rank=rank)
-        issues.add("value-clipped", count=self._tally.numbers, rank=rank)
-        issues.add("bad-encoding", count=self._tally.surrogates, rank=rank)
-        issues.add("args-dropped", count=self._tally.filtered, rank=rank)
-
-    def _rounded(self, times: Mapping[int, int]) -> int:
-        """Rows whose time, and arrows' own ``times``, that no double of microseconds holds."""
-        counts, own = 0, np.fromiter(times.values(), np.int64, len(times))
-        for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
-            far = stamps - self._base
-            counts += int(np.count_nonzero((far >= EXACT_NS) & (far % 1000 != 0)))
-        return counts
-
-    def _events(self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]]) -> bytes:
-        raws = choose(strict(fetch(self._trace.args, rows.args), self._tally))
-        dur = us_texts(rows.dur_ns, b',"dur":')
-        instants = np.flatnonzero(rows.kind == Kind.INSTANT)
-        for i in instants.tolist():
-            dur[i] = b""
-        return interleaved(
-            mapped(_packed(rows), self._event_head),
-            us_texts(rows.start_ns - self._base),
-            dur,
-            mapped(rows.name, self._name),
-            mapped(rows.graph, _graph),
-            mapped(rows.step, _step),
-            [b',"args":' if raw else b"" for raw in raws],
-            raws,
-            [b"}"] * len(rows),
-        )
-
-    def _event_head(self, packed: int) -> bytes:
-        track, kind, op = packed >> _FIRST_BITS + 1, packed >> _FIRST_BITS & 1, packed & 127
-        phase = b'"ph":"i","s":"t"' if kind == Kind.INSTANT else b'"ph":"X"'
-        return b",\n{%b%b,%b" % (phase, _CATEGORIES.get(op, b""), self._numbers.lanes[track])
-
-    def _name(self, string: int) -> bytes:
-        return b',"name":' + quoted(self._trace.strings[string])
-
-    def _counters(self, rows: CounterTable) -> bytes:
-        texts, odd = number_texts(rows.value)
-        self._tally.numbers += odd
-        return interleaved(
-            mapped(rows.track, self._counter_head),
-            us_texts(rows.start_ns - self._base),
-            mapped(rows.track, self._counter_key),
-            texts,
-            [b"}}"] * len(rows),
-        )
-
-    def _counter_head(self, track: int) -> bytes:
-        shown = quoted(self._numbers.names[track])
-        return b',\n{"ph":"C","name":%b,%b' % (shown, self._numbers.lanes[track])
-
-    def _counter_key(self, track: int) -> bytes:
-        return b',"args":{%b:' % quoted(self._trace.tracks[track].unit or "value")
-
-    def _flows(self, rows: FlowTable, times: Mapping[int, int], first: int) -> bytes:
-        origin = self._numbers.place * ARROWS_PER_RANK + 1 + first
-        ids = [b"%d" % i for i in range(origin, origin + len(rows))]
-        events, n, ends = self._trace.events, len(rows), []
-        leave, arrive = ends_ns(events, rows, times)
-        back = leave > arrive
-        names = mapped(rows.name << 1 | back, self._flow_name)
-        tail, tip = np.where(back, rows.dst, rows.src), np.where(back, rows.src, rows.dst)
-        when = (np.minimum(leave, arrive), np.maximum(leave, arrive))
-        heads = (_FLOW_START, _FLOW_END)
-        for head, column, ns in zip(heads, (tail, tip), when, strict=True):
-            lanes = mapped(events.track[column], self._numbers.lanes.__getitem__)
-            texts = us_texts(ns - self._base)
-            ends += [[head] * n, names, ids, [b","] * n, lanes, texts, [b"}"] * n]
-        return interleaved(*ends)
-
-    def _flow_name(self, packed: int) -> bytes:
-        """Category and name of an arrow; the lowest bit says that it runs backwards in time."""
-        name = quoted(self._trace.strings[packed >> 1] + BACKWARDS * (packed & 1))
-        return b'"cat":%b,"name":%b,"id":' % (name, name)
-
-    def costs(self) -> Costs:
-        """What :meth:`blocks` will write, row by row. Exact where no argument is filtered."""
-        tracks = range(len(self._trace.tracks))
-        return Costs(
-            len(self._numbers.descriptions(tracks)),
-            joined([self._event_costs(rows) for rows in cut(self._trace.events)]),
-            joined([self._counter_costs(rows) for rows in cut(self._trace.counters)]),
-            self._flow_costs(),
-        )
-
-    def _event_costs(self, rows: EventTable) -> I64:
-        size = lengths(_packed(rows), self._event_head) + lengths(rows.name, self._name)
-        size += lengths(rows.graph, _graph) + lengths(rows.step, _step)
-        size += us_lengths(rows.start_ns - self._base) + len(b"}")
-        slices = rows.kind != Kind.INSTANT
-        size += np.where(slices, us_lengths(rows.dur_ns) + len(b',"dur":'), 0)
-        if self._wanted is None or self._wanted:
-            raws = strict(fetch(self._trace.args, rows.args), Rewritten())
-            length = np.fromiter(map(len, raws), np.int64, len(raws))
-            size += length + np.where(length > 0, len(b',"args":'), 0)
-        return size
-
-    def _counter_costs(self, rows: CounterTable) -> I64:
-        texts, _ = number_texts(rows.value)
-        size = lengths(rows.track, self._counter_head) + lengths(rows.track, self._counter_key)
-        size += np.fromiter(map(len, texts), np.int64, len(texts)) + len(b"}}")
-        return size + us_lengths(rows.start_ns - self._base)
-
-    def _flow_costs(self) -> I64:
-        flows, events = self._trace.flows, self._trace.events
-        last = self._numbers.place * ARROWS_PER_RANK + len(flows)
-        back = events.start_ns[flows.src] > events.start_ns[flows.dst]
-        named = lengths(flows.name << 1 | back, self._flow_name)
-        size = 2 * (named + len(b"%d" % last) + len(b",}"))
-        size += len(_FLOW_START) + len(_FLOW_END)
-        for column in (flows.src, flows.dst):
-            size += lengths(events.track[column], self._numbers.lanes.__getitem__)
-            latest = np.maximum(events.start_ns[column], events.end_ns[column])
-            earliest = us_lengths(events.start_ns[column] - self._base)
-            size += np.maximum(earliest, us_lengths(latest - self._base))
-        return size
-
-
-_FLOW_START, _FLOW_END = b',\n{"ph":"s",', b',\n{"ph":"f","bp":"e",'
-_CATEGORIES = {int(op): b',"cat":"%b"' % op.name.lower().encode() for op in OpClass if op}
-
-
-def _graph(graph: int) -> bytes:
-    return b',"graph":%d' % graph if graph >= 0 else b""
-
-
-def _step(step: int) -> bytes:
-    return b',"step":%d' % step if step >= 0 else b""
-
-
-def _packed(rows: EventTable) -> I64:
-    """Track, kind and class of each row as one number."""
-    track = rows.track.astype(np.int64) << _FIRST_BITS + 1
-    return track | rows.kind.astype(np.int64) << _FIRST_BITS | rows.op

@@ -17,12 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.errors import Issues, SizeLimitError
 from traceconv.model import Trace
 from traceconv.writers import Costs, Document, Parked, Part, Plan, Writer
-from traceconv.writers._dropped import COALESCED, longest_row, shortened
 from traceconv.writers._measure import (
     Derived,
     Each,
@@ -36,10 +35,10 @@ from traceconv.writers._measure import (
     with_counts,
     with_issues,
 )
-from traceconv.writers._reduce import Cut, apply, choose, least
-from traceconv.writers._sharing import shares
-from traceconv.writers._split import split
 from traceconv.writers._viewers import TARGETS
+
+if TYPE_CHECKING:
+    from traceconv.writers._reduce import Cut
 
 POLICIES = ("reduce", "split", "fail")
 
@@ -130,6 +129,8 @@ def plan(
             return replace(made, issues=_both(inner, made), dropped=(*inner.dropped, *made.dropped))
     if limit is None or (limit.max_bytes is None and limit.max_events is None):
         return Plan((Part(document, tuple(parked)),))
+    from traceconv.writers._reduce import least
+
     room = limit.room
     planned = _with_run_args(document) if limit.policy == "reduce" else document
     cost_of = partial(writer_factory().costs, document=planned)
@@ -145,6 +146,8 @@ def plan(
             "or layers"
         )
     if limit.policy == "split":
+        from traceconv.writers._split import split
+
         made = split(parked, document, writer_factory, room, ranks, each)
     else:
         made = _reduced(parked, planned, writer_factory, room, ranks, each)
@@ -159,6 +162,9 @@ def _members(
     each: Each,
 ) -> Plan:
     """The ranks as members of an archive: those too large for a viewer are reduced, each alone."""
+    from traceconv.writers._dropped import shortened
+    from traceconv.writers._reduce import least
+
     planned = _with_run_args(document)
     cost_of = partial(writer_factory().costs, document=planned)
     sizes = list(each(partial(measured, cost_of=cost_of, least=least), parked))
@@ -210,6 +216,9 @@ def _reduced(
     each: Each,
 ) -> Plan:
     """One file in which every rank keeps what always stays, and its share of the rest."""
+    from traceconv.writers._dropped import longest_row, shortened
+    from traceconv.writers._sharing import shares
+
     shown = min(TABLE_ROWS, max(TABLE_LEAST, room.bytes // TABLE_SHARE))
     worst = [longest_row(rank.longest for rank in ranks)] * (shown + 1)
     head = header(writer_factory, _told(document, worst, UNLIMITED, UNLIMITED))
@@ -256,6 +265,8 @@ class _Shrunk:
 
 def _shrunk(of: tuple[Parked, Size], cost_of: Callable[[Trace], Costs]) -> _Shrunk:
     """The mildest cut that takes a rank to its share."""
+    from traceconv.writers._reduce import choose
+
     parked, share = of
     done = choose(parked.load(), cost_of, share)
     found = _Shrunk(done.cut, done.dropped, total(cost_of(done.trace)), done.trace.counts())
@@ -265,6 +276,8 @@ def _shrunk(of: tuple[Parked, Size], cost_of: Callable[[Trace], Costs]) -> _Shru
 
 
 def _cut(trace: Trace, cut: Cut) -> Trace:
+    from traceconv.writers._reduce import apply
+
     return apply(trace, cut).trace
 
 
@@ -279,6 +292,8 @@ def _told(
 
 def _book(issues: Issues, rank: int, table: Sequence[Mapping[str, Any]]) -> None:
     """Count what a rank lost, by heading."""
+    from traceconv.writers._dropped import COALESCED
+
     for code, coalesced in (("size-coalesced", True), ("size-limit", False)):
         counts: Counter[str] = Counter()
         for row in table:

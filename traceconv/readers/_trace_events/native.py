@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,9 +35,12 @@ def native_scanner(probes: Probes, stays: bool) -> Any:
     except ImportError:
         return None
     keys = tuple(key.encode() for key in probes.graph)
-    return module.Scanner(
-        keys, probes.type.encode(), secrets.randbits(64), secrets.randbits(64), not stays
-    )
+    return module.Scanner(keys, probes.type.encode(), _random(), _random(), not stays)
+
+
+def _random() -> int:
+    """64 bits nobody can foresee, so that no input is made of keys that collide."""
+    return int.from_bytes(os.urandom(8))
 
 
 class FlowKeys:

@@ -83,7 +83,8 @@ class Reading:
         if self.tables.events:
             return
         if tally.count("malformed-record") or tally.count("truncated"):
-            raise MalformedInputError(path, "", "not one trace event in it can be read")
+            why = "not one trace event in it can be read; was it cut short? Export it again"
+            raise MalformedInputError(path, "", why)
         if not tally.count("unknown-phase"):
             tally.add("empty-file")
 

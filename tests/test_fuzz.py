@@ -1,0 +1,146 @@
+"""The fuzzers themselves, what they found, and how much of damaged files is recovered."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz import matrix, mutate, run
+from fuzz.pipeline import Outcome, examined, invented
+from fuzz.seeds import golden
+from traceconv import checks, convert
+from traceconv.errors import Issues
+from traceconv.model import Capture
+from traceconv.ranks import resolve
+from traceconv.source import FileSource
+
+FLOORS = {
+    "cut": 0.7,
+    "zeros": 0.95,
+    "hole": 0.9,
+    "missing_separator": 0.95,
+    "bit_flip": 0.7,
+    "control_characters": 0.97,
+    "lone_backslash": 0.97,
+    "bare_nan": 0.95,
+}
+"""Least share of recoverable events that is recovered, over all readers; 1 where none is named."""
+
+TRACE_EVENTS = ("chrome_json", "kineto", "mindspore", "msprof", "trace_view")
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The table of damage, every kind in two places."""
+    return matrix.table(matrix.FILES, times=2)
+
+
+def test_no_kind_of_damage_costs_more_than_it_did(table):
+    """Over all readers, of the events outside of the damage."""
+    below = {
+        kind: f"{cell.recovered} of {cell.recoverable}"
+        for kind, cell in matrix.by_kind(table).items()
+        if cell.share < FLOORS.get(kind, 1)
+    }
+    assert below == {}
+
+
+@pytest.mark.parametrize("reader", TRACE_EVENTS)
+def test_trace_event_files_lose_nothing_but_the_damage(table, reader):
+    """Every event whose record is whole is recovered, whatever happened beside it."""
+    assert {kind: cell.share for kind, cell in table[reader].items() if cell.share < 1} == {}
+
+
+@pytest.mark.parametrize("kind", sorted(mutate.KINDS))
+def test_mutations_are_repeatable(kind):
+    """One seed, one result; also for no bytes at all."""
+    mutation = mutate.KINDS[kind]
+    data, other = bytes(range(200)), b"other"
+    assert mutation(Random(7), data, other) == mutation(Random(7), data, other)
+    assert isinstance(mutation(Random(7), b"", b""), bytes)
+
+
+def test_mutants_of_a_reader_hold(capfd):
+    """The runner itself, a few inputs long."""
+    assert run.main(["--count", "30", "--reader", "mllog"]) == 0
+    row = capfd.readouterr().out.splitlines()[1].split()
+    assert (row[:2], row[4]) == (["mllog", "30"], "0")
+
+
+def test_invented_events_are_found():
+    """What a file does not hold is told from what it does, and from what issues announce."""
+    whole, part = Outcome(clocks={"f": "unix"}), Outcome(clocks={"f": "unix"})
+    whole.rows.update([("f", "a", 0, 100, 10), ("f", "b", 0, 200, 10)])
+    part.rows.update([("f", "a", 0, 100, 10), ("f", "b", 0, 9_000, 10)])
+    assert invented(whole, part) == [("f", "b", 0, 9_000, 10)]
+    part.issues = Issues()
+    part.issues.add("unfinished-slice")
+    assert invented(whole, part) == []
+
+
+# -- what was found --------------------------------------------------------------------------------
+
+
+def test_arguments_beyond_a_double_are_text(tmp_path):
+    """1e999 is Infinity to a viewer; found by mutation."""
+    event = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":1,"args":{"x":1e999,"y":2e5}}'
+    (tmp_path / "in.json").write_text(f"[{event}]")
+    report = convert(str(tmp_path / "in.json"), str(tmp_path / "out.json"))
+    (slice_,) = [
+        e for e in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if e["ph"] == "X"
+    ]
+    assert slice_["args"] == {"x": "1e999", "y": 2e5}
+    assert report.issues.count("value-clipped") == 1
+
+
+def test_fractions_of_the_next_event_are_not_this_ones(tmp_path):
+    """A whole stamp far away was flagged for the fraction of its neighbour; found by mutation."""
+    far = 2**53 * 1000
+    text = f'[{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{far // 1000}.000,"dur":1}},'
+    text += '{"ph":"X","name":"b","pid":1,"tid":2,"ts":1.5,"dur":1}]'
+    (tmp_path / "far.json").write_text(text)
+    assert [f.rule for f in checks.validate(str(tmp_path / "far.json")).findings] == []
+
+
+def test_negative_lengths_of_operations_are_booked(tmp_path):
+    """An operation placed by its length ended before it began; found by mutation."""
+    head = {"id": "0x1", "rank": 0, "n_ranks": 1, "nnodes": 1}
+    meta = {"dump_timestamp_us": 1_700_000_000_000_000, "hostname": "n", "pid": 1}
+    meta |= {"inspector_output_format_version": "v4.0"}
+    perf = {"coll": "AllReduce", "coll_sn": 1, "coll_exec_time_us": -5}
+    line = {"header": head, "metadata": meta, "coll_perf": perf}
+    (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
+    outcome = examined(tmp_path / "log.jsonl", tmp_path)
+    assert (outcome.rows.total(), outcome.issues.count("negative-duration")) == (0, 1)
+
+
+def test_clock_files_that_were_cut_are_doubted(tmp_path):
+    """A number cut short is a time like any other; that its line has no end is said."""
+    seed = next(s for s in golden(tmp_path / "golden", "ascend_raw") if s.name.endswith("chip_6"))
+    (log,) = [file for file in seed.files if file.name == "dev_start.log.1"]
+    log.write_bytes(log.read_bytes()[:-5])
+    assert examined(seed.path, tmp_path).issues.count("unended-line") == 1
+
+
+def test_counters_of_unknown_speed_are_doubted(tmp_path):
+    """A broken info.json made all times of a host ten times too short, in silence."""
+    name = "framework_mindspore"
+    seed = next(s for s in golden(tmp_path / "golden", "ascend_raw") if s.name.endswith(name))
+    (info,) = [file for file in seed.files if file.name == "info.json"]
+    info.write_bytes(info.read_bytes()[:20])
+    assert examined(seed.path, tmp_path).issues.count("clock-assumed") >= 1
+
+
+def test_ranks_below_zero_are_none(tmp_path):
+    """A damaged table made device -1 rank -1, which no writer can number."""
+    capture = Capture("made", FileSource(tmp_path / "a", "a"), ("a",), rank=-1)
+    issues = Issues()
+    (found,) = resolve([capture], "meta", issues)
+    assert (found.rank, found.rank_from) == (0, "assumed")
+    assert [issue.code for issue in issues] == ["rank-conflict", "rank-assumed"]
