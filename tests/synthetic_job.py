@@ -24,7 +24,7 @@ NOISES = {
     "exponential": lambda rng, n: rng.standard_exponential(n) - 1,
     "student": lambda rng, n: rng.standard_t(3, n) / 3**0.5,
 }
-"""Shapes of jitter, of mean 0 and standard deviation 1; of Student's t, three degrees of freedom."""
+"""Shapes of jitter: mean 0, standard deviation 1; Student's t has three degrees of freedom."""
 
 
 @dataclass(frozen=True)

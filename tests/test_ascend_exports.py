@@ -272,9 +272,10 @@ def test_absurd_rows_of_a_step_table_are_booked(folder):
     export(folder, "step_trace_20250301080103.csv", f"{head}\n{rows}")
     trace = read(folder.find("msprof")[0])
     names = {trace.strings[n] for n in trace.events.name.tolist()}
-    assert {"Iteration 2", "Iteration 3", "Iteration 4"} <= names
+    assert {"Iteration 3", "Iteration 4"} <= names
+    assert "Iteration 2" not in names  # 292 years long
     lost = [(i.code, i.count) for i in trace.issues if i.file.endswith(".csv")]
-    assert lost == [("malformed-record", 2), ("bad-time", 2), ("negative-duration", 1)]
+    assert lost == [("malformed-record", 2), ("bad-time", 3), ("negative-duration", 1)]
 
 
 def test_step_tables_are_read_where_no_file_brings_a_step_trace(folder):

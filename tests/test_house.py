@@ -37,8 +37,7 @@ MAY_IMPORT = {
     "annotation": GROUND | {"analysis", "mergers"},
     "factsfile": GROUND | {"analysis"},
     "overview": GROUND | {"analysis", "factsfile", "mergers"},
-    "stages": GROUND
-    | {"", "build", "factsfile", "mergers", "overview", "park", "registry"},
+    "stages": GROUND | {"", "build", "factsfile", "mergers", "overview", "park", "registry"},
     "merging": MERGING,
     "shards": {"errors", "storage"},
     "sharding": MERGING | {"merging", "parkfile", "shards"},

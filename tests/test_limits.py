@@ -15,8 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from traceconv import park
-from traceconv.collectives import evidence
 from traceconv.build import TraceBuilder
+from traceconv.collectives import evidence
 from traceconv.errors import SizeLimitError
 from traceconv.intervals import total, union
 from traceconv.model import Capture, Kind, Layer, OpClass, Trace, Track

@@ -156,7 +156,8 @@ def test_every_file_is_known():
         ("cluster_propose", "mindspore", 1, {"cluster_analyse": 6}),
         ("JOB_AICPU/expect", "mindspore", 0, {"output_data_preprocess_aicpu": 3}),
         ("profiler", "msprof", 0, {
-            "device_queue_profiling": 4, "dynamic_shape_info": 19 + 9, "flops": 4, "flops_summary": 1,
+            "device_queue_profiling": 4, "dynamic_shape_info": 19 + 9, "flops": 4,
+            "flops_summary": 1,
             "framework_raw": 4, "minddata_cpu_utilization": 9, "minddata_pipeline": 4,
             "minddata_pipeline_samples": 8, "timeline_summary": 1,
         }),

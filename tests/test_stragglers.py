@@ -16,6 +16,7 @@ from traceconv.mergers import _clock_collectives, align
 from traceconv.mergers.attribution import attribution
 from traceconv.mergers.steps import steps
 from traceconv.model import Layer, OpClass
+from traceconv.robust import student
 
 
 def facts(happened):
@@ -55,7 +56,7 @@ def judged(happened, known=None, mode="collective"):
     return stragglers.judge(known, align.plan(captures, mode, [one.evidence for one in known]))
 
 
-RUNS = 15
+RUNS = 7
 """Of each kind; hundreds say the same."""
 
 SHAPES = [(1, 4, 1), (2, 2, 2), (4, 2, 1), (2, 4, 2)]
@@ -199,6 +200,14 @@ def test_a_verdict_as_json_values():
     json.dumps(document)
 
 
+@pytest.mark.parametrize(
+    ("dof", "known"), [(1, 318.31), (2, 22.327), (4, 7.173), (10, 4.144), (40, 3.307)]
+)
+def test_students_t_of_one_in_a_thousand(dof, known):
+    """Tabulated values, within three percent."""
+    assert abs(student(3.0902, dof) / known - 1) < 0.03
+
+
 ONE = "Group a Communication"
 
 
@@ -266,9 +275,10 @@ def test_no_link_is_named_where_none_is_slow(seed):
 
 
 def test_too_few_links_name_none():
-    """Of two links of a transport one is slow, or the other fast: inconclusive."""
+    """Of two links of a transport one is slow, or the other fast: inconclusive, and said so."""
     job = Job(2, 1, 1, slow_link=(0, 1, 3.0))
-    assert links.slow([(rank, link_facts(job, rank)) for rank in range(2)]) == []
+    told = [(rank, link_facts(job, rank)) for rank in range(2)]
+    assert (links.slow(told), links.too_few(told)) == ([], {"HCCS": 2})
 
 
 def test_links_of_another_transport_are_not_compared():

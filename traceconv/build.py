@@ -344,20 +344,25 @@ class TraceBuilder:
         trace.ledger.update(ledger)
         return arranged(trace)
 
-
     def _believable(self, trace: Trace) -> Trace:
         """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are booked."""
         events, samples = trace.events, trace.counters.start_ns
+        longest = int(events.dur_ns.max(initial=0))
+        if _within(events.start_ns, FARTHEST_NS - longest) and _within(samples, FARTHEST_NS):
+            return trace
         near = _near(events.start_ns) & (events.dur_ns <= FARTHEST_NS)
         near &= ~near | _near(events.end_ns)
-        if near.all() and _near(samples).all():
-            return trace
         kept = trace.keep("lost", near, _near(samples))
         for kind, count in trace.counts().items():
             if lost := count - kept.counts()[kind]:
                 code = "flow-without-end" if kind == "flow" else "bad-time"
                 self.skip(code, "more than 146 years from its clock's zero", lost, kind)
         return kept
+
+
+def _within(ns: I64, farthest: int) -> bool:
+    """Whether all of ``ns`` are at most ``farthest`` from 0; makes no new column."""
+    return -farthest <= int(ns.min(initial=0)) and int(ns.max(initial=0)) <= farthest
 
 
 def _near(ns: I64) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,25 +72,32 @@ class Comparison:
         slow_links: slowest first.
         plan:    the clocks it rests on.
         issues:  what finding and reading the ranks met.
+        too_few_links: transports with too few links to compare, and how many there are.
     """
 
     verdict: lateness.Verdict
     slow_links: tuple[links.SlowLink, ...]
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
+    too_few_links: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
             **self.verdict.as_dict(),
             "slow_links": [link.as_dict() for link in self.slow_links],
+            "too_few_links": dict(self.too_few_links),
             "clocks": self.plan.as_dict(),
             "issues": [issue.as_dict() for issue in self.issues],
         }
 
     def lines(self) -> list[str]:
         """What people read."""
-        return [*self.verdict.lines(), *(link.text() for link in self.slow_links)]
+        few = [
+            f"links over {transport}: inconclusive, {count} are too few to compare"
+            for transport, count in self.too_few_links.items()
+        ]
+        return [*self.verdict.lines(), *(link.text() for link in self.slow_links), *few]
 
 
 def align(
@@ -163,7 +170,8 @@ def stragglers(
     plan = clocks.plan(captures.found, align, evidence, align_max_error_ns, groups)
     issues.extend(plan.issues)
     verdict = lateness.judge(known, plan, groups)
-    return Comparison(verdict, tuple(links.slow(traffic)), plan, issues)
+    slow = tuple(links.slow(traffic))
+    return Comparison(verdict, slow, plan, issues, links.too_few(traffic))
 
 
 def _captures(

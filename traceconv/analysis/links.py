@@ -84,18 +84,32 @@ def slow(ranked: Sequence[tuple[int, Columns]], below: float = _SLOW) -> list[Sl
     Args:
         below: in place of 30 percent: the share of the usual bandwidth that is not reached.
     """
-    sums: dict[tuple[int, str, int, int, str], list[int]] = {}
+    found = []
+    for links in _by_transport(ranked).values():
+        found += _outliers(links, below)
+    return sorted(found, key=lambda link: link.bandwidth / link.usual)
+
+
+def too_few(ranked: Sequence[tuple[int, Columns]]) -> dict[str, int]:
+    """Transports with too few links to tell which of them are slow, and how many there are."""
+    counts = {transport: len(links) for transport, links in _by_transport(ranked).items()}
+    return {transport: n for transport, n in counts.items() if n < _FEWEST}
+
+
+_Links = dict[tuple[int, str, int, int, str], list[int]]
+"""Bytes and time, by rank, group, source, destination and transport."""
+
+
+def _by_transport(ranked: Sequence[tuple[int, Columns]]) -> dict[str, _Links]:
+    found: dict[str, _Links] = {}
     for rank, told in ranked:
         for group, source, target, transport, size, time in _rows(told):
             if source != target and size > 0 and time > 0:
-                both = sums.setdefault((rank, group, source, target, transport), [0, 0])
+                alike = found.setdefault(transport, {})
+                both = alike.setdefault((rank, group, source, target, transport), [0, 0])
                 both[0] += size
                 both[1] += time
-    found = []
-    for transport in sorted({key[4] for key in sums}):
-        alike = {key: both for key, both in sums.items() if key[4] == transport}
-        found += _outliers(alike, below)
-    return sorted(found, key=lambda link: link.bandwidth / link.usual)
+    return dict(sorted(found.items()))
 
 
 def _rows(told: Columns) -> Any:
@@ -105,9 +119,7 @@ def _rows(told: Columns) -> Any:
     return zip(*(told[name].tolist() for name in names), strict=True)
 
 
-def _outliers(
-    links: dict[tuple[int, str, int, int, str], list[int]], below: float
-) -> list[SlowLink]:
+def _outliers(links: _Links, below: float) -> list[SlowLink]:
     size, time = np.array(list(links.values()), np.float64).T
     speed = size / time
     usual = float(np.median(speed))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from traceconv.collectives import Evidence
 from traceconv.collectives import evidence as evidence  # what a rank has to say to a plan
 from traceconv.columns import I64
 from traceconv.errors import ClockError, Issues
-from traceconv.matching import Matched
 from traceconv.mergers._clock_anchors import (
     anchored,
     neighbours,
@@ -27,6 +26,9 @@ from traceconv.mergers._clock_anchors import (
 )
 from traceconv.mergers._clock_offsets import Offset, from_file
 from traceconv.model import Capture, Trace
+
+if TYPE_CHECKING:  # a copy aligns nothing by collectives, and does not load what matches them
+    from traceconv.matching import Matched
 
 _SPOKEN = {
     "collective": "ends of collectives",
@@ -206,7 +208,7 @@ def _shifted_notes(notes: Mapping[str, Any], by: Correction) -> Mapping[str, Any
 Found = tuple[dict[int, Offset], str]
 """Offsets per rank, and a remark."""
 
-Groups = Sequence[Matched] | None
+Groups: TypeAlias = "Sequence[Matched] | None"
 """The collectives of all ranks, if these are matched already."""
 
 Method = Callable[[Sequence[Capture], Issues, Sequence[Evidence] | None, Groups], Found]
