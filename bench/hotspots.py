@@ -29,8 +29,8 @@ MB = 1e6
 STAGES = (
     ("read", "traceconv.registry", "read_capture"),
     ("finish", "traceconv.build:TraceBuilder", "finish"),
-    ("passes", "traceconv.stages", "passed"),
-    ("park", "traceconv.stages", "park"),
+    ("passes", "traceconv.run.stages", "passed"),
+    ("park", "traceconv.run.stages", "park"),
     ("limits", "traceconv.writers.limits", "plan"),
     ("write", "traceconv.writers.output", "write"),
 )

@@ -11,8 +11,8 @@ from traceconv.analysis._definition import Facts as TableFacts
 from traceconv.errors import Issues
 from traceconv.mergers import align, compose
 from traceconv.report import Report
+from traceconv.run.stages import passed
 from traceconv.source import RecordedSource
-from traceconv.stages import passed
 
 
 def texts(*values):

@@ -22,7 +22,7 @@ from traceconv import TraceconvError
 from traceconv.cli import run
 from traceconv.errors import SourceError
 from traceconv.readers import _event_log_lines, _sqlite
-from traceconv.runfolder import run_folder
+from traceconv.run.folder import run_folder
 from traceconv.source import FileSource, sources
 from traceconv.streams import Bounded
 

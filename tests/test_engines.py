@@ -13,11 +13,12 @@ import pytest
 from small_jobs import job
 
 import traceconv
-from traceconv import engines, merging
+from traceconv import engines
 from traceconv.engines import Run
 from traceconv.errors import EngineError, InputError, Issues, MalformedInputError
 from traceconv.registry import writer_for
-from traceconv.workplace import Workplace
+from traceconv.run import merging
+from traceconv.run.workplace import Workplace
 
 NEEDS = {"dask": "distributed", "ray": "ray"}
 

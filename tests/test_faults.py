@@ -18,7 +18,7 @@ import traceconv
 from traceconv.checks import validate
 from traceconv.engines import local
 from traceconv.errors import EngineError, OutputError, SourceError
-from traceconv.runfolder import run_folder
+from traceconv.run.folder import run_folder
 from traceconv.streams import Stream
 
 

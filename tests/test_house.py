@@ -10,9 +10,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 GROUND = {"errors", "clock", "streams", "source", "intervals", "columns", "sheets", "model"}
 GROUND |= {"remote", "storage", "robust", "collectives", "matching"}
-MERGING = GROUND | {
-    *("", "annotation", "engines", "factsfile", "mergers", "overview", "park", "ranks", "report"),
-    *("stages", "workplace", "writers"),
+RUN = GROUND | {
+    *("", "annotation", "build", "engines", "factsfile", "memory", "mergers", "overview"),
+    *("park", "parkfile", "ranks", "registry", "report", "run", "writers"),
 }
 MAY_IMPORT = {
     "errors": set(),
@@ -31,19 +31,11 @@ MAY_IMPORT = {
     "build": GROUND,
     "parkfile": GROUND,
     "park": GROUND | {"", "parkfile"},
-    "runfolder": {"errors", "source"},
     "engines": {"engines", "errors", "memory"},
-    "workplace": {"", "engines", "errors", "memory", "runfolder"},
     "annotation": GROUND | {"analysis", "mergers"},
     "factsfile": GROUND | {"analysis"},
     "overview": GROUND | {"analysis", "factsfile", "mergers"},
-    "stages": GROUND | {"", "build", "factsfile", "mergers", "overview", "park", "registry"},
-    "merging": MERGING,
-    "shards": {"errors", "storage"},
-    "sharding": MERGING | {"merging", "parkfile", "shards"},
-    "copying": MERGING | {"merging", "patch"},
     "memory": {"errors", "source"},
-    "patch": {"source", "streams"},
     "ranks": GROUND,
     "report": GROUND | {"", "ranks", "park"},
     "inspection": GROUND | {"ranks", "report"},
@@ -54,9 +46,9 @@ MAY_IMPORT = {
     "analysis": GROUND | {"analysis", "ranks"},
     "_proto": set(),
     "registry": GROUND | {"readers", "writers"},
-    "prediction": MERGING | {"registry"},
-    "api": MERGING
-    | {"copying", "inspection", "merging", "patch", "prediction", "registry", "sharding", "shards"},
+    "run": RUN,
+    "prediction": GROUND | {"", "mergers", "park", "registry", "report", "run", "writers"},
+    "api": RUN | {"inspection", "prediction"},
     "diagnosis": GROUND
     | {*("", "analysis", "api", "factsfile", "mergers", "overview", "ranks", "report")}
     | {"statistics", "writers"},

@@ -103,7 +103,7 @@ def test_a_merge_loads_one_encoder(root, tmp_path, out, others):
 def test_a_copy_loads_no_reading(root, tmp_path):
     """Bytes that are copied meet no column, no pass and no clock of collectives."""
     names = of_merge(root, tmp_path / "out.json", "-m", "source")
-    assert "traceconv.patch" in names
+    assert "traceconv.run.patch" in names
     assert [
         m for m in names if m.endswith((".overlap", ".steps", "_traceevents", ".matching"))
     ] == []

@@ -33,9 +33,9 @@ from traceconv.mergers.select import by_graph, by_layer, by_name, by_step, time_
 from traceconv.model import Layer, OpClass, Trace
 from traceconv.park import Held
 from traceconv.readers import _traceevents
+from traceconv.run.stages import events as read_events
+from traceconv.run.stages import passed
 from traceconv.source import sources
-from traceconv.stages import events as read_events
-from traceconv.stages import passed
 from traceconv.writers import Document, Part, output
 
 SUFFIXES = (".pftrace", ".json", ".txt", ".json.gz")

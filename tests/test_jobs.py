@@ -26,7 +26,7 @@ from traceconv.errors import (
     SourceError,
     TraceconvError,
 )
-from traceconv.workplace import SMALL_RUN_BYTES, worker_count
+from traceconv.run.workplace import SMALL_RUN_BYTES, worker_count
 
 RANKS = 3
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from traceconv import patch
-from traceconv.patch import Copier, Unusual
+from traceconv.run import patch
+from traceconv.run.patch import Copier, Unusual
 from traceconv.source import sources
 
 CASES = sorted(p for p in (ROOT / "golden").glob("*/*/input/**/*.json") if p.stat().st_size)

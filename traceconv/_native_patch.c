@@ -1,5 +1,5 @@
 /* Trace events copied as bytes, with processes renumbered and ids set apart: the fast tier of
- * traceconv/patch.py, which says what is done and does what is unusual.
+ * traceconv/run/patch.py, which says what is done and does what is unusual.
  *
  * Every event is checked to be JSON while it is copied. One that names something (phase M), has an
  * escaped or doubled key, or an id that is not a plain number stops the copying in front of it with
@@ -261,7 +261,7 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "traceconv._patch", "Trace events as bytes; see traceconv/patch.py.", 0,
+    PyModuleDef_HEAD_INIT, "traceconv._patch", "Trace events as bytes; see traceconv/run/patch.py.", 0,
     methods,
 };
 

@@ -10,18 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from traceconv import registry, shards
+from traceconv import registry
 from traceconv.errors import Issues, RankError
 from traceconv.mergers import align as clocks
 from traceconv.mergers import compose
-from traceconv.merging import Target, Wish, finish, read_or_fail, stored
 from traceconv.model import Capture, Trace
 from traceconv.ranks import chosen, resolve, spelled
 from traceconv.report import Report
+from traceconv.run import shards
+from traceconv.run.merging import Target, Wish, finish, read_or_fail, stored
+from traceconv.run.stages import events, passed
+from traceconv.run.workplace import worker_count, workplace
 from traceconv.source import sources
-from traceconv.stages import events, passed
 from traceconv.storage import shown
-from traceconv.workplace import worker_count, workplace
 from traceconv.writers import limits, output
 from traceconv.writers.output import Progress, silent
 
@@ -144,7 +145,7 @@ def merge(
         mode:   "summary" (step trace and overlap analysis), "detail" (everything), or None for
             the events as they are, with no steps and no overlap made from them; trace-event JSON
             into JSON, with nothing selected, is then copied by its bytes (see
-            :mod:`traceconv.copying`), and clocks are what files say of them.
+            :mod:`traceconv.run.copying`), and clocks are what files say of them.
         time:   (start, end) in ns, counted from the earliest event of all ranks; None = open.
         layers: names of :class:`~traceconv.model.Layer` to keep.
         exclude: regular expression; events whose name it finds are left out.
@@ -200,8 +201,8 @@ def merge(
         output.check(path, force)
     moved = any(o.correction for o in clock.offsets.values())
     if shard is None and copy and mode is None:
-        from traceconv.copying import copied, copyable
-        from traceconv.patch import Unusual
+        from traceconv.run.copying import copied, copyable
+        from traceconv.run.patch import Unusual
 
         try:
             if copyable(captures.found, wish, target, moved):
@@ -214,7 +215,7 @@ def merge(
     workers = worker_count(jobs, [stored(c) for c in mine], mem_limit)
     with workplace(workers, engine, engine_address, mem_limit) as place:
         if shard is not None:
-            from traceconv.sharding import write_shard
+            from traceconv.run.sharding import write_shard
 
             report = Report.of(mode or "source", mine, path, captures.issues, clock)
             write_shard(place, captures.found, wish, shard, report, allow_missing_ranks, progress)
@@ -246,7 +247,7 @@ def join(
     Raises:
         TraceconvError: see :mod:`traceconv.errors`. No file is left behind.
     """
-    from traceconv.sharding import join_shards
+    from traceconv.run.sharding import join_shards
 
     ranks, wish = join_shards([str(p) for p in paths], allow_missing_ranks)
     path = shown(out or _default_path(wish.mode, ranks.captures))

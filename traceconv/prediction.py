@@ -14,7 +14,7 @@ from traceconv.mergers import align as clocks
 from traceconv.model import Capture, Trace
 from traceconv.park import Facts
 from traceconv.report import Report
-from traceconv.stages import passed
+from traceconv.run.stages import passed
 from traceconv.writers import Document, Writer
 
 FORMATS = ("perfetto", "chrome_json")

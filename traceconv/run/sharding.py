@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from traceconv import parkfile
 from traceconv.errors import InputError, Issues, MalformedInputError
-from traceconv.merging import Ranks, Wish, book_failure, read_ranks
 from traceconv.model import Capture
 from traceconv.park import Parked
 from traceconv.ranks import spelled, title
 from traceconv.report import Report
-from traceconv.shards import Shard, describe, growing, together
+from traceconv.run.merging import Ranks, Wish, book_failure, read_ranks
+from traceconv.run.shards import Shard, describe, growing, together
+from traceconv.run.workplace import Workplace
 from traceconv.source import RecordedSource
-from traceconv.workplace import Workplace
 from traceconv.writers.output import Progress
 
 

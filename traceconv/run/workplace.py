@@ -13,7 +13,7 @@ from typing import Any
 from traceconv import engines
 from traceconv.errors import EngineError
 from traceconv.memory import LOWEST, limited
-from traceconv.runfolder import run_folder
+from traceconv.run.folder import run_folder
 
 MOST_WORKERS = 32
 """Unless asked for, no more: beyond, disks are what is waited for."""

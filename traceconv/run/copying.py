@@ -1,6 +1,6 @@
 """Ranks of trace-event JSON into one such file by their bytes, where nothing else is asked for.
 
-What :mod:`traceconv.patch` does to one file, as a merge: the same files, names, progress and
+What :mod:`traceconv.run.patch` does to one file, as a merge: the same files, names, progress and
 report as any other, at the speed of the disk and in the memory of a block. It is done for
 ``mode=None`` into JSON, if every rank is one file of trace events, nothing is selected, limited or
 moved in time, and no file is unusual; else the ranks go through the model.
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from traceconv.merging import Target, Wish, stored
 from traceconv.model import Capture
-from traceconv.patch import Copier, Unusual
 from traceconv.report import Report
+from traceconv.run.merging import Target, Wish, stored
+from traceconv.run.patch import Copier, Unusual
 from traceconv.writers import Document, Part, output
 from traceconv.writers.chrome_json import ChromeJsonWriter
 from traceconv.writers.output import Progress

@@ -19,8 +19,8 @@ from traceconv.model import Capture
 from traceconv.park import Parked
 from traceconv.ranks import spelled, title
 from traceconv.report import Report
-from traceconv.stages import Annotating, Narrowing, Reading, annotated, narrow, read
-from traceconv.workplace import Workplace
+from traceconv.run.stages import Annotating, Narrowing, Reading, annotated, narrow, read
+from traceconv.run.workplace import Workplace
 from traceconv.writers import Document, Plan, limits, output
 from traceconv.writers.output import Encoded, Encoding, Progress, encode
 
