@@ -1,0 +1,12 @@
+"""``python -m fuzz mutants|coverage|matrix``: see the modules :mod:`fuzz.run`, :mod:`fuzz.targets`
+and :mod:`fuzz.matrix`.
+"""
+
+import sys
+from importlib import import_module
+
+COMMANDS = {"mutants": "fuzz.run", "coverage": "fuzz.targets", "matrix": "fuzz.matrix"}
+
+if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+    sys.exit(f"usage: python -m fuzz {'|'.join(COMMANDS)} [--help]")
+sys.exit(import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:]))
