@@ -294,7 +294,8 @@ def test_databases_are_not_written_to(here):
 def test_query_that_does_not_end_is_stopped(here, monkeypatch):
     """After so many steps of SQLite's machine."""
     monkeypatch.setattr(_sqlite, "STEPS_PER_CHECK", 10)
-    monkeypatch.setattr(_sqlite, "MAX_CHECKS", 3)
+    monkeypatch.setattr(_sqlite, "FREE_STEPS", 30)
+    monkeypatch.setattr(_sqlite, "STEPS_PER_BYTE", 0)
     rows = ",".join(f"({i},'x')" for i in range(1000))
     path = database(
         f"CREATE TABLE T(id TEXT PRIMARY KEY, v TEXT) WITHOUT ROWID;INSERT INTO T VALUES {rows};"

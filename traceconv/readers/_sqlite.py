@@ -26,8 +26,11 @@ from traceconv.readers._sqlite_terms import ROWID, checked_term, found_in, plain
 from traceconv.source import Source
 
 STEPS_PER_CHECK = 1_000_000
-MAX_CHECKS = 200_000
-"""Virtual machine steps between two checks, and checks before a query is stopped."""
+"""Virtual machine steps between two checks whether a query takes too long."""
+
+FREE_STEPS = 2_000_000_000
+STEPS_PER_BYTE = 20
+"""What a query may take: some seconds, and ten times what reading a row of 50 bytes takes."""
 
 MAX_TEXT = 64 << 20
 """Bytes of one string or blob."""
@@ -121,6 +124,10 @@ class Database:
         self._pages = pages
         self._short: set[str] = set()
         self._plain: dict[str, PlainTable] = {}
+        (count,), (size,) = (
+            connection.execute(f"PRAGMA {what}").fetchone() for what in ("page_count", "page_size")
+        )
+        self._bytes = int(count) * int(size)
         query = "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'"
         for name, root, sql in connection.execute(query).fetchall():
             info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
@@ -264,11 +271,12 @@ class Database:
 
     def _run(self, query: str) -> sqlite3.Cursor:
         checks = 0
+        most = (FREE_STEPS + STEPS_PER_BYTE * self._bytes) // STEPS_PER_CHECK
 
         def give_up() -> int:
             nonlocal checks
             checks += 1
-            return checks > MAX_CHECKS
+            return checks > most
 
         self._connection.set_progress_handler(give_up, STEPS_PER_CHECK)
         return self._connection.execute(query)

@@ -24,6 +24,10 @@ _Reference = tuple[int, int]
 page referred to."""
 
 
+MOST_BYTES = 1 << 40
+"""No database is longer; what says so is damaged or means harm."""
+
+
 def fill_up(path: Path, page: int, whole: int) -> frozenset[int]:
     """Give a cut database its length back, in place; what is there of a cut page goes, too.
 
@@ -41,7 +45,7 @@ def fill_up(path: Path, page: int, whole: int) -> frozenset[int]:
         if there:
             with mmap.mmap(file.fileno(), 0) as data:
                 short = _Trees(data, page, there).mended()
-        file.truncate(whole)  # a hole, however large it says it was
+        file.truncate(min(whole, MOST_BYTES))  # a hole takes no room
     return short
 
 
