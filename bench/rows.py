@@ -88,9 +88,10 @@ class Suite:
         add("summary", "merge", one, "-m", "summary", out="summary.pftrace")
         add("small convert", "convert", many[0], out="small.pftrace")
         add("small summary", "merge", many[0], "-m", "summary", out="small-summary.pftrace")
-        add("merge to JSON", "merge", *many[:4], "-m", "detail", out="four.json")
-        add("1 rank", "merge", many[0], "-m", "detail", out="first.pftrace")
-        add("8 ranks", "merge", *many, "-m", "detail", out="eight.pftrace")
+        detail = ("-m", "detail", "--jobs", "1")  # workers have memory of their own
+        add("merge to JSON", "merge", *many[:4], *detail, out="four.json")
+        add("1 rank", "merge", many[0], *detail, out="first.pftrace")
+        add("8 ranks", "merge", *many, *detail, out="eight.pftrace")
         add("stages", "bench.hotspots", one, "--stages", out="")
 
     def add(self, name: str, *command: str, out: str = "", env: Any = None) -> Job:
