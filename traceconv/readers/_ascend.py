@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from traceconv.model import Layer, OpClass, Track
 from traceconv.readers import _ascend_ops as ops
-from traceconv.readers._ascend_parts import EVERY_GRAPH
+from traceconv.readers._ascend_known import EVERY_GRAPH
 from traceconv.readers._traceevents import Lane, Placed, Skipped
 
 _RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d+)", re.DOTALL)

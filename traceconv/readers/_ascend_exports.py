@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.model import NO_GRAPH
-from traceconv.readers._ascend_parts import EVERY_GRAPH, Part, Role, is_empty
+from traceconv.readers._ascend_known import EVERY_GRAPH
+from traceconv.readers._ascend_parts import Part, Role, is_empty
 from traceconv.source import Source
 
 _WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")

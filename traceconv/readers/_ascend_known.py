@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import takewhile
 
+EVERY_GRAPH = -2
+"""Stands for all graphs that the step trace in a file may hold."""
+
 PROF = re.compile(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
 """The name of a folder of the CANN collector."""
 

@@ -16,9 +16,6 @@ from traceconv.source import Source
 if TYPE_CHECKING:
     from traceconv.readers._traceevents import Classify
 
-EVERY_GRAPH = -2
-"""Stands for all graphs that a step trace may hold."""
-
 UNIX_NS = 10**18
 """Stamps above this count from 1970 (it is 2001)."""
 

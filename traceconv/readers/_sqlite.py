@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.errors import MalformedInputError
-from traceconv.readers._sqlite_file import SCHEMA, DatabaseFile
+from traceconv.readers._sqlite_cut import SCHEMA
+from traceconv.readers._sqlite_file import DatabaseFile
 from traceconv.readers._sqlite_pages import Pages, PlainTable, plain_table
 from traceconv.readers._sqlite_records import Wanted
 from traceconv.readers._sqlite_terms import ROWID, checked_term, found_in, plain_term, quoted

@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from traceconv.readers._sqlite_file import SCHEMA
-
 _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
 
@@ -23,6 +21,9 @@ _Reference = tuple[int, int]
 """Where in its page the cell of a reference lies (0 for the last one, which has none), and the
 page referred to."""
 
+
+SCHEMA = 1
+"""First page of the table of tables."""
 
 MOST_BYTES = 1 << 40
 """No database is longer; what says so is damaged or means harm."""

@@ -16,9 +16,6 @@ from traceconv.source import Source, temporary_folder
 
 MAGIC = b"SQLite format 3\0"
 
-SCHEMA = 1
-"""First page of the table of tables."""
-
 _JOURNAL_HEADER = 32
 """Bytes of a write-ahead log that holds no pages."""
 
