@@ -10,7 +10,7 @@ import orjson
 
 from traceconv.analysis import html
 from traceconv.analysis.markdown import lines as analysis_lines
-from traceconv.errors import OutputError
+from traceconv.cli import files
 
 
 def write(document: Mapping[str, Any], path: Path) -> None:
@@ -25,10 +25,7 @@ def write(document: Mapping[str, Any], path: Path) -> None:
         text = html.page(document)
     else:
         text = markdown(document)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as e:
-        raise OutputError(f"{path}: cannot write the report: {e.strerror or e}") from e
+    files.write(path, text)
 
 
 def markdown(document: Mapping[str, Any]) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, say
-from traceconv.errors import OutputError
+from traceconv.cli import files, options, say
 
 
 @click.command(short_help="Estimate how the clocks of ranks differ; print or write it.")
@@ -40,8 +39,8 @@ def align(
     traceconv align ./prof --align collective -o offsets.json
     traceconv merge ./prof --align offsets.json
     """
-    if output and Path(output).exists() and not force:
-        raise OutputError(f"{output}: exists; add -f to overwrite it")
+    if output:
+        files.refuse_existing(Path(output), force)
     from traceconv import align
 
     method, max_error_ns = given.pop("align"), given.pop("align_max_error_ns")
@@ -61,7 +60,4 @@ def align(
 def _write(document: dict[str, Any], path: Path) -> None:
     import orjson
 
-    try:
-        path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-    except OSError as e:
-        raise OutputError(f"{path}: cannot be written: {e.strerror or e}") from e
+    files.write(path, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, say
-from traceconv.errors import OutputError
+from traceconv.cli import files, options, say
 
 FORMATS = ("text", "json", "md", "html")
 GATE = 10
@@ -89,10 +88,10 @@ def diagnose(
     traceconv diagnose ./prof --rule iteration-gap,long-tail --threshold long-tail=30
     traceconv diagnose ./prof -o findings.json --fail-on warning
     """
-    form = form or _form_of(output)
+    form = form or options.form_of(output, FORMATS)
     target = None if output in (None, "-") else Path(str(output))
-    if target and target.exists() and not force:
-        raise OutputError(f"{target}: exists; add -f to overwrite it")
+    if target:
+        files.refuse_existing(target, force)
     from traceconv import diagnose
 
     with say.bar(quiet=quiet) as progress:
@@ -106,18 +105,10 @@ def diagnose(
         click.get_current_context().exit(GATE)
 
 
-def _form_of(output: str | None) -> str:
-    ending = Path(output or "").suffix.removeprefix(".")
-    return ending if ending in FORMATS else "text"
-
-
 def _tell(text: str, target: Path | None, quiet: bool) -> None:
     if target is None:
         say.data(text.rstrip("\n"))
         return
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as e:
-        raise OutputError(f"{target}: cannot be written: {e}") from e
+    files.write(target, text)
     if not quiet:
         say.message(f"wrote {target}")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import say
-from traceconv.errors import OutputError
+from traceconv.cli import files, say
 
 if TYPE_CHECKING:
     from traceconv import Report
@@ -31,8 +30,7 @@ def prepare(options: dict[str, Any]) -> Path:
     if options["strict"]:
         raise click.UsageError("--salvage puts up with losses, --strict refuses them")
     path = Path(options["out"] + SUFFIX)
-    if path.exists() and not options["force"]:
-        raise OutputError(f"{path}: exists; add -f to overwrite it")
+    files.refuse_existing(path, options["force"])
     options["allow_missing_ranks"] = True
     return path
 
@@ -46,10 +44,7 @@ def write(report: Report, path: Path, quiet: bool) -> None:
     import orjson
 
     found = document(report)
-    try:
-        path.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
-    except OSError as e:
-        raise OutputError(f"{path}: cannot write the losses: {e.strerror or e}") from e
+    files.write(path, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
     if quiet:
         return
     met, lost = (sum(kind[key] for kind in found["events"].values()) for key in ("met", "lost"))

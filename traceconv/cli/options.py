@@ -6,7 +6,7 @@ Nothing here imports the library proper, so that ``--help`` stays quick.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -61,6 +61,12 @@ def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 def count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """``1M`` as a number of things, in units of 1000."""
     return None if value is None else _scaled(value, 1000)
+
+
+def form_of(output: str | None, forms: Sequence[str]) -> str:
+    """The one of ``forms`` that the ending of ``output`` names, else "text"."""
+    ending = (output or "").rpartition(".")[2]
+    return ending if ending in forms else "text"
 
 
 def window(

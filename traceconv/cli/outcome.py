@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import say
+from traceconv.cli import files, say
 from traceconv.errors import OutputError, StrictError
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ def _check_report(report: str, force: bool) -> None:
         return
     if not report.endswith((".html", ".md", ".json")):
         raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
-    if Path(report).exists() and not force:
-        raise OutputError(f"{report}: exists; add -f to overwrite it")
+    files.refuse_existing(Path(report), force)
     if not Path(report).parent.is_dir():
         raise OutputError(f"{report}: its folder does not exist")

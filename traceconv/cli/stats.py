@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, say
-from traceconv.errors import OutputError
+from traceconv.cli import files, options, say
 
 FORMATS = ("text", "csv", "json", "md")
 DEFAULT_TOP = 20
@@ -92,7 +91,7 @@ def stats(
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
     traceconv stats ./prof --by all -o tables.json
     """
-    form = form or _form_of(output)
+    form = form or options.form_of(output, FORMATS)
     if given["top"] == -1:
         given["top"] = DEFAULT_TOP if form in ("text", "md") else None
     from traceconv import stats
@@ -106,11 +105,6 @@ def stats(
         _write(texts, Path(output), force, quiet)
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
-
-
-def _form_of(output: str | None) -> str:
-    ending = Path(output or "").suffix.removeprefix(".")
-    return ending if ending in FORMATS else "text"
 
 
 def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
@@ -132,14 +126,10 @@ def _write(texts: dict[str, str], path: Path, force: bool, quiet: bool) -> None:
         OutputError: it exists, or cannot be written.
     """
     several = len(texts) > 1
-    files = {path.with_stem(f"{path.stem}_{n}") if several else path: t for n, t in texts.items()}
-    for file in files:
-        if file.exists() and not force:
-            raise OutputError(f"{file}: exists; add -f to overwrite it")
-    for file, text in files.items():
-        try:
-            file.write_text(text, encoding="utf-8")
-        except OSError as e:
-            raise OutputError(f"{file}: cannot be written: {e}") from e
+    found = {path.with_stem(f"{path.stem}_{n}") if several else path: t for n, t in texts.items()}
+    for file in found:
+        files.refuse_existing(file, force)
+    for file, text in found.items():
+        files.write(file, text)
         if not quiet:
             say.message(f"wrote {file}")
