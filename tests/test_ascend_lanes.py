@@ -5,7 +5,7 @@ import pytest
 from traceconv.model import Layer, OpClass
 from traceconv.readers._ascend import Classifier
 from traceconv.readers._ascend_display import DisplayClassifier, host_info_lane
-from traceconv.readers._ascend_parts import EVERY_GRAPH
+from traceconv.readers._ascend_known import EVERY_GRAPH
 from traceconv.readers._traceevents import Lane, Names, Skipped
 
 HCCL = {
