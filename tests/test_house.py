@@ -9,7 +9,7 @@ PACKAGE = ROOT / "traceconv"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 GROUND = {"errors", "clock", "streams", "source", "intervals", "columns", "sheets", "model"}
-GROUND |= {"remote", "storage", "robust", "collectives", "matching"}
+GROUND |= {"remote", "storage", "window", "robust", "collectives", "matching"}
 RUN = GROUND | {
     *("", "annotation", "build", "engines", "factsfile", "memory", "mergers", "overview"),
     *("park", "parkfile", "ranks", "registry", "report", "run", "writers"),
@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "clock": {"errors", "columns"},
     "streams": {"errors"},
     "storage": {"errors"},
+    "window": {"errors", "streams"},
     "source": {"errors", "remote", "storage", "streams"},
     "remote": {"errors", "source", "storage", "streams"},
     "columns": set(),

@@ -17,7 +17,6 @@ files are for the readers, which know how to mend them.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import re
 from collections import Counter
@@ -28,7 +27,7 @@ from typing import Any
 import msgspec
 
 from traceconv.source import Source
-from traceconv.streams import Stream
+from traceconv.window import MAX_RECORD_BYTES, Window
 
 STRIDE = 4096
 """Processes a rank may have."""
@@ -37,9 +36,6 @@ APART = 40
 """The bit from which ids tell ranks apart."""
 
 CHUNK_BYTES = 256 << 10
-DROP_BYTES = 16 << 20
-HEAD_BYTES = 16 << 20
-"""What may stand before the events, behind them, or be one event."""
 
 _MORE, _END, _ODD = range(3)
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
@@ -97,19 +93,20 @@ class Copier:
             SourceError: the file cannot be read.
         """
         with source.open(name) as stream:
-            part = _Part(stream)
-            part.more()
-            part.at = self._head(part.data[: part.end])
+            window = Window(stream, CHUNK_BYTES)
+            window.more()
+            window.pos = self._head(window.data[: window.end])
             begun, status = False, _MORE
             while status != _END:
                 status, at, copied, phases = self._copy(
-                    part.data, part.at, part.end, self._processes, self._mask, not self.phases
-                )
+                    window.data, window.pos, window.end, self._processes, self._mask,
+                    not self.phases,
+                )  # fmt: skip
                 self._count(phases)
                 one = b""
                 if status == _ODD:
                     try:
-                        at, one = self._one(part.data, at)
+                        at, one = self._one(window.data, at)
                     except _Cut:
                         status = _MORE
                 for block in filter(None, (copied, one)):
@@ -117,10 +114,10 @@ class Copier:
                         yield b",\n"
                     yield block
                     begun = True
-                part.at = at
-                if status == _MORE and (not part.more() or part.end - at > HEAD_BYTES):
+                window.pos = at
+                if status == _MORE and (window.end - at > MAX_RECORD_BYTES or not window.more()):
                     raise Unusual(f"{source.title(name)}: cut off, or not a list of events")
-            tail = part.rest()
+            tail = _rest(window)
         self._tail(tail)
         processes = b",\n".join(self._naming())
         if processes:
@@ -273,44 +270,18 @@ class Copier:
             yield _told("process_sort_index", number, "sort_index", self._index * STRIDE + place)
 
 
-class _Part:
-    """What of a file is being looked at: ``data[at:end]``. Mapped files stay where they are."""
+def _rest(window: Window) -> bytes:
+    """What has not been consumed, to the end of the file.
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream, self._mapped = stream, stream.mapped
-        self.data: Any = b"" if self._mapped is None else self._mapped
-        self.at = self.end = self._told = 0
-
-    def more(self) -> bool:
-        """Go on behind ``at``; False if there is nothing."""
-        if self._mapped is None:
-            new = self._stream.read(CHUNK_BYTES)
-            self.data = self.data[self.at :] + new
-            self.at, self.end = 0, len(self.data)
-            return bool(new)
-        self._leave()
-        before, self.end = self.end, min(self.at + CHUNK_BYTES, len(self._mapped))
-        if self.end <= before:  # an event longer than a chunk
-            self.end = min(before + CHUNK_BYTES, len(self._mapped))
-        return self.end > before
-
-    def _leave(self) -> None:
-        """Report what lies behind ``at``, and give its pages back now and then."""
-        assert self._mapped is not None
-        step = self.at - self._told
-        if step >= DROP_BYTES:
-            start = self._told // mmap.PAGESIZE * mmap.PAGESIZE
-            if hasattr(mmap, "MADV_DONTNEED"):
-                self._mapped.madvise(mmap.MADV_DONTNEED, start, self.at - start)
-            self._stream.advance(step)
-            self._told = self.at
-
-    def rest(self) -> bytes:
-        """What stands behind ``at``, up to :data:`HEAD_BYTES`."""
-        if self._mapped is None:
-            return bytes(self.data[self.at :]) + self._stream.read(HEAD_BYTES)
-        self._stream.advance(len(self._mapped) - self._told)
-        return self._mapped[self.at : self.at + HEAD_BYTES]
+    Raises:
+        Unusual: it is longer than anything that belongs there.
+    """
+    while window.more():
+        if window.end - window.pos > MAX_RECORD_BYTES:
+            raise Unusual("much stands behind the list of events")
+    rest = bytes(window.data[window.pos : window.end])
+    window.close()
+    return rest
 
 
 class _Cut(Exception):

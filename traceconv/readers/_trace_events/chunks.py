@@ -11,7 +11,7 @@ import re
 from traceconv.readers._trace_events.decode import BROKEN, Event, decode_lines, decode_list
 from traceconv.readers._trace_events.intake import Intake
 from traceconv.readers._trace_events.salvage import State
-from traceconv.readers._trace_events.window import Window
+from traceconv.window import Window
 
 CUTS = 4
 """How many cuts are tried for one chunk."""

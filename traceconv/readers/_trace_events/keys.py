@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from traceconv.readers._trace_events.window import MAX_RECORD_BYTES, Window
+from traceconv.window import MAX_RECORD_BYTES, Window
 
 KEPT_BYTES = 1 << 20
 """Longer values of other keys are not kept."""

@@ -17,7 +17,7 @@ from traceconv.readers._trace_events.intake import Ends, Intake
 from traceconv.readers._trace_events.mend import decoded
 from traceconv.readers._trace_events.salvage import State
 from traceconv.readers._trace_events.tables import Flows, Rows, Samples, Tables, whole_number
-from traceconv.readers._trace_events.window import Window
+from traceconv.window import Window
 
 MAX_GRAPH_KEYS = 8
 

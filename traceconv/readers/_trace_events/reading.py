@@ -18,8 +18,8 @@ from traceconv.readers._trace_events.naming import Naming
 from traceconv.readers._trace_events.native import FlowKeys, Native, native_scanner
 from traceconv.readers._trace_events.salvage import Salvage, State
 from traceconv.readers._trace_events.tables import Tables
-from traceconv.readers._trace_events.window import MAX_RECORD_BYTES, Window
 from traceconv.source import Source
+from traceconv.window import MAX_RECORD_BYTES, Window
 
 MAPPED_STEP, STREAM_STEP = 16, 4
 """Chunks that are brought at once for the native tier."""

@@ -15,7 +15,7 @@ from typing import Any
 from traceconv.readers._trace_events.intake import Intake
 from traceconv.readers._trace_events.mend import MENDABLE, balanced, decoded, mended
 from traceconv.readers._trace_events.tables import Tally
-from traceconv.readers._trace_events.window import MAX_RECORD_BYTES, Window
+from traceconv.window import MAX_RECORD_BYTES, Window
 
 TEXT_BYTES = 8192
 """How much text is looked at, at first: an error costs time in proportion to it."""
