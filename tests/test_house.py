@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "api": RUN | {"inspection", "prediction"},
     "diagnosis": GROUND
     | {*("", "analysis", "api", "factsfile", "mergers", "overview", "ranks", "report")}
-    | {"statistics", "writers"},
+    | {"writers"},
     "comparison": GROUND | {"analysis", "api", "mergers", "writers"},
     "statistics": GROUND | {"analysis", "api", "mergers", "ranks", "writers"},
     "cli": {"", "analysis", "cli", "errors", "clock", "registry", "checks"},

@@ -19,8 +19,8 @@ from traceconv.errors import Issues
 from traceconv.factsfile import Facts
 from traceconv.matching import matched
 from traceconv.mergers import align as clocks
+from traceconv.ranks import refuse_missing
 from traceconv.report import Report
-from traceconv.statistics import refuse_missing
 from traceconv.writers.output import Progress, silent
 
 

@@ -7,10 +7,10 @@ are an error that says how to name them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from traceconv.errors import Issues, RankError
+from traceconv.errors import Issues, RankError, SelectionError
 from traceconv.model import Capture
 
 _IN_NAME = (
@@ -158,3 +158,24 @@ def spelled(ranks: Sequence[int]) -> str:
         else:
             parts.append([rank])
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def refuse_missing(
+    asked: Mapping[str, Sequence[int] | None], present: Mapping[str, Collection[int]]
+) -> None:
+    """See that every number asked for is in one of the ranks at least.
+
+    Args:
+        asked:   by kind ("graph", "step"); None asks for nothing.
+        present: what all ranks together have.
+
+    Raises:
+        SelectionError: one is in none of them; the message lists those there are.
+    """
+    for what, wanted in asked.items():
+        missing = sorted(set(wanted or ()) - set(present[what]))
+        if missing:
+            raise SelectionError(
+                f"{what} {spelled(missing)} is in none of the ranks; "
+                f"{what}s found: {spelled(sorted(present[what])) or 'none'}"
+            )

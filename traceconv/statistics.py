@@ -10,10 +10,9 @@ from traceconv.analysis import tables
 from traceconv.analysis.tables import Statistics
 from traceconv.api import Captures
 from traceconv.api import open as find
-from traceconv.errors import SelectionError
 from traceconv.mergers.select import time_window
 from traceconv.model import Trace
-from traceconv.ranks import spelled
+from traceconv.ranks import refuse_missing
 from traceconv.writers.output import Progress, silent
 
 Window = tuple[int | None, int | None]
@@ -108,14 +107,3 @@ def _noted(trace: Trace, start: int | None, end: int | None) -> Trace:
     overlap = {**trace.notes.get("overlap", {}), "sums_ns": None}
     known = {"overlap": overlap} if "overlap" in trace.notes else {}
     return replace(trace, notes={**trace.notes, "steps": listed, **known})
-
-
-def refuse_missing(asked: dict[str, Sequence[int] | None], present: dict[str, set[int]]) -> None:
-    """Raise SelectionError if a number ("graph", "step") was asked for that no rank has."""
-    for what, wanted in asked.items():
-        missing = sorted(set(wanted or ()) - present[what])
-        if missing:
-            raise SelectionError(
-                f"{what} {spelled(missing)} is in none of the ranks; "
-                f"{what}s found: {spelled(sorted(present[what])) or 'none'}"
-            )

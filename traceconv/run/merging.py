@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceconv import engines
-from traceconv.errors import Issues, SelectionError, Severity, StrictError
+from traceconv.errors import Issues, Severity, StrictError
 from traceconv.mergers import align as clocks
 from traceconv.model import Capture
 from traceconv.park import Parked
-from traceconv.ranks import spelled, title
+from traceconv.ranks import refuse_missing, title
 from traceconv.report import Report
 from traceconv.run.stages import Annotating, Narrowing, Reading, annotated, narrow, read
 from traceconv.run.workplace import Workplace
@@ -331,14 +331,11 @@ def _annotated(place: Workplace, parked: Sequence[Parked], judged: Judged) -> li
 
 def _refuse_missing(wish: Wish, parked: Sequence[Parked]) -> None:
     """Raise SelectionError if a graph or step was asked for that no rank has."""
-    for what, wanted in (("graph", wish.graphs), ("step", wish.steps)):
-        present = {n for p in parked for n in p.facts.notes.get(f"{what}s_found", ())}
-        missing = sorted(set(wanted or ()) - present)
-        if missing:
-            raise SelectionError(
-                f"{what} {spelled(missing)} is in none of the ranks; "
-                f"{what}s found: {spelled(sorted(present)) or 'none'}"
-            )
+    present = {
+        what: {n for p in parked for n in p.facts.notes.get(f"{what}s_found", ())}
+        for what in ("graph", "step")
+    }
+    refuse_missing({"graph": wish.graphs, "step": wish.steps}, present)
 
 
 def _refuse_losses(report: Report) -> None:
