@@ -7,22 +7,21 @@ from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
 PARTS = {
-    "traceconv._scan": ["_native_scan"],
-    "traceconv._encode": ["_native_encode", "_native_json", "_native_strings"],
-    "traceconv._memory": ["_native_memory"],
-    "traceconv._patch": ["_native_patch"],
+    "_scan": ["scan"],
+    "_encode": ["encode", "json", "strings"],
+    "_memory": ["memory"],
+    "_patch": ["patch"],
 }
 
 setup(
     ext_modules=[
         Extension(
-            name,
-            [f"traceconv/{stem}.c" for stem in stems],
+            f"traceconv.native.{name}",
+            [f"traceconv/native/{stem}.c" for stem in stems],
             include_dirs=[numpy.get_include()],
-            depends=[str(h.relative_to(HERE)) for h in HERE.glob("traceconv/*.h")],
+            depends=[str(h.relative_to(HERE)) for h in HERE.glob("traceconv/native/*.h")],
             optional=True,
         )
         for name, stems in PARTS.items()
-        if (HERE / f"traceconv/{stems[0]}.c").exists()
     ]
 )

@@ -27,11 +27,11 @@ from bench.measure import SAMPLE_SECONDS, anonymous
 MB = 1e6
 
 STAGES = (
-    ("read", "traceconv.registry", "read_capture"),
-    ("finish", "traceconv.build:TraceBuilder", "finish"),
-    ("passes", "traceconv.run.stages", "passed"),
-    ("park", "traceconv.run.stages", "park"),
-    ("limits", "traceconv.writers.limits", "plan"),
+    ("read", "traceconv.pipeline.registry", "read_capture"),
+    ("finish", "traceconv.core.builder:TraceBuilder", "finish"),
+    ("passes", "traceconv.pipeline.stages", "passed"),
+    ("park", "traceconv.pipeline.stages", "park"),
+    ("limits", "traceconv.writers.size_limit", "plan"),
     ("write", "traceconv.writers.output", "write"),
 )
 """Name, module (and class), function. Calls of one stage do not lie within another."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from bench import names, templates
 from bench.schedule import I64, OPS, PLANES, Schedule
-from traceconv.intervals import subtraction, union
+from traceconv.core.intervals import subtraction, union
 
 BLOCK = 256
 """Groups turned into text at a time."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv import intervals
+from traceconv.core import intervals
 
 I64 = NDArray[np.int64]
 

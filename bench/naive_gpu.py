@@ -62,8 +62,8 @@ def hta(path: str) -> dict[str, float]:
 
 def columns(path: str) -> dict[str, float]:
     """Seconds traceconv takes to a trace, and its slices."""
-    from traceconv import api
-    from traceconv.readers import _kineto_file  # noqa: F401 - imported before time is taken
+    from traceconv.api import merge as api
+    from traceconv.readers.torch.kineto import content as _kineto_file  # noqa: F401 - imported before time is taken
 
     start = time.process_time()
     [trace] = api.open(path).traces()

@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.build import TraceBuilder
-from traceconv.model import Capture
-from traceconv.readers import _ascend_raw_steps as steps
-from traceconv.readers import _ascend_raw_tasks as tasks
-from traceconv.readers._ascend_raw_slices import gathered, records
-from traceconv.source import sources
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture
+from traceconv.io.sources import sources
+from traceconv.readers.ascend.raw import steps, tasks
+from traceconv.readers.ascend.raw.slices import gathered, records
 
 STREAMS, REDUCES = 48, 11
 

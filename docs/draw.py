@@ -12,7 +12,7 @@ from pathlib import Path
 from zlib import crc32
 
 import traceconv
-from traceconv.model import Kind, Layer, Trace, Track
+from traceconv.core.model import Kind, Layer, Trace, Track
 
 WIDTH, LEFT, ROW, GAP = 1000, 250, 13, 3
 LAYERS = (Layer.STEP, Layer.OVERLAP, Layer.DEVICE, Layer.COMM)

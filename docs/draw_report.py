@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import Any
 
 import traceconv
-from traceconv.analysis._figures import time
+from traceconv.report.figures import time
 
 WIDTH, LEFT, RIGHT = 1000, 90, 90
 STYLE = (

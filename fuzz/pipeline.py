@@ -10,15 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from traceconv import checks, registry
-from traceconv.collectives import evidence
-from traceconv.errors import Issue, Issues, RankError, TraceconvError
-from traceconv.mergers import compose
-from traceconv.model import Trace
-from traceconv.park import Held
-from traceconv.ranks import resolve
-from traceconv.run.stages import events, passed
-from traceconv.source import sources
+from traceconv import validation as checks
+from traceconv.alignment.collective_records import collective_records
+from traceconv.core.errors import Issue, Issues, RankError, TraceconvError
+from traceconv.core.model import Trace
+from traceconv.core.ranks import resolve
+from traceconv.io.sources import sources
+from traceconv.passes import compose
+from traceconv.pipeline import registry
+from traceconv.pipeline.spill import InMemoryRank
+from traceconv.pipeline.stages import events, passed
 from traceconv.writers import Document, Part, output
 
 Row = tuple[str, str, int, int, int]
@@ -85,8 +86,8 @@ def examined(
         outcome.issues.extend(trace.issues)
         clock = trace.capture.clock
         outcome.clocks[_place(trace)] = str(clock.domain) if clock else ""
-        for sheet in trace.sheets.values():
-            _look_at(sheet)
+        for side_table in trace.side_tables.values():
+            _look_at(side_table)
         try:
             view = passed(trace, compose(mode))
         except TraceconvError as e:
@@ -123,9 +124,9 @@ def _ranked(captures, outcome):
         return [c for c in captures if c.rank is not None][:4]
 
 
-def _look_at(sheet) -> None:
+def _look_at(side_table) -> None:
     try:
-        sheet.read()
+        side_table.read()
     except TraceconvError:
         return
 
@@ -177,7 +178,7 @@ def written(trace: Trace, path: Path, outcome: Outcome) -> None:
     """
     span = trace.span()
     document = Document(span[0] if span else 0, (trace.rank,))
-    part = Part(document, (Held(trace, evidence(trace)),))
+    part = Part(document, (InMemoryRank(trace, collective_records(trace)),))
     try:
         done = output.write((part,), registry.writer_for(str(path)), str(path), force=True)
     except TraceconvError as e:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.golden_cases import workplace
-from traceconv import registry
-from traceconv.errors import TraceconvError
-from traceconv.model import Capture
-from traceconv.source import sources
+from tests.support.golden_cases import case_folder
+from traceconv.core.errors import TraceconvError
+from traceconv.core.model import Capture
+from traceconv.io.sources import sources
+from traceconv.pipeline import registry
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +42,7 @@ def golden(place: Path, only: str = "") -> Iterator[Seed]:
         folder = case.parent
         own = place / folder.parent.name / folder.name
         own.mkdir(parents=True)
-        built = workplace(folder, own)
+        built = case_folder(folder, own)
         path = own / "input"
         if built == folder:
             shutil.copytree(folder / "input", path)

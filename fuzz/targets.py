@@ -23,11 +23,11 @@ from pathlib import Path
 if "--target" in sys.argv:
     import atheris
 
-    with atheris.instrument_imports(include=["traceconv.readers", "traceconv.mergers"]):
-        import traceconv.mergers
+    with atheris.instrument_imports(include=["traceconv.readers", "traceconv.passes"]):
+        import traceconv.passes
         import traceconv.readers
 
-        for _package in (traceconv.readers, traceconv.mergers):  # many are imported late
+        for _package in (traceconv.readers, traceconv.passes):  # many are imported late
             for _one in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
                 importlib.import_module(_one.name)
 

@@ -1,12 +1,9 @@
 """Switches and places all tests share."""
 
 import os
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-CASES = sorted(ROOT.glob("golden/*/*/case.toml"))
+from paths import CASES, ROOT
 
 
 def pytest_addoption(parser):

@@ -15,16 +15,17 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from paths import ROOT
 
 import traceconv
 from traceconv import TraceconvError
 from traceconv.cli import run
-from traceconv.errors import SourceError
-from traceconv.readers import _event_log_lines, _sqlite
-from traceconv.run.folder import run_folder
-from traceconv.source import FileSource, sources
-from traceconv.streams import Bounded
+from traceconv.core.errors import SourceError
+from traceconv.io.sources import FileSource, sources
+from traceconv.io.streams import Bounded
+from traceconv.pipeline.executor import run_folder
+from traceconv.readers.shared import lines as _event_log_lines
+from traceconv.readers.shared.sqlite import database as _sqlite
 
 EVENT = {"ph": "X", "name": "kernel", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
 
@@ -95,7 +96,7 @@ def test_links_in_archives_are_no_files(here, target):
 
 def test_decompression_bomb_in_gzip(here, monkeypatch):
     """More than so many times its size is refused while it is unpacked, not after."""
-    monkeypatch.setattr("traceconv.streams.RATIO_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("traceconv.io.streams.RATIO_FREE_BYTES", 1 << 20)
     events = b"[" + json.dumps(EVENT).encode() + b"," * (8 << 20)
     written("bomb.json.gz", gzip.compress(events))
     assert "refused as a decompression bomb" in refusal("bomb.json.gz")
@@ -103,7 +104,7 @@ def test_decompression_bomb_in_gzip(here, monkeypatch):
 
 def test_decompression_bomb_in_zip(here, monkeypatch):
     """The same for a member of an archive."""
-    monkeypatch.setattr("traceconv.source.RATIO_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("traceconv.io.sources.RATIO_FREE_BYTES", 1 << 20)
     path = archive("zip", "bomb.json", b"[" + json.dumps(EVENT).encode() + b"," * (8 << 20))
     assert "refused as a decompression bomb" in refusal(path)
 

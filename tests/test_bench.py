@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from bench import naive
 from bench.generate import generate
-from traceconv.clock import to_ns
+from traceconv.core.clock import to_ns
 
 Event = dict[str, Any]
 

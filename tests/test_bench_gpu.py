@@ -2,18 +2,14 @@
 
 import gzip
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import traceconv
 from bench import naive_gpu
 from bench.generate_gpu import kineto, nsight
-from traceconv.checks import decode_perfetto, validate
+from traceconv.validation import decode_perfetto, validate
 
 
 @pytest.fixture(scope="module")

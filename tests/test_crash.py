@@ -13,11 +13,11 @@ from contextlib import closing
 
 import pytest
 from ascend_files import UNIX_US, events
-from conftest import ROOT
 from crashes import Outcome, cuts
-from golden_cases import workplace
+from golden_cases import case_folder
 from made_run import OUTPUT, made_run
 from made_run_db import SCHEMA, tables, write_database
+from paths import ROOT
 
 CASES = [
     "trace_view/level0", "trace_view/with_tables", "msprof/step_export_slices",
@@ -48,7 +48,7 @@ ADVICE = ("copy", "copied", "cut", "xport", "Looked for")
 @pytest.fixture(scope="module", params=CASES)
 def case(request, tmp_path_factory):
     """The name of a case, its folder and what the whole of it gives."""
-    place = workplace(ROOT / "golden" / request.param, tmp_path_factory.mktemp("made"))
+    place = case_folder(ROOT / "golden" / request.param, tmp_path_factory.mktemp("made"))
     folder = tmp_path_factory.mktemp("case") / "input"
     shutil.copytree(place / "input", folder)
     whole = Outcome(folder)

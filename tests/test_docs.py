@@ -5,11 +5,11 @@ import re
 import click
 import pytest
 
-from traceconv import registry
-from traceconv.analysis import _rules
-from traceconv.analysis.tables import BY
+from traceconv.analysis.rules import catalog as _rules
+from traceconv.analysis.tables.catalog import BY
 from traceconv.cli import cli
 from traceconv.cli.formats import format_rows, markdown_tables
+from traceconv.pipeline import registry
 
 OPTIONS = sorted(
     (name, option)
@@ -71,7 +71,7 @@ def test_table_of_rules_is_the_registry(root, update_golden):
 
 def test_every_issue_code_has_advice():
     """Advice is a sentence for people."""
-    from traceconv.errors import CODES
+    from traceconv.core.errors import CODES
 
     wordless = [name for name, code in CODES.items() if not code.advice.endswith((".", "?"))]
     assert wordless == []

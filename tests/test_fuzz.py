@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fuzz import matrix, mutate, run
 from fuzz.pipeline import Outcome, examined, invented
 from fuzz.seeds import golden
-from traceconv import checks, convert
-from traceconv.errors import Issues
-from traceconv.model import Capture
-from traceconv.ranks import resolve
-from traceconv.source import FileSource
+from traceconv import convert
+from traceconv import validation as checks
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.core.ranks import resolve
+from traceconv.io.sources import FileSource
 
 FLOORS = {
     "cut": 0.7,

@@ -1,11 +1,12 @@
 """Known input, readable expectation: one test over every golden case."""
 
 import pytest
-from conftest import ROOT
-from golden_cases import Case, issue_lines, workplace
+from golden_cases import Case, case_folder, issue_lines
+from paths import ROOT
 
-from traceconv import TraceconvError, checks
-from traceconv.model import Layer
+from traceconv import TraceconvError
+from traceconv import validation as checks
+from traceconv.core.model import Layer
 
 ANSWERS = ("events.txt", "summary.txt", "detail.txt", "issues.txt")
 
@@ -51,7 +52,7 @@ def answers(case, tmp_path):
 
 def test_case_gives_what_it_shows(golden, tmp_path, monkeypatch, update_golden):
     """The views, the Perfetto output read back and the issues are those under ``expect/``."""
-    monkeypatch.chdir(workplace(golden, tmp_path))
+    monkeypatch.chdir(case_folder(golden, tmp_path))
     case = Case(golden)
     if case.error:
         with pytest.raises(TraceconvError) as caught:
@@ -86,7 +87,7 @@ def test_case_names_no_place_or_person(golden):
 
 def test_every_reader_has_a_good_and_a_broken_case():
     """What a reader does with bad input is as much part of it as what it does with good."""
-    from traceconv import registry
+    from traceconv.pipeline import registry
 
     own = [n for n, r in registry.readers().found.items() if r.__module__.startswith("traceconv.")]
     lacking = []

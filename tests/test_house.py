@@ -1,177 +1,188 @@
-"""Who may import whom, and what no module does: the house rules, read off the syntax trees."""
+"""The house rules, read off the syntax trees: who may import whom, and what no module does."""
 
 import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from conftest import ROOT
+from paths import ROOT
 
 PACKAGE = ROOT / "traceconv"
-FILES = sorted(PACKAGE.rglob("*.py"))
 
-GROUND = {"errors", "clock", "streams", "source", "intervals", "columns", "sheets", "model"}
-GROUND |= {"remote", "storage", "window", "robust", "collectives", "matching"}
-RUN = GROUND | {
-    *("", "annotation", "build", "engines", "factsfile", "memory", "mergers", "overview"),
-    *("park", "parkfile", "ranks", "registry", "report", "run", "writers"),
-}
-MAY_IMPORT = {
-    "errors": set(),
-    "intervals": set(),
-    "clock": {"errors", "columns"},
-    "streams": {"errors"},
-    "storage": {"errors"},
-    "window": {"errors", "streams"},
-    "source": {"errors", "remote", "storage", "streams"},
-    "remote": {"errors", "source", "storage", "streams"},
-    "columns": set(),
-    "sheets": {"errors"},
-    "model": GROUND,
-    "robust": {"columns"},
-    "collectives": {"columns", "model"},
-    "matching": {"collectives", "columns", "robust"},
-    "build": GROUND,
-    "parkfile": GROUND,
-    "park": GROUND | {"", "parkfile"},
-    "engines": {"engines", "errors", "memory"},
-    "annotation": GROUND | {"analysis", "mergers"},
-    "factsfile": GROUND | {"analysis"},
-    "overview": GROUND | {"analysis", "factsfile", "mergers"},
-    "memory": {"errors", "source"},
-    "ranks": GROUND,
-    "report": GROUND | {"", "ranks", "park"},
-    "inspection": GROUND | {"ranks", "report"},
-    "readers": GROUND | {"build", "ranks", "readers", "_proto"},
-    "mergers": GROUND | {"mergers"},
-    "writers": GROUND | {"", "memory", "writers", "_proto"},
-    "checks": GROUND | {"checks", "_proto"},
-    "analysis": GROUND | {"analysis", "ranks"},
-    "_proto": set(),
-    "registry": GROUND | {"readers", "writers"},
-    "run": RUN,
-    "prediction": GROUND | {"", "mergers", "park", "registry", "report", "run", "writers"},
-    "api": RUN | {"inspection", "prediction"},
-    "diagnosis": GROUND
-    | {*("", "analysis", "api", "factsfile", "mergers", "overview", "ranks", "report")}
-    | {"writers"},
-    "comparison": GROUND | {"analysis", "api", "mergers", "writers"},
-    "statistics": GROUND | {"analysis", "api", "mergers", "ranks", "writers"},
-    "cli": {"", "analysis", "cli", "errors", "clock", "registry", "checks"},
-    "__main__": {"cli"},
-    "": {
-        *("api", "comparison", "diagnosis", "statistics", "report", "writers", "model", "build"),
-        *("errors", "checks", "inspection"),
-    },
-}
-"""By the first part of a module's name below traceconv; "" is the package itself."""
+LEVELS = (
+    {"__main__"},
+    {"cli"},
+    {"traceconv"},
+    {"api"},
+    {"pipeline"},
+    {"report"},
+    {"analysis"},
+    {"readers", "passes", "alignment", "writers", "validation"},
+    {"core"},
+    {"io"},
+    {"core.errors", "core.version", "native", "_proto"},
+)
+"""The contract: a room imports rooms below its own line only. ``traceconv`` is the package itself,
+which exports the API; errors are below everything, so that whatever fails can say so."""
+
+SHARED_BY_READERS = "readers.shared"
+"""What a family of readers may import of the readers besides itself, and their protocol."""
 
 OUTSIDERS = {
     "click": ("cli",),
     "tqdm": ("cli",),
-    "google": ("writers", "_proto", "checks"),
-    "perfetto": ("checks",),
+    "google": ("_proto", "validation"),
 }
-"""Packages only some may import."""
+"""Packages that only some rooms import."""
 
-SHARED = {"mergers.__init__", "writers.limits", "writers.output", "checks.__init__"}
-SHARED |= {"writers.bundle"}
-SHARED |= {"analysis.links"}
-"""Modules of a family that are not one of its members: they put members together or serve all."""
+LONGEST_FILE = 600
 
 
-def module_name(path):
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+@cache
+def modules():
+    """Every module of the package by its dotted name below it: (tree, lines)."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        found[name.removesuffix(".__init__").replace("__init__", "traceconv")] = (
+            ast.parse(text),
+            text.count("\n"),
+        )
+    return found
 
 
-def family(module):
-    head = module.split(".")[0]
-    return "" if head == "__init__" else head
+@cache
+def imports():
+    """By module: (imported module, whether at its top level, line)."""
+    found = {}
+    for name, (tree, _) in modules().items():
+        top = {id(node) for node in tree.body}
+        found[name] = [
+            (target, id(node) in top, node.lineno)
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for target in targets(node)
+        ]
+    return found
 
 
-def imports(path):
-    """Every imported module of a file, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute here"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def targets(node):
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    else:
+        assert node.level == 0, f"line {node.lineno}: imports are absolute here"
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    for name in names:
+        below = name.removeprefix("traceconv.")
+        if not name.startswith("traceconv"):
+            yield f"/{name}"
+        elif below in modules():
+            yield below
+        else:
+            yield below.rpartition(".")[0] or "traceconv"
 
 
-def ours(path):
-    """The modules of the package a file imports, as paths below it."""
-    for name in imports(path):
-        if name == "traceconv":
-            yield "__init__"
-        elif name.startswith("traceconv."):
-            below = name.removeprefix("traceconv.")
-            target = PACKAGE / below.replace(".", "/")
-            if target.with_suffix(".py").exists():
-                yield below
-            elif target.is_dir():
-                yield f"{below}.__init__"
+def ours():
+    """All arrows: (module, imported module, top level, line)."""
+    for name, found in imports().items():
+        for target, top, line in found:
+            if not target.startswith("/"):
+                yield name, target, top, line
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_imports_only_what_its_place_allows(path):
-    """A module imports only the families its own may know."""
-    home = family(module_name(path))
-    assert home in MAY_IMPORT, f"say in this file what {home} may import"
-    strangers = {m for m in ours(path) if family(m) not in MAY_IMPORT[home] | {home}}
-    assert set() == strangers
+def room(name):
+    return name if any(name in level for level in LEVELS) else name.split(".")[0]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_members_of_a_family_do_not_know_each_other(path):
-    """Readers, mergers, writers and checks import no sibling but shared _helpers."""
-    module = module_name(path)
-    home = family(module)
-    if home not in ("readers", "mergers", "writers", "checks", "analysis") or module in SHARED:
-        return
-    siblings = {
-        m
-        for m in ours(path)
-        if family(m) == home
-        and m != f"{home}.__init__"
-        and m not in SHARED
-        and not m.split(".")[1].startswith("_")
-    }
-    assert set() == siblings
+def level(name):
+    return next(i for i, rooms in enumerate(LEVELS) if room(name) in rooms)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_packages_stay_where_they_belong(path):
-    """click and tqdm only in cli; protobuf only where traces are encoded or checked."""
-    home = family(module_name(path))
-    used = {name.split(".")[0] for name in imports(path)}
-    assert set() == {name for name in used & OUTSIDERS.keys() if home not in OUTSIDERS[name]}
+def family(name):
+    """The family of a reader's module: "readers.ascend"; "" of the protocol."""
+    return ".".join(name.split(".")[:2]) if name.startswith("readers.") else ""
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_nothing_prints_evaluates_or_pickles(path):
-    """Only the command line speaks, and nothing read is ever executed."""
-    calls = {
-        node.func.id
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    modules = {name.split(".")[0] for name in imports(path)}
-    assert set() == calls & {"print", "eval", "exec"} | modules & {"pickle", "marshal", "shelve"}
+def test_imports_point_downwards():
+    """A room imports those below it; only the package exports what is beneath it."""
+    assert [] == [
+        f"{name}:{line} imports {target}"
+        for name, target, _, line in ours()
+        if room(name) != room(target) and level(target) <= level(name)
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_no_error_is_swallowed_whole(path):
-    """No handler catches everything, but the one around foreign plugins."""
+def test_families_of_readers_do_not_know_each_other():
+    """A family imports itself, what readers share, and the rooms below."""
+    assert [] == [
+        f"{name}:{line} imports {target}"
+        for name, target, _, line in ours()
+        if family(name)
+        and target.startswith("readers.")
+        and family(target) not in (family(name), SHARED_BY_READERS)
+    ]
+
+
+def test_private_modules_stay_in_their_package():
+    """``_name`` is for the package it is in."""
+    assert [] == [
+        f"{name}:{line} imports {target}"
+        for name, target, _, line in ours()
+        if "._" in target and target.rpartition("._")[0] not in (name, name.rpartition(".")[0])
+    ]
+
+
+def test_no_circles():
+    """No module needs itself to be imported."""
+    graph = {name: set() for name in modules()}
+    for name, target, top, _ in ours():
+        if top and name != target:
+            graph[name].add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as e:
+        pytest.fail(" -> ".join(e.args[1]))
+
+
+def test_packages_are_used_where_they_belong():
+    """click and tqdm in the command line only; protobuf where traces are decoded."""
+    assert [] == [
+        f"{name}:{line} imports {target[1:]}"
+        for name, found in imports().items()
+        for target, _, line in found
+        if target.startswith("/")
+        and room(name) not in OUTSIDERS.get(target[1:].split(".")[0], (room(name),))
+    ]
+
+
+def test_nothing_prints_evaluates_or_pickles():
+    """Only the command line writes to the terminal, and nothing read is ever executed."""
+    unwanted = {"print", "eval", "exec", "/pickle", "/marshal", "/shelve"}
+    used = []
+    for name, (tree, _) in modules().items():
+        calls = {
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        roots = {target.split(".")[0] for target, _, _ in imports()[name]}
+        used += [f"{name} uses {word}" for word in (calls | roots) & unwanted]
+    assert [] == used
+
+
+def test_no_error_is_swallowed_whole():
+    """No handler catches everything, but the one around plugins of others."""
     broad = [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
+        name
+        for name, (tree, _) in modules().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
     ]
-    assert (1 if module_name(path) == "registry" else 0) == len(broad)
+    assert ["pipeline.registry"] == broad
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_files_stay_readable(path):
+def test_files_stay_readable():
     """No file grows beyond what holds one thing."""
-    assert len(path.read_text().splitlines()) <= 450
+    assert {} == {name: n for name, (_, n) in modules().items() if n > LONGEST_FILE}

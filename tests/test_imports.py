@@ -46,14 +46,10 @@ def test_json_output_needs_no_protobuf(root, tmp_path):
     assert "google.protobuf" not in loaded(merge, str(sample), str(tmp_path / "out.json"))
 
 
-FOREIGN = (
-    *("_ascend_db_read", "_ascend_framework", "_ascend_raw_", "_chrome_", "_event_log_"),
-    *("_flight_recorder_", "_kineto_", "_mindspore_read", "_mindspore_files", "_mllog_"),
-    *("_nccl_inspector_", "_nsight_", "_paddle_", "_sheet", "_sqlite_pages"),
+UNASKED = (
+    *("analysis", "report", "api.inspect", "pipeline.annotation", "pipeline.shards"),
+    *("pipeline.copying", "pipeline.patch"),
 )
-"""How helpers of readers begin that the timelines of Ascend have no use for."""
-
-UNASKED = ("analysis", "annotation", "factsfile", "overview", "inspection", "sharding", "copying")
 
 
 def of_merge(root, out, *options):
@@ -74,10 +70,27 @@ def of_merge(root, out, *options):
 
 def test_a_merge_loads_no_other_reader(root, tmp_path):
     """Readers are imported to be asked; what they read with is not."""
-    names = of_merge(root, tmp_path / "out.pftrace")
-    helpers = [m.removeprefix("traceconv.readers.") for m in names if ".readers._" in m]
-    assert [m for m in helpers if m.startswith(FOREIGN)] == []
-    assert "_trace_events.reading" in helpers
+    asked = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "import sys; from traceconv.pipeline import registry; registry.readers()\n"
+            "print(*sys.modules)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    of_readers = "traceconv.readers."
+    more = set(of_merge(root, tmp_path / "out.pftrace")) - set(asked)
+    used = {m.removeprefix(of_readers) for m in more if m.startswith(of_readers)}
+    assert {
+        m
+        for m in used
+        if not m.startswith(("ascend.common", "shared.ascend", "shared.trace_events"))
+    } <= {
+        *("ascend.tables.offer", "shared.arguments", "shared.codes"),
+    }
+    assert "shared.trace_events.reading" in used
 
 
 def test_a_merge_loads_no_analysis(root, tmp_path):
@@ -89,9 +102,9 @@ def test_a_merge_loads_no_analysis(root, tmp_path):
 @pytest.mark.parametrize(
     ("out", "others"),
     [
-        ("a.json", ("_perfetto_", "_text_")),
-        ("a.pftrace", ("_chrome_", "_text_")),
-        ("a.txt", ("_perfetto_", "_chrome_")),
+        ("a.json", ("perfetto.", "text_lines")),
+        ("a.pftrace", ("chrome.", "text_lines")),
+        ("a.txt", ("perfetto.", "chrome.")),
     ],
 )
 def test_a_merge_loads_one_encoder(root, tmp_path, out, others):
@@ -103,9 +116,11 @@ def test_a_merge_loads_one_encoder(root, tmp_path, out, others):
 def test_a_copy_loads_no_reading(root, tmp_path):
     """Bytes that are copied meet no column, no pass and no clock of collectives."""
     names = of_merge(root, tmp_path / "out.json", "-m", "source")
-    assert "traceconv.run.patch" in names
+    assert "traceconv.pipeline.patch" in names
     assert [
-        m for m in names if m.endswith((".overlap", ".steps", "_traceevents", ".matching"))
+        m
+        for m in names
+        if m.endswith((".overlap", ".steps", ".trace_events.reading", ".collective_matching"))
     ] == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections import Counter
 from functools import partial
@@ -14,28 +13,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from made_traces import BASE, NAMES, content, damaged, traces
+from paths import ROOT
 from trace_events import read
 
 from fuzz.pipeline import examined
 from fuzz.seeds import golden as seeds
-from traceconv import checks, registry
-from traceconv.collectives import evidence
-from traceconv.errors import TraceconvError
-from traceconv.intervals import total, union
-from traceconv.mergers import compose
-from traceconv.mergers.align import shift
-from traceconv.mergers.overlap import overlap
-from traceconv.mergers.select import by_graph, by_layer, by_name, by_step, time_window
-from traceconv.model import Layer, OpClass, Trace
-from traceconv.park import Held
-from traceconv.readers import _traceevents
-from traceconv.run.stages import events as read_events
-from traceconv.run.stages import passed
-from traceconv.source import sources
+from traceconv import validation as checks
+from traceconv.alignment.collective_records import collective_records
+from traceconv.alignment.plan import shift
+from traceconv.core.errors import TraceconvError
+from traceconv.core.intervals import total, union
+from traceconv.core.model import Layer, OpClass, Trace
+from traceconv.io.sources import sources
+from traceconv.passes import compose
+from traceconv.passes.overlap import overlap
+from traceconv.passes.select import by_graph, by_layer, by_name, by_step, time_window
+from traceconv.pipeline import registry
+from traceconv.pipeline.spill import InMemoryRank
+from traceconv.pipeline.stages import events as read_events
+from traceconv.pipeline.stages import passed
+from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.writers import Document, Part, output
 
 SUFFIXES = (".pftrace", ".json", ".txt", ".json.gz")
@@ -46,7 +44,10 @@ DAY_NS = 86_400_000_000_000
 def written(trace: Trace, path: Path) -> output.Written:
     """``trace`` in a file of its own."""
     span = trace.span()
-    part = Part(Document(span[0] if span else 0, (trace.rank,)), (Held(trace, evidence(trace)),))
+    part = Part(
+        Document(span[0] if span else 0, (trace.rank,)),
+        (InMemoryRank(trace, collective_records(trace)),),
+    )
     (done,) = output.write((part,), registry.writer_for(str(path)), str(path), force=True)
     return done
 
@@ -210,9 +211,7 @@ def _said(data: bytes) -> object:
     return content(trace), list(trace.issues)
 
 
-READERS = sorted(
-    {p.parents[1].name for p in Path(__file__).parents[1].glob("golden/*/*/case.toml")}
-)
+READERS = sorted({p.parents[1].name for p in ROOT.glob("golden/*/*/case.toml")})
 
 
 @pytest.fixture(scope="module", params=READERS)

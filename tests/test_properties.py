@@ -5,12 +5,13 @@ import re
 import shutil
 
 import pytest
-from golden_cases import Case, outcome, workplace
+from golden_cases import Case, case_folder, outcome
 
 import traceconv
-from traceconv import TraceconvError, checks
-from traceconv.mergers import align
-from traceconv.readers import _traceevents
+from traceconv import TraceconvError
+from traceconv import validation as checks
+from traceconv.alignment import plan as align
+from traceconv.readers.shared.trace_events import timeline as _traceevents
 
 DAY_NS = 86_400_000_000_000
 
@@ -18,7 +19,7 @@ DAY_NS = 86_400_000_000_000
 @pytest.fixture
 def case(golden, tmp_path, monkeypatch):
     """A golden case, with its folder as the current one."""
-    monkeypatch.chdir(workplace(golden, tmp_path))
+    monkeypatch.chdir(case_folder(golden, tmp_path))
     return Case(golden)
 
 

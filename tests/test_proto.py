@@ -1,15 +1,14 @@
 """Our description of foreign protobuf messages: as the original has it, and as we ship it."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from traceconv import _proto
-from traceconv.writers import _perfetto_wire
+from traceconv.writers.perfetto import wire as _perfetto_wire
 
-ROOT = Path(__file__).parents[1]
 STEMS = sorted(path.stem for path in (ROOT / "schemas" / "proto").glob("*.proto"))
 
 spec = importlib.util.spec_from_file_location("schemas_build", ROOT / "schemas" / "build.py")

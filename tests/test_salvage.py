@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import traceconv
-from traceconv.build import FARTHEST_NS, TraceBuilder
 from traceconv.cli import run
-from traceconv.mergers.far_stamps import FAR_NS, far_stamps
-from traceconv.model import Capture, Layer
-from traceconv.source import RecordedSource
+from traceconv.core.builder import FARTHEST_NS, TraceBuilder
+from traceconv.core.model import Capture, Layer
+from traceconv.io.sources import RecordedSource
+from traceconv.passes.timestamp_outliers import FAR_NS, far_stamps
 
 NS_OF_A_YEAR = 31_536_000_000_000_000
 UNIX = 1_740_816_000_000_000_000

@@ -14,26 +14,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from traceconv.core.version import __version__
 
 _HOMES = {
-    "open": "api",
-    "merge": "api",
-    "convert": "api",
-    "inspect": "api",
-    "join": "api",
-    "stats": "statistics",
-    "align": "comparison",
-    "diagnose": "diagnosis",
-    "stragglers": "comparison",
-    "Captures": "api",
-    "Report": "report",
-    "Inspection": "inspection",
-    "SizeLimit": "writers.limits",
-    "Trace": "model",
-    "TraceBuilder": "build",
-    "TraceconvError": "errors",
-    "validate": "checks",
+    "open": "api.merge",
+    "merge": "api.merge",
+    "convert": "api.merge",
+    "inspect": "api.merge",
+    "join": "api.merge",
+    "stats": "api.stats",
+    "align": "api.compare",
+    "diagnose": "api.diagnose",
+    "stragglers": "api.compare",
+    "Captures": "api.merge",
+    "Report": "pipeline.report",
+    "Inspection": "api.inspect",
+    "SizeLimit": "writers.size_limit",
+    "Trace": "core.model",
+    "TraceBuilder": "core.builder",
+    "TraceconvError": "core.errors",
+    "validate": "validation",
 }
 
 __all__ = [
@@ -58,17 +58,17 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from traceconv.api import Captures, convert, inspect, join, merge, open
-    from traceconv.build import TraceBuilder
-    from traceconv.checks import validate
-    from traceconv.comparison import align, stragglers
-    from traceconv.diagnosis import diagnose
-    from traceconv.errors import TraceconvError
-    from traceconv.inspection import Inspection
-    from traceconv.model import Trace
-    from traceconv.report import Report
-    from traceconv.statistics import stats
-    from traceconv.writers.limits import SizeLimit
+    from traceconv.api.compare import align, stragglers
+    from traceconv.api.diagnose import diagnose
+    from traceconv.api.inspect import Inspection
+    from traceconv.api.merge import Captures, convert, inspect, join, merge, open
+    from traceconv.api.stats import stats
+    from traceconv.core.builder import TraceBuilder
+    from traceconv.core.errors import TraceconvError
+    from traceconv.core.model import Trace
+    from traceconv.pipeline.report import Report
+    from traceconv.validation import validate
+    from traceconv.writers.size_limit import SizeLimit
 
 
 def __getattr__(name: str) -> Any:

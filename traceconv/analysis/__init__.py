@@ -6,6 +6,6 @@ fit to be sent to another process. The second is a function over the facts of al
 one rank is in memory at a time, ranks can be worked on side by side, and what compares ranks
 never touches their events.
 
-:mod:`traceconv.analysis.tables` is the registry of the tables (``facts`` and ``tables``),
-:mod:`traceconv.analysis.render` writes them. Modules whose name begins with ``_`` are shared.
+:mod:`traceconv.analysis.tables.catalog` is the registry of the tables (``facts`` and ``tables``),
+:mod:`traceconv.report.table_text` writes them. Modules whose name begins with ``_`` are shared.
 """

@@ -31,7 +31,7 @@ from traceconv.cli import (
     stragglers,
     validate,
 )
-from traceconv.errors import TraceconvError
+from traceconv.core.errors import TraceconvError
 
 _PERFETTO_MODE = re.compile(
     "binary|bundle|ctrace|deobfuscate|decompress_packets|firefox|hprof|java_heap_profile|json|"
@@ -79,7 +79,7 @@ def _meant_perfetto(word: str, rest: list[str]) -> str:
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from traceconv import __version__
+    from traceconv.core.version import __version__
 
     click.echo(f"traceconv {__version__}: merges the profiles of many ranks into one trace.")
     click.echo(NOT_PERFETTO)

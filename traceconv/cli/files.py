@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from traceconv.errors import OutputError
+from traceconv.core.errors import OutputError
 
 
 def refuse_existing(path: Path, force: bool) -> None:

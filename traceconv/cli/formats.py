@@ -9,7 +9,7 @@ import click
 from traceconv.cli import say
 
 if TYPE_CHECKING:
-    from traceconv.registry import Plugins
+    from traceconv.pipeline.registry import Plugins
 
 
 @click.command(short_help="List the formats that are read and written.")
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--markdown", is_flag=True, help="The tables as they stand in the README.")
 def formats(as_json: bool, markdown: bool) -> None:
     """List readers, in the order they are asked, and writers; plugins and broken ones, too."""
-    from traceconv import registry
+    from traceconv.pipeline import registry
 
     readers, writers = registry.readers(), registry.writers()
     reads, writes = format_rows(readers, writers)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from traceconv.clock import to_ns
-from traceconv.errors import ClockError
+from traceconv.core.clock import to_ns
+from traceconv.core.errors import ClockError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from traceconv.errors import Issue, Severity
+from traceconv.core.errors import Issue, Severity
 
 ISSUE_LINES = 8
 """At most this many lines of issues end a run; ``--report`` has them all."""

@@ -109,7 +109,7 @@ def stats(
 
 def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
     """The text by name of table; "" where one text holds all."""
-    from traceconv.analysis import render
+    from traceconv.report import table_text as render
 
     if form == "csv":
         return {result.table.name: render.csv_text(result) for result in results}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from traceconv.cli import options, say
-from traceconv.errors import InputError
+from traceconv.core.errors import InputError
 
 if TYPE_CHECKING:
-    from traceconv.checks import Finding
+    from traceconv.validation import Finding
 
 
 @click.command(short_help="Check a trace: nesting, ids, references, precision.")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from traceconv.build import TraceBuilder
-from traceconv.errors import Issues
-from traceconv.model import Capture
-from traceconv.source import Source
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
 
 
 class Reader(Protocol):

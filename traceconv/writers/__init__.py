@@ -6,8 +6,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from traceconv.errors import Issues
-from traceconv.model import I64, Trace
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.errors import ClockError, Issues
+from traceconv.core.model import I64, Trace
+
+WRITERS = {"perfetto": "perfetto", "chrome_json": "chrome", "bundle": "bundle", "text": "text"}
+"""Modules that hold a ``WRITER``, by the format's name."""
+
+
+def check_times(trace: Trace, base_ns: int, earliest: int = 0) -> None:
+    """Refuse stamps more than ``-earliest`` ns before the base, or too far behind it for int64.
+
+    Raises:
+        ClockError: there are such.
+    """
+    span = trace.span() or (base_ns, base_ns)
+    if not earliest <= span[0] - base_ns <= span[1] - base_ns <= INT64_MAX:
+        raise ClockError(
+            f"rank {trace.rank}: times from {span[0]} to {span[1]} ns cannot be counted from "
+            f"{base_ns} ns, the base of the trace"
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,7 @@ class Writer(Protocol):
         ...
 
 
-class Parked(Protocol):
+class SpilledRank(Protocol):
     """One rank set aside. It is loaded when its turn comes, and forgotten afterwards."""
 
     @property
@@ -101,7 +119,7 @@ class Part:
     """One output file: what stands in its head, and its ranks, ascending."""
 
     document: Document
-    traces: Sequence[Parked]
+    traces: Sequence[SpilledRank]
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO, Any
 
-from traceconv.errors import Issues
-from traceconv.model import Trace
-from traceconv.source import temporary_folder
+from traceconv.core.errors import Issues
+from traceconv.core.model import Trace
+from traceconv.io.sources import temporary_folder
 from traceconv.writers import Costs, Document
-from traceconv.writers._viewers import TARGETS
 from traceconv.writers.perfetto import PerfettoWriter
+from traceconv.writers.size_limit import TARGETS
 
 MANIFEST = "perfetto_manifest.json"
 FACTS = "traceconv.pftrace"

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from traceconv.errors import Issues, OutputError
-from traceconv.storage import is_url
+from traceconv.core.errors import Issues, OutputError
+from traceconv.io.storage import is_url
 from traceconv.writers import Part, Plan, Writer
-from traceconv.writers._encoded import Encoded as Encoded
-from traceconv.writers._encoded import Encoding as Encoding
-from traceconv.writers._encoded import encode as encode
-from traceconv.writers._files import Sink, is_stream, opened, reason
+from traceconv.writers.encoded import Encoded, Encoding
+from traceconv.writers.files import Sink, is_stream, opened, reason
 
 Progress = Callable[[int, int, str], None]
 """Called as (bytes written since the last call, expected in all or 0, label)."""
@@ -77,7 +75,7 @@ def check(path: str, force: bool = False) -> None:
     if path == "-":
         return
     if is_url(path):
-        from traceconv.writers._upload import check_url  # fsspec, where it is asked for
+        from traceconv.writers.files import check_url  # fsspec, where it is asked for
 
         check_url(path, force)
         return
@@ -183,7 +181,7 @@ def _written(
         issues.extend(done.issues)
     sink.write(writer.end())
     issues.extend(getattr(writer, "issues", None) or Issues())
-    ranks = tuple(job.parked.rank for job in jobs)
+    ranks = tuple(job.spilled.rank for job in jobs)
     return Written(sink.path, sink.close(), sink.content, ranks, dict(counts), issues)
 
 

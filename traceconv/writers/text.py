@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceconv.errors import Issues
-from traceconv.model import Trace
+from traceconv.core.errors import Issues
+from traceconv.core.model import Trace
 from traceconv.writers import Costs, Document
 
 
@@ -44,7 +44,7 @@ class TextWriter:
         return f"traceconv text 1\nbase_ns {document.base_ns}\nranks {ranks}\n".encode()
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
-        from traceconv.writers._text_lines import Lines
+        from traceconv.writers.text_lines import Lines
 
         yield b"\nrank %d\n" % trace.rank
         lines = Lines(trace, self._document)
@@ -57,7 +57,7 @@ class TextWriter:
         return b""
 
     def costs(self, trace: Trace, document: Document) -> Costs:
-        from traceconv.writers._text_lines import Lines
+        from traceconv.writers.text_lines import Lines
 
         head = len(TextWriter().begin(document))
         costs = Lines(trace, document).costs()

@@ -1,0 +1,340 @@
+"""Clocks from the ends of collectives: offsets and drifts that are known are found again."""
+
+import json
+
+import numpy as np
+import pytest
+from synthetic_job import UNIX, Job, apart, capture, evidences, knowledge, run, trace
+
+from traceconv.alignment.collective_matching import common_subsequence, matched
+from traceconv.alignment.collective_records import (
+    CollectiveRecords,
+    Group,
+    collective_records,
+    kind_of,
+)
+from traceconv.alignment.plan import aligned, plan
+from traceconv.core.clock import INT64_MAX, Anchor, Correction, Domain
+from traceconv.core.errors import ClockError
+from traceconv.core.robust import median_error, median_ns
+
+SECOND = 10**9
+
+
+def clocks(ranks, seed=0, drift_ppm=0):
+    """Random offsets of up to a second, and drifts; rank 0 is right."""
+    rng = np.random.default_rng(seed)
+    offset = (0, *rng.integers(-SECOND, SECOND, ranks - 1).tolist())
+    most = drift_ppm * 10**6
+    return {"offset": offset, "drift_ppt": (0, *rng.integers(-most, most + 1, ranks - 1).tolist())}
+
+
+def found(happened, known=None, mode="collective", clock=None, **more):
+    """The plan for a run."""
+    captures = [capture(rank, clock) for rank in range(happened.job.ranks)]
+    return plan(captures, mode, knowledge(happened) if known is None else known, **more)
+
+
+# -- truth ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 1), (2, 2, 2), (1, 4, 1), (2, 3, 2)])
+def test_offsets_and_drifts_without_jitter_are_recovered_within_2_us(shape):
+    """In tensor, data and pipeline groups and through chains of them, at every time of the run."""
+    ranks = int(np.prod(shape))
+    happened = run(Job(*shape, steps=30, **clocks(ranks, drift_ppm=50)))
+    assert int(np.abs(apart(happened, found(happened))).max()) <= 2000
+
+
+def test_the_true_offset_lies_within_the_stated_error():
+    """200 jobs with jitter, dropped and lost operations: in at least 95 % of all cases."""
+    inside = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        job = Job(
+            1, 2, 2, steps=16, pace=0.1, seed=seed, jitter=float(rng.choice([500, 3000, 10000])),
+            dropped={1: int(rng.integers(0, 7))}, lost={3: 0.05}, **clocks(4, seed, drift_ppm=20),
+        )  # fmt: skip
+        happened = run(job)
+        offsets = found(happened)
+        error = np.array([offsets.error_ns(rank) for rank in range(4)])
+        inside.append(np.abs(apart(happened, offsets)[1][1:]) <= error[1:])
+    assert float(np.mean(inside)) >= 0.95
+
+
+def test_errors_are_not_larger_than_the_jitter_explains():
+    """An interval that holds the truth because it is endless would be no use."""
+    happened = run(Job(1, 4, 1, steps=100, jitter=3000, **clocks(4)))
+    assert max(found(happened).error_ns(rank) for rank in range(4)) < 3000
+
+
+def test_renumbered_and_dropped_operations_are_matched_by_pace():
+    """A rank that missed seven steps: printed indexes and positions mislead, ends do not."""
+    happened = run(Job(1, 2, 1, steps=30, layers=0, dropped={1: 7}, **clocks(2)))
+    known = evidences(happened)
+    assert [len(known[0]), len(known[1])] == [30, 23]
+    assert int(np.abs(apart(happened, found(happened, known))).max()) <= 2000
+
+
+def test_windows_of_equal_length_that_began_a_step_apart():
+    """The sequences are equal to the last letter; only the pace of the steps tells."""
+    happened = run(Job(1, 2, 1, steps=40, layers=0, **clocks(2)))
+    first, second = knowledge(happened)
+    known = [_cut(first, slice(0, -1)), _cut(second, slice(1, None))]
+    offsets = found(happened, known)
+    assert int(np.abs(apart(happened, offsets)).max()) <= 2000
+    assert offsets.offsets[1].matches == 38
+
+
+def _cut(known, rows):
+    columns = ("group", "kind", "size", "step", "start_ns", "end_ns")
+    return CollectiveRecords(
+        known.rank, known.groups, known.kinds, *(getattr(known, c)[rows] for c in columns)
+    )
+
+
+def test_a_pace_that_tells_nothing_is_no_evidence():
+    """Steps of equal length to the microsecond, one rank missed some: which, nobody can say."""
+    happened = run(Job(1, 2, 1, steps=30, layers=0, jitter=3000, dropped={1: 7}, pace=0.0))
+    assert found(happened).offsets[1].matches == 0
+
+
+def test_operations_that_are_missing_anywhere():
+    """Which of equal operations in a row is missing is told by time."""
+    happened = run(Job(1, 2, 1, steps=60, layers=0, jitter=1000, lost={1: 0.2}, **clocks(2)))
+    offsets = found(happened)
+    assert int(np.abs(apart(happened, offsets)).max()) <= 2000
+
+
+# -- what is refused ------------------------------------------------------------------------
+
+
+def test_ranks_without_a_common_group_are_called_unaligned():
+    """No offset is guessed; the issue is booked on the rank."""
+    happened = run(Job(2, 2, 1, steps=20, **clocks(4)))
+    known = knowledge(happened)
+    alone = known[3]
+    known[3] = CollectiveRecords(3, (Group("another"), Group("one more")), alone.kinds, *(
+        getattr(alone, c) for c in ("group", "kind", "size", "step", "start_ns", "end_ns")
+    ))  # fmt: skip
+    offsets = found(happened, known)
+    assert [(i.code, i.rank, i.places) for i in offsets.issues] == [
+        ("unaligned", 3, ("no collective matches the other ranks'",))
+    ]
+    assert offsets.offset_ns(3) == 0
+
+
+def test_two_unrelated_runs_are_not_pulled_together():
+    """The same program, another pace: the ends scatter, so auto keeps the clocks of the files."""
+    one, other = (run(Job(1, 2, 1, steps=40, compute=8_000_000, seed=s)) for s in (1, 2))
+    known = [knowledge(one)[0], knowledge(other)[1]]
+    offsets = found(one, known, "auto", UNIX)
+    assert [offsets.offset_ns(0), offsets.offset_ns(1)] == [0, 0]
+    assert offsets.method == "meta"
+    assert "collectives not used: rank 1" in offsets.remark
+
+
+def test_runs_hours_apart_are_taken_for_two():
+    """No clock errs by an hour unnoticed."""
+    happened = run(Job(1, 2, 1, steps=20, offset=(0, 7200 * SECOND)))
+    offsets = found(happened, mode="auto", clock=UNIX)
+    assert offsets.method == "meta"
+    assert offsets.remark == (
+        "collectives not used: rank 1 would move by more than an hour: another run?"
+    )
+
+
+def test_auto_uses_collectives_where_they_suffice():
+    """Clocks of hosts that are 40 ms apart; the leading rank's stays as it is."""
+    happened = run(Job(1, 2, 1, steps=20, offset=(0, 40_000_000)))
+    offsets = found(happened, mode="auto", clock=UNIX)
+    assert (offsets.method, offsets.offset_ns(0)) == ("collective", 0)
+    assert abs(offsets.offset_ns(1) - 40_000_000) <= 2000
+
+
+def test_auto_wants_eight_matches():
+    """The plan says how many there were."""
+    happened = run(Job(1, 2, 1, steps=7, layers=0, offset=(0, 40_000_000)))
+    offsets = found(happened, mode="auto", clock=UNIX)
+    assert offsets.remark == "collectives not used: rank 1: 7 matched operations, wanted are 8"
+
+
+def test_auto_leaves_a_single_rank_alone():
+    """There is nothing to be aligned with."""
+    happened = run(Job(1, 2, 1, steps=20))
+    offsets = plan([capture(0, UNIX)], "auto", knowledge(happened)[:1])
+    assert (offsets.method, offsets.offset_ns(0), offsets.remark) == ("meta", 0, "")
+
+
+def test_auto_leaves_one_clock_alone():
+    """Ranks stamped by the monotonic clock of one host cannot differ."""
+    happened = run(Job(1, 2, 1, steps=20))
+    clock = Anchor(Domain.MONOTONIC, 0, 5, "start_info")
+    captures = [capture(rank, clock, "node") for rank in range(2)]
+    offsets = plan(captures, "auto", knowledge(happened))
+    assert (offsets.method, [offsets.offset_ns(r) for r in (0, 1)]) == ("meta", [5, 5])
+
+
+def test_an_error_that_is_too_large_is_refused():
+    """The message names the rank and both figures; exit code 5."""
+    happened = run(Job(1, 2, 1, steps=20, jitter=5000))
+    with pytest.raises(
+        ClockError, match=r"error of rank 1 is .* µs \(collective\), allowed are 0.1"
+    ):
+        found(happened, max_error_ns=100)
+    assert ClockError.exit_code == 5
+
+
+def test_an_error_that_nobody_knows_is_refused():
+    """Unix stamps say nothing of how far they are off."""
+    happened = run(Job(1, 2, 1, steps=3))
+    with pytest.raises(ClockError, match=r"error of rank 0 is unknown \(meta\)"):
+        found(happened, mode="auto", clock=UNIX, max_error_ns=10**9)
+
+
+def test_groups_that_several_communicators_share_a_name_of_are_left_out():
+    """More ranks than the group has members: the name is not unique."""
+    known = [
+        CollectiveRecords(rank, (Group("hccl 7", 2),), ("allreduce",), *(
+            np.zeros(20, t) for t in ("i4", "i4", "i8", "i4")
+        ), np.arange(20) * 1000, np.arange(20) * 1000 + 500)
+        for rank in range(3)
+    ]  # fmt: skip
+    assert list(matched(known)) == []
+
+
+# -- what a trace tells ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("hcom_allReduce__586_0_1", "allreduce"),
+        ("Default/AllReduce-op534_0", "allreduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reducescatter"),
+        ("_allgather_base", "allgather"),
+        ("nccl:all_to_all", "alltoall"),
+        ("hcom_batchSendRecv__1_2_3", "p2p"),
+        ("hcom_receive__1_2_3", "p2p"),
+        ("ncclKernel_Reduce_RING", "reduce"),
+    ],
+)
+def test_kinds_by_name(name, kind):
+    """Whatever the library calls it."""
+    assert kind_of(name) == kind
+
+
+def test_evidence_is_that_of_the_trace():
+    """Groups by their name, sizes from the arguments, times as stamped."""
+    happened = run(Job(2, 2, 1, steps=3, layers=1))
+    told, known = collective_records(trace(happened, 1)), knowledge(happened)[1]
+    order = [known.groups.index(Group("dp1", 2)), known.groups.index(Group("tp0", 2))]
+    assert sorted(group.key.split()[3] for group in told.groups) == ["dp1", "tp0"]
+    both = [
+        sorted(zip(e.size.tolist(), e.start_ns.tolist(), e.end_ns.tolist(), strict=True))
+        for e in (told, known)
+    ]
+    assert (both[0], len(order)) == (both[1], 2)
+
+
+def test_lanes_stand_for_groups_by_their_order():
+    """Where streams are all that is known, their numbers differ between ranks."""
+    from traceconv.core.builder import TraceBuilder
+    from traceconv.core.model import Layer, OpClass
+
+    keys = []
+    for streams in ((7, 9), (15, 16)):
+        build = TraceBuilder(capture(0))
+        for number in streams:
+            build.slice(
+                build.track(Layer.COMM, f"Stream {number}"), number, 5, "ncclKernel_AllReduce",
+                op=OpClass.COMM,
+            )  # fmt: skip
+        keys.append([group.key for group in collective_records(build.finish()).groups])
+    assert keys == [["lane 0", "lane 1"]] * 2
+
+
+# -- arithmetic -----------------------------------------------------------------------------
+
+
+def test_a_correction_is_exact_and_keeps_order():
+    """Against Python's integers, over the whole of int64."""
+    one = Correction(-1234567, -199_999_999, 1_700_000_000_000_000_000)
+    times = np.sort(np.random.default_rng(0).integers(-(2**62), 2**62, 500))
+    times = np.concatenate((times, one.at_ns + np.arange(-50, 50)))
+    exact = [t + one.offset_ns + ((t - one.at_ns) * one.drift_ppt * 2 + 10**12) // (2 * 10**12)
+             for t in times.tolist()]  # fmt: skip
+    assert one.of(times).tolist() == exact
+    assert (np.diff(one.of(one.at_ns + np.arange(1000))) >= 0).all()
+
+
+def test_corrections_follow_each_other():
+    """As one, to the nanosecond, over a minute."""
+    one, two = Correction(5, -30 * 10**6, 100), Correction(-17, 20 * 10**6, 1000)
+    times = np.arange(0, 60 * SECOND, SECOND)
+    assert int(np.abs(one.then(two).of(times) - two.of(one.of(times))).max()) <= 40
+
+
+def test_a_drifting_rank_is_moved_as_a_whole():
+    """Slices still end where the next begins, windows and samples move along."""
+    happened = run(Job(1, 2, 1, steps=30, **clocks(2, drift_ppm=50)))
+    offsets = found(happened)
+    before = trace(happened, 1)
+    after = aligned(before, offsets)
+    assert after.events.start_ns.tolist() == offsets.corrected(1, before.events.start_ns).tolist()
+    assert after.events.end_ns.tolist() == offsets.corrected(1, before.events.end_ns).tolist()
+
+
+def test_a_plan_written_to_a_file_is_read_again(tmp_path):
+    """Offsets, drifts and errors."""
+    happened = run(Job(1, 2, 1, steps=40, **clocks(2, drift_ppm=50)))
+    first = found(happened)
+    path = tmp_path / "offsets.json"
+    path.write_text(json.dumps(first.as_dict()))
+    again = plan([capture(0), capture(1)], str(path))
+    assert first.offsets[1].drift_ppt != 0
+    assert [again.offsets[r].correction for r in (0, 1)] == [
+        first.offsets[r].correction for r in (0, 1)
+    ]
+    assert again.error_ns(1) == first.error_ns(1)
+
+
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [
+        ({}, "offset of rank 0 is not a whole number"),
+        ({"offset_ns": 1, "drift_ppt": 10**12}, "drift of rank 0 is more than any clock's"),
+        ({"offset_ns": 1, "drift_ppt": 0.5}, "drift_ppt of rank 0 is not a whole number"),
+    ],
+)
+def test_files_that_hold_no_corrections(tmp_path, rank, message):
+    """Every way one can be wrong is the library's own error."""
+    path = tmp_path / "offsets.json"
+    path.write_text(json.dumps({"ranks": {"0": rank}}))
+    with pytest.raises(ClockError, match=message):
+        plan([capture(0)], str(path))
+
+
+def test_a_correction_out_of_int64_is_refused():
+    """Also where only the time since it holds is."""
+    happened = run(Job(1, 2, 1, steps=1))
+    one = Correction(0, 10**6, -INT64_MAX)
+    from traceconv.alignment.plan import shift
+
+    with pytest.raises(ClockError, match="out of int64"):
+        shift(trace(happened, 0), one)
+
+
+def test_common_subsequence():
+    """The longest one, by pairs of rows."""
+    a, b = np.array([1, 2, 3, 4, 1]), np.array([2, 9, 4, 1, 1])
+    ours, theirs = common_subsequence(a, b)
+    assert [a[ours].tolist(), b[theirs].tolist()] == [[2, 4, 1]] * 2
+    assert (np.diff(ours) > 0).all() and (np.diff(theirs) > 0).all()
+
+
+def test_the_exact_median_of_large_stamps():
+    """A double would lose the last digits."""
+    big = 1_700_000_000_000_000_000
+    assert median_ns(np.array([big + 5, big + 1, big + 3, big + 2])) == big + 3
+    assert median_error([3.0]) == float("inf")

@@ -1,0 +1,414 @@
+"""Rules: when each speaks and when not, what it says, and what it says if it cannot look."""
+
+import json
+import pickle
+
+import pytest
+from rule_cases import (
+    CAPACITY,
+    FIRES,
+    MS,
+    QUIET,
+    US,
+    both_queues,
+    builder,
+    device,
+    device_queue,
+    host_queue,
+    iterations,
+    kernels,
+    launched,
+    memory,
+    packages,
+    passed,
+    pipeline,
+    side_table,
+    waiting,
+)
+
+from traceconv.analysis.rules.catalog import RULES, markdown_table, thresholds
+from traceconv.analysis.rules.findings import Facts, facts, judge
+from traceconv.core.errors import MalformedInputError, SelectionError
+from traceconv.core.model import Layer, OpClass
+
+
+def _traces(builders):
+    return [passed(one) for one in builders]
+
+
+def _judged(rule, builders, **said):
+    said = {key.replace("__", ".").replace("_", "-"): value for key, value in said.items()}
+    parts = [facts(trace, [rule]) for trace in _traces(builders)]
+    return judge(parts, CAPACITY | said if rule == "memory-capacity" else said, [rule])
+
+
+def _only(rule, builders, **said):
+    """The one finding of a rule."""
+    (found,) = _judged(rule, builders, **said).findings
+    return found
+
+
+def test_every_rule_has_a_case_that_fires_and_one_that_does_not():
+    """A rule nobody tried is a guess."""
+    assert list(RULES) == list(FIRES)
+    assert list(RULES) == list(QUIET)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_fires(rule):
+    """It names itself, a rank, a value beyond its threshold, and what to do."""
+    found = _judged(rule, FIRES[rule])
+    assert found.findings
+    assert found.quiet == ()
+    for finding in found.findings:
+        main, limit = finding.rule.limits[0], finding.limits[""]
+        assert finding.rule.id == rule
+        assert finding.rank in {trace.rank for trace in _traces(FIRES[rule])}
+        assert finding.case.value < limit if main.below else finding.case.value > limit
+        assert finding.advice.endswith(".")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_stays_quiet(rule):
+    """It looked, and found nothing: that is neither a finding nor a rule without data."""
+    found = _judged(rule, QUIET[rule])
+    assert found.findings == ()
+    assert [one.id for one in found.quiet] == [rule]
+    assert found.unchecked == ()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_without_data_is_not_checked(rule):
+    """Not fine, and it says what it would need."""
+    build = builder()
+    build.notes["nothing"] = True
+    found = judge([facts(passed(build), [rule])], CAPACITY, [rule])
+    assert (found.findings, found.quiet) == ((), ())
+    (one,) = found.unchecked
+    assert one.text() == f"not checked: {rule}: needs {RULES[rule].needs}"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_threshold_can_be_set(rule):
+    """The main threshold, far out, silences every case that fires."""
+    far = -1e9 if RULES[rule].limits[0].below else 1e9
+    assert not _judged(rule, FIRES[rule], **{rule.replace("-", "_"): far}).findings
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_is_described(rule):
+    """Every threshold has a source, every rule a title, a measure and a sentence of advice."""
+    one = RULES[rule]
+    assert all((one.title, one.theme, one.measure, one.needs, one.advice.endswith(".")))
+    assert all(limit.source for limit in one.limits)
+    assert f"| `{rule}` |" in markdown_table()
+    assert one.limits[0].name == ""
+
+
+def test_facts_travel():
+    """As JSON and between processes, and are judged the same afterwards."""
+    for rule in RULES:
+        parts = [facts(trace, [rule]) for trace in _traces(FIRES[rule])]
+        there = [pickle.loads(pickle.dumps(part)) for part in parts]
+        written = [Facts.of_dict(json.loads(json.dumps(part.as_dict()))) for part in parts]
+        texts = [
+            [one.as_dict() for one in judge(some, CAPACITY, [rule]).findings]
+            for some in (parts, there, written)
+        ]
+        assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_broken_table_leaves_its_rules_unchecked():
+    """Nothing else suffers, and what is wrong with it is told."""
+    build = iterations(MS, MS, tail=0.3)[0]
+
+    def load():
+        raise MalformedInputError("summary.json", "byte 7", "not JSON")
+
+    build.side_table("minddata_pipeline_summary", "summary.json", load)
+    part = facts(passed(build))
+    found = judge([Facts.of_dict(json.loads(json.dumps(part.as_dict())))])
+    assert "long-tail" in {one.rule.id for one in found.findings}
+    told = {one.rule.id: one.text() for one in found.unchecked}
+    assert told["workers-few"].endswith("(summary.json: byte 7: not JSON)")
+    assert "(summary.json: byte 7: not JSON)" in found.markdown()
+    assert "(" not in told["first-step"]
+
+
+# -- thresholds and choices ----------------------------------------------------------------
+
+
+def test_thresholds_are_named_by_rule_and_name():
+    """The main one by the rule alone."""
+    said = thresholds({"long-tail": 33, "pipeline-operator.right": 10})
+    assert said["long-tail"] == {"": 33.0}
+    assert said["pipeline-operator"] == {"": 80.0, "right": 10.0}
+
+
+@pytest.mark.parametrize("key", ["tail", "long-tail.x", "pipeline-operator.", ""])
+def test_unknown_thresholds_are_refused(key):
+    """With those there are."""
+    with pytest.raises(SelectionError, match=r"no threshold .*there are: iteration-gap, "):
+        thresholds({key: 1.0} if key != "pipeline-operator." else {"pipeline-operator.x": 1.0})
+
+
+def test_thresholds_are_numbers():
+    """Not the lack of one."""
+    with pytest.raises(SelectionError, match="no number to compare with"):
+        thresholds({"long-tail": float("nan")})
+
+
+def test_unknown_rules_are_refused():
+    """By facts and by the judge."""
+    with pytest.raises(SelectionError, match="no rule 'x'; there are: iteration-gap"):
+        facts(passed(builder()), ["x"])
+    with pytest.raises(SelectionError, match="no rule 'x'"):
+        judge([], rules=["x"])
+
+
+# -- what findings say -----------------------------------------------------------------------
+
+
+def test_finding_names_steps_figures_and_slices():
+    """Pauses of 2 ms before steps 2 and 3: when, how long, and what is usual."""
+    found = _only("iteration-gap", FIRES["iteration-gap"])
+    assert (found.rank, found.case.where, list(found.case.steps)) == (0, "graph 1", [2, 3])
+    assert found.case.value == 2.0
+    assert found.case.figures["longest_ns"] == 2 * MS
+    assert [(s.start_ns, s.dur_ns) for s in found.slices] == [(MS, 2 * MS), (4 * MS, 2 * MS)]
+    assert found.text().startswith(
+        "iteration-gap: rank 0, graph 1: Long pauses between iterations: 2 ms (mean pause"
+    )
+
+
+def test_first_step_needs_to_be_the_first():
+    """A capture that begins at step 10 has no first step to judge."""
+    build = builder()
+    lane = build.track(Layer.STEP, "Model 1")
+    for number in range(10, 15):
+        build.slice(lane, number * MS, MS, f"{number}", op=OpClass.ITERATION, graph=1, step=number)
+    assert [one.rule.id for one in _judged("first-step", [build]).unchecked] == ["first-step"]
+
+
+def test_steps_without_device_work_are_left_out():
+    """Shares are of steps in which the profiler was collecting."""
+    found = _only("device-idle", FIRES["device-idle"])
+    assert found.case.value == pytest.approx(50, abs=0.1)
+    assert list(found.case.steps) == [0, 1, 2]
+    assert found.case.figures["free_percent"] == pytest.approx(50, abs=0.1)
+    assert [s.dur_ns for s in found.slices] == [50 * US, 50 * US, 50 * US - 1]
+
+
+def test_starved_queue_tells_the_distribution():
+    """Thirty launches, 8 us from call to kernel, the device idle in between."""
+    figures = _only("launch-starved", FIRES["launch-starved"]).case.figures
+    assert [figures[f"p{p}_ns"] for p in (5, 25, 50, 75, 95)] == [8 * US] * 5
+    assert figures["launches"] == 30
+
+
+def test_short_waits_of_a_busy_device_are_no_starving():
+    """Long kernels back to back start soon after their launch, and nothing is idle."""
+    assert not _judged("launch-starved", launched(8 * US, length=95 * US)).findings
+
+
+def test_spread_names_both_ends():
+    """The rank that computes longest, and the one that does least."""
+    found = _only("compute-spread", FIRES["compute-spread"])
+    assert (found.rank, found.case.figures["rank_of_least"]) == (1, 0)
+    assert found.case.value == pytest.approx(100 * 30 / 65, abs=0.1)
+
+
+def test_spread_needs_two_ranks():
+    """One rank is compared with nobody."""
+    found = _judged("compute-spread", device(50 * US))
+    assert [one.ranks for one in found.unchecked] == [()]
+
+
+def test_spread_compares_the_same_steps():
+    """Steps only one rank has do not count."""
+    ranks = [
+        *device(50 * US, idle=50 * US, steps=3),
+        *device(51 * US, idle=49 * US, steps=6, rank=1),
+    ]
+    assert not _judged("compute-spread", ranks).findings
+
+
+def test_some_ranks_without_data_are_named():
+    """The finding stands, and so does what was not looked at."""
+    found = _judged("device-queue-empty", [*device_queue([0, 0]), builder(3)])
+    assert [one.rank for one in found.findings] == [0]
+    assert [(one.rule.id, one.ranks) for one in found.unchecked] == [("device-queue-empty", (3,))]
+    assert "not checked on rank 3: device-queue-empty" in "\n".join(found.lines())
+
+
+def test_empty_fetches_are_steps():
+    """The second and the fourth step waited."""
+    found = _only("device-queue-empty", FIRES["device-queue-empty"])
+    assert (list(found.case.steps), found.case.value) == ([2, 4], 50.0)
+    assert [s.start_ns for s in found.slices] == [MS, 3 * MS]
+
+
+def test_empty_host_queue_is_not_slow_sending():
+    """Who has nothing to send is not slow at it: processing is."""
+    ranks = both_queues([0, 0, 0, 1], [0, 0, 1])
+    assert not _judged("sending-slow", ranks).findings
+    assert _judged("host-queue-empty", ranks).findings
+
+
+def test_a_dataset_that_is_not_sunk_has_a_host_queue_too():
+    """Its own file says so."""
+    ranks = host_queue([0, 0, 1], name="dataset_iterator_profiling")
+    assert _only("host-queue-empty", ranks).case.where == "dataset_iterator"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("Map", "map"), ("MapOp", "map"), ("Batch", "batch"), ("PaddedBatch", "batch")],
+)
+def test_advice_suits_the_inner_operator(name, word):
+    """Maps and batches are told apart."""
+    found = _only("pipeline-operator", pipeline(("Filter", 0.5), (name, 0.1), ("TFReader", 0.95)))
+    assert f"of this {word}" in found.advice
+    assert found.case.where == f"{name} (operator 1)"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("GeneratorOp", "generator"), ("TFReader", "reader"), ("MindDataset", "reader")],
+)
+def test_advice_suits_the_source(name, word):
+    """Generators run the user's code, readers read files."""
+    assert (
+        f"of the {word}" in _only("pipeline-source", pipeline(("Batch", 0.1), (name, 0.1))).advice
+    )
+
+
+def test_operators_without_work_are_passed_over():
+    """A shuffle is no culprit; queues behind a repeat count for what comes after it."""
+    assert not _judged(
+        "pipeline-operator", pipeline(("Batch", 0.1), ("Shuffle", 0.1), ("R", 0.9))
+    ).findings
+    found = _only("pipeline-operator", pipeline(("Batch", 0.1), ("Repeat", None), ("R", 0.9)))
+    assert found.case.where == "Batch (operator 0)"
+
+
+def test_a_circle_of_operators_ends():
+    """Broken parents do not hang the look."""
+    ranks = [
+        side_table(builder(), "minddata_pipeline", op_id=[0, 1], op_type=["Map", "Repeat"],
+              num_workers=[1, 1], output_queue_average_size=[5.0, float("nan")],
+              output_queue_length=[8, 8], output_queue_usage_rate=[0.5, 0.0], parent_id=[1, 1])
+    ]  # fmt: skip
+    assert not _judged("pipeline-operator", ranks).findings
+
+
+def test_waiting_before_the_first_transfer_is_for_other_ranks():
+    """Waiting between transfers is not."""
+    assert "other ranks come late" in _only("communication-wait", waiting(50, 50)).advice
+
+
+def test_waits_that_are_little_of_an_operation_do_not_count():
+    """Neither waiting nor transfers: what an operation does besides is not known."""
+    build = waiting(50 * US, 50 * US)[0]
+    lane = build.track(Layer.COMM, "Communication", "Group 0")
+    plane = build.track(Layer.COMM, "Plane 0", "Group 0")
+    build.slice(lane, MS, MS, "hcom_allReduce__1_1_1", op=OpClass.COMM)
+    build.slice(plane, MS, 1, "Notify_Wait", op=OpClass.COMM_TASK)
+    assert [one.id for one in _judged("communication-wait", [build]).quiet]
+
+
+def test_a_log_of_collectives_says_nothing_of_the_device():
+    """What it computed besides is not in it, so idle and exposed time are not known."""
+    build = builder()
+    lane = build.track(Layer.COMM, "Communication", "Group 0")
+    build.slice(lane, 0, MS, "hcom_allReduce__1_0_1", op=OpClass.COMM)
+    for rule in ("device-idle", "device-busy", "exposed-communication"):
+        assert [one.rule.id for one in _judged(rule, [build]).unchecked] == [rule]
+
+
+def test_waits_of_the_profilers_own_table():
+    """Where the timeline holds no tasks; totals are not counted twice."""
+    ranks = [
+        side_table(builder(), "communication", Operator=["Total Op Info", "hcom_allReduce__1_0_1@1"],
+              **{"Start Timestamp(us)": [0, 5 * MS], "Elapse Time(ms)": [9 * MS] * 2,
+                 "Wait Time(ms)": [3 * MS] * 2, "Synchronization Time(ms)": [0] * 2,
+                 "Transit Time(ms)": [6 * MS] * 2})
+    ]  # fmt: skip
+    found = _only("communication-wait", ranks)
+    assert (found.case.value, found.case.figures["operations"]) == (pytest.approx(100 / 3), 1)
+    assert [(s.start_ns, s.dur_ns) for s in found.slices] == [(5 * MS, 9 * MS)]
+
+
+def test_a_slow_package_is_not_small_if_a_smaller_one_is_fast():
+    """Then something else slows it down."""
+    sizes = [(1 << 20, 60 * US), (1 << 23, 1000 * US), (1 << 25, 1900 * US)]
+    assert not _judged("small-packets", packages(*sizes)).findings
+
+
+def test_packages_of_the_profilers_own_table():
+    """Sizes and times by transport, without the sums."""
+    ranks = [
+        side_table(builder(), "communication_bandwidth",
+              Operator=["Total Op Info", "a@1", "a@1"],
+              **{"Transport Type": ["HCCS"] * 3, "Package Size(MB)": [0.001, 0.001, 64.0],
+                 "Count": [9, 2, 1], "Total Duration(ms)": [9 * MS, MS, 3 * MS]})
+    ]  # fmt: skip
+    found = _only("small-packets", ranks)
+    assert (found.case.value, found.case.figures["small_packages"]) == (25.0, 2)
+
+
+def test_conversions_are_those_of_ascend():
+    """A kernel of another vendor that is called like one is none."""
+    ranks = kernels(("Cast", "", 90), ("MatMul", "", 10), vendor="nvidia")
+    assert [one.rule.id for one in _judged("format-conversion", ranks).unchecked]
+
+
+def test_blocked_layouts_are_aligned():
+    """Their last dimensions are the block; rows of 7 blocks are no misfit."""
+    shapes = "7,3,16,16;9,7,16,16"
+    found = _judged("unaligned-shapes", kernels(("MatMulV2", shapes, 10)))
+    assert [one.id for one in found.quiet] == ["unaligned-shapes"]
+
+
+def test_unaligned_shapes_are_named():
+    """With the time they take of all matrix operators."""
+    found = _only("unaligned-shapes", FIRES["unaligned-shapes"])
+    assert (found.case.value, found.case.figures["shapes"]) == (50.0, ["MatMul 127,64;64,32"])
+
+
+def _gpu_memory(rank, reserved, **notes):
+    build = builder(rank, **notes)
+    lane = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="GB")
+    build.counter(lane, 5, reserved)
+    return build
+
+
+def test_capacity_is_that_of_the_capture():
+    """Each rank by its own; one whose capture is silent is not checked."""
+    size = {"device_memory_bytes": {"0": 80 << 30}}
+    ranks = [_gpu_memory(0, 76, **size), _gpu_memory(1, 40, **size), _gpu_memory(2, 79)]
+    found = judge([facts(trace) for trace in _traces(ranks)], rules=["memory-capacity"])
+    [one] = found.findings
+    assert (one.rank, one.case.value, one.case.figures["capacity_bytes"]) == (0, 95.0, 80 << 30)
+    assert one.as_dict()["thresholds"] == {"memory-capacity": 90.0, "capacity": 80.0}
+    assert [told.ranks for told in found.unchecked] == [(2,)]
+
+
+def test_a_capacity_that_is_said_counts():
+    """More than that of the capture."""
+    rank = _gpu_memory(0, 30, device_memory_bytes={"0": 80 << 30})
+    assert _only("memory-capacity", [rank], memory_capacity__capacity=32.0).case.value == 93.75
+
+
+def test_capacity_has_to_be_said_where_no_capture_tells_it():
+    """No rule guesses."""
+    parts = [facts(trace) for trace in _traces(memory(60))]
+    assert "memory-capacity" in {one.rule.id for one in judge(parts).unchecked}
+    assert judge(parts, CAPACITY, ["memory-capacity"]).findings[0].case.value == 93.75
+
+
+def test_cpu_of_paddle_is_one_figure():
+    """Busy or not can be said, user and system cannot be told apart."""
+    ranks = [builder(paddle=[{"extra_info": {"System Cpu Utilization": "0.95"}}])]
+    assert _only("cpu-busy", ranks).case.value == 95.0
+    assert [one.rule.id for one in _judged("cpu-system", ranks).unchecked] == ["cpu-system"]

@@ -1,0 +1,545 @@
+"""Tables, each formula on a trace small enough to reckon by hand. Times of the traces are ns."""
+
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceconv.analysis.tables.catalog import BY, TABLES, chosen, facts, tables
+from traceconv.analysis.tables.groups import Groups, mean, pooled
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import SelectionError
+from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.side_tables import ABSENT
+from traceconv.io.sources import FileSource
+from traceconv.passes import compose
+
+
+def _builder(rank=0, reader="test"):
+    source = FileSource(Path("x"), "x")
+    return TraceBuilder(Capture(reader, source, ("x",), rank=rank, device=0))
+
+
+@pytest.fixture
+def build():
+    """A builder for rank 0."""
+    return _builder()
+
+
+def _passed(build):
+    trace = build.finish()
+    for one in compose("detail", scope=True):
+        trace = one(trace)
+    return trace
+
+
+def _result(name, *builders, top=None):
+    """One table of some ranks."""
+    found = tables([facts(_passed(b), [name]) for b in builders], top)
+    return next(result for result in found if result.table.name == name)
+
+
+def _table(name, *builders, top=None):
+    """Rows of one table as dictionaries."""
+    result = _result(name, *builders, top=top)
+    columns = {heading: column.tolist() for heading, column in result.side_table.columns.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _only(rows, *headings):
+    return [tuple(row[heading] for heading in headings) for row in rows]
+
+
+# -- steps and overlap --------------------------------------------------------------------
+
+
+def _steps(build, *lengths):
+    host = build.track(Layer.HOST, "Thread 1")
+    start = 0
+    for n, length in enumerate(lengths):
+        build.slice(host, start, length, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
+        start += length
+    return build
+
+
+def test_mean_and_spread_of_step_times(build):
+    """Three steps of 10, 20 and 30: mean 20, standard deviation 8.16, spread 40.8 %."""
+    (row,) = _table("step_summary", _steps(build, 10, 20, 30))
+    assert (row["Count"], row["Mean(us)"], row["Min(us)"], row["Max(us)"]) == (3, 20, 10, 30)
+    assert row["Standard Deviation(us)"] == 8
+    assert row["Spread(%)"] == pytest.approx(40.8248, abs=1e-4)
+
+
+def test_steps_of_all_ranks_together(build):
+    """The job's row is that of the steps of all ranks, not the mean of the ranks' rows."""
+    rows = _table("step_summary", _steps(build, 10, 20), _steps(_builder(1), 30, 40, 50))
+    assert _only(rows, "Rank", "Count", "Mean(us)", "Standard Deviation(us)") == [
+        (0, 2, 15, 5), (1, 3, 40, 8), (ABSENT, 5, 30, 14),
+    ]  # fmt: skip
+
+
+def _overlapping(build):
+    """K = [0,15] [30,40], M = [12,20] [35,50], in a step from -4 to 50."""
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    comm = build.track(Layer.COMM, "Communication")
+    build.slice(host, -4, 54, "ProfilerStep#1", op=OpClass.HOST, step=1)
+    for start, end in ((0, 10), (8, 15), (30, 40)):
+        build.slice(stream, start, end - start, "k", op=OpClass.COMPUTE)
+    build.slice(comm, 12, 8, "hcom_allReduce__1", op=OpClass.COMM)
+    build.slice(comm, 35, 15, "hcom_receive__1", op=OpClass.COMM)
+    return build
+
+
+def test_five_legends(build):
+    """25 computing, 8 of it under communication; 15 of communication alone; 10 idle; 50 in all."""
+    step, whole = _table("overlap", _overlapping(build))
+    names = list(step)[3:9]
+    assert [step[name] for name in names] == [25, 17, 8, 15, 10, 50]
+    assert [whole[name] for name in names] == [25, 17, 8, 15, 10, 50]
+    assert (step["Step"], whole["Step"]) == (1, ABSENT)
+    assert _only([step], "Compute(%)", "Exposed Communication(%)", "Idle(%)") == [(50, 30, 20)]
+
+
+def test_legends_of_the_job_are_means_over_ranks(build):
+    """A rank that computes 25 and one that computes 9, and waits for nothing."""
+    other = _builder(1)
+    other.slice(
+        other.track(Layer.HOST, "Thread 1"), 0, 9, "ProfilerStep#1", op=OpClass.HOST, step=1
+    )
+    other.slice(other.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
+    rows = _table("overlap", _overlapping(build), other)
+    job = [row for row in rows if row["Rank"] == ABSENT]
+    assert _only(job, "Step", "Total Compute(us)", "Communication Not Overlapped(us)") == [
+        (1, 17, 8), (ABSENT, 17, 8),
+    ]  # fmt: skip
+
+
+def test_the_vendors_columns(build):
+    """The worked example of step_trace_time: stage 35, bubble 15, preparing 4."""
+    (row,) = _table("step_trace_time", _overlapping(build))
+    assert [row[name] for name in list(row)[3:]] == [25, 15, 8, 23, 10, 35, 15, 0, 4]
+
+
+def test_stages_are_shares_of_the_steps(build):
+    """Forward and backward of a step of 90, half of its time."""
+    host = build.track(Layer.HOST, "Thread 1")
+    build.slice(host, 100, 90, "iter_1", op=OpClass.HOST, step=1)
+    build.slice(host, 105, 20, "forward", op=OpClass.HOST)
+    build.slice(host, 130, 20, "backward", op=OpClass.HOST)
+    rows = _table("stage", build)
+    assert _only(rows, "Stage", "Count", "Total Time(us)", "Ratio(%)") == [
+        ("Step", 1, 90, 100.0),
+        ("Forward and Backward", 1, 45, 50.0),
+        ("Tail", 1, 40, pytest.approx(44.444, abs=1e-3)),
+    ]
+
+
+# -- operators ----------------------------------------------------------------------------
+
+
+def _launched(build):
+    """aten::linear calls aten::mm, which launches two kernels; one more comes from nowhere."""
+    build.notes["free_rule"] = "device"
+    host, calls = build.track(Layer.HOST, "Thread 7"), build.track(Layer.RUNTIME, "Thread 7")
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    build.slice(host, 0, 100, "aten::linear", op=OpClass.HOST)
+    build.slice(host, 10, 60, "aten::mm", op=OpClass.HOST)
+    for at, length in ((20, 7), (40, 5)):
+        call = build.slice(calls, at, 3, "cudaLaunchKernel", op=OpClass.HOST)
+        kernel = build.slice(stream, 100 + at, length, f"gemm_{at}", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "launch")
+    build.slice(stream, 300, 8, "left_over", op=OpClass.COMPUTE)
+    return build
+
+
+def test_kernels_of_a_gpu_have_the_type_of_the_operator_that_launched_them(build):
+    """The innermost one; a kernel without an arrow has none."""
+    rows = _table("type", _launched(build))
+    assert _only(rows, "OP Type", "Core Type", "Count", "Total Time(us)", "Ratio(%)") == [
+        ("aten::mm", "GPU", 2, 12, 60.0), ("N/A", "GPU", 1, 8, 40.0),
+    ]  # fmt: skip
+
+
+def test_host_operators_with_their_own_and_their_device_time(build):
+    """What an operator calls is not its own time, and what is launched within is its device's."""
+    rows = _table("op", _launched(build))
+    assert _only(rows, "Operator", "Core Type", "Total Time(us)", "Self Time(us)") == [
+        ("aten::linear", "Host CPU", 100, 40), ("aten::mm", "Host CPU", 60, 60),
+    ]  # fmt: skip
+    assert _only(rows, "Device Time(us)", "Ratio(%)") == [(12, 62.5), (12, 37.5)]
+
+
+def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
+    """Types and cores are those of the tasks' arguments."""
+    build.notes["vendor"] = "ascend"
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for start, length, core in ((0, 5, "AI_CORE"), (10, 6, "AI_CORE"), (20, 9, "AI_CPU")):
+        args = {"Op Type": "MatMul" if core == "AI_CORE" else "TopK", "Task Type": core}
+        build.slice(stream, start, length, f"op{start}", op=OpClass.COMPUTE, args=args)
+    rows = _table("type", build)
+    timed = ("Count", "Total Time(us)", "Min Time(us)", "Avg Time(us)", "Max Time(us)", "Ratio(%)")
+    assert _only(rows, "OP Type", "Core Type", *timed) == [
+        ("MatMul", "AI_CORE", 2, 11, 5, 6, 6, 55.0), ("TopK", "AI_CPU", 1, 9, 9, 9, 9, 45.0),
+    ]  # fmt: skip
+
+
+def test_types_of_tasks_from_the_profilers_table(build):
+    """Where the timeline names no type, the table of kernels does, by start time."""
+    build.notes["vendor"] = "ascend"
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 7, 5, "op0", op=OpClass.COMPUTE)
+    columns = {
+        "Start Time(us)": np.array([3, 7]),
+        "Type": np.array(["Add", "Mul"], object),
+        "Accelerator Core": np.array(["AI_CORE", "AI_VECTOR_CORE"], object),
+    }
+    build.side_table("kernel_details", "kernel_details.csv", lambda: columns)
+    assert _only(_table("type", build), "OP Type", "Core Type") == [("Mul", "AI_VECTOR_CORE")]
+
+
+def test_shapes_by_step(build):
+    """Two shapes of one operator in a step are two rows; calls are put into the step by time."""
+    host = build.track(Layer.HOST, "Thread 1")
+    _steps(build, 50, 50)
+    for start, shape in ((5, [[2, 3]]), (15, [[2, 3]]), (25, [[4, 3]]), (55, [[2, 3]])):
+        build.slice(host, start, 4, "aten::mm", op=OpClass.HOST, args={"Input Dims": shape})
+    rows = _table("shape", build)
+    assert _only(rows, "Step", "OP Type", "Input Shapes", "Count") == [
+        (0, "aten::mm", "[[2,3]]", 2), (0, "aten::mm", "[[4,3]]", 1), (1, "aten::mm", "[[2,3]]", 1),
+    ]  # fmt: skip
+
+
+def test_flops_as_the_profiler_wrote_them(build):
+    """A side table of MindSpore's."""
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 5, "op", op=OpClass.COMPUTE)
+    columns = {
+        "full_kernel_name": np.array(["Default/Cast-op6"], object),
+        "FLOPs": np.array([333.0]),
+        "FLOPS": np.array([12]),
+        "FLOPS utilization": np.array([ABSENT]),
+    }
+    build.side_table("flops", "flops_0.txt", lambda: columns)
+    (row,) = _table("flops", build)
+    assert (row["Operator"], row["FLOPs"], row["FLOPS"]) == ("Default/Cast-op6", 333.0, 12.0)
+    assert np.isnan(row["Utilization(%)"])
+
+
+# -- kernels, modules, phases -------------------------------------------------------------
+
+
+def test_kernels_with_collectives_of_one_kind_together(build):
+    """HCCL numbers its operations; the table does not."""
+    comm = build.track(Layer.COMM, "Communication", "Group 0")
+    build.slice(comm, 0, 30, "hcom_allReduce__586_0_1", op=OpClass.COMM)
+    build.slice(comm, 40, 20, "hcom_allReduce__586_1_1", op=OpClass.COMM)
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 50, "MatMul", op=OpClass.COMPUTE)
+    rows = _table("kernel", build)
+    assert sorted(_only(rows, "Kernel", "Kind", "Count", "Avg Time(us)", "Ratio(%)")) == [
+        ("MatMul", "compute", 1, 50, 50.0), ("hcom_allReduce", "communication", 2, 25, 50.0),
+    ]  # fmt: skip
+
+
+def test_copies_with_their_bandwidth(build):
+    """300 bytes in 100 ns are 3 GB/s; without sizes nothing is known."""
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for start, size in ((0, 100), (50, 200)):
+        build.slice(stream, start, 50, "Memcpy HtoD", op=OpClass.COPY, args={"bytes": size})
+    build.slice(stream, 100, 10, "Memset", op=OpClass.COPY)
+    copy, fill = _table("copy", build)
+    assert (copy["Bytes"], copy["Bandwidth(GB/s)"], fill["Bytes"]) == (300, 3.0, ABSENT)
+    assert np.isnan(fill["Bandwidth(GB/s)"])
+
+
+def test_use_of_a_device(build):
+    """Kernels on two streams that overlap count once; copies do not count."""
+    _steps(build, 100)
+    for name, start, length in (("Stream 1", 0, 30), ("Stream 2", 20, 20)):
+        build.slice(build.track(Layer.DEVICE, name), start, length, "k", op=OpClass.COMPUTE)
+    build.slice(build.track(Layer.DEVICE, "Stream 3"), 50, 30, "Memcpy", op=OpClass.COPY)
+    (row,) = _table("device", build)
+    assert (row["Kernel Time(us)"], row["Copy Time(us)"], row["Utilization(%)"]) == (40, 30, 40.0)
+
+
+def test_modules_with_what_they_launched(build):
+    """A module's device time holds that of the modules within."""
+    _launched(build)
+    host = build.track(Layer.HOST, "Thread 7")
+    build.slice(host, -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
+    build.slice(host, 35, 30, "nn.Module: Linear_0", op=OpClass.HOST)
+    rows = _table("module", build)
+    assert _only(rows, "Module", "Count", "Total Time(us)", "Device Time(us)") == [
+        ("Net_0", 1, 200, 12), ("Linear_0", 1, 30, 5),
+    ]  # fmt: skip
+
+
+def test_phases_of_a_step(build):
+    """Outermost ranges by name; the rest of the step is said, too."""
+    host = build.track(Layer.HOST, "Thread 1")
+    build.slice(host, 0, 100, "ProfilerStep#0", op=OpClass.HOST, step=0)
+    build.slice(host, 5, 20, "enumerate(DataLoader)#Iter.__next__", op=OpClass.HOST)
+    build.slice(host, 30, 40, "Net.forward", op=OpClass.HOST)
+    build.slice(host, 35, 10, "forward", op=OpClass.HOST)
+    build.slice(host, 80, 10, "Optimizer.step#SGD.step", op=OpClass.HOST)
+    rows = _table("phase", build)
+    assert _only(rows, "Phase", "Count", "Total Time(us)", "Ratio(%)") == [
+        ("Step", 1, 100, 100.0), ("Dataloader", 1, 20, 20.0), ("Forward", 1, 40, 40.0),
+        ("Optimization", 1, 10, 10.0), ("Others", ABSENT, 30, 30.0),
+    ]  # fmt: skip
+
+
+def test_a_phase_on_two_threads_counts_once(build):
+    """Autograd works in a thread of its own while the main thread waits in backward."""
+    _steps(build, 100)
+    build.slice(build.track(Layer.HOST, "Thread 1"), 10, 50, "backward", op=OpClass.HOST)
+    name = "autograd::engine::evaluate_function: MmBackward0"
+    build.slice(build.track(Layer.HOST, "Thread 2"), 20, 30, name, op=OpClass.HOST)
+    assert ("Backward", 1, 50) in _only(_table("phase", build), "Phase", "Count", "Total Time(us)")
+
+
+# -- communication ------------------------------------------------------------------------
+
+
+def _transfers(build):
+    """An operation of 100 on two planes; plane 1 is the first that waits."""
+    group = "Group 0"
+    call = build.track(Layer.COMM, "Communication", group)
+    build.slice(call, 0, 100, "hcom_allReduce__1_0_1", op=OpClass.COMM)
+    planes = [build.track(Layer.COMM, f"Plane {n}", group) for n in (0, 1)]
+
+    def task(plane, start, length, name, dst, link, size):
+        args = {"src rank": 0, "dst rank": dst, "link type": link, "size(Byte)": size}
+        build.slice(planes[plane], start, length, name, op=OpClass.COMM_TASK, args=args)
+
+    task(0, 1, 9, "Memcpy", 0xFFFFFFFF, "ON_CHIP", 64)
+    task(1, 2, 30, "Notify_Wait", 1, "", 0)
+    task(1, 40, 20, "Reduce_Inline", 1, "HCCS", 1000)
+    task(1, 70, 5, "Notify_Wait", 1, "", 0)
+    task(1, 80, 10, "Memcpy", 1, "HCCS", 500)
+    return build
+
+
+def test_parts_of_an_operation(build):
+    """On plane 1: transit 30, wait 35 of which 30 before the first transit, idle 35 of 100."""
+    (row,) = _table("comm_op", _transfers(build))
+    assert [row[name] for name in list(row)[5:10]] == [100, 30, 35, 30, 35]
+    assert row["Wait Time Ratio(%)"] == pytest.approx(53.846, abs=1e-3)
+    assert row["Synchronization Time Ratio(%)"] == 50.0
+
+
+def test_parts_are_absent_where_nothing_is_known_of_them(build):
+    """A GPU's collective has a length and no planes."""
+    build.slice(build.track(Layer.COMM, "Stream 9"), 0, 40, "ncclAllReduce", op=OpClass.COMM)
+    (row,) = _table("comm", build)
+    assert (row["Total Time(us)"], row["Wait Time(us)"]) == (40, ABSENT)
+
+
+def test_operations_of_one_kind_add_up(build):
+    """Numbers in the names do not make kinds."""
+    _transfers(build)
+    comm = build.track(Layer.COMM, "Communication", "Group 0")
+    build.slice(comm, 200, 50, "hcom_allReduce__1_1_1", op=OpClass.COMM)
+    (row,) = _table("comm", build)
+    assert (row["Operation"], row["Count"], row["Total Time(us)"]) == ("hcom_allReduce", 2, 150)
+    assert (row["Transit Time(us)"], row["Wait Time(us)"]) == (30, 35)
+
+
+def test_traffic_between_ranks(build):
+    """What goes nowhere stays on the chip: LOCAL, to itself."""
+    rows = _table("link", _transfers(build))
+    assert _only(rows, "Source", "Destination", "Transport", "Bytes", "Transit Time(us)") == [
+        (0, 0, "LOCAL", 64, 9), (0, 1, "HCCS", 1500, 30),
+    ]  # fmt: skip
+    assert rows[1]["Bandwidth(GB/s)"] == 50.0
+
+
+def test_traffic_from_the_profilers_matrix(build):
+    """Without planes the totals of communication_matrix.json are taken."""
+    names = ["allreduce-top1", "allreduce-total"]
+    columns = {
+        "Operator": np.array(names, object), "Group": np.array(["7", "7"], object),
+        "Source": np.array([0, 0]), "Target": np.array([1, 1]),
+        "Transport Type": np.array(["HCCS", "HCCS"], object),
+        "Transit Size(MB)": np.array([1.0, 2.5]), "Transit Time(ms)": np.array([100, 250]),
+    }  # fmt: skip
+    build.side_table("communication_matrix", "communication_matrix.json", lambda: columns)
+    rows = _table("link", build)
+    assert _only(rows, "Operation", "Bytes", "Transit Time(us)") == [
+        ("allreduce-total", 2_500_000, 250)
+    ]
+
+
+# -- memory, data, calls ------------------------------------------------------------------
+
+
+def test_peaks_of_memory_in_bytes(build):
+    """KB of 1024 bytes; the first instant of the peak."""
+    track = build.track(Layer.COUNTER, "APP/HBM", "NPU MEM", unit="KB")
+    for at, value in ((10, 1), (20, 4), (30, 4), (40, 3)):
+        build.counter(track, at, value)
+    build.counter(build.track(Layer.COUNTER, "Read", "HBM", unit="MB/s"), 10, 99)
+    (row,) = _table("memory", build)
+    assert [row[name] for name in list(row)[3:-1]] == [4, 1024, 3072, 4096, 3072, 20, ABSENT]
+    assert _only(_table("memory_curve", _curve()), "Timestamp(us)", "Size(B)") == [(1, 5), (2, 6)]
+
+
+def test_peaks_stand_beside_the_memory_of_their_gpu(build):
+    """By its number; memory of the host has no capacity."""
+    build.notes["device_memory_bytes"] = {"0": 100, "1": 4096}
+    for name in ("GPU 1 Reserved", "GPU 1 Allocated", "GPU 7 Reserved", "CPU Allocated"):
+        build.counter(build.track(Layer.COUNTER, name, "Memory", unit="B"), 10, len(name))
+    rows = _table("memory", build)
+    told = {r["Measure"]: (r["Capacity(B)"], r["Peak of Capacity(%)"]) for r in rows}
+    assert told["GPU 1 Reserved"] == (4096, 100 * 14 / 4096)
+    assert told["GPU 1 Allocated"] == (4096, 100 * 15 / 4096)
+    for name in ("GPU 7 Reserved", "CPU Allocated"):
+        assert told[name][0] == ABSENT and math.isnan(told[name][1])
+
+
+def _curve():
+    build = _builder()
+    track = build.track(Layer.COUNTER, "Allocated", unit="B")
+    build.counter(track, 1, 5)
+    build.counter(track, 2, 6)
+    return build
+
+
+def test_queues_of_data_preparation(build):
+    """Three of eight samples are empty: 37.5 %, shown as 38; pushes take 3 ms on average."""
+    sizes = [(1, 64, size) for size in (0, 0, 0, 64, 5, 6, 7, 8)]
+    times = [(0, 0, 1), (0, 1, 2), (0, 1, 4), (0, 2, 5)]
+    kind, second, value = (np.array(column) for column in zip(*sizes, *times, strict=True))
+    columns = {"type": kind, "subtype": second, "value": value}
+    build.side_table("device_queue_profiling", "device_queue_profiling_0.txt", lambda: columns)
+    (row,) = _table("data", build)
+    assert _only([row], "Records", "Capacity", "Empty", "Full") == [(8, 64, 3, 1)]
+    assert _only([row], "Empty(%)", "Full(%)", "Mean Size") == [(38.0, 12.5, 11.25)]
+    assert _only([row], "Get Time(us)", "Push Time(us)", "Batch Time(us)") == [
+        (1_000_000, 3_000_000, 5_000_000)
+    ]
+
+
+def test_use_of_the_cpu_is_a_mean_of_samples(build):
+    """By scope; what a scope does not say is absent."""
+    columns = {
+        "scope": np.array(["device", "device", "process"], object),
+        "op_id": np.full(3, ABSENT),
+        "user_utilization": np.array([10, 30, 7]),
+        "idle_utilization": np.array([80, 60, ABSENT]),
+    }
+    build.side_table("minddata_cpu_utilization", "cpu.json", lambda: columns)
+    host, process = _table("cpu", build)
+    assert (host["Samples"], host["User(%)"], host["Idle(%)"]) == (2, 20.0, 70.0)
+    assert process["User(%)"] == 7.0
+    assert np.isnan(process["Idle(%)"])
+
+
+def test_runtime_calls_with_their_variance(build):
+    """1 us and 3 us: mean 2, variance 1 us^2; CANN's level goes before the lane's heading."""
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CANN")
+    for start, length in ((0, 1000), (5000, 3000)):
+        build.slice(calls, start, length, "AscendCL@aclrtMemcpy", args={"level": "acl"})
+    build.slice(calls, 9000, 500, "launch")
+    rows = _table("api", build)
+    assert _only(rows, "Level", "API Name", "Count", "Avg(us)", "Variance") == [
+        ("acl", "aclrtMemcpy", 2, 2000, 1.0), ("CANN", "launch", 1, 500, 0.0),
+    ]  # fmt: skip
+
+
+# -- what holds for all -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_table_without_data_is_empty_and_says_what_it_needs(name):
+    """No error, no rows, and a word on what would be needed."""
+    build = _builder()
+    build.instant(build.track(Layer.OTHER, "x"), 5, "mark")
+    result = _result(name, build)
+    whole_range = name in ("step", "step_summary", "stage")  # stands as one step
+    assert (result.rows > 0) == whole_range
+    assert result.table.needs
+
+
+def test_every_question_is_answered_by_tables():
+    """Keys of BY name tables, every table answers one question, and "all" is all of them."""
+    named = [name for names in BY.values() for name in names]
+    assert sorted(named) == sorted(TABLES)
+    assert chosen(["all"]) == list(TABLES)
+
+
+def test_an_unknown_table_is_refused_with_those_there_are():
+    """The message lists what can be asked for."""
+    with pytest.raises(SelectionError, match=r"no table 'colour'; there are: step, overlap"):
+        chosen(["step", "colour"])
+
+
+def test_facts_travel(build):
+    """Facts are plain values: they come out of another process as they went in."""
+    part = facts(_passed(_overlapping(build)), ["overlap", "kernel"])
+    back = pickle.loads(pickle.dumps(part))
+    assert back.rank == part.rank
+    assert tables([back])[0].side_table["Step"].tolist() == [1, ABSENT]
+
+
+def test_top_keeps_the_first_rows_of_every_rank():
+    """And says how many there were."""
+    builders = [_builder(rank) for rank in (0, 1)]
+    for build in builders:
+        stream = build.track(Layer.DEVICE, "Stream 1")
+        for n in range(4):
+            build.slice(stream, 100 * n, 10 + n, f"k{n}", op=OpClass.COMPUTE)
+    result = _result("kernel", *builders, top=2)
+    assert result.rows == 12  # of two ranks and of both
+    assert result.side_table["Kernel"].tolist() == ["k3", "k2"] * 3
+
+
+def test_job_rows_add_ranks_up():
+    """Counts and sums add, extremes are extremes, averages are weighted."""
+    builders = [_builder(rank) for rank in (0, 1)]
+    for build, lengths in zip(builders, ([10], [20, 60]), strict=True):
+        stream = build.track(Layer.DEVICE, "Stream 1")
+        for n, length in enumerate(lengths):
+            build.slice(stream, 100 * n, length, "k", op=OpClass.COMPUTE)
+    job = _table("kernel", *builders)[-1]
+    assert [job[name] for name in list(job)[3:]] == [3, 90, 10, 30, 60, 100.0]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(-2, 2), st.integers(0, 10**9)),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_groups_measure_what_a_loop_would(rows):
+    """Keys in order, counts, sums, extremes and squared deviations; pooled, they are the whole."""
+    first, second, value = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    groups = Groups.of(first, second)
+    measures = groups.measured(value)
+    slow = {}
+    for a, b, v in rows:
+        slow.setdefault((a, b), []).append(v)
+    keys = list(zip(first[groups.first].tolist(), second[groups.first].tolist(), strict=True))
+    assert keys == sorted(slow)
+    assert measures["total"].tolist() == [sum(slow[key]) for key in keys]
+    assert measures["low"].tolist() == [min(slow[key]) for key in keys]
+    assert measures["high"].tolist() == [max(slow[key]) for key in keys]
+    whole = pooled(measures, Groups.of(np.zeros(len(keys), np.int64)))
+    values = value.tolist()
+    exact = sum((v - sum(values) / len(values)) ** 2 for v in values)
+    assert (whole["count"].tolist(), whole["total"].tolist()) == ([len(rows)], [sum(values)])
+    assert whole["m2"][0] == pytest.approx(exact, rel=1e-9, abs=1e-3)
+
+
+def test_keys_too_wide_for_one_integer_are_numbered():
+    """Stamps of nanoseconds as keys, twice."""
+    wide = np.array([0, 2**62, 0, 2**62])
+    groups = Groups.of(wide, wide[::-1].copy())
+    assert groups.size.tolist() == [2, 2]
+
+
+def test_means_are_rounded_half_up():
+    """3 / 2 is 2, 5 / 4 is 1, and nothing of nothing is 0."""
+    assert mean(np.array([3, 5, 0]), np.array([2, 4, 0])).tolist() == [2, 1, 0]

@@ -1,0 +1,381 @@
+"""The command line: what it prints where, what it ends with, what it refuses and how it says so."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click import BadParameter
+from paths import ROOT
+
+import traceconv
+from traceconv.cli import options, run, say
+from traceconv.core.errors import Issues, Severity
+
+SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+CUT = str(ROOT / "golden" / "trace_view" / "cut_off" / "input")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def process(*arguments, **more):
+    """The command line as a program of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "traceconv", *arguments],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        **more,
+    )
+
+
+# -- first run -----------------------------------------------------------------------------
+
+
+def test_first_run_writes_a_named_file(here, capsys):
+    """Without -o the file says what it holds."""
+    assert run(["merge", SAMPLE, "--ranks", "0-1", "--mode", "summary"]) == 0
+    assert [p.name for p in here.iterdir()] == ["trace_summary_ranks0-1.pftrace"]
+
+
+def test_first_run_says_what_matters(here, capsys):
+    """Ranks, clock, steps, the slowest rank, the file and where to drag it: on stderr."""
+    run(["merge", SAMPLE])
+    out, err = capsys.readouterr()
+    assert out == ""
+    for part in (
+        "ranks 0-1",
+        "clock:",
+        "steps per rank: 3 of graph 1",
+        "rank 1",
+        "wrote",
+        "ui.perfetto.dev",
+    ):
+        assert part in err
+
+
+def test_quiet_says_nothing(here, capsys):
+    """-q leaves both streams empty."""
+    assert run(["merge", SAMPLE, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+# -- streams -------------------------------------------------------------------------------
+
+
+def test_json_is_one_document_on_stdout(here, capsys):
+    """--json gives the report, with its schema version, and nothing else on stdout."""
+    assert run(["merge", SAMPLE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["ranks"]) == (1, [0, 1])
+
+
+def test_output_to_stdout_is_the_trace(here):
+    """-o - writes the bytes a file would hold."""
+    done = process("convert", CUT, "-o", "-", "--to", "text", cwd=here)
+    run(["convert", CUT, "-o", "same.txt", "-q"])
+    assert (here / "same.txt").read_bytes() == done.stdout
+
+
+def test_reader_that_goes_away_is_no_error(here):
+    """A closed pipe ends the run without a traceback."""
+    program = subprocess.Popen(
+        [sys.executable, "-m", "traceconv", "convert", CUT, "-o", "-", "--to", "text"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    program.stdout.close()
+    err = program.stderr.read().decode()
+    program.wait()
+    program.stderr.close()
+    assert (program.returncode, "Traceback" in err, "Broken" in err) == (141, False, False)
+
+
+def test_no_color_is_respected(here, monkeypatch, capsys):
+    """No escape codes with NO_COLOR, nor where there is no terminal."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    run(["convert", CUT, "-o", "a.json"])
+    assert "\x1b" not in capsys.readouterr().err
+
+
+# -- exit codes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--version"], 0),
+        (["merge"], 2),
+        (["merge", SAMPLE, "--ranks", "x"], 2),
+        (["merge", "no/such/folder"], 3),
+        (["merge", SAMPLE, "--ranks", "9"], 3),
+        (["merge", SAMPLE, "--graphs", "9"], 3),
+        (["merge", SAMPLE, "--steps", "99"], 3),
+        (["merge", SAMPLE, "--from", "nonsense"], 3),
+        (["merge", SAMPLE, "--layers", "nonsense"], 3),
+        (["merge", SAMPLE, "-o", "no/folder/out.pftrace"], 3),
+        (["merge", SAMPLE, "-o", "out.xyz"], 3),
+        (["convert", CUT, "-o", "x.json", "--strict"], 4),
+        (["convert", SAMPLE, "-o", "x.json", "--report", "x.pdf"], 2),
+        (["merge", SAMPLE, "-o", "-", "--json"], 2),
+        (["validate", "no_such.pftrace"], 3),
+    ],
+    ids=lambda value: "-".join(value)[-40:].replace("/", "_") if isinstance(value, list) else None,
+)
+def test_exit_code(here, capsys, arguments, code):
+    """Each way to end has its number."""
+    assert run(arguments) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_strict_leaves_no_file(here, capsys):
+    """What --strict refuses is not written."""
+    run(["convert", CUT, "-o", "x.json", "--strict"])
+    assert list(here.iterdir()) == []
+
+
+def test_interruption_ends_with_130(monkeypatch, capsys):
+    """Ctrl-C is answered with one line."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(traceconv.api.merge, "inspect", interrupted)
+    assert run(["inspect", SAMPLE]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "traceback"), [([], False), (["-v"], True)])
+def test_internal_error_is_one_line_without_v(tmp_path, flags, traceback):
+    """A fault of ours ends with 1 and a hint; -v shows the traceback."""
+    (tmp_path / "broken.py").write_text(
+        "import traceconv.api.merge\n"
+        "def fail(*_, **__):\n    raise ZeroDivisionError('for the test')\n"
+        "traceconv.api.merge.inspect = fail\n"
+        "from traceconv.cli import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "broken.py"), "inspect", SAMPLE, *flags],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, traceback)
+    assert "internal error: ZeroDivisionError: for the test" in done.stderr
+
+
+# -- safety --------------------------------------------------------------------------------
+
+
+def test_existing_file_is_not_overwritten(here, capsys):
+    """A second run needs -f."""
+    assert run(["merge", SAMPLE, "-q"]) == 0
+    assert run(["merge", SAMPLE, "-q"]) == 3
+    assert run(["merge", SAMPLE, "-q", "-f"]) == 0
+
+
+def test_existing_report_is_not_overwritten(here, capsys):
+    """The same holds for the report, before anything is read."""
+    (here / "r.md").write_text("mine")
+    assert run(["merge", SAMPLE, "--report", "r.md"]) == 3
+    assert [p.name for p in here.iterdir()] == ["r.md"]
+
+
+def test_dry_run_writes_nothing(here, capsys):
+    """-n names the file it would write."""
+    assert run(["merge", SAMPLE, "-n"]) == 0
+    assert list(here.iterdir()) == []
+    assert "would write trace_summary_ranks0-1.pftrace" in capsys.readouterr().err
+
+
+# -- names ---------------------------------------------------------------------------------
+
+
+def test_version_says_which_program_this_is(capsys):
+    """--version tells it from Perfetto's helper."""
+    run(["--version"])
+    out = capsys.readouterr().out
+    assert traceconv.__version__ in out
+    assert "Perfetto" in out
+
+
+@pytest.mark.parametrize("mode", ["json", "systrace", "profile", "text", "symbolize"])
+def test_calls_meant_for_perfettos_helper_are_answered(capsys, mode):
+    """The old call form gets the name of the right command, not "no such command"."""
+    assert run([mode, "in.pftrace", "out.json"]) == 2
+    err = capsys.readouterr().err
+    assert "traceconv convert in.pftrace -o out.json" in err
+
+
+def test_forgotten_command_is_supplied(capsys):
+    """``traceconv ./prof`` is told of merge."""
+    assert run([SAMPLE]) == 2
+    assert f"traceconv merge {SAMPLE}" in capsys.readouterr().err
+
+
+# -- other commands ------------------------------------------------------------------------
+
+
+def test_inspect_lists_a_line_per_rank(capsys):
+    """Format, rank and device of every capture, on stdout."""
+    assert run(["inspect", SAMPLE]) == 0
+    out, _ = capsys.readouterr()
+    assert [line.split()[:2] for line in out.splitlines()[1:3]] == [
+        ["0", "trace_view"],
+        ["1", "trace_view"],
+    ]
+
+
+def test_inspect_counts_as_json(capsys):
+    """--counts --json gives rows by kind."""
+    assert run(["inspect", SAMPLE, "--counts", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [c["counts"]["counter"] for c in document["captures"]] == [60, 60]
+
+
+def test_formats_names_readers_and_writers(capsys):
+    """Every reader and writer has a line."""
+    assert run(["formats"]) == 0
+    out = capsys.readouterr().out
+    for name in ("trace_view", "msprof", "mindspore", "chrome_json", "perfetto", "text"):
+        assert name in out
+
+
+def test_validate_passes_our_own_output(here, capsys):
+    """What merge writes is valid, in both formats."""
+    for name in ("a.pftrace", "a.json"):
+        run(["merge", SAMPLE, "-m", "detail", "-q", "-o", name])
+        assert run(["validate", name]) == 0
+
+
+def test_validate_finds_fault_with_a_broken_file(here, capsys):
+    """A cut-off Perfetto trace is refused."""
+    run(["merge", SAMPLE, "-q", "-o", "a.pftrace"])
+    (here / "cut.pftrace").write_bytes((here / "a.pftrace").read_bytes()[:-3])
+    assert run(["validate", "cut.pftrace"]) == 3
+
+
+# -- report --------------------------------------------------------------------------------
+
+
+def test_report_fits_its_schema(here, capsys):
+    """The JSON report is what schemas/json/report.schema.json describes."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "schemas" / "json" / "report.schema.json").read_text())
+    run(["merge", SAMPLE, "--report", "r.json"])
+    run(["merge", SAMPLE, "--report", "r.json", "-m", "detail", "--max-events", "300", "-f"])
+    jsonschema.validate(json.loads((here / "r.json").read_text()), schema)
+
+
+def test_markdown_report_has_the_sections(here, capsys):
+    """The Markdown report tells files, ranks, clock, issues and rows."""
+    run(["convert", CUT, "-o", "a.json", "--report", "r.md"])
+    text = (here / "r.md").read_text()
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    for title in ("## Written", "## Ranks", "## Clock", "## Issues", "## Rows by stage"):
+        assert title in titles
+
+
+DOUBTS = ["no-steps", "unaligned", "clock-assumed", "missing-duration", "missing-name",
+          "time-rounded", "bad-encoding", "unfinished-slice", "args-not-json"]  # fmt: skip
+
+
+def test_issue_lines_are_few_and_gravest_first():
+    """At most eight lines; losses before doubts, what is left out is counted."""
+    issues = Issues()
+    for code in [*DOUBTS, "truncated", "unused-file"]:
+        issues.add(code, "a.json")
+    lines = say.issue_lines(issues, 8)
+    assert [severity for _, severity in lines] == [
+        Severity.LOSS, *[Severity.DOUBT] * 6, Severity.INFO
+    ]  # fmt: skip
+    assert lines[6][0] == "... and 4 more kinds (-v shows them)"
+
+
+def test_notes_share_a_line():
+    """What is only for information takes one line, codes and counts."""
+    issues = Issues()
+    issues.add("unused-file", "a.json", count=2)
+    issues.add("empty-file", "b.json")
+    assert [line for line, _ in say.issue_lines(issues, 8)] == [
+        "info: unused-file x2, empty-file x1 (-v explains)"
+    ]
+
+
+def test_issue_lines_sum_over_files():
+    """Equal codes of several files are one line."""
+    issues = Issues()
+    issues.add("truncated", "a.json", count=2)
+    issues.add("truncated", "b.json", count=3)
+    assert say.issue_lines(issues, 8)[0][0].startswith("loss: truncated x5 in 2 files: ")
+
+
+# -- values --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), ("3,1,3", [1, 3]), ("all", None)]
+)
+def test_lists_of_numbers(text, expected):
+    """Ranges and single numbers, sorted, each once."""
+    assert options.numbers(None, None, text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "5-3", "-1", "0-99999999999"])
+def test_lists_of_numbers_refused(text):
+    """No half ranges, no words, no slips of a zero too many."""
+    with pytest.raises(BadParameter):
+        options.numbers(None, None, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("200M", 200 << 20), ("1.5k", 1536), ("2GiB", 2 << 30), ("17", 17), ("4 MB", 4 << 20)],
+)
+def test_sizes_are_binary(text, expected):
+    """Units of bytes are powers of 1024."""
+    assert options.size(None, None, text) == expected
+
+
+def test_counts_are_decimal():
+    """A million events is a million events."""
+    assert options.count(None, None, "1.5M") == 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1.2s:1.5s", (1_200_000_000, 1_500_000_000)),
+        ("300ms:", (300_000_000, None)),
+        (":2us", (None, 2_000)),
+        ("0s:7ns", (0, 7)),
+    ],
+)
+def test_windows(text, expected):
+    """Exact ns, either end open."""
+    assert options.window(None, None, text) == expected
+
+
+@pytest.mark.parametrize("text", ["1:2", ":", "2s:1s", "s:1s", "1s", "1s:1s"])
+def test_windows_refused(text):
+    """A time needs its unit, a window its order."""
+    with pytest.raises(BadParameter):
+        options.window(None, None, text)
+
+
+def test_inspect_predicts_output_sizes(here, capsys):
+    """What --counts predicts is at least the size of the file, and not 15 % more."""
+    run(["inspect", "--counts", "--json", SAMPLE])
+    seen = json.loads(capsys.readouterr().out)
+    for mode in ("summary", "detail"):
+        predicted = sum(c["counts"]["predicted_bytes"][mode] for c in seen["captures"])
+        run(["merge", "-q", "-m", mode, "-o", f"{mode}.pftrace", SAMPLE])
+        size = (here / f"{mode}.pftrace").stat().st_size
+        assert 0.95 * size <= predicted <= 1.15 * size

@@ -1,0 +1,123 @@
+"""``traceconv diagnose``: what it prints and writes, and how it ends."""
+
+import json
+
+import pytest
+from paths import ROOT
+
+import traceconv
+from traceconv.cli import run
+from traceconv.core.errors import SelectionError
+
+SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+
+
+def test_findings_go_to_stdout(capsys):
+    """Messages to stderr."""
+    assert run(["diagnose", SAMPLE]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
+    assert "not checked: reader-ratio: needs a log of Paddle's timer" in out
+    assert "warning" not in err
+
+
+def test_json_is_one_document(capsys):
+    """With findings, stragglers and issues."""
+    assert run(["diagnose", SAMPLE, "--format", "json", "-q"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schema_version"], told["ranks"]) == (1, [0, 1])
+    assert {"findings", "quiet", "not_checked", "stragglers", "issues"} <= told.keys()
+    assert told["stragglers"]["verdict"] == "inconclusive"
+
+
+def test_the_ending_names_the_format(tmp_path, capsys):
+    """Markdown by its ending; the file is named on stderr."""
+    path = tmp_path / "f.md"
+    assert run(["diagnose", SAMPLE, "-o", str(path)]) == 0
+    assert path.read_text().startswith("## Findings\n\n- **warning: iteration-gap")
+    assert "## Stragglers" in path.read_text()
+    assert f"wrote {path}" in capsys.readouterr().err
+
+
+def test_nothing_is_overwritten_without_force(tmp_path, capsys):
+    """Exit 3 before anything is read."""
+    path = tmp_path / "f.json"
+    path.write_text("mine")
+    assert run(["diagnose", SAMPLE, "-o", str(path)]) == 3
+    assert (path.read_text(), "add -f" in capsys.readouterr().err) == ("mine", True)
+    assert run(["diagnose", SAMPLE, "-o", str(path), "-f", "-q"]) == 0
+    assert json.loads(path.read_text())["ranks"] == [0, 1]
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path, capsys):
+    """Not a traceback."""
+    assert run(["diagnose", SAMPLE, "-q", "-o", str(tmp_path / "no" / "f.md")]) == 3
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_rules_can_be_chosen(capsys):
+    """Others are not mentioned."""
+    assert run(["diagnose", SAMPLE, "--rule", "long-tail,reader-ratio", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "long-tail" in out
+    assert "not checked: reader-ratio" in out
+    assert "iteration-gap" not in out
+
+
+def test_thresholds_can_be_set(capsys):
+    """Tails of 25 % do not reach 30 %."""
+    call = ["diagnose", SAMPLE, "--rule", "long-tail", "--threshold", "long-tail=30", "-q"]
+    assert run(call) == 0
+    assert capsys.readouterr().out.startswith("no rule speaks\nchecked, nothing found: long-tail\n")
+
+
+@pytest.mark.parametrize("said", ["long-tail", "long-tail=much", "=3", "long-tail=nan", "A=1"])
+def test_thresholds_are_name_and_number(said, capsys):
+    """Anything else is a usage error."""
+    assert run(["diagnose", SAMPLE, "--threshold", said]) == 2
+    assert "is not RULE=NUMBER" in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_refused(capsys):
+    """Rules, thresholds and steps, with those there are."""
+    for extra in (["--rule", "colour"], ["--threshold", "colour=1"], ["--steps", "999"]):
+        assert run(["diagnose", SAMPLE, *extra]) == 3
+        assert "there are: iteration-gap" in (err := capsys.readouterr().err) or "found:" in err
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"),
+    [
+        (["--fail-on", "warning"], 10),
+        (["--fail-on", "note"], 10),
+        (["--fail-on", "warning", "--rule", "device-busy"], 0),
+        (["--fail-on", "note", "--rule", "device-busy"], 10),
+        (["--fail-on", "note", "--rule", "reader-ratio"], 0),
+    ],
+)
+def test_a_gate_for_scripts(extra, code):
+    """Exit code 10 if a finding is grave enough; the findings are printed all the same."""
+    assert run(["diagnose", SAMPLE, "-q", *extra]) == code
+
+
+def test_ranks_and_steps_are_chosen(capsys):
+    """One rank, two steps: no comparison, and findings of these only."""
+    assert (
+        run(["diagnose", SAMPLE, "--ranks", "1", "--steps", "2-3", "--format", "json", "-q"]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ranks"], told["stragglers"]) == ([1], None)
+    assert {step for one in told["findings"] for step in one["steps"]} <= {2, 3}
+    assert "compute-spread" in {one["rule"] for one in told["not_checked"]}
+
+
+def test_library_refuses_before_it_reads():
+    """Unknown rules are found out first, whatever the paths."""
+    with pytest.raises(SelectionError, match="no rule 'x'"):
+        traceconv.diagnose("nowhere", rule=["x"])
+
+
+def test_issues_of_tables_are_told():
+    """What reading met is in the document of the run."""
+    found = traceconv.diagnose(SAMPLE, rule=["communication-wait"])
+    assert "overlap-recomputed" in {issue.code for issue in found.issues}

@@ -1,0 +1,268 @@
+"""``traceconv stats``: what it prints and writes, and how tables look."""
+
+import csv
+import io
+import json
+import shutil
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from golden_cases import Case, case_folder
+from paths import ROOT
+
+import traceconv
+from traceconv.analysis.tables.catalog import TABLES
+from traceconv.analysis.tables.definition import Result, Table
+from traceconv.cli import run
+from traceconv.core.errors import PluginError
+from traceconv.core.side_tables import ABSENT, SideTable
+from traceconv.report import table_text as render
+
+SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+LONG = "kernel<" + "x" * 100 + ">"
+
+
+def _result(rows=2, **columns):
+    """A table by hand."""
+    columns = columns or {
+        "Rank": np.array([3, ABSENT]),
+        "Name": np.array(["a|b\nc", LONG], object),
+        "Start Time(us)": np.array([1736408883704643212, ABSENT]),
+        "Total Time(us)": np.array([1_234_567, 5]),
+        "Ratio(%)": np.array([12.3456789, np.nan]),
+    }
+    table = Table("made", "Made by hand", "Total = a + b.", "hands", {}, dict, dict, True)
+    return Result(table, SideTable("made", "", lambda: columns), rows)
+
+
+# -- how tables look ---------------------------------------------------------------------------
+
+
+def test_text_suits_its_units_to_the_column():
+    """Instants stay in us, lengths are in the unit of the largest; what is absent is a dash."""
+    title, heading, first, second, *_ = render.text([_result()]).splitlines()
+    assert title == "Made by hand"
+    assert heading.split() == [
+        "Rank", "Name", "Start", "Time(us)", "Total", "Time(ms)", "Ratio(%)",
+    ]  # fmt: skip
+    assert first.split() == ["3", "a|b", "c", "1736408883704643.212", "1.235", "12.346"]
+    assert second.split()[0] == "all"
+    assert second.split()[2:] == ["-", "0.000", "-"]
+    assert len({len(heading), len(first), len(second)}) == 1
+
+
+def test_text_cuts_long_names_in_the_middle():
+    """Both ends tell more than one."""
+    name = render.text([_result()]).splitlines()[3].split()[1]
+    assert (len(name), name[:7], name[-2:]) == (59, "kernel<", "x>")
+
+
+def test_text_explains_on_request():
+    """The formula stands below the title."""
+    assert "Total = a + b." in render.text([_result()], explain=True)
+    assert "Total = a + b." not in render.text([_result()])
+
+
+def test_text_says_what_was_cut():
+    """More rows than shown."""
+    assert "(the first 2 of 40 rows; --top all for the rest)" in render.text([_result(rows=40)])
+
+
+def test_nothing_says_what_would_be_needed():
+    """In text and Markdown a line, in JSON a member."""
+    nothing = Result(_result().table, SideTable("made", "", dict), 0)
+    assert "no data: needs hands" in render.text([nothing])
+    assert "no data: needs hands" in render.markdown([nothing])
+    (told,) = render.document([nothing])["tables"]
+    assert (told["rows"], told["needs"]) == ([], "hands")
+
+
+def test_csv_is_exact():
+    """Decimal microseconds as the profilers write them, whole names, empty cells."""
+    heading, first, second = csv.reader(io.StringIO(render.csv_text(_result())))
+    assert heading == ["Rank", "Name", "Start Time(us)", "Total Time(us)", "Ratio(%)"]
+    assert first == ["3", "a|b\nc", "1736408883704643.212", "1234.567", "12.3456789"]
+    assert second == ["all", LONG, "", "0.005", ""]
+
+
+def test_csv_of_times_in_other_units_is_in_microseconds():
+    """Whatever unit the heading came with, it says what stands below."""
+    result = _result(1, **{"Elapse Time(ms)": np.array([2_500_000])})
+    assert render.csv_text(result) == "Elapse Time(us)\n2500.000\n"
+
+
+def test_json_is_in_nanoseconds():
+    """Units stand beside the names; absent values are null."""
+    told = json.loads(render.json_text([_result()]))
+    assert told["schema_version"] == 1
+    (table,) = told["tables"]
+    assert table["columns"] == [
+        {"name": "Rank", "unit": ""}, {"name": "Name", "unit": ""},
+        {"name": "Start Time", "unit": "ns"}, {"name": "Total Time", "unit": "ns"},
+        {"name": "Ratio", "unit": "%"},
+    ]  # fmt: skip
+    assert table["rows"][0][2:] == [1736408883704643212, 1234567, 12.3456789]
+    assert table["rows"][1] == [None, LONG, None, 5, None]
+
+
+def test_markdown_escapes_what_would_break_it():
+    """Bars in names, angle brackets, line ends."""
+    lines = render.markdown([_result()]).splitlines()
+    assert lines[0] == "## Made by hand"
+    assert lines[3] == "| ---: | --- | ---: | ---: | ---: |"
+    assert lines[4].startswith("| 3 | a\\|b c | 1736408883704643.212 |")
+    assert "kernel&lt;" in lines[5]
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def test_steps_and_overlap_by_default(capsys):
+    """Tables on stdout, messages on stderr."""
+    assert run(["stats", SAMPLE]) == 0
+    out = capsys.readouterr().out
+    assert "Step times: mean and spread" in out
+    assert "Overlap: five legends per rank and step" in out
+
+
+def test_the_ending_names_the_format(tmp_path, capsys):
+    """JSON by its ending; the file is named on stderr."""
+    path = tmp_path / "tables.json"
+    assert run(["stats", SAMPLE, "--by", "type", "-o", str(path)]) == 0
+    (table,) = json.loads(path.read_text())["tables"]
+    assert (table["name"], len(table["rows"]) == table["total_rows"]) == ("type", True)
+    assert f"wrote {path}" in capsys.readouterr().err
+
+
+def test_several_csv_tables_are_several_files(tmp_path):
+    """One table per file, so that each can be read."""
+    path = tmp_path / "t.csv"
+    assert run(["stats", SAMPLE, "--by", "comm", "-o", str(path)]) == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["t_comm.csv", "t_comm_op.csv"]
+
+
+def test_nothing_is_overwritten_without_force(tmp_path, capsys):
+    """Exit 3 and a pointer to -f."""
+    path = tmp_path / "t.md"
+    path.write_text("mine")
+    assert run(["stats", SAMPLE, "-o", str(path)]) == 3
+    assert (path.read_text(), "add -f" in capsys.readouterr().err) == ("mine", True)
+    assert run(["stats", SAMPLE, "-o", str(path), "-f"]) == 0
+    assert path.read_text().startswith("## Step times")
+
+
+def test_top_rows_for_people_all_for_programs(capsys):
+    """--top cuts long tables; CSV has every row unless it says so."""
+    run(["stats", SAMPLE, "--by", "type", "--top", "1"])
+    assert "(the first" in capsys.readouterr().out
+    run(["stats", SAMPLE, "--by", "type", "--format", "csv"])
+    every = capsys.readouterr().out.splitlines()
+    run(["stats", SAMPLE, "--by", "type", "--format", "csv", "--top", "1"])
+    assert 1 < len(capsys.readouterr().out.splitlines()) < len(every)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many"])
+def test_top_is_a_number_of_rows(value, capsys):
+    """Anything else is a usage error."""
+    assert run(["stats", SAMPLE, "--top", value]) == 2
+    assert "neither a number of rows nor all" in capsys.readouterr().err
+
+
+def test_unknown_tables_and_steps_are_refused(capsys):
+    """With those there are."""
+    assert run(["stats", SAMPLE, "--by", "colour"]) == 3
+    assert "no table 'colour'; there are: step, overlap" in capsys.readouterr().err
+    assert run(["stats", SAMPLE, "--steps", "999999"]) == 3
+    assert "step 999999 is in none of the ranks" in capsys.readouterr().err
+
+
+def test_steps_narrow_the_tables():
+    """Only the steps asked for; the sums of the whole rank would mislead and are left out."""
+    every = traceconv.stats(SAMPLE, by=["overlap"])["overlap"]["Step"]
+    one = int(every[every != ABSENT][0])
+    found = traceconv.stats(SAMPLE, by=["overlap"], steps=[one])["overlap"]
+    assert set(found["Step"].tolist()) == {one}
+
+
+def test_a_window_narrows_the_tables():
+    """What touches the first microsecond, of one rank and of two."""
+    whole = traceconv.stats(SAMPLE, by=["type"])["type"]["Count"].sum()
+    for ranks in ([0], None):
+        part = traceconv.stats(SAMPLE, by=["type"], ranks=ranks, time=(None, 1000))["type"]
+        assert (len(part) and part["Count"].sum()) < whole
+
+
+def test_ranks_are_rows():
+    """Two ranks and both together; one rank alone has no job row."""
+    both = traceconv.stats(SAMPLE, by=["step_trace_time"])
+    assert set(both["step_trace_time"]["Rank"].tolist()) == {0, 1, ABSENT}
+    assert both.ranks == (0, 1)
+    one = traceconv.stats(SAMPLE, by=["step_trace_time"], ranks=[1])["step_trace_time"]
+    assert set(one["Rank"].tolist()) == {1}
+
+
+# -- other libraries ------------------------------------------------------------------------------
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+    """How to install it."""
+    for module in ("pandas", "pyarrow"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(PluginError, match=r"pip install 'traceconv\[pandas\]'"):
+        _result().side_table.to_pandas()
+    with pytest.raises(PluginError, match=r"pip install 'traceconv\[arrow\]'"):
+        _result().side_table.to_arrow()
+
+
+def test_columns_go_to_pandas_with_their_gaps(monkeypatch):
+    """Times in ns under a heading that says so; absent cells are masked, not huge."""
+    fake = ModuleType("pandas")
+    fake.DataFrame = dict
+    fake.arrays = SimpleNamespace(
+        IntegerArray=lambda values, mask: (values.tolist(), mask.tolist())
+    )
+    monkeypatch.setitem(sys.modules, "pandas", fake)
+    frame = _result().side_table.to_pandas()
+    assert frame["Total Time(ns)"] == ([1234567, 5], [False, False])
+    assert frame["Rank"] == ([3, 0], [False, True])
+    assert frame["Name"].tolist()[1] == LONG
+
+
+def test_columns_go_to_arrow_with_their_gaps():
+    """The same with pyarrow, where it is installed."""
+    pytest.importorskip("pyarrow")
+    table = _result().side_table.to_arrow()
+    assert table.column("Total Time(ns)").to_pylist() == [1234567, 5]
+    assert table.column("Rank").to_pylist() == [3, None]
+    assert table.column("Name").to_pylist()[1] == LONG
+
+
+def test_what_reading_a_table_meets_is_told(tmp_path):
+    """A row of the profiler's own table that is cut short is an issue of the run."""
+    shutil.copytree(SAMPLE, tmp_path / "prof")
+    (place,) = (tmp_path / "prof").glob("localhost_4021_*/ASCEND_PROFILER_OUTPUT")
+    (place / "kernel_details.csv").write_text(
+        "Name,Type,Accelerator Core,Start Time(us),Duration(us)\nop,Add,AI_CORE,1\nop,Add,AI_CORE"
+    )
+    found = traceconv.stats(str(tmp_path / "prof"), by=["type"], ranks=[0])
+    told = [i.code for i in found.issues if i.file.endswith("kernel_details.csv")]
+    assert told == ["malformed-record", "truncated"]
+
+
+def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
+    """Whatever a reader makes of its input, tables are made of it, and can be written."""
+    monkeypatch.chdir(case_folder(golden, tmp_path))
+    case = Case(golden)
+    if case.error:
+        pytest.skip("an error is what this case shows")
+    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
+    found = traceconv.stats("input", by=["all"], **options)
+    assert [result.table.name for result in found.results] == list(TABLES)
+    told = json.loads(render.json_text(found.results))["tables"]
+    for result, table in zip(found.results, told, strict=True):
+        assert len(table["rows"]) == result.rows == len(result.side_table)
+        assert render.csv_text(result).count("\n") >= result.rows
+    assert render.text(found.results, explain=True)
+    assert render.markdown(found.results)

@@ -1,0 +1,110 @@
+"""Memory limits: where large arrays lie, and that nothing else changes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from traceconv.core.errors import ResourceError
+from traceconv.io.memory import LOWEST, limited, scarce
+
+pytest.importorskip("traceconv.native._memory", reason="needs the compiled parts")
+
+ON_DISK = "traceconv_on_disk"
+
+
+def handler_of(array):
+    return np._core.multiarray.get_handler_name(array)
+
+
+def test_large_arrays_lie_on_disk_while_a_limit_is_set():
+    """Only those: small ones, and those made before or after, are in memory as ever."""
+    before = np.zeros(1 << 20)
+    with limited(LOWEST):
+        large, small = np.zeros(1 << 20), np.zeros(8)
+    after = np.zeros(1 << 20)
+    assert handler_of(large) == ON_DISK
+    assert [handler_of(a) == ON_DISK for a in (before, after)] == [False] * 2
+    assert [large.sum(), small.sum()] == [0.0, 0.0]
+
+
+def in_a_small_process(script):
+    """What ``script`` prints, in a process that holds nothing else."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_more_than_the_limit_can_be_held():
+    """Arrays of four times the limit keep their values, and the process stays below it."""
+    told = in_a_small_process(
+        """
+        import numpy as np
+        from traceconv.native import _memory
+        from traceconv.io.memory import LOWEST, limited
+
+        with limited(LOWEST):
+            arrays = [np.full(4 << 20, i, np.int64) for i in range(LOWEST // (8 << 20))]
+            right = all((a == i).all() for i, a in enumerate(arrays))
+            print(right, _memory.resident() < LOWEST)
+        """
+    )
+    assert told == ["True", "True"]
+
+
+def test_arrays_outlive_the_limit_and_give_their_room_back():
+    """What was made under a limit is used after it; freed, its files are gone."""
+    told = in_a_small_process(
+        """
+        from pathlib import Path
+        import numpy as np
+        from traceconv.io.memory import LOWEST, limited
+
+        def unnamed():
+            return Path("/proc/self/maps").read_text().count("(deleted)")
+
+        before = unnamed()
+        with limited(LOWEST):
+            kept, dropped = np.arange(1 << 20), np.arange(1 << 20)
+        print(unnamed() > before)
+        del dropped
+        kept += 1
+        print(kept[-1] == 1 << 20)
+        del kept
+        print(unnamed() == before)
+        """
+    )
+    assert told == ["True"] * 3
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 22])
+def test_arrays_grow_across_the_border(size):
+    """Resizing copies what was there, between memory and disk and within either."""
+    with limited(LOWEST):
+        array = np.arange(size, dtype=np.int64)
+        array.resize(size * 4, refcheck=False)
+        array.resize(size // 2, refcheck=False)
+    assert np.array_equal(np.arange(size // 2), array)
+
+
+def test_a_limit_that_cannot_be_kept_is_refused():
+    """Too small, or set twice: an error, and no limit afterwards."""
+    with pytest.raises(ResourceError, match="too small: give 192M or more"), limited(1 << 20):
+        pass
+    with (
+        limited(LOWEST),
+        pytest.raises(ResourceError, match="already set"),
+        limited(LOWEST),
+    ):
+        pass
+    assert not scarce()
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a folder in memory")
+def test_temporary_files_in_memory_are_refused(monkeypatch):
+    """A limit is not kept by writing to a folder that is itself memory."""
+    monkeypatch.setenv("TRACECONV_TMPDIR", "/dev/shm")
+    with pytest.raises(ResourceError, match="TRACECONV_TMPDIR"), limited(LOWEST):
+        pass

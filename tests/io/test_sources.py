@@ -1,0 +1,134 @@
+"""Sources: files, folders, archives, compressed or not, hostile or not."""
+
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from traceconv.core.errors import SourceError
+from traceconv.io import sources as source_module
+from traceconv.io import streams
+from traceconv.io.sources import sources
+
+
+def _one(path):
+    [source] = sources([str(path)])
+    return source
+
+
+def test_a_folder_lists_files_relative_and_sorted(tmp_path):
+    """Names are POSIX paths below the folder."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.json").write_bytes(b"1")
+    (tmp_path / "a.json").write_bytes(b"2")
+    assert _one(tmp_path).names() == ("a.json", "b/x.json")
+
+
+def test_a_link_loop_ends(tmp_path):
+    """A folder that contains itself is read once."""
+    (tmp_path / "f").write_bytes(b"1")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert _one(tmp_path).names() == ("f",)
+
+
+def test_gzip_is_found_by_content(tmp_path):
+    """The ending of the name does not matter."""
+    (tmp_path / "x.json").write_bytes(gzip.compress(b"[1]"))
+    assert _one(tmp_path).read("x.json") == b"[1]"
+
+
+def test_zip_members_are_read(tmp_path):
+    """An archive is a folder."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("r0/trace.json", gzip.compress(b"[2]"))
+    source = _one(tmp_path / "a.zip")
+    assert (source.names(), source.read("r0/trace.json")) == (("r0/trace.json",), b"[2]")
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz"])
+def test_tar_members_are_read(tmp_path, ending):
+    """Compressed or not."""
+    with tarfile.open(tmp_path / f"a{ending}", "w:gz" if "gz" in ending else "w") as archive:
+        info = tarfile.TarInfo("d/t.json")
+        info.size = 3
+        archive.addfile(info, io.BytesIO(b"[3]"))
+    source = _one(tmp_path / f"a{ending}")
+    assert (source.names(), source.read("d/t.json")) == (("d/t.json",), b"[3]")
+
+
+def test_members_outside_the_archive_are_refused(tmp_path):
+    """No path leads out."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("../evil.json", b"[]")
+    with pytest.raises(SourceError, match="points outside"):
+        sources([str(tmp_path / "a.zip")])
+
+
+def test_decompression_is_bounded(tmp_path, monkeypatch):
+    """A few bytes do not become a flood."""
+    monkeypatch.setattr(streams, "RATIO_FREE_BYTES", 1 << 16)
+    (tmp_path / "bomb.json").write_bytes(gzip.compress(b"0" * (1 << 24)))
+    with pytest.raises(SourceError, match="decompression bomb"):
+        _one(tmp_path / "bomb.json").read("bomb.json")
+
+
+def test_damaged_gzip_is_a_named_error(tmp_path):
+    """The file is named, no traceback of the library leaves."""
+    (tmp_path / "x.json").write_bytes(gzip.compress(b"[1]" * 10_000)[:40])
+    with pytest.raises(SourceError, match=r"x\.json: cannot read"):
+        _one(tmp_path).read("x.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("nowhere", "no such file"), ("*.none", "no file matches"), ("", "no such file")],
+)
+def test_what_is_not_there_is_named(tmp_path, monkeypatch, path, message):
+    """A typo gets a clear answer."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match=message):
+        sources([path])
+
+
+def test_patterns_expand_in_order(tmp_path):
+    """A glob names files, sorted."""
+    for name in ("r1.json", "r0.json"):
+        (tmp_path / name).write_bytes(b"[]")
+    found = sources([str(tmp_path / "r*.json")])
+    assert [s.names() for s in found] == [("r0.json",), ("r1.json",)]
+
+
+def test_standard_input_is_a_file_named_stdin(monkeypatch):
+    """Data may come through a pipe."""
+
+    class Piped:
+        buffer = io.BytesIO(b"[4]")
+
+    monkeypatch.setattr(source_module.sys, "stdin", Piped)
+    source = _one("-")
+    assert (source.names(), source.read("stdin")) == (("stdin",), b"[4]")
+
+
+def test_heads_never_raise(tmp_path):
+    """Recognising a format must not fail on a bad file."""
+    (tmp_path / "x").write_bytes(b"\x1f\x8bnot gzip")
+    assert _one(tmp_path / "x").head("x") == b""
+
+
+def test_plain_files_are_mapped(tmp_path):
+    """The whole content is there without being read."""
+    (tmp_path / "x").write_bytes(b"[5]")
+    with _one(tmp_path / "x").open("x") as stream:
+        assert bytes(stream.mapped) == b"[5]"
+
+
+def test_bytes_read_are_reported(tmp_path):
+    """Progress counts stored bytes."""
+    packed = gzip.compress(b"[6]" * 1000)
+    (tmp_path / "x.gz").write_bytes(packed)
+    source, seen = _one(tmp_path / "x.gz"), []
+    source.progress = seen.append
+    source.read("x.gz")
+    assert sum(seen) >= len(packed)

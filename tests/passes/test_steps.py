@@ -1,0 +1,270 @@
+"""The step trace: lanes and names, where steps come from, which rows belong to which."""
+
+import pytest
+
+from traceconv.analysis.tables.step import step_trace_time
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.io.sources import FileSource
+from traceconv.passes.attribution import STEPS_NOTED, attribution
+from traceconv.passes.overlap import overlap
+from traceconv.passes.steps import steps
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A builder for rank 0."""
+    return TraceBuilder(Capture("test", FileSource(tmp_path, "x"), ("x",), rank=0))
+
+
+def _rows(trace, layer):
+    """(lane, name, start, end) of a layer, in table order."""
+    events = trace.events.take(trace.rows_of(layer))
+    return [
+        (trace.tracks[t].name, trace.strings[n], s, e)
+        for t, n, s, e in zip(
+            events.track.tolist(),
+            events.name.tolist(),
+            events.start_ns.tolist(),
+            events.end_ns.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _step_of(trace):
+    return {trace.strings[n]: s for n, s in zip(trace.events.name, trace.events.step, strict=True)}
+
+
+def _iteration(build, graph, n, start, end):
+    track = build.track(Layer.STEP, f"Model ID:{graph}", sort=graph)
+    build.slice(
+        track, start, end - start, f"Iteration {n}", op=OpClass.ITERATION, graph=graph, step=n
+    )
+    build.slice(track, start + 2, 3, f"FP_BP Time {n}", op=OpClass.FP_BP, graph=graph, step=n)
+
+
+@pytest.fixture
+def two_graphs(build):
+    """Graph 2 runs twice with a pause of 10, graph 5 once, crossing the second run."""
+    _iteration(build, 2, 1, 0, 20)
+    _iteration(build, 2, 2, 30, 50)
+    _iteration(build, 5, 1, 40, 60)
+    return build.finish()
+
+
+def test_merged_graphs_share_a_lane_and_say_their_model(two_graphs):
+    """Iterations are renamed, other slices are not, and none is lost."""
+    assert _rows(steps(two_graphs), Layer.STEP) == [
+        ("iterations", "Model 2 Iteration 1", 0, 20),
+        ("iterations", "FP_BP Time 1", 2, 5),
+        ("iterations", "Iteration Interval 2", 20, 30),
+        ("iterations", "Model 2 Iteration 2", 30, 50),
+        ("iterations", "FP_BP Time 2", 32, 35),
+        ("iterations", "Model 5 Iteration 1", 40, 60),
+        ("iterations", "FP_BP Time 1", 42, 45),
+    ]
+
+
+def test_split_graphs_have_a_lane_each_and_keep_their_names(two_graphs):
+    """The pause stands on the lane of the iteration that follows it."""
+    assert _rows(steps(two_graphs, merge_graphs=False), Layer.STEP) == [
+        ("Model 2", "Iteration 1", 0, 20),
+        ("Model 2", "FP_BP Time 1", 2, 5),
+        ("Model 2", "Iteration Interval 2", 20, 30),
+        ("Model 2", "Iteration 2", 30, 50),
+        ("Model 2", "FP_BP Time 2", 32, 35),
+        ("Model 5", "Iteration 1", 40, 60),
+        ("Model 5", "FP_BP Time 1", 42, 45),
+    ]
+
+
+def test_lanes_of_graphs_sort_by_number(build):
+    """Graph 10 comes after graph 9, whatever the order in the file."""
+    _iteration(build, 10, 1, 0, 9)
+    _iteration(build, 9, 1, 10, 19)
+    lanes = dict.fromkeys(lane for lane, *_ in _rows(steps(build.finish(), False), Layer.STEP))
+    assert list(lanes) == ["Model 9", "Model 10"]
+
+
+def test_pauses_are_not_made_twice(two_graphs):
+    """Laying out what is laid out already adds nothing."""
+    once = steps(two_graphs)
+    assert _rows(steps(once), Layer.STEP) == _rows(once, Layer.STEP)
+
+
+def test_pauses_are_booked(two_graphs):
+    """What the pass adds stands in the ledger."""
+    assert steps(two_graphs).ledger["steps", "slice"] == 1
+
+
+def test_steps_of_the_host_stand_in(build):
+    """Without a step trace the framework's marks make one; the marks themselves stay."""
+    host = build.track(Layer.HOST, "Thread 1")
+    for n in (3, 4):
+        build.slice(host, 100 * n, 90, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
+    trace = steps(build.finish())
+    expected = [
+        ("iterations", "ProfilerStep#3", 300, 390),
+        ("iterations", "ProfilerStep#4", 400, 490),
+    ]
+    assert _rows(trace, Layer.STEP) == expected
+    assert len(_rows(trace, Layer.HOST)) == 2
+    assert trace.issues.count("steps-from-host") == 2
+
+
+def test_a_mark_on_several_threads_is_one_step(build):
+    """The longest of the rows that carry a step's number is the step."""
+    for name, dur in (("Thread 1", 50), ("Thread 2", 90)):
+        build.slice(
+            build.track(Layer.HOST, name), 0, dur, "ProfilerStep#1", op=OpClass.HOST, step=1
+        )
+    assert _rows(steps(build.finish()), Layer.STEP) == [("iterations", "ProfilerStep#1", 0, 90)]
+
+
+def test_without_any_marks_the_whole_range_is_one_step(build):
+    """It reaches from the first start to the last end, and an issue says so."""
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 10, 5, "a", op=OpClass.COMPUTE)
+    build.slice(build.track(Layer.DEVICE, "Stream 2"), 12, 30, "b", op=OpClass.COMPUTE)
+    trace = steps(build.finish())
+    assert _rows(trace, Layer.STEP) == [("iterations", "Whole range", 10, 42)]
+    assert trace.issues.count("no-steps") == 1
+
+
+def test_a_rank_without_events_gets_no_step(build):
+    """Nothing in, nothing out, and notes that say so."""
+    trace = attribution(steps(build.finish()))
+    assert (len(trace.events), trace.notes["steps"], len(trace.issues)) == (0, [], 0)
+
+
+def test_device_rows_belong_to_the_iteration_they_begin_in(build):
+    """By graph and time; a task between iterations belongs to none."""
+    _iteration(build, 2, 1, 0, 20)
+    _iteration(build, 2, 2, 30, 50)
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for name, at, graph in (("a", 5, 2), ("b", 25, 2), ("c", 49, -1), ("d", 33, 8)):
+        build.slice(stream, at, 5, name, op=OpClass.COMPUTE, graph=graph)
+    found = _step_of(attribution(steps(build.finish())))
+    assert {k: found[k] for k in "abcd"} == {"a": 1, "b": -1, "c": 2, "d": -1}
+
+
+def test_with_several_graphs_a_row_without_one_belongs_to_none(build):
+    """Only rows that name their graph can be told apart."""
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    build.slice(stream, 44, 1, "five", op=OpClass.COMPUTE, graph=5)
+    build.slice(stream, 46, 1, "any", op=OpClass.COMPUTE)
+    _iteration(build, 2, 1, 40, 60)
+    _iteration(build, 5, 7, 40, 60)
+    found = _step_of(attribution(steps(build.finish())))
+    assert (found["five"], found["any"]) == (7, -1)
+
+
+def _launched(build):
+    """Two host steps of 100; each kernel runs 80 after its launch."""
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for n in (1, 2):
+        at = 100 * n
+        build.slice(host, at, 100, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
+        launch = build.slice(host, at + 30, 5, f"launch {n}", op=OpClass.HOST)
+        kernel = build.slice(stream, at + 110, 60, f"kernel {n}", op=OpClass.COMPUTE)
+        build.flow(launch, kernel, "async_npu")
+    build.slice(stream, 240, 5, "copy", op=OpClass.COPY)
+    build.slice(stream, 20, 5, "early", op=OpClass.COPY)
+    return build
+
+
+def test_device_rows_belong_to_the_step_that_launched_them(build):
+    """The device lags behind: arrows decide, then the time of the device's own work."""
+    found = _step_of(attribution(steps(_launched(build).finish())))
+    expected = {"kernel 1": 1, "kernel 2": 2, "copy": 1, "early": -1}
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_notes_say_where_steps_and_their_device_work_lie(build):
+    """The device time of a step begins with its first row, and ends no sooner than the step."""
+    notes = attribution(steps(_launched(build).finish())).notes
+    assert notes["steps"] == [
+        {"graph": -1, "step": 1, "start_ns": 100, "dur_ns": 100,
+         "device_start_ns": 210, "device_dur_ns": 60},
+        {"graph": -1, "step": 2, "start_ns": 200, "dur_ns": 100,
+         "device_start_ns": 310, "device_dur_ns": 60},
+    ]  # fmt: skip
+    assert (notes["steps_found"], notes["steps_total"]) == ([1, 2], 2)
+
+
+def test_calls_decide_only_where_operators_do_not(build):
+    """An arrow from an operator in step 1 goes before one from a call made in step 2."""
+    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "CANN 1")
+    for n in (1, 2):
+        build.slice(host, 100 * n, 100, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
+    operator = build.slice(host, 190, 5, "operator", op=OpClass.HOST)
+    call = build.slice(calls, 205, 5, "call", op=OpClass.HOST)
+    kernel = build.slice(
+        build.track(Layer.DEVICE, "Stream 1"), 220, 9, "kernel", op=OpClass.COMPUTE
+    )
+    build.flow(call, kernel, "HostToDevice")
+    build.flow(operator, kernel, "async_npu")
+    assert _step_of(attribution(steps(build.finish())))["kernel"] == 1
+
+
+def test_notes_list_a_bounded_number_of_steps(build):
+    """The total is always told."""
+    host = build.track(Layer.HOST, "Thread 1")
+    for n in range(STEPS_NOTED + 5):
+        build.slice(host, 10 * n, 9, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
+    notes = attribution(steps(build.finish())).notes
+    assert (len(notes["steps"]), notes["steps_total"]) == (STEPS_NOTED, STEPS_NOTED + 5)
+
+
+@pytest.fixture
+def one_step(build):
+    """The worked example of step times: a step from -4, its last communication a receive."""
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    comm = build.track(Layer.COMM, "Communication")
+    build.slice(host, -4, 54, "ProfilerStep#1", op=OpClass.HOST, step=1)
+    for start, end in ((0, 10), (8, 15), (30, 40)):
+        build.slice(stream, start, end - start, "k", op=OpClass.COMPUTE)
+    build.slice(comm, 12, 8, "hcom_allReduce__1", op=OpClass.COMM)
+    build.slice(comm, 35, 15, "hcom_receive__1", op=OpClass.COMM)
+    return overlap(attribution(steps(build.finish())))
+
+
+def test_step_times_of_the_torch_style(one_step):
+    """Every column of the worked example."""
+    (row,) = step_trace_time(one_step)
+    assert (row.computing_ns, row.communication_ns, row.not_overlapped_ns) == (25, 23, 15)
+    assert (row.overlapped_ns, row.free_ns, row.bubble_ns, row.stage_ns) == (8, 10, 15, 35)
+    assert (row.exclude_receive_ns, row.preparing_ns, row.step) == (0, 4, 1)
+
+
+def test_step_times_of_the_mindspore_style(one_step):
+    """The stage is that of communication alone: 12 to 50, less the bubble."""
+    (row,) = step_trace_time(one_step, "mindspore")
+    assert (row.stage_ns, row.free_ns, row.exclude_receive_ns) == (23, 10, 0)
+
+
+def test_step_times_without_marks_cover_everything(build):
+    """One row that names no step."""
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
+    (row,) = step_trace_time(overlap(attribution(steps(build.finish()))))
+    assert (row.step, row.computing_ns, row.stage_ns, row.preparing_ns) == (None, 9, 9, 0)
+
+
+def test_phases_marked_on_the_host_become_the_step_trace(build):
+    """Forward/backward and tail, as Ascend names them; a step without both has neither."""
+    host = build.track(Layer.HOST, "Thread 1")
+    for n in (1, 2):
+        build.slice(host, 100 * n, 90, f"iter_{n}", op=OpClass.HOST, step=n)
+    build.slice(host, 110, 20, "forward", op=OpClass.HOST)
+    build.slice(host, 140, 30, "backward", op=OpClass.HOST)
+    build.slice(host, 175, 10, "optimizer", op=OpClass.HOST)
+    build.slice(host, 210, 20, "forward", op=OpClass.HOST)
+    trace = steps(build.finish())
+    assert _rows(trace, Layer.STEP) == [
+        ("iterations", "iter_1", 100, 190),
+        ("iterations", "FP_BP Time 1", 110, 170),
+        ("iterations", "Iteration Refresh 1", 170, 190),
+        ("iterations", "iter_2", 200, 290),
+    ]
+    ops = [OpClass.ITERATION, OpClass.FP_BP, OpClass.TAIL, OpClass.ITERATION]
+    assert trace.events.op[trace.rows_of(Layer.STEP)].tolist() == ops

@@ -1,0 +1,429 @@
+"""Tables of Ascend captures: which belong to which, what they become, and what broken ones cost."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+from ascend_files import OUTPUT, PROF, UNIX_US, Folder, events
+
+import traceconv
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues, SourceError, TraceconvError
+from traceconv.core.model import Capture, Layer
+from traceconv.core.side_tables import ABSENT
+from traceconv.io.sources import sources
+from traceconv.passes.kernel_args import kernel_args
+from traceconv.passes.table_counters import side_table_counters
+from traceconv.readers.ascend.tables import reader as ascend_tables
+from traceconv.readers.ascend.tables.communication_json import (
+    bandwidth_columns,
+    matrix_columns,
+    operation_columns,
+)
+
+RANK0 = "host_7_20250301080000123_ascend_pt"
+KERNELS = "Name,Type,Start Time(us),Duration(us),Block Dim\n"
+INFO = {"rank_id": 0}
+
+
+def kernel(ts="0.250", name="MatMul", block=8):
+    return f"{name},Mm,{UNIX_US + int(float(ts))}.{ts.partition('.')[2]},4.5,{block}\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+def traces(folder, mode=None, **options):
+    return list(traceconv.open(str(folder.root), **options).traces(mode))
+
+
+def arguments(trace):
+    """Arguments of the device rows, by name."""
+    rows = trace.rows_of(Layer.DEVICE).nonzero()[0].tolist()
+    e = trace.events
+    return {trace.strings[e.name[i]]: trace.args[e.args[i]] for i in rows}
+
+
+def test_tables_beside_a_timeline_are_side_tables(folder):
+    """Under one name whoever wrote them: CANN's ``op_summary`` is ``kernel_details``."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/op_statistic.csv", "OP Type,Count\nMm,3\n")
+    folder.add(
+        f"{RANK0}/{PROF}/mindstudio_profiler_output/op_summary_20250301080105.csv",
+        "Op Name,OP Type,Task Start Time(us),Task Duration(us)\nMatMul,Mm,1,2\n",
+    )
+    (trace,) = traces(folder)
+    assert {n: list(s.columns) for n, s in trace.side_tables.items()} == {
+        "op_statistic": ["OP Type", "Count"],
+        "kernel_details": ["Name", "Type", "Start Time(us)", "Duration(us)"],
+    }
+
+
+def test_the_newest_export_of_a_table_is_read(folder):
+    """All parts of it, and nothing of the framework's own twice."""
+    place = f"{RANK0}/{PROF}/mindstudio_profiler_output"
+    folder.capture(RANK0, profiler_info_0=INFO)
+    for name, count in (
+        ("op_statistic_20250301080105", 1),
+        ("op_statistic_20250301090105", 2),
+        ("api_statistic_slice_0_20250301080105", 3),
+        ("api_statistic_slice_1_20250301080106", 4),
+        ("api_statistic_slice_0_20250228080105", 5),
+        ("step_trace_time", 6),
+    ):
+        folder.add(f"{place}/{name}.csv", f"OP Type,Count\nMm,{count}\n")
+    folder.add(f"{RANK0}/{OUTPUT}/step_trace_time.csv", "OP Type,Count\nMm,7\n")
+    (trace,) = traces(folder)
+    assert {name: side_table["Count"].tolist() for name, side_table in trace.side_tables.items()} == {
+        "api_statistic": [3, 4], "op_statistic": [2], "step_trace_time": [7],
+    }  # fmt: skip
+    uses = {n.rpartition("/")[2]: use for n, use in trace.capture.uses.items()}
+    assert uses["op_statistic_20250301080105.csv"] == "another export of table op_statistic"
+
+
+def test_empty_tables_are_none(folder):
+    """A file without a byte is an export that was only named."""
+    folder.capture(RANK0, profiler_info_0=INFO).add(f"{RANK0}/{OUTPUT}/l2_cache.csv", "")
+    (trace,) = traces(folder)
+    assert trace.side_tables == {}
+    assert trace.capture.uses[f"{RANK0}/{OUTPUT}/l2_cache.csv"] == "empty"
+
+
+def test_steps_are_numbers_even_where_there_are_none(folder):
+    """``step50`` and ``50`` are 50; an empty column is absent, not text."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/step_trace_time.csv", "Step,Computing\n,1.5\n,2\n")
+    folder.add(f"{RANK0}/{OUTPUT}/communication.json", {"step50": COMMUNICATION})
+    (trace,) = traces(folder)
+    assert trace.side_tables["step_trace_time"]["Step"].tolist() == [ABSENT, ABSENT]
+    assert trace.side_tables["communication"]["Step"].tolist() == [50]
+
+
+INFOS = {
+    "Communication Time Info": {
+        "Start Timestamp(us)": 1740816000000160.5,
+        "Elapse Time(ms)": 0.08,
+    },
+    "Communication Bandwidth Info": {
+        "HCCS": {"Transit Size(MB)": 0.5, "Size Distribution": {"0.25": [2, 0.05]}},
+        "RDMA": {"Transit Size(MB)": 0, "Size Distribution": {}},
+    },
+}
+COMMUNICATION = {"p2p": {}, "collective": {"hcom_a@17": INFOS, "Total Op Info": INFOS}}
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ({"step5": COMMUNICATION}, (5, "collective", "hcom_a", "17")),
+        ({"step": {"p2p": {"hcom_a@17": INFOS}}}, (ABSENT, "p2p", "hcom_a", "17")),
+        ({"hcom_send_@17": INFOS}, (ABSENT, "p2p", "hcom_send_", "17")),
+        ({"hcom_a@17": INFOS}, (ABSENT, "collective", "hcom_a", "17")),
+    ],
+)
+def test_communication_with_and_without_steps(folder, written, place):
+    """The framework's file and the collector's; totals of the file are left out."""
+    folder.add("communication.json", written)
+    (source,) = sources([str(folder.root)])
+    columns = operation_columns(source, "communication.json", Issues())
+    assert tuple(columns[h].tolist()[0] for h in ("Step", "Kind", "Operator", "Group")) == place
+    assert columns["Start Timestamp(us)"].tolist() == [1740816000000160500]
+    parts = bandwidth_columns(source, "communication.json", Issues())
+    assert (parts["Transport Type"].tolist(), parts["Count"].tolist()) == (["HCCS"], [2])
+
+
+def test_a_matrix_has_a_row_per_link(folder):
+    """Ranks of both ends are numbers, and a group of digits stays text."""
+    link = {"Transport Type": "HCCS", "Transit Time(ms)": 0.5, "op_name": "x"}
+    folder.add("m.json", {"step1": {"p2p": {}, "collective": {"a-top1@17": {"0-11": link}}}})
+    (source,) = sources([str(folder.root)])
+    columns = matrix_columns(source, "m.json", Issues())
+    assert {h: c.tolist() for h, c in columns.items()} == {
+        "Step": [1], "Kind": ["collective"], "Operator": ["a-top1"], "Group": ["17"],
+        "Source": [0], "Target": [11], "Transport Type": ["HCCS"],
+        "Transit Time(ms)": [500_000], "Op Name": ["x"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("written", ["[" * 100_000, "{", '{"a": {"Communication Time Info": 1}}'])
+def test_json_that_is_none_of_it_is_ours_to_say(folder, written):
+    """Only errors of the library leave, and nothing is made of what has another shape."""
+    folder.add("communication.json", written)
+    (source,) = sources([str(folder.root)])
+    try:
+        assert operation_columns(source, "communication.json", Issues()) == {}
+    except TraceconvError as e:
+        assert "communication.json" in str(e)
+
+
+# -- operators ------------------------------------------------------------------------------
+
+
+def test_a_row_becomes_arguments_of_its_slice(folder):
+    """In the detail view, with the timeline's own arguments first; not elsewhere."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/kernel_details.csv", KERNELS + kernel())
+    (trace,) = traces(folder, "detail")
+    assert arguments(trace) == {"MatMul": {"Task Type": "AI_CORE", "Op Type": "Mm", "Block Num": 8}}
+    (trace,) = traces(folder)
+    assert arguments(trace) == {"MatMul": {"Task Type": "AI_CORE"}}
+
+
+def test_rows_that_meet_no_slice_are_counted(folder):
+    """Another name, another time, and the second row for one slice: the nearer one has it."""
+    rows = (kernel("0.5", block=1), kernel(name="Add"), kernel("9.0"), kernel("0.25", block=2))
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/kernel_details.csv", KERNELS + "".join(rows))
+    (trace,) = traces(folder, "detail")
+    assert arguments(trace)["MatMul"]["Block Num"] == 2
+    assert trace.issues.count("row-unmatched") == 3
+
+
+@pytest.mark.parametrize(("ts", "joined"), [("0.0", True), ("0.750", True), ("1.0", False)])
+def test_starts_may_differ_by_rounding(folder, ts, joined):
+    """Tables written through floating point lie on a grid of a quarter microsecond."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/kernel_details.csv", KERNELS + kernel(ts))
+    (trace,) = traces(folder, "detail")
+    assert ("Op Type" in arguments(trace)["MatMul"]) == joined
+
+
+@pytest.mark.parametrize(
+    "table", ["", "\x00", "Name\nMatMul\n", "Name,Start Time(us)\nMatMul,soon\n", "A,B\n1\n"]
+)
+def test_a_broken_table_costs_no_event(folder, table):
+    """The timeline stays, whatever lies beside it."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/kernel_details.csv", table)
+    folder.add(f"{RANK0}/{OUTPUT}/memory_record.csv", table)
+    (trace,) = traces(folder, "detail")
+    assert arguments(trace) == {"MatMul": {"Task Type": "AI_CORE"}}
+
+
+def test_a_table_that_cannot_be_read_is_booked():
+    """One that is gone since it was found costs its arguments and its counters."""
+    build = TraceBuilder(Capture("test", None, (), rank=0))
+    build.slice(build.track(Layer.DEVICE, "Stream 2"), 0, 5, "MatMul")
+
+    def gone():
+        raise SourceError("t.csv: cannot open")
+
+    for name in ("kernel_details", "memory_record"):
+        build.side_table(name, f"{name}.csv", gone)
+    trace = side_table_counters(kernel_args(build.finish()))
+    found = {(i.code, i.file) for i in trace.issues}
+    assert found == {
+        ("malformed-record", "kernel_details.csv"), ("malformed-record", "memory_record.csv"),
+    }  # fmt: skip
+
+
+def test_losses_of_a_table_are_told_once(folder):
+    """A row that lacks a cell is booked by the pass that reads the table."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/kernel_details.csv", KERNELS + "MatMul,Mm\n" + kernel())
+    (trace,) = traces(folder, "detail")
+    assert trace.issues.count("malformed-record") == 1
+    assert len(trace.side_tables["kernel_details"]) == 1
+    assert trace.issues.count("malformed-record") == 1
+
+
+# -- counters -------------------------------------------------------------------------------
+
+MEMORY = "Component,Timestamp(us),Total Allocated(MB),Total Reserved(KB),Device Type\n"
+
+
+def samples(trace):
+    names = [f"{t.group}: {t.name} [{t.unit}]" for t in trace.tracks]
+    c = trace.counters
+    return [
+        (names[track], start - UNIX_US * 1000, value)
+        for track, start, value in zip(
+            c.track.tolist(), c.start_ns.tolist(), c.value.tolist(), strict=True
+        )
+    ]
+
+
+def test_memory_becomes_counters(folder):
+    """In MB whatever the heading says; absent and negative figures are no samples."""
+    folder.capture(RANK0, profiler_info_0=INFO).add(
+        f"{RANK0}/{OUTPUT}/memory_record.csv",
+        f"{MEMORY}PTA,{UNIX_US + 1},1.5,2048,NPU:0\nPTA,{UNIX_US + 2},N/A,-1,NPU:0\n",
+    )
+    (trace,) = traces(folder, "detail")
+    assert samples(trace) == [
+        ("Memory: PTA/Total Allocated [MB]", 1000, 1.5),
+        ("Memory: PTA/Total Reserved [MB]", 1000, 2.0),
+    ]
+    assert trace.ledger["tables", "counter"] == 2
+
+
+def test_a_counter_never_comes_twice(folder):
+    """Lanes the timeline has go before the table, and the table of samples before that of
+    allocations."""
+    own = [
+        {"ph": "M", "name": "process_name", "pid": 9, "args": {"name": "Memory"}},
+        {"ph": "C", "name": "PTA/Total Allocated", "pid": 9, "ts": UNIX_US, "args": {"MB": 7.0}},
+    ]
+    table = f"{MEMORY}PTA,{UNIX_US + 1},1.5,2048,NPU:0\n"
+    allocations = f"Name,Allocation Time(us),Allocation Total Allocated(MB)\na,{UNIX_US + 3},2.5\n"
+    folder.capture("a_ascend_pt", profiler_info_0=INFO)
+    folder.capture("b_ascend_pt", profiler_info_1={"rank_id": 1})
+    folder.add("a_ascend_pt/" + OUTPUT + "/trace_view.json", events(UNIX_US, *own))
+    for name in ("a_ascend_pt", "b_ascend_pt"):
+        folder.add(f"{name}/{OUTPUT}/memory_record.csv", table)
+        folder.add(f"{name}/{OUTPUT}/operator_memory.csv", allocations)
+    first, second = traces(folder, "detail")
+    assert [value for _, _, value in samples(first)] == [7.0]
+    assert [value for _, _, value in samples(second)] == [1.5, 2.0]
+
+
+def test_allocations_stand_in_for_samples(folder):
+    """Of what was never freed only the allocation is known."""
+    folder.capture(RANK0, profiler_info_0=INFO).add(
+        f"{RANK0}/{OUTPUT}/operator_memory.csv",
+        "Name,Allocation Time(us),Release Time(us),Allocation Total Allocated(MB),"
+        f"Release Total Allocated(MB)\na,{UNIX_US + 3},{UNIX_US + 5},2.5,0.5\n"
+        f"b,{UNIX_US + 4},,3.5,\n",
+    )
+    (trace,) = traces(folder, "detail")
+    lane = "Memory: PTA/Total Allocated [MB]"
+    assert samples(trace) == [(lane, 3000, 2.5), (lane, 4000, 3.5), (lane, 5000, 0.5)]
+    assert trace.issues.count("bad-time") == 0
+
+
+def test_devices_have_lanes_of_their_own(folder):
+    """Where a table holds several, as in databases."""
+    folder.capture(RANK0, profiler_info_0=INFO).add(
+        f"{RANK0}/{OUTPUT}/npu_module_mem.csv",
+        f"Device_id,Component,Timestamp(us),Total Reserved(KB)\n0,HCCL,{UNIX_US},1024\n"
+        f"1,HCCL,{UNIX_US},2048\n",
+    )
+    (trace,) = traces(folder, "detail")
+    assert samples(trace) == [
+        ("NPU 0 NPU Module Mem: HCCL [MB]", 0, 1.0), ("NPU 1 NPU Module Mem: HCCL [MB]", 0, 2.0),
+    ]  # fmt: skip
+
+
+# -- captures without a timeline ------------------------------------------------------------
+
+
+def test_tables_alone_are_a_capture(folder):
+    """With the rank of the files around them; operators lie on streams, communication apart."""
+    folder.add(f"{RANK0}/profiler_info_3.json", {"rank_id": 3})
+    folder.add(
+        f"{RANK0}/{OUTPUT}/kernel_details.csv",
+        "Step Id,Stream ID,Model ID,Name,Accelerator Core,Start Time(us),Duration(us)\n"
+        f"5,2,4294967295,a,AI_CORE,{UNIX_US},4\n6,2,1,b,AIV,{UNIX_US + 9},1\n"
+        f"6,N/A,1,hcom_x,HCCL,{UNIX_US + 9},3\n",
+    )
+    (trace,) = traces(folder)
+    assert (trace.rank, trace.capture.rank_from) == (3, "profiler_info_3.json")
+    lanes = [(trace.tracks[t].layer, trace.tracks[t].name) for t in trace.events.track.tolist()]
+    assert lanes == [
+        (Layer.STEP, "Steps"), (Layer.STEP, "Steps"), (Layer.DEVICE, "Stream 2"),
+        (Layer.DEVICE, "Stream 2"), (Layer.COMM, "Communication"),
+    ]  # fmt: skip
+    assert trace.events.graph.tolist() == [-1, -1, -1, 1, 1]
+    assert trace.events.step.tolist() == [5, 6, 5, 6, 6]
+    assert trace.events.dur_ns.tolist()[:2] == [4000, 3000]
+
+
+@pytest.mark.parametrize(
+    "cell", ["9223372036854775.807", "-9223372036854775.807", "1e30", "nan", "", "x"]
+)
+def test_times_at_the_edge_do_no_harm(folder, cell):
+    """A start or a duration near the end of int64 is no time."""
+    header = "Name,Start Time(us),Duration(us)\n"
+    folder.add("kernel_details.csv", f"{header}a,{cell},1\nb,1,{cell}\nc,1,2\n")
+    (trace,) = traces(folder, "detail")
+    assert "c" in {trace.strings[i] for i in trace.events.name.tolist()}
+    assert int(trace.events.dur_ns.min()) >= 0
+
+
+def test_other_files_of_such_names_are_not_claimed(folder):
+    """What a table is called, anybody may call a file: its first bytes decide."""
+    folder.add("dataset.csv", "x,y\n1,2\n").add("communication.json", {"a": 1})
+    folder.add("pcie.csv", "lane;speed\n")
+    (source,) = sources([str(folder.root)])
+    assert ascend_tables.READER.find(source, source.names(), Issues()) == []
+
+
+def test_a_table_without_a_rank_does_not_stop_a_merge(folder):
+    """It is told, shown by inspect, and left out."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add("copy/kernel_details.csv", KERNELS + kernel())
+    found = traceconv.open(str(folder.root))
+    assert [c.reader for c in found.found] == ["trace_view"]
+    assert [(i.code, i.places) for i in found.issues] == [
+        ("unused-file", ("nothing names its rank",))
+    ]
+    shown = traceconv.inspect(str(folder.root))
+    assert [c.reader for c in shown.captures] == ["trace_view", "ascend_tables"]
+
+
+def test_cluster_tables_go_to_the_first_capture_beside_them(folder):
+    """They were made of all ranks, and are no rank."""
+    cluster = "Step,Type,Index,Computing,Communication(Not Overlapped)\n,rank,0,1.5,2\n"
+    folder.add("cluster_analysis_output/cluster_step_trace_time.csv", cluster)
+    folder.add("cluster_analysis_output/communication_group.json", {"collective": [[0, 1]]})
+    folder.capture("a_ascend_pt", profiler_info_0=INFO)
+    folder.capture("b_ascend_pt", profiler_info_1={"rank_id": 1})
+    first, second = traces(folder)
+    assert (list(first.side_tables), list(second.side_tables)) == (
+        ["cluster_step_trace_time", "communication_group"], [],
+    )  # fmt: skip
+    assert first.side_tables["communication_group"]["Rank Set"].tolist() == ["(0, 1)"]
+    assert traceconv.open(str(folder.root)).unknown == ()
+
+
+def test_sums_of_a_database_are_the_same_side_tables(folder):
+    """Steps of ``analysis.db`` under the headings of the text, which goes first if it is there."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    with closing(sqlite3.connect(folder.root / RANK0 / OUTPUT / "analysis.db")) as db, db:
+        db.execute("CREATE TABLE StepTraceTime (step TEXT, computing NUMERIC, free NUMERIC)")
+        db.execute("INSERT INTO StepTraceTime VALUES ('5', 1.5, 2)")
+    (trace,) = traces(folder)
+    side_table = trace.side_tables["step_trace_time"]
+    assert {h: c.tolist() for h, c in side_table.columns.items()} == {
+        "Step": [5], "Computing": [1.5], "Free": [2],
+    }  # fmt: skip
+    folder.add(f"{RANK0}/{OUTPUT}/step_trace_time.csv", "Step,Computing\n6,7.5\n")
+    (trace,) = traces(folder)
+    assert trace.side_tables["step_trace_time"]["Computing"].tolist() == [7.5]
+
+
+# -- inspect --------------------------------------------------------------------------------
+
+
+def test_inspect_lists_tables_with_their_rows(folder):
+    """Names from the start, rows with --counts; every file has a word said of it."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    folder.add(f"{RANK0}/{OUTPUT}/op_statistic.csv", "OP Type,Count\nMm,3\nMa,4\n")
+    folder.add(f"{RANK0}/{OUTPUT}/op_statistic.csv.done", "")
+    assert "tables of rank 0: op_statistic" in traceconv.inspect(str(folder.root)).lines()
+    counted = traceconv.inspect(str(folder.root), counts=True)
+    assert "tables of rank 0: op_statistic 2" in counted.lines()
+    (capture,) = json.loads(json.dumps(counted.as_dict()))["captures"]
+    table = f"{RANK0}/{OUTPUT}/op_statistic.csv"
+    assert (capture["tables"], capture["counts"]["tables"]) == (
+        {"op_statistic": [table]}, {"op_statistic": 2},
+    )  # fmt: skip
+    assert capture["uses"] == {
+        table: "table op_statistic",
+        f"{RANK0}/profiler_info_0.json": "rank, device, host, clock",
+    }
+
+
+def test_two_databases_with_the_same_sums_are_read_once(folder):
+    """MindSpore copies what CANN's analysis holds."""
+    folder.capture(RANK0, profiler_info_0=INFO)
+    for name in ("analysis.db", "communication_analyzer.db"):
+        with closing(sqlite3.connect(folder.root / RANK0 / OUTPUT / name)) as db, db:
+            db.execute("CREATE TABLE CommAnalyzerTime (hccl_op_name TEXT, step TEXT)")
+            db.execute("INSERT INTO CommAnalyzerTime VALUES ('hcom_a', 'step5')")
+    (trace,) = traces(folder)
+    side_table = trace.side_tables["communication"]
+    assert (side_table["Operator"].tolist(), side_table["Step"].tolist()) == (["hcom_a"], [5])

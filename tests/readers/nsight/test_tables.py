@@ -1,0 +1,164 @@
+"""Nsight reports: sampled metrics, MPI's word on ranks, calls into libraries, names of ranges."""
+
+import pytest
+from nsight_files import (
+    BARRIER,
+    KERNEL,
+    NVTX,
+    captures,
+    global_id,
+    kernel,
+    range_,
+    rows,
+    traces,
+    write,
+)
+
+from traceconv.core.model import Layer
+
+KIND = 0x1000100000000
+
+
+def metrics(path, samples, names, kernels=((1, 2),), **more):
+    """A report of a process on GPU 0 with samples (timestamp, gpu, metric, value)."""
+    return write(
+        path / "r.sqlite",
+        **{KERNEL: [kernel(*k) for k in kernels]},
+        GPU_METRICS=[(at, KIND + gpu, metric, value) for at, gpu, metric, value in samples],
+        TARGET_INFO_GPU_METRICS=[(KIND + gpu, metric, name) for gpu, metric, name in names],
+        **more,
+    )
+
+
+def samples(trace):
+    """(group, name, unit, time, value) of all samples."""
+    table = trace.counters
+    columns = (table.track, table.start_ns, table.value)
+    lanes = trace.tracks
+    return [
+        (lanes[t].group, lanes[t].name, lanes[t].unit, at, value)
+        for t, at, value in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "lane", "unit"),
+    [
+        ("SMs Active [Throughput %]", 57, "SMs Active", "%"),
+        ("GPC Clock Frequency [MHz]", 1_980_000_000, "GPC Clock Frequency", "Hz"),
+        ("GPC Clock Frequency [MHz]", 1980, "GPC Clock Frequency", "MHz"),
+        ("Warps in Flight [Avg Warps per Cycle]", 12, "Warps in Flight", "Avg Warps per Cycle"),
+        ("Unitless", 3, "Unitless", ""),
+        (None, 3, "Metric 5", ""),
+    ],
+)
+def test_metrics_take_their_unit_from_their_name(tmp_path, name, value, lane, unit):
+    """Clocks no GPU reaches are in Hz, whatever their name says."""
+    [trace] = traces(metrics(tmp_path, [(10, 0, 5, value)], [(0, 5, name)] if name else []))
+    assert samples(trace) == [("", lane, unit, 10, float(value))]
+
+
+def test_gpus_are_those_cuda_sees(tmp_path):
+    """Nsight's GPU 1 is CUDA's GPU 0; samples of GPUs nobody uses are counted."""
+    path = metrics(
+        tmp_path, [(10, 0, 5, 1), (10, 1, 5, 2), (20, 1, 5, 3)], [(1, 5, "A")],
+        TARGET_INFO_GPU=[(0, 1, None), (1, 0, None)],
+    )  # fmt: skip
+    [trace] = traces(path)
+    assert samples(trace) == [("", "A", "", 10, 2.0), ("", "A", "", 20, 3.0)]
+    assert trace.issues.count("kind-not-read") == 1
+
+
+def test_memory_of_gpus_is_noted_as_cuda_numbers_them(tmp_path):
+    """Of those the process uses; what is no size is passed over."""
+    told = [(0, 3, 80), (1, 2, 40), (2, 7, "much"), (5, None, 16)]
+    kernels = [kernel(1, 2, device=device) for device in (3, 5, 7)]
+    [trace] = traces(write(tmp_path / "r.sqlite", **{KERNEL: kernels}, TARGET_INFO_GPU=told))
+    assert trace.notes["device_memory_bytes"] == {"3": 80, "5": 16}
+
+
+def test_samples_that_are_none_are_booked(tmp_path):
+    """No time, and no number."""
+    path = metrics(tmp_path, [(None, 0, 5, 1), (10, 0, 5, "x"), (20, 0, 5, 4)], [(0, 5, "A")])
+    [trace] = traces(path)
+    assert samples(trace) == [("", "A", "", 20, 4.0)]
+    assert (trace.issues.count("bad-time"), trace.issues.count("counter-not-numeric")) == (1, 1)
+
+
+def test_a_process_with_two_gpus_has_counters_of_both(tmp_path):
+    """Under the name of the GPU."""
+    path = write(
+        tmp_path / "r.sqlite",
+        **{KERNEL: [kernel(1, 2), kernel(1, 2, device=1)]},
+        GPU_METRICS=[(10, KIND, 5, 1), (10, KIND + 1, 5, 2)],
+    )
+    [trace] = traces(path)
+    assert samples(trace) == [
+        ("GPU 0", "Metric 5", "", 10, 1.0),
+        ("GPU 1", "Metric 5", "", 10, 2.0),
+    ]
+
+
+def test_mpi_names_the_rank_of_every_process(tmp_path):
+    """Whatever GPU it uses."""
+    path = write(
+        tmp_path / "r.sqlite",
+        **{KERNEL: [kernel(1, 2, pid=pid, device=2 - pid) for pid in (1, 2)]},
+        MPI_RANKS=[(global_id(1, 1), 6), (global_id(2, 2), 7)],
+    )
+    assert [(c.rank, c.rank_from) for c in captures(path)] == [(6, "MPI_RANKS"), (7, "MPI_RANKS")]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "found"), [([5, 5], (5, "MPI_COMMUNICATORS")), ([5, 6], (None, "")), ([], (None, ""))]
+)
+def test_communicators_name_the_rank_of_a_lone_process(tmp_path, ranks, found):
+    """If they agree: they do not say whose they are."""
+    made = [(rank, 1, 2, 0, 8) for rank in ranks]
+    path = write(tmp_path / "r.sqlite", **{KERNEL: [kernel(1, 2)]}, MPI_COMMUNICATORS=made)
+    [capture] = captures(path)
+    assert (capture.rank, capture.rank_from) == found
+
+
+def test_calls_of_mpi_and_libraries_are_slices_of_their_threads(tmp_path):
+    """With sizes and peers where the table has them; a call that never ended is booked."""
+    thread = global_id(1, 4)
+    path = write(
+        tmp_path / "r.sqlite",
+        **{KERNEL: [kernel(1, 2)]},
+        MPI_P2P_EVENTS=[(10, 20, thread, BARRIER, 512, 3), (30, 40, thread, BARRIER, 64, None)],
+        MPI_OTHER_EVENTS=[(50, None, thread, BARRIER)],
+        CUBLAS_EVENTS=[(60, 70, 0, thread, BARRIER)],
+    )
+    [trace] = traces(path)
+    [blas] = rows(trace, Layer.RUNTIME)
+    assert (blas[0].heading, blas[0].name, blas[2], blas[3]) == ("cuBLAS", "Thread 4", 60, 10)
+    assert [(t.heading, s, d, args) for t, _, s, d, args in rows(trace, Layer.HOST)] == [
+        ("MPI", 10, 10, {"bytes": 512, "peer": 3}),
+        ("MPI", 30, 10, {"bytes": 64}),
+        ("MPI", 50, 0, {}),
+    ]
+    assert trace.issues.count("unfinished-slice") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "args"),
+    [
+        ("aten::mul, op_id = 12", "aten::mul", {"op_id": 12}),
+        ("aten::mul, seq = 3, op_id = 12", "aten::mul", {"seq": 3, "op_id": 12}),
+        (
+            "aten::cat, op_id = 1, sizes = [[2, 3], []], input_op_ids = [(1,0)]",
+            "aten::cat",
+            {"op_id": 1, "sizes": "[[2, 3], []]", "input_op_ids": "[(1,0)]"},
+        ),
+        ("a, b", "a, b", {}),
+        ("x, op_id = 12 of 14", "x, op_id = 12 of 14", {}),
+        (", op_id = 12", ", op_id = 12", {}),
+        ("x, op_id = " + "9" * 30, "x", {"op_id": "9" * 30}),
+    ],
+)
+def test_what_pytorch_writes_behind_a_name_becomes_arguments(tmp_path, text, name, args):
+    """So that equal operators have equal names; other names stay as they are."""
+    tables = {KERNEL: [kernel(1, 2)], NVTX: [range_(5, 9, text)]}
+    [trace] = traces(write(tmp_path / "r.sqlite", **tables))
+    assert [(n, a) for _, n, _, _, a in rows(trace, Layer.HOST)] == [(name, args)]

@@ -1,0 +1,85 @@
+"""Clocks and stragglers of real pairs of ranks. What makes an offset believable stands with it."""
+
+import pytest
+from paths import ROOT
+
+import traceconv
+
+DATA = ROOT.parent / "shared" / "data"
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
+
+LEVEL1 = "ascend/msinsight/test/data/pytorch/{}/level1"
+MINDSPORE = "ascend/mindinsight/profiler"
+NSIGHT = "gpu/nsys/mfu_2gpu_after.sqlite"
+HTA = ("gpu/kineto/hta_sampled_rank-0.json.gz", "gpu/kineto/hta_sampled_rank-1.json.gz")
+
+
+def aligned(*names, method="collective"):
+    """How much later than rank 0's the stamps of rank 1 have to be, the error, and the matches."""
+    plan = traceconv.align(*(str(DATA / name) for name in names), method=method).plan
+    return plan.offset_ns(1) - plan.offset_ns(0), plan.error_ns(1), plan.offsets[1].matches
+
+
+def test_two_processes_of_one_nsight_report():
+    """One report has one clock, so the truth is 0: it lies within the error. Ends alternate by 20
+    us, as exchanges do whose direction alternates, and the error reaches from one to the other."""
+    offset, error, matches = aligned(NSIGHT)
+    assert (offset, error, matches) == (9769, 13570, 31)
+    assert abs(offset) <= error
+
+
+def test_two_mindspore_ranks_of_one_host():
+    """Their anchors are pairs of one host's clocks and agree within 2 us: the offset between them
+    lies within the error of what four collectives say."""
+    offset, error, matches = aligned(MINDSPORE)
+    assert (offset, error, matches) == (-39560, 119221, 4)
+    assert abs(offset) <= error
+
+
+@pytest.mark.parametrize(
+    ("kind", "offset", "error"), [("text", 8136, 19981), ("db", -14515, 14703)]
+)
+def test_two_pytorch_ranks_of_one_host(kind, offset, error):
+    """Both hold Unix stamps of one host; the ends of four collectives agree within 15 us, while
+    their starts are 5.6 and 3.5 ms apart."""
+    assert aligned(LEVEL1.format(kind)) == (offset, error, 4)
+    assert abs(offset) <= error
+
+
+def test_two_ranks_of_a_sampled_job():
+    """Of ten exchanges each, sampled apart, three end within 55 us of each other on both ranks and
+    no other seven do; gaps are 150 ms. Both stamp Unix time in whole microseconds."""
+    assert aligned(*HTA) == (0, 330001, 3)
+
+
+@pytest.mark.parametrize("names", [(MINDSPORE,), (NSIGHT,), (LEVEL1.format("db"),), HTA])
+def test_auto_leaves_pairs_with_clocks_of_their_own_alone(names):
+    """Few matches, or one clock: stamps stay as the profilers recorded them."""
+    assert aligned(*names, method="auto")[0] == 0
+
+
+def verdict(*names):
+    """The verdict on a pair."""
+    return traceconv.stragglers(*(str(DATA / name) for name in names)).verdict
+
+
+@pytest.mark.parametrize(("kind", "late_us"), [("text", 5614), ("db", 3517)])
+def test_who_came_late_to_the_first_collective(kind, late_us):
+    """Rank 0 waited 79 ms in it, rank 1 73 ms (89 and 85): both votes say rank 1 came last."""
+    found = verdict(LEVEL1.format(kind))
+    assert (found.culprit.rank, found.culprit.late_ns // 1000) == (1, late_us)
+    assert abs(found.culprit.arrival_ns - found.culprit.late_ns) < 20_000
+
+
+def test_a_late_first_step_is_no_straggler():
+    """Rank 0 comes 10 ms late to the first of four iterations and on time to the others."""
+    found = verdict(MINDSPORE)
+    assert found.culprit is None
+    assert {step: one and one.rank for step, one in found.steps.items()} == {
+        1: 0, 2: None, 3: None, 4: None,
+    }  # fmt: skip
+
+
+def test_what_is_not_accounted_for_is_inconclusive():
+    """Two of 128 ranks, exchanging with others that were not sampled: nobody is blamed."""
+    assert verdict(*HTA).culprit is None

@@ -1,0 +1,153 @@
+"""Findings on real captures, each checked against what the captures' own tables say.
+
+What they find, and whether it is so:
+
+* MindSpore, two ranks: pauses as long as the steps, and three quarters of a step after backward, in
+  the reduction of gradients; the first step waits for the other rank. All three stand in its
+  ``step_trace_raw`` tables.
+* Ascend PyTorch, two ranks: computing is 6.5 % of the step, the rest is communication alone. Rank 1
+  comes 5.6 ms late to the first collective. Cast and TransData take 16 % of computing.
+* HTA's pair is a sample of a trace: events were left out before it was published, so that its low
+  utilisation is that of what is left.
+* Paddle's logs state their own Reader Ratio.
+"""
+
+import pytest
+from paths import ROOT
+
+import traceconv
+from traceconv.analysis.rules.catalog import RULES
+
+DATA = ROOT.parent / "shared" / "data"
+MINDSPORE = DATA / "ascend" / "mindinsight" / "profiler"
+TORCH = DATA / "ascend" / "msinsight" / "test" / "data" / "pytorch"
+PIPELINE = DATA / "ascend" / "msinsight" / "test" / "st" / "level2"
+KINETO, PADDLE = DATA / "gpu" / "kineto", DATA / "gpu" / "paddle"
+
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
+
+
+def _found(*paths, **options):
+    return traceconv.diagnose(*map(str, paths), **options)
+
+
+def _values(found, rule):
+    return {one.rank: one.case.value for one in found.findings.findings if one.rule.id == rule}
+
+
+def _spoken(found):
+    return {one.rule.id for one in found.findings.findings}
+
+
+@pytest.fixture(scope="module")
+def mindspore():
+    return _found(MINDSPORE)
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return _found(TORCH / "text" / "level1")
+
+
+def test_mindspore_pauses_and_tails(mindspore):
+    """Pauses of 18.7 and 18.2 ms between steps of 19 and 20 ms; 77 and 79 % of them are tail."""
+    assert _values(mindspore, "iteration-gap") == pytest.approx({0: 18.69, 1: 18.22}, abs=0.01)
+    assert _values(mindspore, "long-tail") == pytest.approx({0: 77.50, 1: 79.02}, abs=0.01)
+    assert _values(mindspore, "first-step") == pytest.approx({0: 3.09, 1: 3.59}, abs=0.01)
+
+
+def test_mindspore_data_preparation(mindspore):
+    """The tables of the pipeline: readers' queues at 31 %, processors at 10 % idle."""
+    assert _values(mindspore, "pipeline-source") == {0: 31.25, 1: 31.25}
+    assert _values(mindspore, "cpu-busy") == {0: 90.0}
+    assert _values(mindspore, "host-queue-empty") == {0: 100.0}
+
+
+def test_mindspore_waits_and_conversions(mindspore):
+    """The allreduce waits for 40 of 69 ms on rank 0; TransData in the reducer of gradients."""
+    assert _values(mindspore, "communication-wait")[0] == pytest.approx(58.40, abs=0.01)
+    assert _values(mindspore, "format-conversion") == pytest.approx({0: 19.11, 1: 19.21}, abs=0.01)
+
+
+def test_ascend_pytorch(torch):
+    """Exposed communication is that of its step_trace_time.csv, of the time that is known."""
+    assert _values(torch, "exposed-communication") == pytest.approx({0: 74.65, 1: 73.05}, abs=0.01)
+    assert _values(torch, "format-conversion") == pytest.approx({0: 16.10, 1: 16.01}, abs=0.01)
+    assert torch.verdict.culprit.rank == 1
+    assert torch.findings.ranks == (0, 1)
+
+
+def test_ascend_pytorch_is_not_accused_wrongly(torch):
+    """Blocked layouts are aligned, launches are far ahead, links are alike, ranks compute alike."""
+    assert not _spoken(torch) & {
+        "unaligned-shapes", "launch-starved", "slow-link", "small-packets", "compute-spread",
+    }  # fmt: skip
+    asked = {rule.id for rule in torch.findings.quiet}
+    assert asked >= {"launch-starved", "slow-link", "small-packets", "compute-spread"}
+
+
+def test_databases_say_the_same():
+    """As text exports of the same kind of run do."""
+    found = _found(TORCH / "db" / "level1")
+    assert _values(found, "exposed-communication") == pytest.approx({0: 74.17, 1: 73.12}, abs=0.01)
+    assert found.verdict.culprit.rank == 1
+
+
+def test_tables_alone_tell_of_waits():
+    """A receive of a pipeline stage that waits for 164 ms, from communication.json."""
+    found = _found(PIPELINE)
+    assert _values(found, "communication-wait").keys() == {1}
+    worst = next(one for one in found.findings.findings if one.rank == 1)
+    assert worst.slices[0].name.startswith("hcom_batchSendRecv__764_4_1")
+    assert "small-packets" not in _spoken(found)
+
+
+def test_kineto_pair():
+    """Two ranks of 128, thinned out: idle by what is left, and unlike in what they compute."""
+    found = _found(*(KINETO / f"hta_sampled_rank-{rank}.json.gz" for rank in (0, 1)))
+    assert _values(found, "device-idle") == pytest.approx({0: 44.86, 1: 46.85}, abs=0.01)
+    assert _values(found, "compute-spread").keys() == {1}
+    assert "launch-starved" not in _spoken(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "late_us"),
+    [("tracelens_h100_bert_small", 6.5), ("tracelens_b200_eager_rank0of8", 10.1)],
+)
+def test_starved_gpus(name, late_us):
+    """A small model launched kernel by kernel: the GPU is busy for about a tenth of the time."""
+    found = _found(KINETO / f"{name}.json.gz", rule=["launch-starved", "device-idle"])
+    (value,) = _values(found, "launch-starved").values()
+    assert value == pytest.approx(late_us, abs=0.1)
+    assert next(iter(_values(found, "device-idle").values())) < 13
+
+
+def test_nsight_of_two_gpus():
+    """Rank 0 is a fifth idle, and its launches are no cause of it."""
+    found = _found(DATA / "gpu" / "nsys" / "mfu_2gpu_after.sqlite")
+    assert _values(found, "device-idle") == pytest.approx({0: 79.41}, abs=0.01)
+    assert not _spoken(found) & {"launch-starved", "compute-spread", "idle-spread"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"), [("summary_3steps_cpu", 19.50), ("timer_only_log", 31.32)]
+)
+def test_paddle_reader_ratio(name, ratio):
+    """As the log prints it."""
+    (value,) = _values(_found(PADDLE / f"{name}.txt"), "reader-ratio").values()
+    assert value == pytest.approx(ratio, abs=0.01)
+
+
+def test_every_rule_is_accounted_for(torch):
+    """Speaks, looked and found nothing, or could not look: nothing is passed over."""
+    found = torch.findings
+    told = {one.rule.id for one in (*found.findings, *found.unchecked)}
+    assert told | {rule.id for rule in found.quiet} == set(RULES)
+
+
+def test_annotated_merge_of_real_ranks(tmp_path):
+    """The straggler and the findings are marks in the trace."""
+    out = tmp_path / "a.txt"
+    traceconv.merge(str(TORCH / "text" / "level1"), out=str(out), annotate=True)
+    assert '"exposed-communication: 74.65 %"' in out.read_text()
+    assert '"Straggler of the run: 5614.4 µs late"' in out.read_text()

@@ -1,0 +1,69 @@
+"""Captures of four producers in one folder: one merge, one inspection."""
+
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+import traceconv
+from traceconv.validation import decode, validate
+
+DATA = ROOT.parent / "shared" / "data"
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
+
+OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free"}
+
+
+def test_four_producers_in_one_summary(four, tmp_path):
+    """Every rank has the same overlap lanes and a step trace, whoever recorded it."""
+    (four / "rank2" / "mfu_2gpu_after.sqlite").unlink()
+    (four / "rank2" / "mock.sqlite").symlink_to(DATA / "gpu/nsys/mock.sqlite")
+    out = tmp_path / "four.pftrace"
+    report = traceconv.merge(str(four), out=str(out), rank_from=r"in/rank(\d)")
+    assert report.ranks == (0, 1, 2, 3)
+    assert [c["reader"] for c in report.captures] == ["kineto", "trace_view", "nsight", "event_log"]
+    assert validate(out).ok
+    lanes = {}
+    for path in decode(out).slices.track:
+        lanes.setdefault(path[0].split()[1], set()).add((path[-2], path[-1]))
+    for rank in "013":
+        assert {name for layer, name in lanes[rank] if layer == "Overlap Analysis"} == OVERLAP
+    # two kernels and no collective: nothing communicates
+    assert {n for layer, n in lanes["2"] if layer == "Overlap Analysis"} == {"Computing", "Free"}
+    assert all(("Step Trace", "iterations") in found for found in lanes.values())
+
+
+def test_a_report_of_two_processes_collides_by_name(four):
+    """One file, two ranks: a rank taken from the path cannot tell them apart, and says so."""
+    with pytest.raises(traceconv.TraceconvError, match="rank 2 is claimed twice"):
+        traceconv.open(str(four), rank_from=r"in/rank(\d)")
+
+
+EXPECTED = {
+    ".sqlite": {"nsight"},
+    ".paddle_trace.json": {"paddle"},
+    ".paddle_trace.pb": {"paddle"},
+    ".pt.trace.json.gz": {"kineto"},
+    ".csv": {"event_log"},
+}
+
+
+def test_inspecting_all_samples_names_every_format():
+    """No file is taken for a format it is not; what is not read is named."""
+    seen = traceconv.inspect(str(DATA / "gpu"))
+    taken = {name: c.reader for c in seen.captures for name in (*c.files, *c.known)}
+    for name, reader in taken.items():
+        for ending, readers in EXPECTED.items():
+            if name.endswith(ending):
+                assert reader in readers, name
+        folder = name.split("/")[0]
+        assert (folder == "chrome_edge") == (reader == "chrome_json"), name
+    unknown = {Path(name).name for name in seen.unknown}
+    assert unknown <= {
+        "README.md", "summary_3steps_cpu.txt", "timer_only_log.txt", "tw003.xplane.pb"
+    }  # fmt: skip
+    everything = {
+        p.relative_to(DATA / "gpu").as_posix() for p in DATA.glob("gpu/**/*") if p.is_file()
+    }
+    told = {Path(name).relative_to(DATA / "gpu").as_posix() for name in seen.unknown}
+    assert set(taken) | told == everything

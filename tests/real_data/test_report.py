@@ -1,0 +1,55 @@
+"""Reports on real pairs of ranks: each is a whole page, and says what is known of its pair."""
+
+import pytest
+from html_page import SECTIONS, Reader
+from paths import ROOT
+
+import traceconv
+
+DATA = ROOT.parent / "shared" / "data"
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
+
+LEVEL1 = "ascend/msinsight/test/data/pytorch/text/level1"
+MINDSPORE = "ascend/mindinsight/profiler"
+NSIGHT = "gpu/nsys/mfu_2gpu_after.sqlite"
+HTA = ("gpu/kineto/hta_sampled_rank-0.json.gz", "gpu/kineto/hta_sampled_rank-1.json.gz")
+
+
+def diagnosed(*names):
+    """The diagnosis of a pair, and its page."""
+    found = traceconv.diagnose(*(str(DATA / name) for name in names), analyse=True)
+    return found.document["overview"], found.html_text()
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (HTA, {"links", "curves"}),
+        ((MINDSPORE,), set()),
+        ((LEVEL1,), set()),
+        ((NSIGHT,), {"links", "curves"}),
+    ],
+)
+def test_every_pair_has_a_small_whole_page(names, missing):
+    """What a source does not hold is named, everything else is drawn; nothing is fetched."""
+    overview, text = diagnosed(*names)
+    assert missing == {key for key in SECTIONS if "missing" in overview.get(key, ())}
+    assert list(SECTIONS) == Reader(text).ids
+    assert len(text) < 100_000
+    assert "http" not in text.replace('http-equiv="Content-Security-Policy"', "")
+
+
+def test_the_late_rank_of_the_pytorch_pair_is_named():
+    """Rank 1 starts its all-reduce 5.6 ms after rank 0: the starts of the files say so."""
+    overview, _ = diagnosed(LEVEL1)
+    assert overview["headline"] == "Rank 1 holds the others up"
+    first = overview["findings"][0]
+    assert first["places"][0]["name"] == "hcom_allReduce__586_0_1"
+    assert first["places"][0]["rank"] == 1
+
+
+def test_the_sampled_pair_has_no_straggler():
+    """Rank 1 comes late there, by less than its lateness varies."""
+    overview, _ = diagnosed(*HTA)
+    assert "that is within the uncertainty" in overview["sentences"][1]
+    assert overview["straggler"]["culprit"] is None

@@ -1,0 +1,97 @@
+"""Reports of simulated jobs: every section has data, and the slow rank is known."""
+
+from dataclasses import replace
+
+import numpy as np
+from synthetic_job import UNIX, Job, capture, run, traces
+
+from traceconv.alignment import plan as align
+from traceconv.analysis.tables.definition import Facts as TableFacts
+from traceconv.core.errors import Issues
+from traceconv.io.sources import RecordedSource
+from traceconv.passes import compose
+from traceconv.pipeline.report import Report
+from traceconv.pipeline.stages import passed
+from traceconv.report import html
+from traceconv.report import run_summary as overview
+
+
+def texts(*values):
+    """A text column."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def matrix(ranks, transport="HCCS"):
+    """Facts of the table "link": all ranks of a group send to all."""
+    source, target = (axis.ravel() for axis in np.meshgrid(*[np.arange(ranks)] * 2, indexing="ij"))
+    n = len(source)
+    time = np.full(n, 1_000_000, np.int64)
+    return {
+        "Group": texts(*["Group 0"] * n),
+        "Operation": texts(*["allReduce"] * n),
+        "Source": source,
+        "Destination": target,
+        "Transport": texts(*[transport] * n),
+        "count": np.ones(n, np.int64),
+        "total": time,
+        "low": time,
+        "high": time,
+        "m2": np.zeros(n),
+        "Bytes": np.arange(n, dtype=np.int64) << 20,
+    }
+
+
+def operators(names):
+    """Facts of the table "type": operators of these names."""
+    n = len(names)
+    total = np.arange(n, 0, -1, dtype=np.int64) * 1_000_000
+    return {
+        "OP Type": texts(*names),
+        "Core Type": texts(*["AI_CORE"] * n),
+        "count": np.full(n, 10, np.int64),
+        "total": total,
+        "low": total // 20,
+        "high": total // 5,
+        "m2": np.zeros(n),
+    }
+
+
+def curve(title, points=160):
+    """A curve of memory in the middle of the job."""
+    x = np.arange(points, dtype=np.int64) * 1_000_000 + 1_700_000_000_000_000_000
+    y = np.abs(np.sin(np.arange(points) / 9)) * 2**34
+    plain = {"title": title, "unit": "B", "axis": "time"}
+    return {**{key: texts(*[value] * points) for key, value in plain.items()}, "x": x, "y": y}
+
+
+def parts(job, curves=None, **more):
+    """The facts of all ranks of ``job``; ``more`` are facts of tables of every rank."""
+    curves = curve("HBM") if curves is None else curves
+    for trace in traces(run(job), UNIX):
+        one = overview.facts(passed(trace, compose("detail")))
+        known = TableFacts(one.rank, {**one.tables.tables, **more})
+        yield replace(one, tables=known, moments={**one.moments, "curves": curves})
+
+
+def document(job, issues=None, ranks=None, **more):
+    """The document of a report on ``job``, or on its first ``ranks``."""
+    every = list(parts(job, **more))[:ranks]
+    source = RecordedSource("job", {"x": 1000})
+    found = tuple(replace(capture(part.rank, UNIX), source=source) for part in every)
+    plan = align.plan(found, "auto", [part.lateness.evidence for part in every])
+    report = Report.of("summary", found, "trace.pftrace", issues or Issues(), plan)
+    report.overview = overview.overview(every, plan, report.issues, overview.judge(every, plan))
+    return report.as_dict()
+
+
+def small(**more):
+    """A job of four ranks, the third of which is slow."""
+    job = Job(1, 4, 1, steps=6, jitter=2000, slow=(2, 300_000))
+    return document(job, **{"link": matrix(4), "type": operators(["MatMul", "Add"]), **more})
+
+
+def page(told):
+    """The page of a document."""
+    return html.page(told)

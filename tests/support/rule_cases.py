@@ -1,0 +1,288 @@
+"""For every rule, ranks on which it speaks and ranks on which it must not. Times are ns."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.side_tables import ABSENT
+from traceconv.io.sources import FileSource
+from traceconv.passes import compose
+
+US, MS = 1_000, 1_000_000
+
+
+def builder(rank=0, **notes):
+    """A builder of one rank."""
+    build = TraceBuilder(Capture("test", FileSource(Path("x"), "x"), ("x",), rank=rank, device=0))
+    build.notes.update(notes)
+    return build
+
+
+@cache
+def passed(build):
+    """The rank after the passes of the detail view; a builder can be finished only once."""
+    trace = build.finish()
+    for one in compose("detail"):
+        trace = one(trace)
+    return trace
+
+
+def side_table(build, name, **columns):
+    """A table beside the timeline: lists become columns of the type of their values."""
+
+    def column(values):
+        if any(isinstance(v, str) for v in values):
+            return np.array(values, object)
+        return np.array(values, np.float64 if any(isinstance(v, float) for v in values) else "i8")
+
+    build.side_table(name, name, lambda: {key: column(values) for key, values in columns.items()})
+    return build
+
+
+# -- steps --------------------------------------------------------------------------------
+
+
+def iterations(*lengths, pause=0, fp_bp=0.5, tail=0.1):
+    """A step trace of one graph; parts are shares of the steps."""
+    build, start = builder(), 0
+    lane = build.track(Layer.STEP, "Model 1")
+    for number, length in enumerate(lengths, 1):
+        end = start + length
+        split = start + int(fp_bp * length)
+        common = {"graph": 1, "step": number}
+        build.slice(lane, start, length, f"Iteration {number}", op=OpClass.ITERATION, **common)
+        build.slice(lane, start, split - start, f"FP_BP {number}", op=OpClass.FP_BP, **common)
+        build.slice(lane, end - int(tail * length), int(tail * length), f"Tail {number}",
+                    op=OpClass.TAIL, **common)  # fmt: skip
+        start = end + pause
+    return [build]
+
+
+# -- device -------------------------------------------------------------------------------
+
+
+def device(compute, comm=0, idle=0, steps=3, rank=0):
+    """Steps of compute, then communication alone, then nothing, of given lengths."""
+    build = builder(rank)
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    lane, length = build.track(Layer.COMM, "Communication"), compute + comm + idle
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        build.slice(stream, at, compute, "kernel", op=OpClass.COMPUTE)
+        if comm:
+            build.slice(lane, at + compute, comm, "hcom_allReduce__1_0_1", op=OpClass.COMM)
+    build.slice(stream, steps * length - 1, 1, "last", op=OpClass.COMPUTE)
+    return [build]
+
+
+def launched(late, length=10 * US, every=100 * US):
+    """Thirty kernels that start so long after their launches."""
+    build = builder()
+    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for number in range(30):
+        call = build.slice(calls, number * every, 5 * US, "launch")
+        kernel = build.slice(stream, number * every + late, length, "k", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "HostToDevice")
+    return [build]
+
+
+# -- data preparation ---------------------------------------------------------------------
+
+
+def host_queue(sizes, build=None, name="device_queue_profiling"):
+    """Samples of the host queue, whose capacity is 10."""
+    n = len(sizes)
+    return [
+        side_table(build or builder(), name, type=[1] * n, subtype=[10] * n, step=list(range(1, n + 1)),
+              value=sizes, **{"time(ms)": [MS] * n})
+    ]  # fmt: skip
+
+
+def device_queue(sizes, build=None):
+    """Fetches of the device that find the queue with so many items."""
+    n = len(sizes)
+    starts = [MS * i for i in range(n)]
+    return [
+        side_table(build or builder(), "minddata_aicpu", op=["GetNext"] * n, queue_size=sizes,
+              **{"start(us)": starts, "end(us)": [s + 100 * US for s in starts]})
+    ]  # fmt: skip
+
+
+def both_queues(host, of_device):
+    """The two queues of one rank."""
+    (build,) = host_queue(host)
+    return device_queue(of_device, build)
+
+
+def pipeline(*operators):
+    """Operators from the root to the leaf: (name, use of the output queue or None)."""
+    n = len(operators)
+    uses = [use for _, use in operators]
+    return [
+        side_table(
+            builder(), "minddata_pipeline", op_id=list(range(n)),
+            op_type=[name for name, _ in operators], num_workers=[4] * n,
+            output_queue_average_size=[float("nan") if u is None else 64 * u for u in uses],
+            output_queue_length=[64] * n,
+            output_queue_usage_rate=[0.0 if u is None else float(u) for u in uses],
+            parent_id=[ABSENT, *range(n - 1)],
+        )
+    ]  # fmt: skip
+
+
+def workers(cpu, number=4):
+    """A map whose workers use so much of their processors."""
+    return [
+        side_table(builder(), "minddata_pipeline_summary", op_ids=[1], op_names=["Map"],
+              num_workers=[number], avg_cpu_pct=[float(cpu)])
+    ]  # fmt: skip
+
+
+def processors(user, system, idle):
+    """Samples of the machine's processors."""
+    return [
+        side_table(builder(), "minddata_cpu_utilization", scope=["device"] * 2, op_id=[ABSENT] * 2,
+              user_utilization=[user] * 2, sys_utilization=[system] * 2,
+              io_utilization=[0] * 2, idle_utilization=[idle] * 2)
+    ]  # fmt: skip
+
+
+def reader(ratio):
+    """The last block of Paddle's timer."""
+    return [
+        side_table(builder(), "paddle_timer", Block=[0, 0], Measure=["reader_cost", "batch_cost"],
+              Unit=["s", "s"], Avg=[0.01, 0.1], Max=[0.02, 0.2], Min=[0.0, 0.1],
+              **{"Reader Ratio(%)": [float(ratio)] * 2})
+    ]  # fmt: skip
+
+
+# -- communication ------------------------------------------------------------------------
+
+
+def waiting(wait, transit):
+    """One operation with a wait and a transfer on its plane."""
+    build = builder()
+    lane = build.track(Layer.COMM, "Communication", "Group 0")
+    plane = build.track(Layer.COMM, "Plane 0", "Group 0")
+    build.slice(lane, 0, wait + transit, "hcom_allReduce__1_0_1", op=OpClass.COMM)
+    build.slice(plane, 0, wait, "Notify_Wait", op=OpClass.COMM_TASK)
+    build.slice(plane, wait, transit, "Memcpy", op=OpClass.COMM_TASK)
+    return [build]
+
+
+def packages(*sizes):
+    """Copies over HCCS: (bytes, ns)."""
+    build, at = builder(), 0
+    lane = build.track(Layer.COMM, "Communication", "Group 0")
+    plane = build.track(Layer.COMM, "Plane 0", "Group 0")
+    for n_bytes, ns in sizes:
+        args = {"size(Byte)": n_bytes, "link type": "HCCS", "src rank": 0, "dst rank": 1}
+        build.slice(plane, at, ns, "Memcpy", op=OpClass.COMM_TASK, args=args)
+        at += ns
+    build.slice(lane, 0, at, "hcom_allReduce__1_0_1", op=OpClass.COMM)
+    return [build]
+
+
+def matrix(*speeds):
+    """Links from rank 0 to others that carry 100 MB at so many GB/s."""
+    n = len(speeds)
+    return [
+        side_table(
+            builder(), "communication_matrix", Operator=["allreduce-total"] * n, Group=["g"] * n,
+            Source=[0] * n, Target=list(range(1, n + 1)),
+            **{"Transport Type": ["HCCS"] * n, "Transit Size(MB)": [100.0] * n,
+               "Transit Time(ms)": [int(100 * MS / s) for s in speeds]},
+        )
+    ]  # fmt: skip
+
+
+# -- operators ----------------------------------------------------------------------------
+
+
+def kernels(*operators, vendor="ascend"):
+    """Compute tasks one after another: (type, shapes, ns)."""
+    build, at = builder(vendor=vendor), 0
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for kind, shapes, ns in operators:
+        args = {"Op Type": kind, "Input Shapes": shapes}
+        build.slice(stream, at, ns, f"op/{kind}-op1", op=OpClass.COMPUTE, args=args)
+        at += ns
+    return [build]
+
+
+def memory(*gib):
+    """Memory taken from the device."""
+    build = builder()
+    lane = build.track(Layer.COUNTER, "PTA/Total Reserved", "Memory", "Counters", unit="GB")
+    for at, size in enumerate(gib):
+        build.counter(lane, at * MS, size)
+    return [build]
+
+
+CAPACITY = {"memory-capacity.capacity": 64.0}
+
+FIRES = {
+    "iteration-gap": iterations(MS, MS, MS, pause=2 * MS),
+    "forward-backward": iterations(MS, MS, fp_bp=0.9),
+    "long-tail": iterations(MS, MS, tail=0.3),
+    "first-step": iterations(5 * MS, MS, MS, MS),
+    "device-queue-empty": device_queue([3, 0, 2, 0]),
+    "host-queue-empty": host_queue([0, 0, 5, 6]),
+    "sending-slow": both_queues([10, 10, 9, 10], [0, 0, 1]),
+    "reader-ratio": reader(12.5),
+    "pipeline-operator": pipeline(("Batch", 0.3), ("Map", 0.1), ("TFReader", 0.95)),
+    "pipeline-source": pipeline(("Batch", 0.3), ("Generator", 0.1)),
+    "pipeline-last": pipeline(("Batch", None), ("Map", 0.9), ("TFReader", 0.9)),
+    "workers-few": workers(90),
+    "workers-many": workers(5),
+    "cpu-busy": processors(60, 30, 10),
+    "cpu-system": processors(10, 30, 60),
+    "device-idle": device(50 * US, idle=50 * US),
+    "device-busy": device(99 * US, idle=1 * US),
+    "launch-starved": launched(8 * US),
+    "exposed-communication": device(50 * US, comm=50 * US),
+    "compute-spread": [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1)],
+    "idle-spread": [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1)],
+    "communication-wait": waiting(50 * US, 50 * US),
+    "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
+    "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 5.0),
+    "format-conversion": kernels(("MatMul", "", 80), ("TransData", "", 15), ("Cast", "", 5)),
+    "unaligned-shapes": kernels(("MatMul", "127,64;64,32", 50), ("MatMul", "128,64;64,32", 50)),
+    "memory-capacity": memory(10, 62, 20),
+}
+"""Ranks on which each rule speaks."""
+
+QUIET = {
+    "iteration-gap": iterations(MS, MS, MS, pause=100 * US),
+    "forward-backward": iterations(MS, MS, fp_bp=0.7),
+    "long-tail": iterations(MS, MS, tail=0.1),
+    "first-step": iterations(MS, MS, MS, MS),
+    "device-queue-empty": device_queue([3, 1, 2, 4]),
+    "host-queue-empty": host_queue([0, 5, 5, 6]),
+    "sending-slow": both_queues([0, 0, 0, 1], [0, 0, 1]),
+    "reader-ratio": reader(4.0),
+    "pipeline-operator": pipeline(("Batch", 0.7), ("Map", 0.7), ("TFReader", 0.95)),
+    "pipeline-source": pipeline(("Batch", 0.3), ("Generator", 0.8)),
+    "pipeline-last": pipeline(("Batch", None), ("Map", 0.5), ("TFReader", 0.9)),
+    "workers-few": workers(50),
+    "workers-many": workers(5, number=1),
+    "cpu-busy": processors(30, 10, 60),
+    "cpu-system": processors(30, 10, 60),
+    "device-idle": device(90 * US, idle=10 * US),
+    "device-busy": device(80 * US, idle=20 * US),
+    "launch-starved": launched(60 * US),
+    "exposed-communication": device(95 * US, comm=5 * US),
+    "compute-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=50 * US, rank=1)],
+    "idle-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=48 * US, rank=1)],
+    "communication-wait": waiting(10 * US, 90 * US),
+    "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),
+    "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 19.0),
+    "format-conversion": kernels(("MatMul", "", 95), ("Cast", "", 5), ("Castle", "", 50)),
+    "unaligned-shapes": kernels(("MatMul", "128,64;64,32", 90), ("Add", "127,3;127,3", 50)),
+    "memory-capacity": memory(10, 50, 20),
+}
+"""Ranks that each rule looks at and finds nothing to say of."""

@@ -1,0 +1,148 @@
+"""The checks on damaged traces, and on traces read in pieces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trace_bytes import (
+    COUNTER,
+    HEAD,
+    Fixed,
+    begin,
+    end,
+    event,
+    flow,
+    interned,
+    msg,
+    packet,
+    written,
+    x,
+)
+
+from traceconv.core.errors import TraceconvError
+from traceconv.validation import Decoded, decode, validate
+from traceconv.validation.chrome import text as _jsontext
+from traceconv.validation.perfetto import frames as _frames
+from traceconv.validation.perfetto import tokens as _tokens
+
+
+def content_of(trace: Decoded) -> list[Any]:
+    rows = trace.rows
+    return [
+        [rows.name, rows.category, rows.ts.tolist(), rows.dur.tolist(), rows.track],
+        [rows.args(i) for i in range(len(rows))],
+        [trace.flows.source.tolist(), trace.flows.target.tolist()],
+        [trace.counters.ts.tolist(), trace.counters.value.tolist(), trace.counters.track],
+        dict(trace.stats),
+    ]
+
+
+def mixed_perfetto() -> bytes:
+    """Repeated and unique packets, with and without arguments, flows and samples."""
+    parts = [HEAD, COUNTER, packet((10, 1), interned(3, 1, "n"))]
+    for n in range(40):
+        number = (4, msg((1, 1), (4, n)))
+        parts.append(begin(n * 100, f"k{n % 3}", 1, *([number] if n % 2 else [])))
+        parts.append(begin(n * 100 + 5, "inner", 1, (47, Fixed(n // 2 + 1))))
+        parts.append(end(n * 100 + 9) + end(n * 100 + 50))
+        parts.append(event(n * 100, 4, 2, (30, n)))
+    return b"".join(parts)
+
+
+def mixed_json() -> bytes:
+    events = [x(f"é{n % 3}", ts=n * 20.5, args={"n": n, "s": '\\"}{'}) for n in range(40)]
+    links = [flow("s" if n % 2 else "f", n * 20.5 + 1, id=n // 2, bp="e") for n in range(2, 40)]
+    text = json.dumps({"a": [1, {"b": 2}], "traceEvents": events + links, "metadata": {"k": "v"}})
+    return text.replace("}, {", "} ,\n {").encode()
+
+
+def test_the_short_way_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remembered packets give what reading each of them anew gives."""
+    path = written(tmp_path, mixed_perfetto())
+    fast = content_of(decode(path))
+    monkeypatch.setattr(_tokens, "_CACHE_SIZE", 0)
+    assert fast == content_of(decode(path))
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_small_pieces_change_nothing(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets and events may lie across the pieces a file is read in."""
+    for name, content in (("p", mixed_perfetto()), ("j", mixed_json())):
+        path = written(tmp_path, content, name)
+        whole = content_of(decode(path))
+        with monkeypatch.context() as small:
+            small.setattr(_frames, "_CHUNK", size)
+            small.setattr(_jsontext, "_PIECE", size)
+            assert whole == content_of(decode(path))
+
+
+def judged(path: Path) -> None:
+    """A verdict, and everything that can be decoded; errors of ours are fine."""
+    try:
+        validate(path)
+        trace = decode(path)
+        for i in range(min(len(trace.rows), 20)):
+            trace.rows.args(i)
+            trace.rows.arguments(i)
+    except TraceconvError:
+        pass
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, len(mixed_perfetto())))
+def test_damaged_packets_end_in_a_verdict(
+    tmp_path_factory: pytest.TempPathFactory, noise: bytes, at: int
+) -> None:
+    """Noise anywhere in a Perfetto trace is judged, or refused by name."""
+    whole = mixed_perfetto()
+    path = tmp_path_factory.getbasetemp() / "noise.pftrace"
+    path.write_bytes(b"\n" + whole[1:at] + noise + whole[at + len(noise) :])
+    judged(path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet='{}[]",:\\eE+-.019ntu \x00é', max_size=40), st.integers(0, 6000))
+def test_damaged_text_ends_in_a_verdict(
+    tmp_path_factory: pytest.TempPathFactory, noise: str, at: int
+) -> None:
+    """Noise anywhere in a Chrome JSON trace is judged, or refused by name."""
+    whole = mixed_json()
+    path = tmp_path_factory.getbasetemp() / "noise.json"
+    path.write_bytes(whole[:at] + noise.encode() + whole[at:])
+    judged(path)
+
+
+@pytest.mark.parametrize("opening", ['{"a":', "["])
+def test_deep_nesting_is_no_crash(opening: str, tmp_path: Path) -> None:
+    """Arguments nested ten thousand deep are judged; the slice stays."""
+    deep = opening * 10_000 + "1" + ("}" if opening != "[" else "]") * 10_000
+    text = f'[{{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":1,"args":{{"d":{deep}}}}}]'
+    path = written(tmp_path, text.encode())
+    judged(path)
+    assert validate(path).counts["slices"] == 1
+
+
+def test_deep_annotations_are_no_crash(tmp_path: Path) -> None:
+    """Annotations nested thousands deep are judged; the slice stays."""
+    nested = msg((10, "x"), (4, 1))
+    for _ in range(3000):
+        nested = msg((10, "d"), (11, nested))
+    path = written(tmp_path, HEAD + begin(0, "A", 1, (4, nested)) + end(9))
+    judged(path)
+    assert validate(path).counts["slices"] == 1
+
+
+def test_damaged_gzip_is_refused_by_name(tmp_path: Path) -> None:
+    """A broken compressed file is a finding, wherever in it the damage is."""
+    whole = gzip.compress(mixed_perfetto())
+    for at in range(20, len(whole) - 8, 97):
+        path = written(tmp_path, whole[:at] + bytes(b ^ 0xFF for b in whole[at : at + 9]))
+        assert {f.rule for f in validate(path).findings} == {"F-compression"}

@@ -1,0 +1,65 @@
+"""Every golden output in Perfetto's own importer, where ``TRACECONV_TRACE_PROCESSOR`` names it."""
+
+import stat
+import sys
+
+import pytest
+import trace_processor
+from golden_cases import Case, case_folder
+
+from traceconv.validation import decode
+
+
+def expected(path):
+    """The same figures, as our own decoder counts them."""
+    found = decode(path)
+    return {
+        "slices": len(found.rows.ts),
+        "busy": int(found.rows.dur[~found.instant].clip(0).sum()),
+        "samples": len(found.counters.ts),
+        "arrows": len(found.flows.source),
+        "errors": 0,
+    }
+
+
+@pytest.mark.skipif(not trace_processor.program(), reason=f"{trace_processor.VARIABLE} is not set")
+@pytest.mark.parametrize("ending", ["pftrace", "json"])
+@pytest.mark.parametrize("mode", ["summary", "detail"])
+def test_the_importer_counts_what_we_wrote(golden, mode, ending, tmp_path, monkeypatch):
+    """Counts and durations are equal, and none of its errors is counted."""
+    case = Case(golden)
+    if case.error:
+        pytest.skip("shows an error")
+    monkeypatch.chdir(case_folder(golden, tmp_path))
+    out = tmp_path / f"out.{ending}"
+    case.merge(out, mode)
+    assert trace_processor.loaded(out) == expected(out)
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """A program that answers any query with fixed lines."""
+
+    def answering(lines, code=0):
+        script = tmp_path / "importer"
+        script.write_text(f"#!{sys.executable}\nprint({lines!r})\nraise SystemExit({code})\n")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv(trace_processor.VARIABLE, str(script))
+
+    return answering
+
+
+def test_its_answer_is_read(stand_in, tmp_path):
+    """One row of figures behind a head of names."""
+    stand_in('"slices","busy","samples","arrows","errors"\n12,3456,7,8,0\n')
+    assert trace_processor.loaded(tmp_path) == {
+        "slices": 12, "busy": 3456, "samples": 7, "arrows": 8, "errors": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "code"), [("1,2,3,4,5", 1), ("no such table", 0)])
+def test_any_other_answer_fails(stand_in, tmp_path, lines, code):
+    """A file it does not load, or a table it does not know, is no success."""
+    stand_in(lines, code)
+    with pytest.raises(AssertionError, match="importer"):
+        trace_processor.loaded(tmp_path)

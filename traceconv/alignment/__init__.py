@@ -1,0 +1,1 @@
+"""Clocks of ranks from the collectives they took part in."""

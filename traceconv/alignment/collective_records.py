@@ -1,0 +1,210 @@
+"""What a rank knows of the collectives it took part in: small columns, fit to travel.
+
+Groups are recognised across ranks by what their profilers say: the name and the members of a
+process group (PyTorch), the hash in the names of HCCL's operations, else the title of the lane.
+Where a lane says no more than its stream, lanes stand for groups by their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from traceconv.core.columns import I32, I64
+from traceconv.core.model import Kind, OpClass, Trace, Track
+
+UNKNOWN = -1
+
+P2P = "p2p"
+"""The kind of sends, receives and exchanges: one side's send is the other's receive."""
+
+_KINDS = re.compile(
+    r"(allreduce|reducescatter|allgather|alltoall|broadcast|barrier)|"
+    r"(batchsendrecv|sendrecv|send|receive|recv)|(reduce|gather|scatter)"
+)
+_UNEVEN = ("alltoall", "gather", "scatter", P2P)
+"""Kinds whose sizes may differ between the ranks of one operation."""
+
+_HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d+)_\d+_\d+")
+_NUMBERED = re.compile(r"Group \d+( Communication)?\Z")
+_DEVICE = re.compile(r"(GPU|NPU) \d+\Z")
+_LANE = re.compile(
+    r"(Stream|Plane|Lane|Thread) |Communication( Kernel)?\Z|Operations\Z|Collectives\Z"
+)
+
+
+class _Facts(msgspec.Struct, rename={
+    "name": "Collective name",
+    "group": "Process Group Name",
+    "members": "Process Group Ranks",
+    "ranks": "Group size",
+    "rank_size": "rank_size",
+    "n_bytes": "bytes",
+    "count": "count",
+}):  # fmt: skip
+    """What the arguments of an operation may say; everything else is passed over."""
+
+    name: Any = None
+    group: Any = None
+    members: Any = None
+    ranks: Any = None
+    rank_size: Any = None
+    n_bytes: Any = None
+    count: Any = None
+
+
+_NOTHING = _Facts()
+_decode = msgspec.json.Decoder(_Facts).decode
+
+
+@dataclass(frozen=True)
+class Group:
+    """A communicator as one rank knows it.
+
+    Attributes:
+        key:  equal on all its ranks.
+        size: how many ranks it has, -1 if unknown.
+        said: whether the source names it; otherwise a lane stands for it.
+    """
+
+    key: str
+    size: int = UNKNOWN
+    said: bool = True
+
+
+@dataclass(frozen=True)
+class CollectiveRecords:
+    """The collectives of one rank, by group and, within a group, by start.
+
+    Attributes:
+        rank:   global rank.
+        groups: its groups.
+        kinds:  names of kinds: "allreduce".
+        group:  int32 per operation, index into ``groups``.
+        kind:   int32 per operation, index into ``kinds``.
+        size:   int64 per operation: bytes or elements, -1 if unknown or uneven.
+        step:   int32 per operation, -1 if it belongs to none.
+        start_ns, end_ns: int64, on the rank's own clock.
+    """
+
+    rank: int
+    groups: tuple[Group, ...]
+    kinds: tuple[str, ...]
+    group: I32
+    kind: I32
+    size: I64
+    step: I32
+    start_ns: I64
+    end_ns: I64
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def of_group(self, index: int) -> slice:
+        """The rows of one group."""
+        first, last = np.searchsorted(self.group, [index, index + 1])
+        return slice(int(first), int(last))
+
+
+def collective_records(trace: Trace) -> CollectiveRecords:
+    """The whole communication operations of ``trace``, which must not have been narrowed yet."""
+    events = trace.events
+    rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    facts = _facts(trace, events.args[rows].tolist())
+    names = [trace.strings[i] for i in events.name[rows].tolist()]
+    kinds: dict[str, int] = {}
+    kind = [
+        kinds.setdefault(kind_of(_text(f.name) or n), len(kinds))
+        for f, n in zip(facts, names, strict=True)
+    ]
+    known = tuple(kinds)
+    size = [UNKNOWN if known[k] in _UNEVEN else _size(f) for k, f in zip(kind, facts, strict=True)]
+    groups: dict[str, int] = {}
+    largest: dict[str, Group] = {}
+    lanes: dict[Track, Group] = {}
+    group = []
+    for f, n, t in zip(facts, names, events.track[rows].tolist(), strict=True):
+        one = _group(f, n, trace.tracks[t], lanes)
+        group.append(groups.setdefault(one.key, len(groups)))
+        largest[one.key] = max(one, largest.get(one.key, one), key=lambda g: g.size)
+    order = np.argsort(np.array(group, np.int32), kind="stable")
+    return CollectiveRecords(
+        trace.rank,
+        tuple(largest.values()),
+        known,
+        np.array(group, np.int32)[order],
+        np.array(kind, np.int32)[order],
+        np.array(size, np.int64)[order],
+        events.step[rows][order],
+        events.start_ns[rows][order],
+        events.end_ns[rows][order],
+    )
+
+
+@lru_cache(4096)
+def kind_of(name: str) -> str:
+    """What an operation does, whatever its library calls it; printed indexes do not matter.
+
+    ``hcom_allReduce__586_0_1``, ``ncclDevKernel_AllReduce_Sum_f32_RING_LL`` and
+    ``Default/AllReduce-op534_0`` are all "allreduce".
+    """
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    match = _KINDS.search(letters)
+    if match is None:
+        return letters[:80]
+    return match[1] or (P2P if match[2] else match[3])
+
+
+def _facts(trace: Trace, ids: Sequence[int]) -> list[_Facts]:
+    found = []
+    for number in ids:
+        try:
+            found.append(_decode(trace.args.raw(number)) if number >= 0 else _NOTHING)
+        except msgspec.MsgspecError:
+            found.append(_NOTHING)
+    return found
+
+
+def _group(facts: _Facts, name: str, track: Track, lanes: dict[Track, Group]) -> Group:
+    """The group of one operation, by the best that is said of it."""
+    size = max(_count(facts.ranks), _count(facts.rank_size))
+    said = _text(facts.group)
+    if said:
+        return Group(f"group {said} {_text(facts.members)}".strip(), size)
+    title = _title(track)
+    match = _HCCL.match(name)
+    if match:
+        return Group(f"hccl {match[1]} {title}".strip(), size)
+    if title:
+        return Group(title, size)
+    lane = Group(f"lane {len(lanes)}", size, said=False)
+    return lanes.setdefault(replace(track, lane=0), lane)
+
+
+def _title(track: Track) -> str:
+    """What a lane says of its group; "" if it only numbers it, as every rank does for itself."""
+    title = track.group if _LANE.match(track.name) else track.name
+    return "" if _NUMBERED.match(title) or _DEVICE.match(title) else title
+
+
+def _size(facts: _Facts) -> int:
+    return max(_count(facts.n_bytes), _count(facts.count))
+
+
+def _count(value: Any) -> int:
+    """A whole number, also as text; -1 for anything else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        value = int(value)
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+    return value if usable else UNKNOWN
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str | int) else ""

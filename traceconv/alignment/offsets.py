@@ -1,0 +1,202 @@
+"""What the captures themselves tell of their clocks: anchors, hosts, neighbours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from traceconv.core.clock import INT64_MAX, MOST_DRIFT_PPT, Anchor, Correction, Domain
+from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.core.model import Capture
+
+# What is added to the times of a rank, and the file that people keep it in.
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Offset:
+    """What is added to the times of one rank.
+
+    Attributes:
+        offset_ns: positive moves events later.
+        method:    "collective", "meta", "wall", "host", "file", or "none" if nothing is known or
+            wanted.
+        evidence:  what it was taken from.
+        spread_ns: how far what it was taken from disagrees: anchors of one clock, or ends of
+            collectives (one standard deviation), where known.
+        drift_ppt: what the offset grows by, in parts per trillion of the time since ``at_ns``.
+        at_ns:     the instant, on the rank's own clock, at which ``offset_ns`` holds.
+        error_ns:  half the width of the interval the true offset lies in; None if unknown.
+        matches:   collectives it was made from.
+    """
+
+    offset_ns: int = 0
+    method: str = "none"
+    evidence: str = ""
+    spread_ns: int | None = None
+    drift_ppt: int = 0
+    at_ns: int = 0
+    error_ns: int | None = None
+    matches: int = 0
+
+    @property
+    def correction(self) -> Correction:
+        """What puts the rank's stamps on the shared clock."""
+        return Correction(self.offset_ns, self.drift_ppt, self.at_ns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; times of a clock as decimal strings, for they outgrow a double."""
+        told: dict[str, Any] = {
+            "offset_ns": str(self.offset_ns),
+            "method": self.method,
+            "evidence": self.evidence,
+        }
+        if self.spread_ns is not None:
+            told["spread_ns"] = self.spread_ns
+        if self.drift_ppt:
+            told |= {"drift_ppt": self.drift_ppt, "at_ns": str(self.at_ns)}
+        if self.error_ns is not None:
+            told["error_ns"] = self.error_ns
+        return told | ({"matches": self.matches} if self.matches else {})
+
+
+def from_file(path: str, ranks: Collection[int], modes: Collection[str]) -> dict[int, Offset]:
+    """The offsets of ``ranks`` that a JSON file holds.
+
+    Either ``{"0": offset_ns, ...}``, or what ``traceconv align -o`` writes: under "ranks", an
+    object per rank with "offset_ns" and, if its clock drifts, "drift_ppt" and "at_ns".
+
+    Args:
+        modes: what could have been said instead of a file, for the message.
+
+    Raises:
+        ClockError: the file holds no such offsets.
+        SourceError: it cannot be read.
+    """
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except OSError as e:
+        names = ", ".join(modes)
+        raise SourceError(
+            f"--align {path}: neither {names} nor a readable file: {e.strerror or e}"
+        ) from e
+    except (ValueError, RecursionError) as e:
+        raise ClockError(f"{path}: not JSON: {e}") from e
+    if isinstance(document, dict) and isinstance(document.get("ranks"), dict):
+        document = document["ranks"]
+    if not isinstance(document, dict):
+        raise ClockError(f'{path}: not an object of offsets, such as {{"0": 0, "1": -1500}}')
+    missing = [str(rank) for rank in ranks if str(rank) not in document]
+    if missing:
+        raise ClockError(f"{path}: no offset for rank {', '.join(missing)}")
+    return {rank: _offset(document[str(rank)], path, rank) for rank in ranks}
+
+
+def _offset(value: Any, path: str, rank: int) -> Offset:
+    if not isinstance(value, Mapping):
+        return Offset(_whole(value, path, rank, "offset"), "file", path)
+    drift = _whole(value.get("drift_ppt", 0), path, rank, "drift_ppt")
+    if abs(drift) > MOST_DRIFT_PPT:
+        raise ClockError(f"{path}: the drift of rank {rank} is more than any clock's")
+    error = value.get("error_ns")
+    return Offset(
+        _whole(value.get("offset_ns"), path, rank, "offset"),
+        "file",
+        path,
+        drift_ppt=drift,
+        at_ns=_whole(value.get("at_ns", 0), path, rank, "at_ns"),
+        error_ns=None if error is None else _whole(error, path, rank, "error_ns"),
+    )
+
+
+def _whole(value: Any, path: str, rank: int, what: str) -> int:
+    """An integer as JSON has it, or one in quotes (as :meth:`Offset.as_dict` writes)."""
+    try:
+        if isinstance(value, str):
+            value = int(value)
+    except ValueError:
+        value = None
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > INT64_MAX:
+        raise ClockError(f"{path}: the {what} of rank {rank} is not a whole number of ns in int64")
+    return value
+
+
+def rank_of(capture: Capture) -> int:
+    """The rank of a capture that has one."""
+    assert capture.rank is not None, "ranks are resolved before clocks"
+    return capture.rank
+
+
+def _usable(anchor: Anchor | None) -> bool:
+    """Whether an anchor ties its clock to Unix time."""
+    return anchor is not None and (anchor.domain is Domain.UNIX or anchor.shared_ns > 0)
+
+
+def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
+    """Offsets of the captures with a usable anchor.
+
+    The monotonic clock of a host is one physical clock: its captures share the offset of the
+    first, whatever the steps of the wall clock between their starts were. A capture of such a
+    host that has no pair of its own shares it, too.
+    """
+    offsets, clocks = {}, _host_clocks(captures)
+    for capture in captures:
+        anchor = capture.clock
+        if anchor is None:
+            continue
+        shared = clocks.get(capture.host) if anchor.domain is Domain.MONOTONIC else None
+        if shared and capture.host:
+            offsets[rank_of(capture)] = shared
+        elif _usable(anchor):
+            offsets[rank_of(capture)] = Offset(anchor.offset_ns, "meta", anchor.evidence)
+    return offsets
+
+
+def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
+    anchors: dict[str, list[Anchor]] = {}
+    for capture in captures:
+        anchor = capture.clock
+        if anchor and anchor.domain is Domain.MONOTONIC and _usable(anchor):
+            anchors.setdefault(capture.host, []).append(anchor)
+    clocks = {}
+    for host, found in anchors.items():
+        all_ns = [a.offset_ns for a in found]
+        spread = max(all_ns) - min(all_ns) if len(found) > 1 else None
+        clocks[host] = Offset(found[0].offset_ns, "meta", found[0].evidence, spread)
+    return clocks
+
+
+def one_file(captures: Sequence[Capture]) -> bool:
+    """Whether all ranks stand in the same files: whoever wrote them used one clock."""
+    return len({(id(c.source), c.files) for c in captures}) == 1
+
+
+def one_host_clock(captures: Sequence[Capture]) -> bool:
+    """Whether all stamps come from the monotonic clock of one host."""
+    hosts = {c.host for c in captures}
+    domains = {c.clock.domain if c.clock else None for c in captures}
+    return len(hosts) == 1 and "" not in hosts and domains == {Domain.MONOTONIC}
+
+
+def neighbours(
+    capture: Capture, captures: Sequence[Capture], offsets: Mapping[int, Offset], issues: Issues
+) -> Offset:
+    """The clock of a capture that says nothing of its own: that of all others from the same host
+    and the same reader, if they agree; else none."""
+    near = {
+        offsets[rank_of(c)]
+        for c in captures
+        if c.clock
+        and c.host == capture.host
+        and c.reader == capture.reader
+        and rank_of(c) in offsets
+    }
+    if capture.clock is None and capture.host and len(near) == 1:
+        issues.add("clock-assumed", capture.label, rank=rank_of(capture))
+        return replace(near.pop(), evidence=f"as the other captures of host {capture.host}")
+    issues.add("unaligned", capture.label, rank=rank_of(capture))
+    return Offset()

@@ -1,0 +1,311 @@
+"""Which correction puts each rank on the shared clock, and the one function that applies it.
+
+An offset is never guessed: where nothing is known the times stay as they are, and an issue says
+so. The shared clock is Unix time where captures tell how theirs relates to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from traceconv.alignment.collective_records import (
+    CollectiveRecords,  # what a rank has to say to a plan
+)
+from traceconv.alignment.offsets import (
+    Offset,
+    anchored,
+    from_file,
+    neighbours,
+    one_file,
+    one_host_clock,
+    rank_of,
+)
+from traceconv.core.clock import INT64_MAX, Correction, Domain
+from traceconv.core.columns import I64
+from traceconv.core.errors import ClockError, Issues
+from traceconv.core.model import Capture, Trace
+
+if TYPE_CHECKING:  # a copy aligns nothing by collectives, and does not load what matches them
+    from traceconv.alignment.collective_matching import Matched
+
+_SPOKEN = {
+    "collective": "ends of collectives",
+    "meta": "Unix time, as the profilers recorded it (meta)",
+    "wall": "stamps taken as Unix time (wall)",
+    "host": "one clock for all, as stamped",
+    "none": "as stamped, not aligned",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The offsets of all ranks.
+
+    Attributes:
+        method:  of the ranks, joined by " + " if they differ.
+        offsets: per rank.
+        issues:  unaligned, clock-assumed.
+        remark:  why a better method was not used, or "".
+    """
+
+    method: str
+    offsets: Mapping[int, Offset]
+    issues: Issues = field(default_factory=Issues)
+    remark: str = ""
+
+    def offset_ns(self, rank: int) -> int:
+        """What must be added to the times of ``rank`` (at ``at_ns``, where its clock drifts)."""
+        return self.offsets[rank].offset_ns
+
+    def corrected(self, rank: int, ns: I64) -> I64:
+        """Stamps of ``rank`` on the shared clock: int64 ns, any shape, exact, order kept."""
+        return self.offsets[rank].correction.of(ns)
+
+    def error_ns(self, rank: int) -> int | None:
+        """How far the offset of ``rank`` may be off against the others; None if unknown.
+
+        The error of collectives is measured; ranks that share one clock have none; anchors tell
+        how far they disagree only where one clock has several.
+        """
+        one = self.offsets[rank]
+        if one.error_ns is not None or one.method == "host" or len(self.offsets) == 1:
+            return one.error_ns or 0
+        return one.spread_ns
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; offsets as decimal strings, for they outgrow a double."""
+        return {
+            "method": self.method,
+            "text": self._text(),
+            **({"remark": self.remark} if self.remark else {}),
+            "ranks": {str(rank): one.as_dict() for rank, one in self.offsets.items()},
+        }
+
+    def _text(self) -> str:
+        every = self.offsets.values()
+        spreads = [
+            o.spread_ns for o in every if o.spread_ns is not None and o.method != "collective"
+        ]
+        known = f", anchors agree within {max(spreads) / 1e6:.3f} ms" if spreads else ""
+        errors = [o.error_ns for o in every if o.error_ns is not None]
+        known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
+        lost = self.issues.count("unaligned")
+        return (
+            _SPOKEN.get(self.method, self.method)
+            + known
+            + (f"; {lost} ranks not aligned" if lost else "")
+            + (f"; {self.remark}" if self.remark else "")
+        )
+
+
+def plan(
+    captures: Sequence[Capture],
+    mode: str = "auto",
+    evidence: Sequence[CollectiveRecords] | None = None,
+    max_error_ns: int | None = None,
+    groups: Sequence[Matched] | None = None,
+) -> Plan:
+    """The offset of every capture.
+
+    Args:
+        captures: with ranks.
+        mode: "auto" - collectives where they suffice, else what the captures' own anchors allow,
+            an issue where they allow nothing; "collective" - the ends of collectives that ranks
+            took part in together; "meta" - anchors, refused where one is missing; "wall" - stamps
+            are Unix time already; "none" - no offsets; anything else - a JSON file of offsets.
+        evidence: what the ranks know of their collectives; None while they have not been read.
+        max_error_ns: the largest error to put up with; None = any.
+        groups: what :func:`traceconv.alignment.collective_matching.matched` makes of ``evidence``, if that is known
+            already.
+
+    Raises:
+        ClockError: the mode contradicts the captures, the file holds no such offsets, or the
+            error of a rank is larger than allowed or unknown.
+        SourceError: there is no such mode, and no such file.
+    """
+    issues = Issues()
+    method = METHODS.get(mode)
+    if method:
+        offsets, remark = method(captures, issues, evidence, groups)
+    else:
+        offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
+    offsets = dict(sorted(offsets.items()))
+    name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
+    found = Plan(name, offsets, issues, remark)
+    if max_error_ns is not None and evidence is not None:
+        _refuse_error(found, max_error_ns)
+    return found
+
+
+def _refuse_error(found: Plan, max_error_ns: int) -> None:
+    for rank in found.offsets:
+        error = found.error_ns(rank)
+        if error is None or error > max_error_ns:
+            size = "unknown" if error is None else f"{error / 1e3:.1f} µs"
+            raise ClockError(
+                f"alignment refused: the error of rank {rank} is {size} "
+                f"({found.offsets[rank].method}), allowed are {max_error_ns / 1e3:.1f} µs"
+                + (f"; {found.remark}" if found.remark else "")
+            )
+
+
+def aligned(trace: Trace, plan: Plan) -> Trace:
+    """``trace`` on the shared clock of ``plan``."""
+    return shift(trace, plan.offsets[trace.rank].correction)
+
+
+def shift(trace: Trace, by: Correction | int) -> Trace:
+    """Move everything of ``trace`` in time: the one place where an offset is added.
+
+    Args:
+        by: a correction, or plain nanoseconds; positive moves events later.
+
+    Starts and ends are corrected, so a drift changes durations, too; lengths in the notes stay
+    as the rank's own clock measured them. Same rows, same order; columns that do not change are
+    shared, not copied.
+
+    Raises:
+        ClockError: a time would leave int64.
+    """
+    by = Correction(by) if isinstance(by, int) else by
+    if not by:
+        return trace
+    events, counters, windows = trace.events, trace.counters, trace.windows
+    stamps = [events.start_ns, events.end_ns, counters.start_ns, windows.ravel()]
+    for extreme in (f(s) for s in stamps if len(s) for f in (np.min, np.max)):
+        if max(abs(by.of(int(extreme))), abs(int(extreme) - by.at_ns)) > INT64_MAX:
+            raise ClockError(
+                f"rank {trace.capture.rank}: an offset of {by.offset_ns} ns takes stamp "
+                f"{int(extreme)} out of int64 nanoseconds"
+            )
+    moved = events.with_columns(start_ns=by.of(events.start_ns))
+    if by.drift_ppt:
+        moved = moved.with_columns(dur_ns=by.of(events.end_ns) - moved.start_ns)
+    return replace(
+        trace,
+        events=moved,
+        counters=counters.with_columns(start_ns=by.of(counters.start_ns)),
+        windows=by.of(windows),
+        notes=_shifted_notes(trace.notes, by),
+    )
+
+
+def _shifted_notes(notes: Mapping[str, Any], by: Correction) -> Mapping[str, Any]:
+    """Times among the notes move, too: those of the steps."""
+    if "steps" not in notes:
+        return notes
+    moved = [
+        {k: by.of(v) if k.endswith("start_ns") else v for k, v in step.items()}
+        for step in notes["steps"]
+    ]
+    return {**notes, "steps": moved}
+
+
+# -- methods ------------------------------------------------------------------------------
+
+Found = tuple[dict[int, Offset], str]
+"""Offsets per rank, and a remark."""
+
+Groups: TypeAlias = "Sequence[Matched] | None"
+"""The collectives of all ranks, if these are matched already."""
+
+Method = Callable[[Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups], Found]
+
+
+def _auto(
+    captures: Sequence[Capture],
+    issues: Issues,
+    evidence: Sequence[CollectiveRecords] | None,
+    groups: Groups,
+) -> Found:
+    remark = ""
+    one_clock = one_file(captures) or one_host_clock(captures)
+    if evidence is not None and len(captures) > 1 and not one_clock:
+        from traceconv.alignment.fits import by_collectives, why_not
+
+        anchors = anchored(captures)
+        found = by_collectives(evidence, anchors, groups)
+        remark = why_not(found, evidence, anchors)
+        if not remark:
+            return found.offsets, ""
+        remark = f"collectives not used: {remark}"
+    return _by_anchor(captures, issues), remark
+
+
+def _by_anchor(captures: Sequence[Capture], issues: Issues) -> dict[int, Offset]:
+    offsets = anchored(captures)
+    rest = [c for c in captures if rank_of(c) not in offsets]
+    if not rest:
+        return offsets
+    if len(captures) == 1:
+        return {rank_of(rest[0]): Offset(evidence="the only rank")}
+    if not offsets and one_file(captures):
+        return {rank_of(c): Offset(0, "host", "stamps of one file") for c in captures}
+    if not offsets and one_host_clock(captures):
+        return {rank_of(c): Offset(0, "host", f"clock of host {c.host}") for c in captures}
+    for capture in rest:
+        offsets[rank_of(capture)] = neighbours(capture, captures, offsets, issues)
+    return offsets
+
+
+def _collective(
+    captures: Sequence[Capture],
+    issues: Issues,
+    evidence: Sequence[CollectiveRecords] | None,
+    groups: Groups,
+) -> Found:
+    if evidence is None:
+        settled = Offset(0, "collective", "settled when the ranks have been read")
+        return {rank_of(c): settled for c in captures}, ""
+    from traceconv.alignment.fits import by_collectives
+
+    found = by_collectives(evidence, anchored(captures), groups)
+    for capture in captures:
+        if rank_of(capture) in found.alone:
+            issues.add(
+                "unaligned", capture.label, found.alone[rank_of(capture)], rank=rank_of(capture)
+            )
+    return found.offsets, ""
+
+
+def _meta(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
+    offsets = anchored(captures)
+    missing = [str(c.rank) for c in captures if rank_of(c) not in offsets]
+    if missing:
+        raise ClockError(
+            f"no file says how the clock of rank {', '.join(missing)} relates to Unix time; "
+            "use --align auto, collective, none, or a JSON file of offsets"
+        )
+    return offsets, ""
+
+
+def _wall(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
+    for capture in captures:
+        if capture.clock and capture.clock.domain is not Domain.UNIX:
+            raise ClockError(
+                f"rank {capture.rank} is not stamped in Unix time but by a "
+                f"{capture.clock.domain} clock ({capture.clock.evidence or capture.label}); "
+                "use --align meta"
+            )
+    return {rank_of(c): Offset(0, "wall", "stamps taken as Unix time") for c in captures}, ""
+
+
+def _none(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
+    return {rank_of(c): Offset() for c in captures}, ""
+
+
+METHODS: Mapping[str, Method] = {
+    "auto": _auto,
+    "collective": _collective,
+    "meta": _meta,
+    "wall": _wall,
+    "none": _none,
+}
+"""How offsets are found, by the name a user says."""
+
+FROM_EVENTS = ("auto", "collective")
+"""Methods that want to know what ranks say of their collectives."""

@@ -1,0 +1,1 @@
+"""Rules: what ``traceconv diagnose`` looks for."""

@@ -1,0 +1,100 @@
+"""Every rule, and how thresholds are said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from traceconv.analysis.rules import communication as _rules_comm
+from traceconv.analysis.rules import device as _rules_device
+from traceconv.analysis.rules import operators as _rules_ops
+from traceconv.analysis.rules import pipeline as _rules_pipeline
+from traceconv.analysis.rules import queues as _rules_queue
+from traceconv.analysis.rules import steps as _rules_steps
+from traceconv.analysis.rules.definition import Limits, Rule
+from traceconv.core.errors import SelectionError
+
+RULES: Mapping[str, Rule] = {
+    rule.id: rule
+    for module in (
+        _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_comm, _rules_ops,
+    )
+    for rule in module.RULES
+}  # fmt: skip
+"""Every rule by id."""
+
+
+def chosen(ids: Iterable[str] | None) -> list[Rule]:
+    """The rules asked for, each once; None for all.
+
+    Raises:
+        SelectionError: there is no such rule; the message lists those there are.
+    """
+    if ids is None:
+        return list(RULES.values())
+    found = dict.fromkeys(ids)
+    for name in found:
+        if name not in RULES:
+            raise SelectionError(f"no rule {name!r}; there are: {', '.join(RULES)}")
+    return [RULES[name] for name in found]
+
+
+def thresholds(said: Mapping[str, float]) -> Mapping[str, Limits]:
+    """The thresholds of every rule, by its id and the threshold's name.
+
+    Args:
+        said: other values than the defaults, by ``rule`` (its main threshold) or ``rule.name``.
+
+    Raises:
+        SelectionError: there is no such threshold, or its value is no number.
+    """
+    found = {rule.id: {one.name: one.value for one in rule.limits} for rule in RULES.values()}
+    for key, value in said.items():
+        rule, _, name = key.partition(".")
+        if name not in found.get(rule, {}):
+            raise SelectionError(f"no threshold {key!r}; there are: {', '.join(_keys())}")
+        if not math.isfinite(value):
+            raise SelectionError(f"threshold {key}: {value} is no number to compare with")
+        found[rule][name] = float(value)
+    return found
+
+
+def _keys() -> list[str]:
+    return [
+        f"{rule.id}.{limit.name}" if limit.name else rule.id
+        for rule in RULES.values()
+        for limit in rule.limits
+    ]
+
+
+def rows() -> list[dict[str, str]]:
+    """The table of rules: id, what is compared, thresholds with their sources, theme."""
+    return [
+        {
+            "rule": rule.id,
+            "theme": rule.theme,
+            "measure": rule.measure,
+            "threshold": ", ".join(
+                f"{limit.name} {_spelled(limit.value, limit.spelled, limit.below)}".strip()
+                for limit in rule.limits
+            ),
+            "source": "; ".join(dict.fromkeys(limit.source for limit in rule.limits)),
+        }
+        for rule in RULES.values()
+    ]
+
+
+def _spelled(value: float, unit: str, below: bool) -> str:
+    number = "?" if math.isnan(value) else f"{value:g}"
+    return f"{'<' if below else '>'} {number} {unit}".strip()
+
+
+def markdown_table() -> str:
+    """:func:`rows` as Markdown."""
+    lines = ["| Rule | About | Speaks if | Threshold | From |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{row['rule']}` | {row['theme']} | {row['measure']} | {row['threshold']} | "
+        f"{row['source']} |"
+        for row in rows()
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,261 @@
+"""Rules of communication: waiting for other ranks, small packages, slow links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from traceconv.analysis.rules.definition import (
+    OWN,
+    SLICES_KEPT,
+    Case,
+    Known,
+    Limit,
+    Limits,
+    Rule,
+    Slice,
+    each_rank,
+    of_table,
+    plain,
+    rows_of,
+)
+from traceconv.analysis.stragglers import links
+from traceconv.analysis.tables import communication as _comm_tables
+from traceconv.analysis.tables.fields import fields, whole
+from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.tables.vendor import floats, named, numbers
+from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.core.side_tables import ABSENT
+
+THEME = "communication"
+CANN = "CANN's cluster analysis"
+
+_OPERATIONS = of_table(_comm_tables.TABLES, "comm_op")
+_TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
+_MB = 10**6
+
+
+# -- waiting ------------------------------------------------------------------------------
+
+
+def _waits(trace: Trace) -> Known | None:
+    """Sums of waiting, of it before the first transfer, and of transfers; the longest waits."""
+    rows = [r for r in rows_of(_OPERATIONS(trace) or {}) if r["Wait Time(us)"] != ABSENT]
+    told = [
+        (r["Operation"], r["Start Time(us)"], r["Elapse Time(us)"], r["Wait Time(us)"],
+         r["Synchronization Time(us)"], r["Transit Time(us)"])
+        for r in rows
+    ] or _told_waits(trace)  # fmt: skip
+    elapsed, wait, early, transit = (sum(row[i] for row in told) for i in (2, 3, 4, 5))
+    if not wait + transit:
+        return None
+    most = sorted(told, key=lambda row: -row[3])[:SLICES_KEPT]
+    return {
+        "operations": len(told),
+        "elapsed_ns": elapsed,
+        "wait_ns": wait,
+        "before_first_transfer_ns": early,
+        "transit_ns": transit,
+        "longest": [row[:3] for row in most if row[1] != ABSENT],
+    }
+
+
+def _told_waits(trace: Trace) -> list[tuple[Any, ...]]:
+    """The same of ``communication.json``, where the timeline holds no tasks of planes."""
+    side_table = trace.side_tables.get("communication")
+    if side_table is None or not len(side_table):
+        return []
+    columns = [
+        numbers(side_table, f"{name} Time(ms)")
+        for name in ("Elapse", "Wait", "Synchronization", "Transit")
+    ]
+    start = numbers(side_table, "Start Timestamp(us)")
+    rows = zip(named(side_table, "Operator").tolist(), start.tolist(),
+               *(c.tolist() for c in columns), strict=True)  # fmt: skip
+    return [row for row in rows if not _TOTAL.match(row[0]) and ABSENT not in row[2:]]
+
+
+_LATE = (
+    "Most of the waiting comes before the first transfer: other ranks come late; "
+    "`traceconv stragglers` says which."
+)
+
+
+def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = 100 * known["wait_ns"] / (known["wait_ns"] + known["transit_ns"])
+    share = 100 * known["wait_ns"] / known["elapsed_ns"] if known["elapsed_ns"] else 0.0
+    if value > limits[""] and share > limits["elapsed"]:
+        early = known["before_first_transfer_ns"] > known["wait_ns"] / 2
+        figures = {key: number for key, number in known.items() if key != "longest"}
+        shown = [Slice(*row) for row in known["longest"]]
+        yield Case(rank, value, figures, "", (), shown, _LATE if early else "")
+
+
+# -- packages -----------------------------------------------------------------------------
+
+
+def _packages(trace: Trace) -> Known | None:
+    """Packages by transport and size: count, bytes of each, time of all."""
+    events = trace.events
+    rows = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
+    size, link = fields(trace, rows, "size(Byte)", "link type")
+    n_bytes = whole(size)
+    moved = (n_bytes > 0) & (events.dur_ns[rows] > 0) & (link != "") & (link != "ON_CHIP")
+    if not moved.any():
+        return _told_packages(trace)
+    link, n_bytes, time = link[moved], n_bytes[moved], events.dur_ns[rows[moved]]
+    groups = Groups.of(numbered(link), n_bytes)
+    return plain(
+        {
+            "transport": link[groups.first],
+            "n_bytes": n_bytes[groups.first],
+            "count": groups.size,
+            "time_ns": groups.total(time),
+        }
+    )
+
+
+def _told_packages(trace: Trace) -> Known | None:
+    side_table = trace.side_tables.get("communication_bandwidth")
+    if side_table is None or not len(side_table):
+        return None
+    total = [_TOTAL.match(one) is None for one in named(side_table, "Operator").tolist()]
+    size = np.nan_to_num(floats(side_table, "Package Size(MB)"))
+    time = numbers(side_table, "Total Duration(ms)")
+    kept = np.array(total, bool) & (size > 0) & (time > 0)
+    kept &= ~np.isin(
+        named(side_table, "Transport Type"), ["LOCAL", "SDMA"]
+    )  # SDMA is HCCS and PCIE
+    if not kept.any():
+        return None
+    return plain(
+        {
+            "transport": named(side_table, "Transport Type")[kept],
+            "n_bytes": np.rint(size[kept] * _MB).astype(np.int64),
+            "count": numbers(side_table, "Count")[kept],
+            "time_ns": time[kept],
+        }
+    )
+
+
+@dataclass
+class _Size:
+    """Packages of one size over one transport."""
+
+    n_bytes: int
+    count: int = 0
+    time_ns: int = 0
+
+    @property
+    def speed(self) -> float:
+        """Bytes per ns (10^9 bytes per second)."""
+        return self.n_bytes * self.count / self.time_ns
+
+
+def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """A size is too small as long as neither it nor a smaller one reaches the bandwidth."""
+    for transport, sizes in _by_transport(known).items():
+        largest = limits["rdma" if "RDMA" in transport.upper() else "sdma"] * _MB
+        enough = limits["bandwidth"] / 100 * max(size.speed for size in sizes)
+        small = list(takewhile(lambda s: s.n_bytes < largest and s.speed < enough, sizes))  # noqa: B023
+        time = sum(size.time_ns for size in sizes)
+        value = 100 * sum(size.time_ns for size in small) / time
+        if value > limits[""]:
+            yield Case(rank, value, _package_figures(sizes, small), transport)
+
+
+def _by_transport(known: Known) -> dict[str, list[_Size]]:
+    """The sizes over each transport, ascending."""
+    found: dict[str, dict[int, _Size]] = {}
+    for row in rows_of(known):
+        sizes = found.setdefault(row["transport"], {})
+        size = sizes.setdefault(row["n_bytes"], _Size(row["n_bytes"]))
+        size.count += row["count"]
+        size.time_ns += row["time_ns"]
+    return {
+        transport: [sizes[n] for n in sorted(sizes)] for transport, sizes in sorted(found.items())
+    }
+
+
+def _package_figures(sizes: list[_Size], small: list[_Size]) -> dict[str, Any]:
+    count, n_bytes = sum(s.count for s in small), sum(s.n_bytes * s.count for s in small)
+    return {
+        "packages": sum(size.count for size in sizes),
+        "small_packages": count,
+        "largest_small_bytes": small[-1].n_bytes,
+        "small_gbs": n_bytes / sum(s.time_ns for s in small),
+        "best_gbs": max(size.speed for size in sizes),
+    }
+
+
+# -- links --------------------------------------------------------------------------------
+
+
+def _traffic(trace: Trace) -> Known | None:
+    return plain(links.facts(trace)) or None
+
+
+def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+    told = [
+        (rank, {heading: np.array(column, object) for heading, column in one.items()})
+        for rank, one in known.items()
+    ]
+    for link in links.slow(told, limits[""] / 100):
+        figures = {
+            "bandwidth_gbs": link.bandwidth,
+            "usual_gbs": link.usual,
+            "n_bytes": link.n_bytes,
+            "time_ns": link.time_ns,
+        }
+        where = f"{link.source} to {link.destination} of {link.group or 'all'}, {link.transport}"
+        yield Case(link.rank, 100 * link.bandwidth / link.usual, figures, where)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "communication-wait",
+        "Communication waits",
+        THEME,
+        "waiting of waiting and transfers together, within communication operations that wait for "
+        "much of their time",
+        (Limit(20.0, "%", CANN), Limit(10.0, "%", OWN, "elapsed")),
+        "Ascend planes, or communication.json",
+        "Most of the waiting comes between transfers: look at the links, and at packages that "
+        "are too small.",
+        _waits,
+        each_rank(_waiting),
+    ),
+    Rule(
+        "small-packets",
+        "Small packages keep a link from its bandwidth",
+        THEME,
+        "share of transfer time spent on packages too small to reach the bandwidth of larger ones",
+        (
+            Limit(20.0, "%", f"{CANN}: large packages are to be 80 %"),
+            Limit(32.0, "MB", CANN, "sdma", below=True),
+            Limit(0.5, "MB", CANN, "rdma", below=True),
+            Limit(80.0, "%", f"{CANN}: of the link, here of the best seen", "bandwidth", True),
+        ),
+        "Ascend planes with sizes, or communication.json",
+        "Fuse small communication operations into larger ones (bigger buckets, larger batches per "
+        "exchange).",
+        _packages,
+        each_rank(_small),
+    ),
+    Rule(
+        "slow-link",
+        "A link is slower than others of its kind",
+        THEME,
+        "bandwidth of the link, of the median of its transport",
+        (Limit(70.0, "%", OWN, below=True),),
+        "Ascend planes, or communication_matrix.json, with four links of one transport",
+        "Check this connection: cabling, switch configuration, and other traffic on it.",
+        _traffic,
+        _slow_links,
+    ),
+)

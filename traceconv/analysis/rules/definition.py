@@ -1,0 +1,186 @@
+"""What a rule is: what it looks at, from which value on it speaks, and what it then says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import Table
+from traceconv.core.model import Trace
+from traceconv.core.side_tables import Columns
+
+Known = Mapping[str, Any]
+"""What a rule has to know of one rank: JSON values, so that it can travel and be set aside."""
+
+Limits = Mapping[str, float]
+"""The thresholds of one rule by name; its main one is ""."""
+
+SLICES_KEPT = 3
+"""So many slices stand as evidence beside a finding."""
+
+STEPS_KEPT = 50
+"""So many steps are listed beside a finding."""
+
+OWN = "chosen here"
+"""The source of a threshold that nobody else names."""
+
+UNSAID = math.nan
+"""A threshold without a default: what a capture tells of a rank under its name counts, unless
+somebody says it; a rank of which nobody does is not checked."""
+
+
+class Severity(StrEnum):
+    """How much a finding asks for."""
+
+    NOTE = "note"  # where the time goes; nothing need be wrong
+    WARNING = "warning"  # time is lost
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A threshold.
+
+    Attributes:
+        value:  default, in ``unit``; :data:`UNSAID` if there is none.
+        unit:   "%", "ms", "us", "MB" ...; "" of a plain ratio.
+        source: who says so.
+        name:   "" of the main one, with which the measured value is compared.
+        below:  the rule speaks below it, not above.
+    """
+
+    value: float
+    unit: str
+    source: str
+    name: str = ""
+    below: bool = False
+
+    @property
+    def spelled(self) -> str:
+        """The unit, as people write it."""
+        return "µs" if self.unit == "us" else self.unit
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A piece of the timeline that shows what is meant; ns on the clock of its rank."""
+
+    name: str
+    start_ns: int
+    dur_ns: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """One place where a rule speaks.
+
+    Attributes:
+        rank:    where; of a comparison, the rank that stands out.
+        value:   in the unit of the rule's main threshold.
+        figures: what else was measured, by name; a name that ends in ``_ns``, ``_us``, ``_percent``
+            or ``_bytes`` says the unit.
+        where:   the operator, queue, link or device meant, "" if it is the rank.
+        steps:   numbers of the steps concerned, () if it is the run.
+        slices:  what to look at.
+        advice:  in place of the rule's own.
+    """
+
+    rank: int
+    value: float
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+    steps: Sequence[int] = ()
+    slices: Sequence[Slice] = ()
+    advice: str = ""
+
+
+Judge = Callable[[Mapping[int, Known], Limits], Iterable[Case]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        id:      as it is called in options and documents.
+        title:   what is wrong, in one line.
+        theme:   what it is about.
+        measure: what the value is, in words.
+        limits:  its thresholds, the main one first.
+        needs:   what a capture must hold.
+        advice:  one sentence.
+        facts:   what it has to know of a rank; None if the rank has no data for it.
+        judge:   the cases among the ranks that have data.
+        severity: of every case.
+        fewest:  ranks with data it takes.
+    """
+
+    id: str
+    title: str
+    theme: str
+    measure: str
+    limits: tuple[Limit, ...]
+    needs: str
+    advice: str
+    facts: Callable[[Trace], Known | None]
+    judge: Judge
+    severity: Severity = Severity.WARNING
+    fewest: int = 1
+
+
+def completed(limits: Limits, known: Known) -> Limits:
+    """Thresholds, with what the capture tells of a rank where nobody said one."""
+    return {
+        name: known.get(name, value) if math.isnan(value) else value
+        for name, value in limits.items()
+    }
+
+
+def each_rank(test: Callable[[int, Known, Limits], Iterable[Case]]) -> Judge:
+    """A judge that looks at every rank by itself."""
+
+    def judge(known: Mapping[int, Known], limits: Limits) -> Iterable[Case]:
+        for rank, one in known.items():
+            yield from test(rank, one, completed(limits, one))
+
+    return judge
+
+
+def plain(columns: Columns) -> dict[str, Any]:
+    """A table as JSON values: a list per heading."""
+    return {heading: column.tolist() for heading, column in columns.items()}
+
+
+def of_table(tables: Iterable[Table], name: str) -> Callable[[Trace], Known | None]:
+    """What the table ``name`` of ``traceconv stats`` knows of a rank; None if nothing."""
+    table = next(one for one in tables if one.name == name)
+    return lambda trace: plain(table.facts(trace)) or None
+
+
+def rows_of(known: Known) -> list[dict[str, Any]]:
+    """The rows of a table of :func:`plain`."""
+    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
+
+
+def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
+    """The longest of some event rows, as :func:`slices` takes them back."""
+    events = trace.events
+    first = rows[np.lexsort((events.start_ns[rows], -events.dur_ns[rows]))[:SLICES_KEPT]]
+    return [
+        {
+            "name": trace.strings[int(events.name[row])],
+            "start_ns": int(events.start_ns[row]),
+            "dur_ns": int(events.dur_ns[row]),
+        }
+        for row in first.tolist()
+    ]
+
+
+def slices(told: Iterable[Mapping[str, Any]]) -> list[Slice]:
+    """What :func:`longest` told of."""
+    return [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in told]

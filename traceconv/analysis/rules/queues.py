@@ -1,0 +1,184 @@
+"""Rules of the queues between data preparation and device, and of reading time.
+
+Terms as MindSpore's: the *host queue* lies between the data pipeline and what sends to the device,
+the *device queue* between that and the training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from traceconv.analysis.rules.definition import (
+    SLICES_KEPT,
+    STEPS_KEPT,
+    Case,
+    Known,
+    Limit,
+    Limits,
+    Rule,
+    Slice,
+    each_rank,
+    of_table,
+    rows_of,
+)
+from traceconv.analysis.tables import data as _data_tables
+from traceconv.analysis.tables.vendor import named, numbers
+from traceconv.core.model import Trace
+from traceconv.core.side_tables import ABSENT
+
+THEME = "data preparation"
+MINDSPORE = "MindSpore's profiler"
+
+_GET_NEXT = (("minddata_aicpu", "us"), ("minddata_getnext_profiling", "ns"))
+_QUEUES = of_table(_data_tables.TABLES, "data")
+_READER = of_table(_data_tables.TABLES, "reader")
+
+
+def _host_queue(trace: Trace) -> Known | None:
+    """The queue of data that is sent to the device, else that of a dataset that is not."""
+    known = _QUEUES(trace)
+    rows = [row for row in rows_of(known or {}) if row["Records"]]
+    return rows[0] if rows else None
+
+
+def _device_queue(trace: Trace) -> Known | None:
+    """Fetches of the device: how many, and those that met an empty queue."""
+    for name, unit in _GET_NEXT:
+        side_table = trace.side_tables.get(name)
+        if side_table is None or not len(side_table):
+            continue
+        size, ops = numbers(side_table, "queue_size"), named(side_table, "op")
+        start, end = (numbers(side_table, f"{edge}({unit})") for edge in ("start", "end"))
+        told = np.flatnonzero(size != ABSENT)
+        empty = told[size[told] == 0]
+        waits: list[dict[str, Any]] = [
+            {"name": ops[i], "start_ns": int(start[i]), "dur_ns": int(end[i] - start[i])}
+            for i in empty.tolist()
+            if start[i] != ABSENT and end[i] >= start[i]
+        ]
+        waits.sort(key=lambda one: -one["dur_ns"])
+        steps = (np.searchsorted(told, empty) + 1).tolist()
+        if len(told):
+            return {"fetches": len(told), "empty": len(empty), "steps": steps[:STEPS_KEPT],
+                    "waits": waits[:SLICES_KEPT]}  # fmt: skip
+    return None
+
+
+def _both_queues(trace: Trace) -> Known | None:
+    host, device = _host_queue(trace), _device_queue(trace)
+    return {"host": host, "device": device} if host and device else None
+
+
+def _figures(host: Known) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "records": host["Records"],
+        "empty": host["Empty"],
+        "full": host["Full"],
+        "mean_size": host["Mean Size"],
+    }
+    if host["Capacity"] != ABSENT:
+        known["capacity"] = host["Capacity"]
+    return known
+
+
+def _share_empty(host: Known) -> float:
+    return float(100 * host["Empty"] / host["Records"])
+
+
+def _processing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = _share_empty(known)
+    if value > limits[""]:
+        yield Case(rank, value, _figures(known), known["Queue"])
+
+
+def _starving(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = 100 * known["empty"] / known["fetches"]
+    if value > limits[""]:
+        figures = {"fetches": known["fetches"], "empty": known["empty"]}
+        shown = [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in known["waits"]]
+        yield Case(rank, value, figures, "", known["steps"], shown)
+
+
+def _sending(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    if _share_empty(known["host"]) <= limits["host-empty"]:
+        for case in _starving(rank, known["device"], limits):
+            host = {f"host_queue_{k}": v for k, v in _figures(known["host"]).items()}
+            figures = {**case.figures, **host}
+            yield Case(rank, case.value, figures, "", case.steps, case.slices)
+
+
+# -- Paddle's timer -----------------------------------------------------------------------
+
+
+def _reader_ratio(trace: Trace) -> Known | None:
+    rows = rows_of(_READER(trace) or {})
+    told = {row["Measure"]: row for row in rows if row["Reader Ratio(%)"] == row["Reader Ratio(%)"]}
+    if not told:
+        return None
+    ratio = next(iter(told.values()))["Reader Ratio(%)"]
+    means = {f"{row['Measure']}_s": row["Avg"] for row in rows if row["Measure"] != "ips"}
+    return {"ratio": ratio, **means}
+
+
+def _reading(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    if known["ratio"] > limits[""]:
+        yield Case(rank, known["ratio"], {k: v for k, v in known.items() if k != "ratio"})
+
+
+_HOST = "samples of the host queue (device_queue_profiling or dataset_iterator_profiling)"
+_DEVICE = "fetches of the device with the size of its queue (minddata_aicpu)"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "device-queue-empty",
+        "Steps find no data: the device queue is empty",
+        THEME,
+        "share of the fetches that meet an empty device queue",
+        (Limit(0.0, "%", "MindStudio: a step whose data queue is empty waits"),),
+        _DEVICE,
+        "Training waits for data in these steps: see whether processing or sending is slow.",
+        _device_queue,
+        each_rank(_starving),
+    ),
+    Rule(
+        "host-queue-empty",
+        "The host queue runs empty: processing of data is slow",
+        THEME,
+        "share of the samples that find the host queue empty",
+        (Limit(30.0, "%", MINDSPORE),),
+        _HOST,
+        "Speed up the data pipeline: more workers, cheaper or offline transformations, a faster "
+        "storage; the rules of the pipeline say which operator.",
+        _host_queue,
+        each_rank(_processing),
+    ),
+    Rule(
+        "sending-slow",
+        "The host queue has data, the device queue has none: sending is slow",
+        THEME,
+        "share of the fetches that meet an empty device queue although the host queue is filled",
+        (
+            Limit(0.0, "%", MINDSPORE),
+            Limit(30.0, "%", MINDSPORE, "host-empty"),
+        ),
+        f"{_HOST} and {_DEVICE}",
+        "Move less data to the device (smaller types, decode there), and check the load of the "
+        "link between host and device.",
+        _both_queues,
+        each_rank(_sending),
+    ),
+    Rule(
+        "reader-ratio",
+        "Training waits for the data loader",
+        THEME,
+        "mean reading time of mean batch time (Reader Ratio)",
+        (Limit(5.0, "%", "PaddlePaddle's tuning guide"),),
+        "a log of Paddle's timer with reader_cost",
+        "Raise num_workers of the DataLoader, use shared memory, or move work out of the dataset.",
+        _reader_ratio,
+        each_rank(_reading),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Which rank delays the others, and which links are slow."""

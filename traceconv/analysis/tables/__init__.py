@@ -1,0 +1,1 @@
+"""Tables of figures: what ``traceconv stats`` prints."""

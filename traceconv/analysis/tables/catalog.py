@@ -1,0 +1,140 @@
+"""The tables: which there are, the facts they need of a rank, and the tables of all ranks.
+
+parts = [facts(trace, by=("step", "op")) for trace in traces]
+for result in tables(parts):
+    print(result.sheet["Total Time(us)"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceconv.analysis.tables import api as _api_tables
+from traceconv.analysis.tables import communication as _comm_tables
+from traceconv.analysis.tables import data as _data_tables
+from traceconv.analysis.tables import kernel as _kernel_tables
+from traceconv.analysis.tables import memory as _memory_tables
+from traceconv.analysis.tables import module as _module_tables
+from traceconv.analysis.tables import operator as _op_tables
+from traceconv.analysis.tables import paddle as _paddle_tables
+from traceconv.analysis.tables import step as _step_tables
+from traceconv.analysis.tables.definition import RANK, Facts, Result, Table
+from traceconv.core.errors import Issues, SelectionError
+from traceconv.core.model import Trace
+from traceconv.core.side_tables import Columns, SideTable
+
+TABLES: Mapping[str, Table] = {
+    table.name: table
+    for module in (
+        _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
+        _data_tables, _api_tables, _paddle_tables,
+    )
+    for table in module.TABLES
+}  # fmt: skip
+"""Every table by name."""
+
+BY: Mapping[str, tuple[str, ...]] = {
+    "step": ("step_summary", "step", "stage"),
+    "overlap": ("overlap", "step_trace_time"),
+    "op": ("op", "flops"),
+    "type": ("type",),
+    "kernel": ("kernel", "copy", "device"),
+    "shape": ("shape",),
+    "module": ("module", "phase"),
+    "comm": ("comm", "comm_op"),
+    "link": ("link",),
+    "memory": ("memory", "memory_curve"),
+    "data": ("data", "pipeline", "reader", "cpu"),
+    "api": ("api",),
+    "summary": ("paddle_summary",),
+}
+"""The tables that answer one question; names of tables are accepted beside these."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The tables of a run.
+
+    Attributes:
+        results: one per table asked for, in that order.
+        ranks:   that were read, ascending.
+        issues:  everything that was lost or is in doubt.
+    """
+
+    results: tuple[Result, ...]
+    ranks: tuple[int, ...]
+    issues: Issues
+
+    def __getitem__(self, name: str) -> SideTable:
+        """The columns of the table of this name."""
+        return next(result.side_table for result in self.results if result.table.name == name)
+
+
+def chosen(by: Iterable[str]) -> list[str]:
+    """Names of the tables asked for, each once, in the order asked.
+
+    Args:
+        by: keys of :data:`BY`, names of tables, or "all".
+
+    Raises:
+        SelectionError: there is no such table; the message lists those there are.
+    """
+    found: dict[str, None] = {}
+    for word in by:
+        names = (word,) if word in TABLES and word not in BY else BY.get(word, ())
+        names = tuple(TABLES) if word == "all" else names
+        if not names:
+            more = ", ".join(name for name in TABLES if name not in BY)
+            raise SelectionError(
+                f"no table {word!r}; there are: {', '.join(BY)}, all; single tables: {more}"
+            )
+        found.update(dict.fromkeys(names))
+    return list(found)
+
+
+def facts(trace: Trace, by: Iterable[str]) -> Facts:
+    """What the tables need of one rank.
+
+    Args:
+        trace: after the passes of the detail view with scopes: steps, overlap and lanes made.
+        by:    as in :func:`chosen`.
+
+    Raises:
+        SelectionError: as there.
+        TraceconvError: a table of the profiler that is needed cannot be read.
+    """
+    return Facts(trace.rank, {name: TABLES[name].facts(trace) for name in chosen(by)})
+
+
+def tables(parts: Sequence[Facts], top: int | None = None) -> list[Result]:
+    """The tables of all ranks: rows per rank, and job-wide ones where several have data.
+
+    Args:
+        parts: facts of the same tables, one per rank.
+        top:   rows kept per rank of tables that are usually long; None = all.
+    """
+    parts = sorted(parts, key=lambda part: part.rank)
+    names = list(parts[0].tables) if parts else []
+    return [_result(TABLES[name], parts, top) for name in names]
+
+
+def _result(table: Table, parts: Sequence[Facts], top: int | None) -> Result:
+    ranked = [(part.rank, part.tables[table.name]) for part in parts if part.tables[table.name]]
+    built = table.build(ranked) if ranked else {}
+    columns: Columns = {heading: built[heading] for heading in table.headings} if built else {}
+    rows = len(next(iter(columns.values()))) if columns else 0
+    if columns and top is not None and table.capped:
+        columns = _first(columns, top)
+    return Result(table, SideTable(table.name, table.title, lambda: columns), rows)
+
+
+def _first(columns: Columns, top: int) -> Columns:
+    """The first ``top`` rows of every rank; rows of a rank follow each other."""
+    rank = columns[RANK]
+    border = np.flatnonzero(rank[1:] != rank[:-1]) + 1
+    start = np.concatenate(([0], border))
+    place = np.arange(len(rank)) - np.repeat(start, np.diff(np.append(start, len(rank))))
+    return {heading: column[place < top] for heading, column in columns.items()}

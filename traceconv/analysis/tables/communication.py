@@ -1,0 +1,297 @@
+"""Tables of communication: operations with their parts, and the traffic between ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    TIMED,
+    Keys,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+    timed,
+    with_job,
+)
+from traceconv.analysis.tables.fields import fields, whole
+from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.host import collective, kernels
+from traceconv.analysis.tables.vendor import floats, named, numbers, rounded
+from traceconv.core.columns import I64
+from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+
+_WAITS = re.compile(r"Notify[_ ]Wait")
+_TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
+_NOBODY = 0xFFFFFFFF
+_LINKS = {"ON_CHIP": "LOCAL"}
+_PARTS = ("Transit Time(us)", "Wait Time(us)", "Synchronization Time(us)", "Idle Time(us)")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The communication of a rank, by start within each group of ranks.
+
+    Attributes:
+        calls: event rows of whole operations.
+        tasks: event rows of their parts, on planes.
+        call:  index into ``calls`` of the operation each task belongs to; -1 = none.
+    """
+
+    calls: NDArray[np.intp]
+    tasks: NDArray[np.intp]
+    call: I64
+
+
+def _work(trace: Trace) -> _Work:
+    """Operations and their tasks: a task is of the operation of its group that it begins in."""
+    events = trace.events
+    group = numbered(np.array([track.group for track in trace.tracks] or [""], str))
+    calls = kernels(trace, OpClass.COMM)
+    calls = calls[np.lexsort((events.start_ns[calls], group[events.track[calls]]))]
+    tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
+    call = np.full(len(tasks), -1, np.int64)
+    of_call, of_task = group[events.track[calls]], group[events.track[tasks]]
+    for number in np.unique(of_call).tolist():
+        mine, theirs = np.flatnonzero(of_call == number), np.flatnonzero(of_task == number)
+        start, end = events.start_ns[calls[mine]], events.end_ns[calls[mine]]
+        at = np.searchsorted(start, events.start_ns[tasks[theirs]], "right") - 1
+        inside = (at >= 0) & (events.start_ns[tasks[theirs]] < end[np.maximum(at, 0)])
+        call[theirs[inside]] = mine[at[inside]]
+    return _Work(calls, tasks, call)
+
+
+def _operation_facts(trace: Trace) -> Columns:
+    work = _work(trace)
+    if not len(work.calls):
+        return NOTHING
+    events, rows = trace.events, work.calls
+    step = events.step[rows].astype(np.int64)
+    return {
+        "Step": np.where(step < 0, ABSENT, step),
+        "Group": texts([_group(trace, track) for track in events.track[rows].tolist()]),
+        "Operation": texts([trace.strings[i] for i in events.name[rows].tolist()]),
+        "Start Time(us)": events.start_ns[rows],
+        "Elapse Time(us)": events.dur_ns[rows],
+        **_parts(trace, work),
+    }
+
+
+def _group(trace: Trace, track: int) -> str:
+    one = trace.tracks[track]
+    return one.group or one.name
+
+
+def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
+    """Transit, wait, synchronisation and idle time of each operation; ABSENT without tasks.
+
+    They are those of one plane: the first, in screen order, on which the operation waits.
+    """
+    parts = {name: np.full(len(work.calls), ABSENT, np.int64) for name in _PARTS}
+    held = work.call >= 0
+    rows, call = work.tasks[held], work.call[held]
+    if not len(rows):
+        return parts
+    events = trace.events
+    waits, transits = _named(trace, rows, _WAITS), _named(trace, rows, _TRANSITS)
+    plane = np.full(len(work.calls), np.iinfo(np.int64).max)
+    np.minimum.at(plane, call[waits], events.track[rows[waits]])
+    on_plane = events.track[rows] == plane[call]
+    begun = np.full(len(work.calls), np.iinfo(np.int64).max)
+    np.minimum.at(begun, call[on_plane & transits], events.start_ns[rows[on_plane & transits]])
+    early = waits & (events.start_ns[rows] < begun[call])
+    sums = [
+        _summed(call, events.dur_ns[rows], on_plane & kind, len(work.calls))
+        for kind in (transits, waits, early)
+    ]
+    known = np.zeros(len(work.calls), bool)
+    known[call[on_plane]] = True
+    idle = events.dur_ns[work.calls] - sums[0] - sums[1]
+    return {
+        name: np.where(known, value, ABSENT)
+        for name, value in zip(_PARTS, (*sums, idle), strict=True)
+    }
+
+
+def _named(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    names = trace.events.name[rows]
+    fits = np.zeros(len(trace.strings), bool)
+    for name in np.unique(names).tolist():
+        fits[name] = pattern.fullmatch(trace.strings[name]) is not None
+    return fits[names]
+
+
+def _summed(call: I64, value: I64, mask: NDArray[np.bool_], size: int) -> I64:
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, call[mask], value[mask])
+    return sums
+
+
+def _operations(ranked: Ranked) -> Columns:
+    rows = stacked(ranked)
+    order = np.lexsort((rows["Start Time(us)"], rows[RANK]))
+    rows = {name: column[order] for name, column in rows.items()}
+    transit, wait, early = (np.where(rows[p] == ABSENT, 0, rows[p]) for p in _PARTS[:3])
+    return {
+        **rows,
+        "Wait Time Ratio(%)": share(wait, wait + transit),
+        "Synchronization Time Ratio(%)": share(early, early + transit),
+    }
+
+
+# -- by kind of operation -----------------------------------------------------------------
+
+_KIND = Keys(("Group", "Operation"), (*_PARTS, "Known"))
+
+
+def _kind_facts(trace: Trace) -> Columns:
+    facts = _operation_facts(trace)
+    if not facts:
+        return NOTHING
+    kinds = texts([collective(name) for name in facts["Operation"].tolist()])
+    groups = Groups.of(numbered(facts["Group"]), numbered(kinds))
+    return {
+        "Group": facts["Group"][groups.first],
+        "Operation": kinds[groups.first],
+        **groups.measured(facts["Elapse Time(us)"]),
+        **{name: groups.total(np.where(facts[name] == ABSENT, 0, facts[name])) for name in _PARTS},
+        "Known": groups.total((facts[_PARTS[0]] != ABSENT).astype(np.int64)),
+    }
+
+
+def _kinds(ranked: Ranked) -> Columns:
+    """Parts that no operation of a row has are absent, not 0."""
+    rows = timed(ranked, _KIND)
+    known = rows["Known"] > 0
+    return {**rows, **{name: np.where(known, rows[name], ABSENT) for name in _PARTS}}
+
+
+# -- traffic ------------------------------------------------------------------------------
+
+_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes",))
+
+
+def _link_facts(trace: Trace) -> Columns:
+    work = _work(trace)
+    moving = _named(trace, work.tasks, _TRANSITS) & (work.call >= 0)
+    rows, calls = work.tasks[moving], work.calls[work.call[moving]]
+    if not len(rows):
+        return _told_links(trace)
+    source, target, size, link = fields(
+        trace, rows, "src rank", "dst rank", "size(Byte)", "link type"
+    )
+    src, dst = whole(source), whole(target)
+    dst = np.where(dst == _NOBODY, src, dst)
+    kinds = np.array([collective(name) for name in trace.strings] or [""], object)
+    kind = kinds[trace.events.name[calls]]
+    groups_of = texts([_group(trace, t) for t in trace.events.track[calls].tolist()])
+    link = texts([_LINKS.get(one, one) for one in link.tolist()])
+    groups = Groups.of(
+        numbered(groups_of), numbered(kind), src, dst,
+        numbered(link),
+    )  # fmt: skip
+    first = groups.first
+    return {
+        "Group": groups_of[first], "Operation": kind[first], "Source": src[first],
+        "Destination": dst[first], "Transport": link[first],
+        **groups.measured(trace.events.dur_ns[rows]), "Bytes": groups.total(whole(size)),
+    }  # fmt: skip
+
+
+def _told_links(trace: Trace) -> Columns:
+    """The profiler's own matrix, where the timeline holds no tasks of planes."""
+    side_table = trace.side_tables.get("communication_matrix")
+    if side_table is None or not len(side_table):
+        return NOTHING
+    kind = named(side_table, "Operator")
+    total = np.array([one.endswith("-total") for one in kind.tolist()], bool)
+    total = total if total.any() else np.ones(len(kind), bool)
+    total &= numbers(side_table, "Transit Time(ms)") != ABSENT
+    if not total.any():
+        return NOTHING
+    time = numbers(side_table, "Transit Time(ms)")[total]
+    size = floats(side_table, "Transit Size(MB)")[total]
+    return {
+        "Group": named(side_table, "Group")[total],
+        "Operation": kind[total],
+        "Source": numbers(side_table, "Source")[total],
+        "Destination": numbers(side_table, "Target")[total],
+        "Transport": named(side_table, "Transport Type")[total],
+        "count": np.ones(len(time), np.int64), "total": time, "low": time, "high": time,
+        "m2": np.zeros(len(time)),
+        "Bytes": rounded(np.nan_to_num(size) * 1e6),
+    }  # fmt: skip
+
+
+def _links(ranked: Ranked) -> Columns:
+    rows = with_job(ranked, _LINK)
+    last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
+    order = np.lexsort(
+        (rows["Destination"], rows["Source"], *(numbered(rows[k]) for k in
+                                                 ("Operation", "Group")), last)
+    )  # fmt: skip
+    rows = {name: column[order] for name, column in rows.items()}
+    time: Any = rows["total"]
+    speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=time > 0)
+    return {**rows, "Count": rows["count"], "Transit Time(us)": time, "Bandwidth(GB/s)": speed}
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "comm",
+        "Communication by kind of operation",
+        "Whole operations of one group of ranks and kind: Count, sum, min, mean and max of their "
+        "elapsed times; Ratio = Total / sum of all Totals of the rank. Transit, Wait, "
+        "Synchronization and Idle are sums of what the table comm_op says.",
+        "communication operations",
+        {
+            RANK: "int", "Group": "text", "Operation": "text", **TIMED,
+            **dict.fromkeys(_PARTS, "int"),
+        },
+        _kind_facts,
+        _kinds,
+        capped=True,
+    ),
+    Table(
+        "comm_op",
+        "Communication, operation by operation (communication.json)",
+        "Elapse = duration of the operation. The others are of its tasks on one plane, the first "
+        "on which it waits: Transit = sum of copies and reductions; Wait = sum of Notify_Wait; "
+        "Synchronization = what of Wait begins before the first transit; Idle = Elapse - Transit "
+        "- Wait. Wait Time Ratio = Wait / (Wait + Transit); Synchronization Time Ratio likewise.",
+        "communication operations; Ascend planes for the parts",
+        {
+            RANK: "int", "Step": "int", "Group": "text", "Operation": "text",
+            "Start Time(us)": "int", "Elapse Time(us)": "int", **dict.fromkeys(_PARTS, "int"),
+            "Wait Time Ratio(%)": "float", "Synchronization Time Ratio(%)": "float",
+        },
+        _operation_facts,
+        _operations,
+        capped=True,
+    ),
+    Table(
+        "link",
+        "Traffic between ranks (communication_matrix.json)",
+        "Copies and reductions on planes, by group, kind of operation, source, destination (ranks "
+        "within the group) and transport: Bytes and Transit Time are sums; Bandwidth = Bytes / "
+        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself.",
+        "Ascend planes, or communication_matrix.json",
+        {
+            RANK: "int", "Group": "text", "Operation": "text", "Source": "int",
+            "Destination": "int", "Transport": "text", "Count": "int", "Bytes": "int",
+            "Transit Time(us)": "int", "Bandwidth(GB/s)": "float",
+        },
+        _link_facts,
+        _links,
+        capped=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,139 @@
+"""Group-by on integer columns: sorted once, then summed by group. No loop over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import F64, I64
+
+_ROOM = 2**62
+
+Measures = Mapping[str, NDArray[Any]]
+"""What adds up over groups of groups: ``count``, ``total``, ``low``, ``high`` (int64, of the
+value's unit) and ``m2``, the sum of squared deviations from the group's mean (float64)."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows with equal keys, brought together.
+
+    Attributes:
+        order: rows, group by group, within a group in their own order.
+        start: position in ``order`` where each group begins.
+    """
+
+    order: NDArray[np.intp]
+    start: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, *keys: NDArray[Any]) -> Groups:
+        """The groups of rows whose integers are equal in every key, ascending by key."""
+        key = _joined(keys)
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        border = np.flatnonzero(key[1:] != key[:-1]) + 1
+        start = np.concatenate(([0], border)) if len(key) else border
+        return cls(order, start)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def first(self) -> NDArray[np.intp]:
+        """The first row of each group."""
+        return self.order[self.start]
+
+    @property
+    def size(self) -> I64:
+        """Rows in each group."""
+        return np.diff(np.append(self.start, len(self.order))).astype(np.int64)
+
+    def spread(self, value: NDArray[Any]) -> NDArray[Any]:
+        """The group's ``value`` for each of its rows."""
+        rows = np.empty(len(self.order), value.dtype)
+        rows[self.order] = np.repeat(value, self.size)
+        return rows
+
+    def total(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Sum of ``value`` (one per row) in each group."""
+        return self._reduced(np.add, value)
+
+    def low(self, value: NDArray[Any]) -> NDArray[Any]:
+        """The smallest ``value`` of each group."""
+        return self._reduced(np.minimum, value)
+
+    def high(self, value: NDArray[Any]) -> NDArray[Any]:
+        """The largest ``value`` of each group."""
+        return self._reduced(np.maximum, value)
+
+    def _reduced(self, operation: np.ufunc, value: NDArray[Any]) -> NDArray[Any]:
+        if not len(self):
+            return value[:0]
+        reduced: NDArray[Any] = operation.reduceat(value[self.order], self.start)
+        return reduced
+
+    def measured(self, value: I64) -> dict[str, NDArray[Any]]:
+        """:data:`Measures` of ``value`` in each group."""
+        count, total = self.size, self.total(value)
+        mean = total / np.maximum(count, 1)
+        deviation = value[self.order] - np.repeat(mean, count)
+        squares = deviation * deviation
+        m2 = np.add.reduceat(squares, self.start) if len(self) else squares[:0]
+        return {
+            "count": count, "total": total, "low": self.low(value), "high": self.high(value),
+            "m2": m2,
+        }  # fmt: skip
+
+
+def _joined(keys: Sequence[NDArray[Any]]) -> I64:
+    """One integer per row that is equal where all keys are, and sorts as they do."""
+    joined, room = np.zeros(len(keys[0]), np.int64), 1
+    for key in keys:
+        if not len(key):
+            return joined
+        low, high = int(key.min()), int(key.max())
+        width = high - low + 1
+        if width >= _ROOM or room * width >= _ROOM:
+            key = np.unique(key, return_inverse=True)[1]
+            joined = np.unique(joined, return_inverse=True)[1].astype(np.int64)
+            low, width, room = 0, int(key.max()) + 1, int(joined.max()) + 1
+        joined = joined * width + (key.astype(np.int64) - low)
+        room *= width
+    return joined
+
+
+def numbered(texts: NDArray[Any]) -> I64:
+    """A number per text, equal for equal ones, in the order of the texts."""
+    values = texts.tolist()
+    ids = {text: i for i, text in enumerate(sorted(set(values)))}
+    return np.fromiter(map(ids.__getitem__, values), np.int64, len(values))
+
+
+def pooled(measures: Measures, groups: Groups) -> dict[str, NDArray[Any]]:
+    """Measures of groups of groups, as if their rows had been measured together."""
+    count, total = groups.total(measures["count"]), groups.total(measures["total"])
+    mean = total / np.maximum(count, 1)
+    own = measures["total"] / np.maximum(measures["count"], 1)
+    between = measures["count"] * (own - groups.spread(mean)) ** 2
+    return {
+        "count": count, "total": total, "low": groups.low(measures["low"]),
+        "high": groups.high(measures["high"]), "m2": groups.total(measures["m2"] + between),
+    }  # fmt: skip
+
+
+def mean(total: I64, count: I64) -> I64:
+    """``total / count`` in whole units, rounded half up; 0 where ``count`` is 0."""
+    count = np.maximum(count, 1)
+    return (2 * total + count) // (2 * count)
+
+
+def share(part: NDArray[Any], whole: NDArray[Any] | float) -> F64:
+    """``part`` of ``whole`` in percent; 0 where the whole is 0."""
+    whole = np.broadcast_to(np.asarray(whole, np.float64), np.shape(part))
+    percent: F64 = np.divide(100.0 * part, whole, out=np.zeros(np.shape(part)), where=whole != 0)
+    return percent

@@ -1,0 +1,201 @@
+"""The host side of a rank: which calls lie in which, and what they launched on the device."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.fields import fields
+from traceconv.analysis.tables.groups import Groups
+from traceconv.core.columns import I64
+from traceconv.core.model import Kind, Layer, OpClass, Trace
+
+Mask = NDArray[np.bool_]
+
+_THREAD = re.compile(r"Thread (-?\d{1,18})")
+_MODULE = re.compile(r"nn\.Module: ")
+_NO_OPERATOR = re.compile(
+    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|Enqueue@|Dequeue@",
+    re.DOTALL,
+)
+"""Names of rows of the host layer that are Python's own calls, or queues, and no operators."""
+
+_PADDLE_TYPES = {"Operator": "operator", "Forward": "module"}
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Slices of threads, each within the next larger one.
+
+    Slices that cross count as ended when the outer one ends.
+
+    Attributes:
+        rows:   event rows.
+        thread: number of the thread of each.
+        parent: index into ``rows`` of the slice around each; -1 = none.
+    """
+
+    rows: NDArray[np.intp]
+    thread: I64
+    parent: I64
+    _edges: dict[int, tuple[I64, I64]]
+
+    @classmethod
+    def of(cls, trace: Trace, rows: NDArray[np.intp]) -> Nest:
+        """The nest of some slices of the host; those without length hold nothing."""
+        rows = rows[trace.events.dur_ns[rows] > 0]
+        thread = threads(trace)[trace.events.track[rows]]
+        parent = np.full(len(rows), -1, np.int64)
+        edges = {}
+        for number in np.unique(thread).tolist():
+            inside = np.flatnonzero(thread == number)
+            events = trace.events.take(rows[inside])
+            edges[number] = _stack(events.start_ns, events.end_ns, inside, parent)
+        return cls(rows, thread, parent, edges)
+
+    def at(self, thread: I64, time: I64) -> I64:
+        """Index into ``rows`` of the innermost slice at each instant of a thread; -1 = none."""
+        found = np.full(len(time), -1, np.int64)
+        for number, (edges, top) in self._edges.items():
+            asked = np.flatnonzero(thread == number)
+            before = np.searchsorted(edges, time[asked], "right") - 1
+            found[asked] = np.where(before >= 0, top[np.maximum(before, 0)], -1)
+        return found
+
+    def self_ns(self, trace: Trace) -> I64:
+        """What of each slice no slice within it covers, ns; not below 0."""
+        length = trace.events.dur_ns[self.rows]
+        inner = np.flatnonzero(self.parent >= 0)
+        own = length.copy()
+        np.subtract.at(own, self.parent[inner], length[inner])
+        return np.maximum(own, 0)
+
+    def summed_up(self, at: I64, value: I64) -> I64:
+        """The sum of ``value`` over each slice and those within it; ``at`` from :meth:`at`."""
+        sums = np.zeros(len(self.rows), np.int64)
+        for _ in range(len(self.rows) + 1):
+            held = at >= 0
+            if not held.any():
+                break
+            at, value = at[held], value[held]
+            np.add.at(sums, at, value)
+            at = self.parent[at]
+        return sums
+
+
+def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple[I64, I64]:
+    """The borders of the slices of a thread, and which is innermost from each border on.
+
+    Fills ``parent``. At a border where one ends and another starts, the ending comes first.
+    """
+    n = len(start)
+    time = np.concatenate((end, start))
+    opens = np.repeat([0, 1], n)
+    longest = np.concatenate((np.zeros(n, np.int64), start - end))
+    order = np.lexsort((longest, opens, time))
+    which, opens = np.tile(np.arange(n), 2)[order], opens[order]
+    depth = np.cumsum(2 * opens - 1)
+    place = np.arange(2 * n)
+    begun = np.flatnonzero(opens)
+    level = depth * (2 * n + 1) + place  # sorts by depth, then by time
+    known = begun[np.argsort(level[begun], kind="stable")]
+    last = known[np.maximum(np.searchsorted(level[known], level, "right") - 1, 0)]
+    fits = (depth > 0) & (depth[last] == depth) & (last <= place)
+    top = np.where(fits, inside[which[last]], -1)
+    outer = np.concatenate(([-1], top[:-1]))
+    parent[inside[which[begun]]] = outer[begun]
+    return time[order], top
+
+
+def threads(trace: Trace) -> I64:
+    """A number per track: that of the thread it shows, or one of its own for other tracks."""
+    matches = [_THREAD.match(track.name) for track in trace.tracks]
+    own = -(2**62)
+    return np.array([int(m[1]) if m else own + i for i, m in enumerate(matches)], np.int64)
+
+
+def operators(trace: Trace) -> NDArray[np.intp]:
+    """Rows of framework operators: the host layer without step marks and Python's own calls."""
+    return _host_rows(trace, "operator", lambda name: not _NO_OPERATOR.match(name))
+
+
+def modules(trace: Trace) -> NDArray[np.intp]:
+    """Rows of module calls: what names itself a module on the host, and scope lanes of NPUs.
+
+    On GPUs the scope layer holds ranges of the host as the device saw them: no modules.
+    """
+    rows = _host_rows(trace, "module", lambda name: bool(_MODULE.match(name)))
+    if trace.notes.get("free_rule") == "device":
+        return rows
+    scopes = trace.rows_of(Layer.SCOPE) & (trace.events.kind == Kind.SLICE)
+    return np.concatenate((rows, np.flatnonzero(scopes)))
+
+
+def _host_rows(trace: Trace, wanted: str, fits: Any) -> NDArray[np.intp]:
+    events = trace.events
+    host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
+    rows = np.flatnonzero(host)
+    if trace.capture.reader == "paddle":
+        mine: NDArray[np.intp] = rows[paddle_types(trace, rows) == wanted]
+        return mine
+    kept = np.zeros(len(trace.strings), bool)
+    for name in np.unique(events.name[rows]).tolist():
+        kept[name] = fits(trace.strings[name])
+    return rows[kept[events.name[rows]]]
+
+
+def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """What each host row of a Paddle trace is: "operator", "module", or the type as written."""
+    if not len(rows):
+        return np.empty(0, object)
+    groups = Groups.of(trace.events.track[rows], trace.events.name[rows])
+    (types,) = fields(trace, rows[groups.first], "type")
+    return groups.spread(np.array([_PADDLE_TYPES.get(t, t) for t in types.tolist()], object))
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Device rows with the host call each was launched by.
+
+    Attributes:
+        device: event rows on the device or among the collectives.
+        thread: of the call.
+        time_ns: start of the call.
+    """
+
+    device: NDArray[np.int32]
+    thread: I64
+    time_ns: I64
+
+
+def launches(trace: Trace) -> Launches:
+    """Every device row to which an arrow leads; arrows from operators go before runtime calls."""
+    events, flows = trace.events, trace.flows
+    work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.kind == Kind.SLICE)
+    source = np.full(len(events), -1, np.int64)
+    for layer in (Layer.RUNTIME, Layer.HOST):
+        arrows = flows.take(trace.rows_of(layer)[flows.src] & work[flows.dst])
+        source[arrows.dst] = arrows.src
+    device = np.flatnonzero(source >= 0).astype(np.int32)
+    calls = source[device]
+    return Launches(device, threads(trace)[events.track[calls]], events.start_ns[calls])
+
+
+_NUMBERED = re.compile(r"__\d+(?:_\d+)*\Z")
+
+
+def collective(name: str) -> str:
+    """The kind of a communication operation: its name without HCCL's running numbers."""
+    return _NUMBERED.sub("", name)
+
+
+def kernels(trace: Trace, *classes: OpClass) -> NDArray[np.intp]:
+    """Device rows of these classes; COMM stands for whole collectives, wherever they lie."""
+    events = trace.events
+    on_device = trace.rows_of(Layer.DEVICE) | (events.op == OpClass.COMM)
+    wanted = np.isin(events.op, np.array(classes, np.int8))
+    return np.flatnonzero(wanted & on_device & (events.kind == Kind.SLICE))

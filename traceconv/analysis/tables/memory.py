@@ -1,0 +1,143 @@
+"""Tables of memory: peaks, and the curves they are the peaks of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Ranked,
+    Table,
+    ordered,
+    stacked,
+    texts,
+)
+from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.vendor import rounded
+from traceconv.core.columns import F64, I64
+from traceconv.core.model import Layer, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+
+_BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+_OF_GPU = re.compile(r"(?!CPU)\w+ (\d+) (?:Allocated|Reserved)")
+"""Sums of a device, as GPU readers call them: they name its number."""
+
+Curve = tuple[str, str, I64, F64]
+"""Component, what is measured, instants (ns), bytes."""
+
+
+def _curves(trace: Trace) -> Iterator[Curve]:
+    """Every series of bytes over time."""
+    counters = trace.counters
+    for number, track in enumerate(trace.tracks):
+        if track.layer is not Layer.COUNTER or track.unit not in _BYTES:
+            continue
+        rows = counters.take(slice(*np.searchsorted(counters.track, [number, number + 1])))
+        if len(rows):
+            yield (
+                track.group or track.heading,
+                track.name,
+                rows.start_ns,
+                (rows.value * _BYTES[track.unit]),
+            )
+
+
+def _peak_facts(trace: Trace) -> Columns:
+    curves = list(_curves(trace))
+    if not curves:
+        return NOTHING
+    peaks = [int(np.argmax(size)) for _, _, _, size in curves]
+    sizes = [(_whole(size.min()), _whole(size.mean()), _whole(size.max()), _whole(size[-1]))
+             for _, _, _, size in curves]  # fmt: skip
+    low, usual, high, last = (np.array(part, np.int64) for part in zip(*sizes, strict=True))
+    at = [time[peak] for (_, _, time, _), peak in zip(curves, peaks, strict=True)]
+    return {
+        "Component": texts([c[0] for c in curves]),
+        "Measure": texts([c[1] for c in curves]),
+        "Count": np.array([len(c[2]) for c in curves], np.int64),
+        "Min(B)": low, "Mean(B)": usual, "Peak(B)": high, "Last(B)": last,
+        "Peak Timestamp(us)": np.array(at, np.int64),
+        "Capacity(B)": np.array([_capacity(trace, c[1]) for c in curves], np.int64),
+    }  # fmt: skip
+
+
+def _capacity(trace: Trace, measure: str) -> int:
+    """Memory of the device that is measured, bytes; ABSENT where the capture does not tell."""
+    match = _OF_GPU.fullmatch(measure)
+    known: Mapping[str, int] = trace.notes.get("device_memory_bytes", {})
+    return known.get(match[1], ABSENT) if match else ABSENT
+
+
+def _whole(value: Any) -> int:
+    return int(rounded(np.array([value]))[0])
+
+
+def _curve_facts(trace: Trace) -> Columns:
+    curves = list(_curves(trace))
+    if not curves:
+        return NOTHING
+    length = [len(c[2]) for c in curves]
+    return {
+        "Component": np.repeat(texts([c[0] for c in curves]), length),
+        "Measure": np.repeat(texts([c[1] for c in curves]), length),
+        "Timestamp(us)": np.concatenate([c[2] for c in curves]),
+        "Size(B)": rounded(np.concatenate([c[3] for c in curves])),
+    }
+
+
+def _peaks(ranked: Ranked) -> Columns:
+    """Per rank; job-wide, the rank with the highest peak stands for all."""
+    rows = stacked(ranked)
+    whole = rows["Capacity(B)"]
+    rows["Peak of Capacity(%)"] = np.where(whole > 0, share(rows["Peak(B)"], whole), np.nan)
+    if len(ranked) < 2:
+        return ordered(rows, rows["Peak(B)"])
+    names = [numbered(rows[key]) for key in ("Component", "Measure")]
+    order = np.lexsort((-rows["Peak(B)"], *names))
+    keys = [name[order] for name in names]
+    first = order[Groups.of(*keys).first]
+    job = {key: column[first] for key, column in rows.items()}
+    job[RANK] = np.full(len(first), ABSENT, np.int64)
+    rows = {key: np.concatenate((column, job[key])) for key, column in rows.items()}
+    return ordered(rows, rows["Peak(B)"])
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "memory",
+        "Memory: peaks",
+        "Over the samples of one component and measure: Count, Min, Mean (of samples, not of "
+        "time), Peak = largest, Last = at the end, Peak Timestamp = first instant of the peak. KB, "
+        "MB and GB of the profilers are powers of 1024. Capacity = all memory of the device, from "
+        "the properties of GPUs; captures of Ascend devices do not tell it. A row without a rank "
+        "is the rank with the highest peak.",
+        "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
+        {
+            RANK: "int", "Component": "text", "Measure": "text", "Count": "int", "Min(B)": "int",
+            "Mean(B)": "int", "Peak(B)": "int", "Last(B)": "int", "Peak Timestamp(us)": "int",
+            "Capacity(B)": "int", "Peak of Capacity(%)": "float",
+        },
+        _peak_facts,
+        _peaks,
+        capped=True,
+    ),
+    Table(
+        "memory_curve",
+        "Memory over time",
+        "Every sample, as the source has it, in bytes.",
+        "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
+        {
+            RANK: "int", "Component": "text", "Measure": "text", "Timestamp(us)": "int",
+            "Size(B)": "int",
+        },
+        _curve_facts,
+        stacked,
+        capped=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,187 @@
+"""Tables of modules and of the phases of a step, host and device side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    TIMED,
+    Keys,
+    Ranked,
+    Table,
+    ordered,
+    texts,
+    timed,
+)
+from traceconv.analysis.tables.groups import Groups, share
+from traceconv.analysis.tables.host import Nest, launches, modules, paddle_types
+from traceconv.core.columns import I64
+from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+
+_MODULE = Keys(("Module",), ("Device Time(us)",))
+_PHASE = Keys(("Phase",), ("Device Time(us)",))
+
+
+def _module_facts(trace: Trace) -> Columns:
+    nest = Nest.of(trace, modules(trace))
+    if not len(nest.rows):
+        return NOTHING
+    spent = _launched_within(trace, nest)
+    groups = Groups.of(trace.events.name[nest.rows])
+    first = trace.events.name[nest.rows[groups.first]].tolist()
+    return {
+        "Module": texts([trace.strings[i].removeprefix("nn.Module: ") for i in first]),
+        **groups.measured(trace.events.dur_ns[nest.rows]),
+        "Device Time(us)": groups.total(spent),
+    }
+
+
+def _launched_within(trace: Trace, nest: Nest) -> NDArray[np.int64]:
+    calls = launches(trace)
+    at = nest.at(calls.thread, calls.time_ns)
+    return nest.summed_up(at, trace.events.dur_ns[calls.device])
+
+
+def _modules(ranked: Ranked) -> Columns:
+    return timed(ranked, _MODULE)
+
+
+# -- phases: Paddle's Model Summary, from any source ----------------------------------------
+
+_PHASE_ORDER = ("Step", "Dataloader", "Forward", "Backward", "Optimization", "Others")
+_PADDLE_PHASES = {"module": "Forward"}
+_NAMED = re.compile(
+    r"(?P<Dataloader>enumerate\(DataLoader\).*|.*DataLoader.*__next__|dataloader)"
+    r"|(?P<Forward>(?:\S*\.)?(?:forward|fwd)|## forward ##)"
+    r"|(?P<Backward>(?:\S*\.)?(?:backward|bwd)|## backward ##|Gradient Backward"
+    r"|autograd::engine::evaluate_function: .*)"
+    r"|(?P<Optimization>Optimizer\.step#.*|optimizer|Optimization Step)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How frameworks and people call the phases of a step."""
+
+
+def _phase_facts(trace: Trace) -> Columns:
+    """Steps, the outermost phases, and what the phases leave of the steps."""
+    events = trace.events
+    steps = np.flatnonzero((events.op == OpClass.ITERATION) & trace.rows_of(Layer.STEP))
+    host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
+    rows, phase = _marked(trace, np.flatnonzero(host))
+    if not len(rows) or not len(steps):
+        return NOTHING
+    nest = Nest.of(trace, rows)
+    outer = nest.parent < 0
+    kind = phase[np.searchsorted(rows, nest.rows)][outer]
+    spent, rows = _launched_within(trace, nest)[outer], nest.rows[outer]
+    start, length = events.start_ns[rows], events.dur_ns[rows]
+    parts = [_phase("Step", events.dur_ns[steps], _of_steps(trace))]
+    for name in _PHASE_ORDER[1:-1]:
+        mine = kind == name
+        if mine.any():
+            alone = _outermost(start[mine], length[mine])
+            parts.append(_phase(name, length[mine][alone], int(spent[mine].sum())))
+    host_ns = [int(part["total"][0]) for part in parts]
+    device_ns = [int(part["Device Time(us)"][0]) for part in parts]
+    rest = np.array([max(2 * host_ns[0] - sum(host_ns), 0)])
+    parts.append(_phase("Others", rest, max(2 * device_ns[0] - sum(device_ns), 0)))
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:
+    """Which ranges lie in no other one, on whatever thread: autograd works in threads of its own,
+    within the backward range of the main thread."""
+    order = np.lexsort((-length, start))
+    reached = np.maximum.accumulate((start + length)[order])
+    alone = np.ones(len(start), bool)
+    alone[order[1:]] = (start + length)[order[1:]] > reached[:-1]
+    return alone
+
+
+def _marked(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Host rows that are phases, ascending, and which."""
+    if trace.capture.reader == "paddle":
+        types = paddle_types(trace, host)
+        phase = np.array([_PADDLE_PHASES.get(t, t) for t in types.tolist()], object)
+    else:
+        names = trace.events.name[host]
+        found = np.full(len(trace.strings), "", object)
+        for name in np.unique(names).tolist():
+            match = _NAMED.fullmatch(trace.strings[name])
+            found[name] = str(match.lastgroup) if match else ""
+        phase = found[names]
+    chosen = np.isin(phase, np.array(_PHASE_ORDER[1:-1], object))
+    return host[chosen], phase[chosen]
+
+
+def _of_steps(trace: Trace) -> int:
+    """Sum of the durations of what the device did in the steps."""
+    events = trace.events
+    work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.step >= 0)
+    work &= np.isin(events.op, (OpClass.COMPUTE, OpClass.COMM, OpClass.COPY))
+    return int(events.dur_ns[work].sum())
+
+
+def _phase(name: str, dur: NDArray[Any], device_ns: int) -> dict[str, NDArray[Any]]:
+    measures = Groups.of(np.zeros(len(dur), np.int64)).measured(dur)
+    return {"Phase": texts([name]), **measures, "Device Time(us)": np.array([device_ns])}
+
+
+def _phases(ranked: Ranked) -> Columns:
+    """In the order of a step; ratios are of the steps; what is left has no count."""
+    rows = timed(ranked, _PHASE)
+    place = np.array([_PHASE_ORDER.index(name) for name in rows["Phase"].tolist()])
+    rows = ordered(rows, -place)
+    steps, rank = rows["Phase"] == "Step", rows[RANK]
+    base = {
+        key: dict(zip(rank[steps].tolist(), rows[key][steps].tolist(), strict=True))
+        for key in ("Total Time(us)", "Device Time(us)")
+    }
+    whole = {key: np.array([of[r] for r in rank.tolist()]) for key, of in base.items()}
+    left = rows["Phase"] == "Others"
+    counted = ("Count", "Min Time(us)", "Avg Time(us)", "Max Time(us)")
+    return {
+        **rows,
+        **{key: np.where(left, ABSENT, rows[key]) for key in counted},
+        "Ratio(%)": share(rows["Total Time(us)"], whole["Total Time(us)"]),
+        "Device Ratio(%)": share(rows["Device Time(us)"], whole["Device Time(us)"]),
+    }
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "module",
+        "Modules",
+        "Calls of a module (scope lanes, nn.Module, Paddle's Forward): Count; Total, Min, Avg = "
+        "Total / Count, Max of durations; modules within count in their parents, too. Ratio = "
+        "Total / sum of all Totals. Device = tasks launched within, summed.",
+        "module calls: with_stack and with_modules, or scope lanes",
+        {RANK: "int", "Module": "text", **TIMED, "Device Time(us)": "int"},
+        _module_facts,
+        _modules,
+        capped=True,
+    ),
+    Table(
+        "phase",
+        "Phases of a step (Paddle's Model Summary)",
+        "Steps, and the outermost ranges that are data loading, forward, backward and optimizer, "
+        "as Paddle types them or as their names say: Count, sum, min, mean, max of host time. "
+        "Device = device work launched within, summed; a range within one of its kind on "
+        "another thread counts for the device only. Others = Step - all phases. Ratios are of "
+        "Step.",
+        "steps, and ranges named forward, backward, optimizer or DataLoader on the host",
+        {
+            RANK: "int", "Phase": "text", **TIMED, "Device Time(us)": "int",
+            "Device Ratio(%)": "float",
+        },
+        _phase_facts,
+        _phases,
+    ),
+)  # fmt: skip

@@ -1,0 +1,290 @@
+"""Tables of operators: by type, by name, by shape, and their floating-point operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    TIMED,
+    Keys,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+    timed,
+    with_job,
+)
+from traceconv.analysis.tables.fields import fields, mentioned
+from traceconv.analysis.tables.groups import Groups, mean, numbered
+from traceconv.analysis.tables.host import Nest, kernels, launches, operators
+from traceconv.analysis.tables.vendor import floats, is_ascend, named, numbers, operator_columns
+from traceconv.core.columns import I64
+from traceconv.core.model import OpClass, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+
+HOST = "Host CPU"
+GPU = "GPU"
+UNKNOWN = "N/A"
+
+_TYPE = Keys(("OP Type", "Core Type"))
+_OP = Keys(("Operator", "Core Type"), ("Self Time(us)", "Device Time(us)"), ("Core Type",))
+_SHAPES = ("Input Dims", "input_shapes")
+"""Arguments of host operators: PyTorch's and Paddle's."""
+
+_SHAPE = Keys(("Step", "OP Type", "Input Shapes"))
+
+
+def _launching(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Name of the innermost framework operator that launched each device row; "" if none."""
+    nest, calls = Nest.of(trace, operators(trace)), launches(trace)
+    at = nest.at(calls.thread, calls.time_ns)
+    names = np.full(len(trace.events), -1, np.int64)
+    held = at >= 0
+    names[calls.device[held]] = trace.events.name[nest.rows[at[held]]]
+    return texts([trace.strings[i] if i >= 0 else "" for i in names[rows].tolist()])
+
+
+def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Operator type and core type of compute rows of the device."""
+    if is_ascend(trace):
+        columns = operator_columns(trace, rows)
+        core = np.where(columns["Core Type"] == "", UNKNOWN, columns["Core Type"])
+        return np.where(columns["OP Type"] == "", UNKNOWN, columns["OP Type"]), core
+    types = _launching(trace, rows)
+    return np.where(types == "", UNKNOWN, types), texts([GPU] * len(rows))
+
+
+def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: NDArray[Any]) -> Columns:
+    groups = Groups.of(*(numbered(k) if k.dtype == object else k
+                         for k in keys.values()))  # fmt: skip
+    named = {name.replace("_", " "): key[groups.first] for name, key in keys.items()}
+    return {**named, **groups.measured(trace.events.dur_ns[rows])}
+
+
+def _type_facts(trace: Trace) -> Columns:
+    rows = kernels(trace, OpClass.COMPUTE)
+    if not len(rows):
+        return NOTHING
+    kind, core = _typed(trace, rows)
+    return _grouped(trace, rows, OP_Type=kind, Core_Type=core)
+
+
+def _types(ranked: Ranked) -> Columns:
+    return timed(ranked, _TYPE)
+
+
+# -- by name ------------------------------------------------------------------------------
+
+
+def _op_facts(trace: Trace) -> Columns:
+    """Operators on the device of an Ascend rank, and the framework's own on the host."""
+    parts = [part for part in (_device_ops(trace), _host_ops(trace)) if part]
+    if not parts:
+        return NOTHING
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _device_ops(trace: Trace) -> Columns:
+    rows = kernels(trace, OpClass.COMPUTE)
+    if not len(rows) or not is_ascend(trace):
+        return NOTHING
+    core = _typed(trace, rows)[1]
+    groups = Groups.of(trace.events.name[rows], numbered(core))
+    facts = _named_ops(trace, rows, groups, core)
+    return {**facts, "Self Time(us)": facts["total"], "Device Time(us)": facts["total"]}
+
+
+def _host_ops(trace: Trace) -> Columns:
+    nest = Nest.of(trace, operators(trace))
+    if not len(nest.rows):
+        return NOTHING
+    calls = launches(trace)
+    spent = nest.summed_up(nest.at(calls.thread, calls.time_ns), trace.events.dur_ns[calls.device])
+    groups = Groups.of(trace.events.name[nest.rows])
+    return {
+        **_named_ops(trace, nest.rows, groups, texts([HOST] * len(nest.rows))),
+        "Self Time(us)": groups.total(nest.self_ns(trace)),
+        "Device Time(us)": groups.total(spent),
+    }
+
+
+def _named_ops(
+    trace: Trace, rows: NDArray[np.intp], groups: Groups, core: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    names = trace.events.name[rows[groups.first]].tolist()
+    return {
+        "Operator": texts([trace.strings[i] for i in names]),
+        "Core Type": core[groups.first],
+        **groups.measured(trace.events.dur_ns[rows]),
+    }
+
+
+def _ops(ranked: Ranked) -> Columns:
+    return timed(ranked, _OP)
+
+
+# -- by shape -----------------------------------------------------------------------------
+
+
+def _shape_facts(trace: Trace) -> Columns:
+    rows = kernels(trace, OpClass.COMPUTE)
+    if is_ascend(trace) and len(rows):
+        shapes = operator_columns(trace, rows)["Input Shapes"]
+        kinds = _typed(trace, rows)[0]
+    elif not mentioned(trace, *_SHAPES):
+        return _told_shapes(trace)
+    else:
+        rows = operators(trace)
+        dims, other = fields(trace, rows, *_SHAPES)
+        shapes = np.where(dims == "", other, dims)
+        kinds = texts([trace.strings[i] for i in trace.events.name[rows].tolist()])
+    known = shapes != ""
+    if not known.any():
+        return _told_shapes(trace)
+    rows = rows[known]
+    step = trace.events.step[rows].astype(np.int64)
+    if (step < 0).any():
+        step = np.where(step < 0, _step_at(trace, trace.events.start_ns[rows]), step)
+    step = np.where(step < 0, ABSENT, step)
+    dense = _dense(step)
+    groups = Groups.of(dense, numbered(kinds[known]),
+                       numbered(shapes[known]))  # fmt: skip
+    first = groups.first
+    return {
+        "Step": step[first], "OP Type": kinds[known][first], "Input Shapes": shapes[known][first],
+        **groups.measured(trace.events.dur_ns[rows]),
+    }  # fmt: skip
+
+
+def _dense(step: I64) -> I64:
+    return np.unique(step, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _step_at(trace: Trace, time: I64) -> I64:
+    """The step whose span holds each instant; -1 = none."""
+    steps = sorted(trace.notes.get("steps", ()), key=lambda s: s["start_ns"])
+    if not steps:
+        return np.full(len(time), -1, np.int64)
+    start, dur, number = (
+        np.array([s[key] for s in steps], np.int64) for key in ("start_ns", "dur_ns", "step")
+    )
+    at = np.searchsorted(start, time, "right") - 1
+    held = (at >= 0) & (time < (start + dur)[np.maximum(at, 0)])
+    return np.where(held, number[np.maximum(at, 0)], -1)
+
+
+def _told_shapes(trace: Trace) -> Columns:
+    """What MindSpore wrote of operators with dynamic shapes."""
+    side_table = trace.side_tables.get("dynamic_shape_info")
+    if side_table is None or not len(side_table):
+        return NOTHING
+    told = (named(side_table, "side") == "operator") & (numbers(side_table, "dur(us)") != ABSENT)
+    step, length = numbers(side_table, "step")[told], numbers(side_table, "dur(us)")[told]
+    kinds, shapes = (named(side_table, h)[told] for h in ("op_type", "shape_info"))
+    if not len(step):
+        return NOTHING
+    groups = Groups.of(_dense(step), numbered(kinds), numbered(shapes))
+    first = groups.first
+    return {
+        "Step": step[first], "OP Type": kinds[first], "Input Shapes": shapes[first],
+        **groups.measured(length),
+    }  # fmt: skip
+
+
+def _shapes(ranked: Ranked) -> Columns:
+    rows = with_job(ranked, _SHAPE)
+    order = np.lexsort((-rows["total"], rows["Step"], np.where(rows[RANK] == ABSENT, 2**62,
+                                                               rows[RANK])))  # fmt: skip
+    rows = {name: column[order] for name, column in rows.items()}
+    return {
+        RANK: rows[RANK], **{name: rows[name] for name in _SHAPE.names},
+        "Count": rows["count"], "Total Time(us)": rows["total"], "Min Time(us)": rows["low"],
+        "Avg Time(us)": mean(rows["total"], rows["count"]), "Max Time(us)": rows["high"],
+    }  # fmt: skip
+
+
+# -- FLOPs --------------------------------------------------------------------------------
+
+
+def _flops_facts(trace: Trace) -> Columns:
+    side_table = trace.side_tables.get("flops")
+    if side_table is None or not len(side_table):
+        return NOTHING
+    return {
+        "Operator": named(side_table, "full_kernel_name"),
+        "FLOPs": floats(side_table, "FLOPs"),
+        "FLOPS": floats(side_table, "FLOPS"),
+        "Utilization(%)": floats(side_table, "FLOPS utilization"),
+    }
+
+
+def _flops(ranked: Ranked) -> Columns:
+    return stacked(ranked)
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "type",
+        "Operators by type (op_statistic.csv)",
+        "Over the compute tasks of the device with one operator type and core type: Count; Total "
+        "= sum of durations; Min, Max; Avg = Total / Count; Ratio = Total / sum of all Totals of "
+        "the rank. The type is the one the profiler names; on a GPU, the innermost framework "
+        "operator that launched the kernel.",
+        "compute tasks on a device",
+        {RANK: "int", "OP Type": "text", "Core Type": "text", **TIMED},
+        _type_facts,
+        _types,
+        capped=True,
+    ),
+    Table(
+        "op",
+        "Operators by name and core type",
+        "Device operators (AI_CORE, AI_CPU ...) count their tasks; framework operators (Host "
+        "CPU) count their calls. Total, Min, Avg, Max of durations; Ratio = Total / sum of Totals "
+        "of the core type. Self = duration - operators called within. Device = tasks launched "
+        "within, summed; tasks that overlap count twice.",
+        "operators on the device or the host",
+        {
+            RANK: "int", "Operator": "text", "Core Type": "text", **TIMED,
+            "Self Time(us)": "int", "Device Time(us)": "int",
+        },
+        _op_facts,
+        _ops,
+        capped=True,
+    ),
+    Table(
+        "shape",
+        "Operators by step and input shapes",
+        "Rows with one step, operator type and text of input shapes: Count, sum, min, mean and "
+        "max of their durations. More than one row for a type is a dynamic shape. Host operators "
+        "are put into the step in whose span they start.",
+        "shapes: record_shapes, profiler level 1, or dynamic_shape_info",
+        {
+            RANK: "int", "Step": "int", "OP Type": "text", "Input Shapes": "text",
+            **{name: kind for name, kind in TIMED.items() if name != "Ratio(%)"},
+        },
+        _shape_facts,
+        _shapes,
+        capped=True,
+    ),
+    Table(
+        "flops",
+        "Floating-point operations by operator",
+        "As the profiler wrote them: FLOPs in 10^6 operations, FLOPS in 10^9 per second, "
+        "Utilization = FLOPS / peak of the device.",
+        "flops_<rank>.txt of MindSpore",
+        {
+            RANK: "int", "Operator": "text", "FLOPs": "float", "FLOPS": "float",
+            "Utilization(%)": "float",
+        },
+        _flops_facts,
+        _flops,
+        capped=True,
+    ),
+)  # fmt: skip

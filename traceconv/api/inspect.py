@@ -1,0 +1,288 @@
+"""What lies below some paths, before anything of it is merged."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from textwrap import wrap
+from typing import Any
+
+from traceconv.core.errors import Issues, TraceconvError
+from traceconv.core.model import Capture, Trace
+from traceconv.core.ranks import format_ranges
+from traceconv.core.side_tables import SideTable
+from traceconv.pipeline.report import SCHEMA_VERSION, described
+
+NOT_NEEDED = "of the capture, holds no events that are read"
+"""What is said of a file of which its reader says no more."""
+
+LINES = 40
+"""More captures than this share lines, unless every one is asked for."""
+
+SHOWN = 60
+"""Characters of a list of ranks in a line for many captures."""
+
+_WIDTH = 100
+"""Columns of a list of names; a longer one goes on in the next line."""
+
+_TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where")
+
+
+@dataclass
+class Inspection:
+    """What lies below some paths, and what is wrong with it.
+
+    Attributes:
+        captures: as found; ranks may be None.
+        unknown:  files no reader knows.
+        problem:  why ranks could not be told apart, or "".
+        issues:   what was noticed.
+        counts:   per rank, if events were read: rows by kind and by layer, steps, graphs,
+            predicted bytes by mode (Perfetto), and by format and mode.
+        predicted: the same for all ranks in one file: bytes by format and mode.
+    """
+
+    captures: list[Capture] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    problem: str = ""
+    issues: Issues = field(default_factory=Issues)
+    counts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    predicted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, as the captures say; -1 if none does."""
+        return max((c.world_size for c in self.captures), default=-1)
+
+    @property
+    def missing(self) -> str:
+        """Ranks of the job that are not here, as ``512,4000-4095``: gaps between those that are,
+        and, where the captures tell the size of the job, what is left of it.
+        """
+        present = sorted({c.rank for c in self.captures if c.rank is not None})
+        if not present or (len(present) == 1 and self.world_size < 1):
+            return ""
+        borders = [-1, *present, max(self.world_size, present[-1] + 1)]
+        gaps = [(a + 1, b - 1) for a, b in pairwise(borders) if b - a > 1]
+        return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in gaps)
+
+    def take(self, ranked: Sequence[Capture]) -> None:
+        """Take in the captures that have a rank; those a run leaves out stay, too."""
+        left = [c for c in self.captures if c.rank is None and c.optional]
+        whole = len(ranked) + len(left) == len(self.captures)
+        self.captures = [*ranked, *(left if whole else ())]
+
+    def add_counts(self, trace: Trace, sizes: Mapping[str, Mapping[str, int]]) -> None:
+        """Take in the events of one rank, and predicted bytes of its output by format and mode."""
+        layers: Counter[str] = Counter()
+        for layer in {t.layer for t in trace.tracks}:
+            layers[str(layer)] = int(trace.rows_of(layer).sum())
+        self.counts[trace.rank] = {
+            **trace.counts(),
+            "layers": dict(layers),
+            **_found(trace),
+            "predicted_bytes": dict(sizes["perfetto"]),
+            "predicted": {name: dict(modes) for name, modes in sizes.items()},
+            "tables": {
+                name: _rows(side_table, self.issues)
+                for name, side_table in trace.side_tables.items()
+            },
+        }
+        self.issues.extend(trace.issues, rank=trace.rank)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document of ``--json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "captures": [
+                {
+                    **described(c),
+                    "source": c.source.label,
+                    "known": list(c.known),
+                    "uses": {name: c.uses.get(name, NOT_NEEDED) for name in c.known},
+                    "tables": {name: list(files) for name, files in c.tables.items()},
+                    "counts": self.counts.get(_rank(c)),
+                }
+                for c in self.captures
+            ],
+            "world_size": self.world_size if self.world_size > 0 else None,
+            "missing_ranks": self.missing,
+            "unknown": self.unknown,
+            "problem": self.problem,
+            **({"predicted": self.predicted} if self.predicted else {}),
+            "issues": [issue.as_dict() for issue in self.issues],
+        }
+
+    def lines(self, every: bool = False) -> list[str]:
+        """A table for people.
+
+        Args:
+            every: a line per capture, however many they are.
+        """
+        short = len(self.captures) > LINES and not every
+        lines = _aligned([_TITLES, *(_alike(self.captures) if short else self._rows())])
+        lines += self._missing_line()
+        lines += self._sum_lines() if short else self._count_lines()
+        lines += self._table_lines(short)
+        if self.unknown:
+            shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
+            lines += _wrapped(f"{len(self.unknown)} files no reader knows: {shown}")
+        if self.problem:
+            lines.append(f"problem: {self.problem}")
+        return lines
+
+    def _rows(self) -> Iterable[tuple[str, ...]]:
+        for one in self.captures:
+            d = described(one)
+            rank = "?" if one.rank is None else str(one.rank)
+            device = str(one.device) if one.device >= 0 else ""
+            graphs = format_ranges(self.counts.get(_rank(one), {}).get("graphs", one.graphs))
+            size = _size(d["bytes"])
+            yield rank, one.reader, one.host, device, graphs, d["clock"], size, d["label"]
+
+    def _missing_line(self) -> list[str]:
+        if not self.missing:
+            return []
+        there = len({c.rank for c in self.captures} - {None})
+        of = f" of {self.world_size}" if self.world_size > 0 else ""
+        return [f"{there}{of} ranks are here; missing: {self.missing}"]
+
+    def _count_lines(self) -> list[str]:
+        lines = [
+            f"rank {number}: {_counted(counts)}; as .pftrace about "
+            f"{_sizes(counts['predicted']['perfetto'])}, "
+            f"as .json {_sizes(counts['predicted']['chrome_json'])}"
+            for number, counts in self.counts.items()
+        ]
+        return lines + (self._whole_line() if len(self.counts) > 1 else [])
+
+    def _sum_lines(self) -> list[str]:
+        if not self.counts:
+            return []
+        total: Counter[str] = Counter()
+        layers: Counter[str] = Counter()
+        for counts in self.counts.values():
+            total.update({kind: counts[kind] for kind in ("slice", "instant", "counter", "flow")})
+            layers.update(counts["layers"])
+        return [f"all ranks: {_counted({**total, 'layers': layers})}", *self._whole_line()]
+
+    def _whole_line(self) -> list[str]:
+        if not self.predicted:
+            return []
+        native, chrome = self.predicted["perfetto"], self.predicted["chrome_json"]
+        return [f"in one file: as .pftrace about {_sizes(native)}, as .json {_sizes(chrome)}"]
+
+    def _table_lines(self, short: bool) -> list[str]:
+        """The tables beside the timelines; captures that have the same ones share a line."""
+        alike: dict[str, list[Capture]] = {}
+        for one in self.captures:
+            rows = {} if short else self.counts.get(_rank(one), {}).get("tables", {})
+            said = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
+            alike.setdefault(", ".join(said), []).append(one)
+        told = {tables: self._whose(c, short) for tables, c in alike.items() if tables}
+        return [
+            line
+            for tables, whose in told.items()
+            for line in _wrapped(f"tables of {whose}: {tables}")
+        ]
+
+    def _whose(self, captures: Sequence[Capture], short: bool) -> str:
+        """Captures by their ranks; those without, or whose rank others claim too, by their place
+        below the folder all of them lie in.
+        """
+        if short:
+            return f"ranks {_cut(format_ranges([c.rank for c in captures if c.rank is not None]))}"
+        claimed = Counter(c.rank for c in self.captures)
+        labels = [described(c)["label"] for c in self.captures]
+        above = os.path.commonprefix(labels).rpartition("/")[0]  # noqa: RUF071 - may be URLs
+        return ", ".join(
+            f"rank {c.rank}"
+            if c.rank is not None and claimed[c.rank] == 1
+            else described(c)["label"].removeprefix(above).lstrip("/")
+            for c in captures
+        )
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of a list of names, which stay whole."""
+    return wrap(
+        text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _alike(captures: Sequence[Capture]) -> Iterable[tuple[str, ...]]:
+    """A row for all captures of one format, clock and list of graphs; one for each without rank."""
+    groups: dict[tuple[Any, ...], list[Capture]] = {}
+    for one in captures:
+        clock = str(one.clock.domain) if one.clock else "unknown"
+        alone = id(one) if one.rank is None else 0
+        groups.setdefault((one.reader, clock, format_ranges(one.graphs), alone), []).append(one)
+    for (reader, clock, graphs, _), group in groups.items():
+        told = [described(one) for one in group]
+        ranks = format_ranges([one.rank for one in group if one.rank is not None]) or "?"
+        hosts = {one.host for one in group if one.host}
+        host = f"{len(hosts)} hosts" if len(hosts) > 1 else "".join(hosts)
+        devices = format_ranges([one.device for one in group if one.device >= 0])
+        size = _size(sum(d["bytes"] for d in told))
+        where = _together([d["label"] for d in told])
+        yield _cut(ranks), reader, host, devices, graphs, clock, size, where
+
+
+def _together(labels: Sequence[str]) -> str:
+    """Many places in few words."""
+    if len(labels) == 1:
+        return labels[0]
+    above = os.path.commonprefix(labels).rpartition("/")[0]  # noqa: RUF071 - may be URLs
+    return f"{len(labels)} below {above or '.'}: {labels[0].removeprefix(above).lstrip('/')} ..."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]} ..."
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _counted(counts: Mapping[str, Any]) -> str:
+    layers = ", ".join(f"{layer} {n}" for layer, n in sorted(counts["layers"].items()) if n)
+    return (
+        f"{counts['slice']} slices, {counts['instant']} instants, "
+        f"{counts['counter']} counter samples, {counts['flow']} arrows ({layers})"
+    )
+
+
+def _rows(side_table: SideTable, issues: Issues) -> int | None:
+    """Rows of a table, what is lost of it in ``issues``; None if it cannot be read."""
+    try:
+        rows = len(next(iter(side_table.read().values()), ()))
+    except TraceconvError as e:
+        issues.add("malformed-record", side_table.file, str(e)[:200])
+        return None
+    side_table.account(issues)
+    return rows
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.1f}M"
+
+
+def _sizes(predicted: Mapping[str, int]) -> str:
+    return ", ".join(f"{n / 2**20:.2f}M in {mode}" for mode, n in predicted.items())
+
+
+def _rank(capture: Capture) -> int:
+    return -1 if capture.rank is None else capture.rank
+
+
+def _found(trace: Trace) -> dict[str, Any]:
+    graphs = sorted({int(g) for g in set(trace.events.graph.tolist())} - {-1})
+    steps = sorted({int(s) for s in set(trace.events.step.tolist())} - {-1})
+    return {"graphs": graphs, "steps": steps}

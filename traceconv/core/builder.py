@@ -1,0 +1,432 @@
+"""How readers make a trace: batches of columns in, one frozen :class:`~traceconv.core.model.Trace` out.
+
+The batch door (:meth:`TraceBuilder.extend`, :meth:`~TraceBuilder.counters`,
+:meth:`~TraceBuilder.flows`) is the normal way in; the single-event methods are for formats that
+are small by nature.
+
+Accounts: a reader says what it *saw* (:meth:`~TraceBuilder.seen`) and what it could not keep
+(:meth:`~TraceBuilder.skip`); :meth:`~TraceBuilder.finish` checks that the rest is in the trace.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
+from traceconv.core.errors import Issues
+from traceconv.core.intervals import union
+from traceconv.core.model import (
+    I64,
+    KINDS,
+    Args,
+    Capture,
+    CounterTable,
+    EventTable,
+    FlowTable,
+    Kind,
+    Layer,
+    OpClass,
+    Strings,
+    Trace,
+    Track,
+    arranged,
+)
+from traceconv.core.side_tables import Columns, SideTable
+from traceconv.io.sources import temporary_folder
+
+FARTHEST_NS = 2**62 - 1
+"""No clock shows 146 years; and nearer stamps can be subtracted without leaving int64."""
+
+SPILL_AFTER = 4 << 20
+"""Bytes of arguments kept in memory before they go to a temporary file."""
+
+
+class TraceBuilder:
+    """Collects one rank's events.
+
+    ``file`` is the name issues are booked under; a reader sets it as it goes from file to file.
+    ``comm_words`` are the user's own words for kernels that communicate (lower case).
+    """
+
+    def __init__(self, capture: Capture, issues: Issues | None = None) -> None:
+        self.capture = capture
+        self.issues = issues if issues is not None else Issues()
+        self.strings = Strings()
+        self.file = capture.files[0] if capture.files else capture.label
+        self.notes: dict[str, Any] = {}
+        self._side_tables: dict[str, SideTable] = {}
+        self.comm_words: tuple[str, ...] = ()
+        self._tracks: dict[Track, int] = {}
+        self._events: list[EventTable] = []
+        self._counters: list[CounterTable] = []
+        self._flows: list[FlowTable] = []
+        self._rows = 0
+        self._seen: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
+        self._windows: list[tuple[int, int]] = []
+        self._blobs: list[Any] = [b""]  # blob 0 is the spill
+        self._spill = _Spill()
+        self._address: list[I64] = []
+        self._length: list[NDArray[np.int32]] = []
+        self._args = 0
+
+    # -- names, tracks, arguments ---------------------------------------------------------
+
+    def track(
+        self,
+        layer: Layer,
+        name: str,
+        group: str = "",
+        title: str = "",
+        sort: int = 0,
+        unit: str | None = None,
+    ) -> int:
+        """The number of a track, new or known, for use in ``track=`` columns."""
+        return self.add_track(Track(layer, name, group, title, sort, unit))
+
+    def add_track(self, track: Track) -> int:
+        """The number of ``track``, new or known."""
+        return self._tracks.setdefault(track, len(self._tracks))
+
+    def string(self, value: str) -> int:
+        """The id of a string, for ``name=`` columns."""
+        return self.strings.intern(value)
+
+    def attach(self, buffer: Any) -> int:
+        """Make a whole buffer (a mapped input) addressable; returns the address of its start.
+
+        The buffer must stay readable until the trace is written.
+        """
+        self._blobs.append(buffer)
+        return (len(self._blobs) - 1) << BLOB_BITS
+
+    def args_at(self, address: I64, length: NDArray[np.int32]) -> int:
+        """Register JSON objects that lie in attached buffers; the id of the first.
+
+        Args:
+            address: int64, start of a buffer (from :meth:`attach`) plus offset.
+            length:  int32, bytes.
+        """
+        first = self._args
+        self._address.append(np.asarray(address, np.int64))
+        self._length.append(np.asarray(length, np.int32))
+        self._args += len(address)
+        return first
+
+    def args_bytes(self, blob: bytes, length: NDArray[np.int32]) -> int:
+        """Register JSON objects that follow each other in ``blob``; the id of the first."""
+        start = np.zeros(len(length), np.int64)
+        np.cumsum(length[:-1], out=start[1:])
+        return self.args_at(start + self._spill.append(blob), length)
+
+    def spill(self, blob: bytes) -> int:
+        """Store bytes that will not stay where they are; their address, for :meth:`args_at`."""
+        return self._spill.append(blob)
+
+    def stored(self, address: int, length: int) -> bytes:
+        """The bytes at an address of :meth:`attach` or :meth:`spill`."""
+        at = address & OFFSET_MASK
+        if address >> BLOB_BITS:
+            return bytes(self._blobs[address >> BLOB_BITS][at : at + length])
+        return self._spill.read(at, length)
+
+    def args(self, value: dict[str, Any] | bytes | None) -> int:
+        """Register one JSON object; its id, or -1 for an empty one."""
+        if not value:
+            return -1
+        raw = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
+        return self.args_bytes(raw, np.array([len(raw)], np.int32))
+
+    # -- events ---------------------------------------------------------------------------
+
+    def extend(
+        self,
+        *,
+        track: ArrayLike,
+        start_ns: I64,
+        dur_ns: ArrayLike = 0,
+        name: ArrayLike,
+        kind: ArrayLike = Kind.SLICE,
+        op: ArrayLike = OpClass.OTHER,
+        graph: ArrayLike = -1,
+        step: ArrayLike = -1,
+        args: ArrayLike = -1,
+    ) -> int:
+        """Add many events. Columns as in :class:`EventTable`; scalars stand for all rows.
+
+        Returns:
+            The row of the first one, counted over all ``extend`` calls: what
+            :meth:`flows` refers to. :meth:`finish` translates rows to the sorted table.
+        """
+        first, n = self._rows, len(start_ns)
+        columns = {
+            "track": track,
+            "kind": kind,
+            "op": op,
+            "start_ns": start_ns,
+            "dur_ns": dur_ns,
+            "name": name,
+            "graph": graph,
+            "step": step,
+            "args": args,
+        }
+        full = {
+            key: np.full(n, value, EventTable.COLUMNS[key]) if np.ndim(value) == 0 else value
+            for key, value in columns.items()
+        }
+        self._events.append(EventTable(**full))  # type: ignore[arg-type]
+        self._rows += n
+        return first
+
+    def slice(
+        self,
+        track: int,
+        start_ns: int,
+        dur_ns: int,
+        name: str,
+        *,
+        op: OpClass = OpClass.OTHER,
+        graph: int = -1,
+        step: int = -1,
+        args: dict[str, Any] | None = None,
+    ) -> int:
+        """Add one slice; its row. For small inputs."""
+        return self._one(Kind.SLICE, track, start_ns, dur_ns, name, op, graph, step, args)
+
+    def instant(
+        self,
+        track: int,
+        start_ns: int,
+        name: str,
+        *,
+        op: OpClass = OpClass.OTHER,
+        graph: int = -1,
+        step: int = -1,
+        args: dict[str, Any] | None = None,
+    ) -> int:
+        """Add one instant; its row. For small inputs."""
+        return self._one(Kind.INSTANT, track, start_ns, 0, name, op, graph, step, args)
+
+    def _one(
+        self, kind: Kind, track: int, start_ns: int, dur_ns: int, name: str,
+        op: OpClass, graph: int, step: int, args: dict[str, Any] | None,
+    ) -> int:  # fmt: skip
+        self.seen("slice" if kind is Kind.SLICE else "instant")
+        return self.extend(
+            track=track, kind=kind, op=op, start_ns=np.array([start_ns], np.int64), dur_ns=dur_ns,
+            name=self.string(name), graph=graph, step=step, args=self.args(args),
+        )  # fmt: skip
+
+    def counters(self, *, track: ArrayLike, start_ns: I64, value: ArrayLike) -> None:
+        """Add many counter samples."""
+        n = len(start_ns)
+        tracks = np.full(n, track, np.int32) if np.ndim(track) == 0 else track
+        values = np.full(n, value, np.float64) if np.ndim(value) == 0 else value
+        self._counters.append(CounterTable(track=tracks, start_ns=start_ns, value=values))  # type: ignore[arg-type]
+
+    def counter(self, track: int, start_ns: int, value: float) -> None:
+        """Add one counter sample. For small inputs."""
+        self.seen("counter")
+        self.counters(track=track, start_ns=np.array([start_ns], np.int64), value=value)
+
+    def flows(self, *, src: ArrayLike, dst: ArrayLike, name: ArrayLike) -> None:
+        """Add arrows between rows as returned by :meth:`extend`; ``name`` is a string id."""
+        sources = np.asarray(src, np.int32)
+        names = np.full(len(sources), name, np.int32) if np.ndim(name) == 0 else name
+        self._flows.append(FlowTable(src=sources, dst=np.asarray(dst, np.int32), name=names))  # type: ignore[arg-type]
+
+    def flow(self, src: int, dst: int, name: str) -> None:
+        """Add one arrow. For small inputs."""
+        self.seen("flow")
+        self.flows(src=[src], dst=[dst], name=self.string(name))
+
+    @property
+    def rows(self) -> int:
+        """Event rows added so far: the row the next :meth:`extend` will return."""
+        return self._rows
+
+    def span(self, first_row: int = 0, layers: Collection[Layer] = ()) -> tuple[int, int] | None:
+        """Earliest start and latest end of the rows from ``first_row`` on, ns.
+
+        Args:
+            layers: only rows on tracks of these; empty for all.
+        """
+        wanted = np.array([not layers or t.layer in layers for t in self._tracks], bool)
+        low, high, at = [], [], 0
+        for table in self._events:
+            rows = wanted[table.track]
+            rows[: max(first_row - at, 0)] = False
+            at += len(table)
+            if rows.any():
+                low.append(int(table.start_ns[rows].min()))
+                high.append(int(table.end_ns[rows].max()))
+        return (min(low), max(high)) if low else None
+
+    def window(self, start_ns: int, end_ns: int) -> None:
+        """Say that the profiler was collecting from ``start_ns`` to ``end_ns``."""
+        if end_ns > start_ns:
+            self._windows.append((start_ns, end_ns))
+
+    def side_table(
+        self, name: str, file: str, load: Callable[[], Columns], issues: Issues | None = None
+    ) -> SideTable:
+        """Add a table that lies beside the timeline; ``load`` runs when it is looked at, and may
+        book what it meets under ``issues`` (see :class:`~traceconv.core.side_tables.SideTable`).
+        """
+        return self._side_tables.setdefault(name, SideTable(name, file, load, issues))
+
+    # -- accounts -------------------------------------------------------------------------
+
+    def seen(self, kind: str, count: int = 1) -> None:
+        """Count ``count`` records of ``kind`` ("slice", "instant", "counter", "flow") as met.
+
+        A begin/end pair is one slice; a counter event counts once per series; an arrow counts
+        once per head. The single-event methods count themselves.
+        """
+        assert kind in KINDS, kind
+        self._seen[kind] += int(count)
+
+    def skip(self, code: str, where: str = "", count: int = 1, kind: str | None = None) -> None:
+        """Book ``count`` records under an issue code.
+
+        Args:
+            kind: what was lost, if the records had been counted as seen and are not kept;
+                None for doubts about records that are kept, and for records of no kind.
+        """
+        self.issues.add(code, self.file, where, int(count))
+        if kind is not None:
+            assert kind in KINDS, kind
+            self._lost[kind] += int(count)
+
+    def finish(self) -> Trace:
+        """The trace: sorted, with tracks in screen order and the accounts closed.
+
+        Raises:
+            AssertionError: seen minus lost is not what was added (a fault of the reader).
+        """
+        args = Args(
+            (self._spill.close(), *self._blobs[1:]),
+            _joined(self._address, np.int64),
+            _joined(self._length, np.int32),
+        )
+        self._address, self._length = [], []
+        trace = Trace(
+            capture=self.capture,
+            tracks=tuple(self._tracks),
+            strings=self.strings,
+            events=_drained(EventTable, self._events),
+            counters=_drained(CounterTable, self._counters),
+            flows=_drained(FlowTable, self._flows),
+            args=args,
+            issues=self.issues,
+            windows=_merged_windows(self._windows),
+            notes=self.notes,
+            side_tables=self._side_tables,
+        )
+        trace = self._believable(trace)
+        ledger = {}
+        for kind, kept in trace.counts().items():
+            seen, lost = self._seen[kind], self._lost[kind]
+            assert seen - lost == kept, f"{kind}: saw {seen}, lost {lost}, kept {kept}"
+            if seen:
+                ledger["read", kind] = seen
+            if lost:
+                ledger["lost", kind] = -lost
+        trace.ledger.update(ledger)
+        return arranged(trace)
+
+    def _believable(self, trace: Trace) -> Trace:
+        """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are booked."""
+        events, samples = trace.events, trace.counters.start_ns
+        longest = int(events.dur_ns.max(initial=0))
+        if _within(events.start_ns, FARTHEST_NS - longest) and _within(samples, FARTHEST_NS):
+            return trace
+        near = _near(events.start_ns) & (events.dur_ns <= FARTHEST_NS)
+        near &= ~near | _near(events.end_ns)
+        kept = trace.keep("lost", near, _near(samples))
+        for kind, count in trace.counts().items():
+            if lost := count - kept.counts()[kind]:
+                code = "flow-without-end" if kind == "flow" else "bad-time"
+                self.skip(code, "more than 146 years from its clock's zero", lost, kind)
+        return kept
+
+
+def _within(ns: I64, farthest: int) -> bool:
+    """Whether all of ``ns`` are at most ``farthest`` from 0; makes no new column."""
+    return -farthest <= int(ns.min(initial=0)) and int(ns.max(initial=0)) <= farthest
+
+
+def _near(ns: I64) -> NDArray[np.bool_]:
+    return (ns >= -FARTHEST_NS) & (ns <= FARTHEST_NS)
+
+
+def _joined(parts: list[Any], dtype: Any) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _drained(cls: Any, tables: list[Any]) -> Any:
+    """One table of many, column by column, so that never two copies of all are alive."""
+    if len(tables) == 1:
+        return tables.pop()
+    columns = {}
+    for name, dtype in cls.COLUMNS.items():
+        columns[name] = _joined([getattr(t, name) for t in tables], dtype)
+        for table in tables:
+            delattr(table, name)
+    tables.clear()
+    return cls(**columns)
+
+
+def _merged_windows(windows: list[tuple[int, int]]) -> I64:
+    spans = np.array(windows, np.int64).reshape(-1, 2)
+    return union(spans[:, 0], spans[:, 1])
+
+
+class _Spill:
+    """Bytes that grow: in memory at first, in an unnamed temporary file when there are many."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+        self._file: IO[bytes] | None = None
+        self._size = 0
+
+    def append(self, blob: bytes) -> int:
+        at = self._size
+        self._size += len(blob)
+        if self._file is None and self._size > SPILL_AFTER:
+            self._file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
+            self._file.write(self._memory)
+            self._memory = bytearray()
+        if self._file is None:
+            self._memory += blob
+        else:
+            self._file.write(blob)
+        return at
+
+    def read(self, at: int, length: int) -> bytes:
+        if self._file is None:
+            return bytes(self._memory[at : at + length])
+        self._file.flush()
+        return os.pread(self._file.fileno(), length, at)
+
+    def close(self) -> Any:
+        """The bytes, as a buffer."""
+        if self._file is None:
+            return bytes(self._memory)
+        with self._file:
+            self._file.flush()
+            return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __del__(self) -> None:
+        # a reader that raises never gets to close()
+        if self._file is not None:
+            self._file.close()

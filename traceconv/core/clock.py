@@ -1,0 +1,164 @@
+"""Time: exact conversion of text to nanoseconds, and the one owner of an offset's sign.
+
+All times in traceconv are int64 nanoseconds. Digits are taken from the text; nothing passes
+through floating point. Finer digits than a nanosecond are rounded half up, on the digits,
+everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+from traceconv.core.errors import ClockError
+
+if TYPE_CHECKING:
+    from traceconv.core.columns import I64
+
+INT64_MAX = 2**63 - 1
+
+PPT = 10**12
+"""Drifts are whole parts per trillion: a part is 1 us in twelve days."""
+
+MOST_DRIFT_PPT = 9 * 10**8
+"""No clock is worse than 900 ppm; up to there, products with any time fit in int64."""
+
+_NUMBER = re.compile(r"\s*([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,4}))?\s*\Z", re.ASCII)
+_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+_SCALES = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def to_ns(text: str | bytes | int, unit: str = "us") -> int:
+    """Nanoseconds of a decimal number given as text, exactly.
+
+    Args:
+        text: "1736408883704643.212", "4.5e-7", b"12"; an int is taken as it is. Surrounding
+            white space (the tabulators of CANN's tables) is ignored.
+        unit: the unit of the number: "s", "ms", "us" or "ns".
+
+    Digits beyond the nanosecond are rounded half up (away from zero for negative numbers).
+
+    Raises:
+        ClockError: not a number, or outside int64.
+    """
+    if isinstance(text, int):
+        return _bounded(text * _SCALES[unit], str(text))
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "replace")
+    match = _NUMBER.match(text)
+    if match is None or not (match[2] or match[3]):
+        raise ClockError(f"not a time: {text[:40]!r}")
+    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", int(match[4] or 0)
+    shift = _EXPONENTS[unit] + exponent - len(fraction)
+    digits = int(whole + fraction) if len(whole + fraction) <= 400 else 0
+    if shift > 40 and digits:
+        raise ClockError(f"time outside int64 nanoseconds: {text[:40]}")
+    ns: int = digits * 10 ** min(shift, 40) if shift >= 0 else _half_up(digits, -shift)
+    return _bounded(-ns if sign == "-" else ns, text)
+
+
+def _half_up(digits: int, places: int) -> int:
+    if places > 420:
+        return 0
+    scale: int = 10**places
+    return (digits + scale // 2) // scale
+
+
+def _bounded(ns: int, text: str) -> int:
+    if not -INT64_MAX <= ns <= INT64_MAX:
+        raise ClockError(f"time outside int64 nanoseconds: {text[:40]}")
+    return ns
+
+
+def us_text(ns: int) -> str:
+    """Microseconds with exactly three decimals: ``us_text(1500) == "1.500"``."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+class Domain(StrEnum):
+    """What the zero of a capture's clock is."""
+
+    UNIX = "unix"  # nanoseconds since 1970; comparable between hosts as far as these are in step
+    MONOTONIC = "monotonic"  # since the host's boot; comparable within one host only
+    RELATIVE = "relative"  # since some event of the capture; comparable with nothing
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """One instant on two clocks: the capture's own, and the one shared with other captures.
+
+    Attributes:
+        domain:    the clock of the capture.
+        local_ns:  the instant as the capture's events would stamp it.
+        shared_ns: the same instant as Unix nanoseconds.
+        evidence:  the file and keys the pair was read from.
+
+    A capture whose stamps already are Unix time has ``local_ns == shared_ns``.
+    """
+
+    domain: Domain
+    local_ns: int = 0
+    shared_ns: int = 0
+    evidence: str = ""
+
+    @property
+    def offset_ns(self) -> int:
+        """What must be ADDED to a local stamp to put it on the shared clock."""
+        return self.shared_ns - self.local_ns
+
+
+Ns = TypeVar("Ns", int, "I64")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What puts the stamps of one clock on another: an offset, and what it gains per time.
+
+    Attributes:
+        offset_ns: what must be ADDED at ``at_ns``; positive moves events later.
+        drift_ppt: what the offset grows by, in parts per trillion of the time since ``at_ns``.
+        at_ns:     an instant of the clock that is corrected.
+
+    Raises:
+        ClockError: the drift is larger than that of any clock.
+    """
+
+    offset_ns: int = 0
+    drift_ppt: int = 0
+    at_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if abs(self.drift_ppt) > MOST_DRIFT_PPT:
+            raise ClockError(f"a clock that drifts by {self.drift_ppt / 1e6:.0f} ppm is none")
+
+    def __bool__(self) -> bool:
+        return bool(self.offset_ns or self.drift_ppt)
+
+    def of(self, ns: Ns) -> Ns:
+        """The stamps ``ns`` on the other clock, exact to the nanosecond (rounded half up).
+
+        Order is kept. Both the result and the time since ``at_ns`` have to fit in int64
+        (:func:`traceconv.alignment.plan.shift` sees to that).
+        """
+        if not self.drift_ppt:
+            return ns + self.offset_ns
+        return ns + self.offset_ns + _scaled(ns - self.at_ns, self.drift_ppt)
+
+    def then(self, outer: Correction) -> Correction:
+        """This correction, and ``outer`` on its result, as one (of the first order in drifts)."""
+        between = self.at_ns + self.offset_ns
+        both = self.drift_ppt + outer.drift_ppt + self.drift_ppt * outer.drift_ppt // PPT
+        return Correction(outer.of(between) - self.at_ns, both, self.at_ns)
+
+
+NO_CORRECTION = Correction()
+
+
+def _scaled(ns: Ns, ppt: int) -> Ns:
+    """``ns * ppt / 10**12``, rounded half up, in steps that do not leave int64."""
+    billion = 10**9
+    upper, rest = ns // billion * ppt, ns % billion
+    return upper // 1000 + (upper % 1000 * billion + rest * ppt + PPT // 2) // PPT

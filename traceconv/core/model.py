@@ -1,0 +1,439 @@
+"""The event model: what every reader makes, every merger changes and every writer writes.
+
+One :class:`Trace` is one rank, as columns. Nothing here knows a file format or a viewer.
+
+Conventions: times are int64 nanoseconds; an absent integer is -1; string and argument ids are
+valid within their own trace only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.clock import Anchor
+from traceconv.core.columns import (
+    F64,
+    I8,
+    I32,
+    I64,
+    Args,
+    CounterTable,
+    EventTable,
+    FlowTable,
+    Strings,
+    Table,
+)
+from traceconv.core.errors import Issues
+from traceconv.core.side_tables import SideTable
+from traceconv.io.sources import Source
+
+__all__ = [
+    "BACKWARDS",
+    "F64",
+    "I8",
+    "I32",
+    "I64",
+    "KINDS",
+    "EVERY_GRAPH",
+    "NO_GRAPH",
+    "NO_WINDOWS",
+    "TITLES",
+    "Args",
+    "Capture",
+    "CounterTable",
+    "EventTable",
+    "FlowTable",
+    "Kind",
+    "Layer",
+    "Ledger",
+    "OpClass",
+    "Strings",
+    "Table",
+    "Trace",
+    "Track",
+    "arranged",
+]
+
+NO_WINDOWS: I64 = np.empty((0, 2), np.int64)
+
+
+class Layer(StrEnum):
+    """What a viewer groups by. The order here is the order on screen."""
+
+    STEP = "step"
+    OVERLAP = "overlap"
+    HOST = "host"  # framework operators, Python
+    RUNTIME = "runtime"  # CANN, CUDA calls
+    SCOPE = "scope"  # module and name scopes
+    DEVICE = "device"  # hardware streams
+    COMM = "comm"  # HCCL, NCCL: groups and planes
+    COUNTER = "counter"
+    OTHER = "other"
+
+    @property
+    def order(self) -> int:
+        """Position on screen, 0 first."""
+        return _LAYER_ORDER[self]
+
+
+_LAYER_ORDER = {layer: i for i, layer in enumerate(Layer)}
+
+TITLES: dict[Layer, str] = {
+    Layer.STEP: "Step Trace",
+    Layer.OVERLAP: "Overlap Analysis",
+    Layer.HOST: "Host",
+    Layer.RUNTIME: "Runtime",
+    Layer.SCOPE: "Scope Layer",
+    Layer.DEVICE: "Hardware",
+    Layer.COMM: "Communication",
+    Layer.COUNTER: "Counters",
+    Layer.OTHER: "Other",
+}
+"""How a layer is called on screen when its source has no name of its own for it."""
+
+
+class Kind(IntEnum):
+    """Shape of an event row."""
+
+    SLICE = 0
+    INSTANT = 1
+
+
+class OpClass(IntEnum):
+    """What an event row does; the overlap analysis and the step trace are made from it."""
+
+    OTHER = 0
+    COMPUTE = 1  # a device task that carries out an operator
+    COMM = 2  # a whole communication operator; overlap counts these
+    COMM_TASK = 3  # a part of one, on a plane; overlap does not count these
+    COPY = 4
+    WAIT = 5  # events, notifications, synchronisation
+    HOST = 6
+    # rows of Layer.STEP
+    ITERATION = 10
+    FP_BP = 11  # forward and backward
+    TAIL = 12  # after backward: "Iteration Refresh"
+    REDUCE = 13
+    INTERVAL = 14  # between iterations: data preparation
+    # rows of Layer.OVERLAP
+    COMPUTING = 20
+    COMMUNICATION = 21
+    NOT_OVERLAPPED = 22
+    FREE = 23
+
+
+NO_GRAPH = 4294967295
+"""How Ascend writes "belongs to no graph"; becomes -1 in the ``graph`` column."""
+
+EVERY_GRAPH = -2
+"""Stands for all graphs that the step trace in a file may hold."""
+
+
+BACKWARDS = " (backwards)"
+"""Ends the name of an arrow that a file holds against its direction: viewers of trace-event JSON
+draw arrows forward in time only, and the clocks of host and device may disagree."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """Identity of one row of the viewer. Writers number tracks; readers never invent pids.
+
+    Attributes:
+        layer: what it belongs to.
+        name:  of the row: "Stream 3", "Plane 0", "Thread 1207", "HBM 0/Read".
+        group: what nests between layer and name: "Group 0", "NPU 1", "HBM"; "" if nothing.
+        title: the layer's name in the words of its source ("Ascend Hardware", "HCCL", "CANN",
+            "Python"); "" stands for :data:`TITLES`. Two titles in a layer are two rows of layers.
+        sort:  order among the tracks of one (layer, title, group); equal ones sort by name.
+        unit:  of a counter ("MB/s", "KB", "%", "" if none is known); None for slices.
+        lane:  0, or the number of the sub-lane that slices which would cross were moved to.
+    """
+
+    layer: Layer
+    name: str
+    group: str = ""
+    title: str = ""
+    sort: int = 0
+    unit: str | None = None
+    lane: int = 0
+
+    @property
+    def heading(self) -> str:
+        """The layer's name as shown on screen."""
+        return self.title or TITLES[self.layer]
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether samples, not slices, lie on it."""
+        return self.unit is not None
+
+    def order_key(self) -> tuple[Any, ...]:
+        """Sorts tracks as they appear on screen; numbers in names count as numbers."""
+        return (
+            self.layer.order,
+            _natural(self.heading),
+            _natural(self.group),
+            self.sort,
+            _natural(self.name),
+            self.lane,
+            self.unit or "",
+        )
+
+
+def _natural(text: str) -> list[tuple[int, int, str]]:
+    """Sort key by which "Stream 3" comes before "Stream 12"."""
+    parts: list[tuple[int, int, str]] = []
+    word, digits = "", ""
+    for char in text + "\0":
+        if char.isascii() and char.isdigit():
+            digits += char
+            continue
+        if digits:
+            parts.append((0, len(digits.lstrip("0")), digits.lstrip("0")))
+            digits = ""
+        word = char
+        parts.append((1, 0, word))
+    return parts
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What can be known of a rank without reading its events.
+
+    Attributes:
+        reader:   name of the reader that found it.
+        source:   where its files lie.
+        files:    those that are read for events, relative to the source, in reading order.
+        rank:     global rank, or None while it is not known.
+        rank_from: what named the rank ("profiler_info_3.json", "file name").
+        known:    files recognised and not read for events (identity, tables, ``.done``).
+        host:     host name, "" if unknown.
+        device:   local card, -1 if unknown.
+        pid:      the training process, -1 if unknown.
+        graphs:   graph ids named by files or metadata, sorted; () if they must be read.
+        clock:    what its stamps are measured against; None if nothing is known.
+        world_size: ranks of the job, -1 if unknown.
+        label:    how to call it in messages: usually the folder or file.
+        detail:   whatever its reader needs to remember from finding to reading; it travels to
+            workers, so it holds values, no open files and no functions made on the way.
+        tables:   tables beside the timeline by name, and the files each is read from.
+        uses:     files of ``known``: in a few words, why they are not read for events.
+        optional: whether a run goes on without it, where its rank is unknown.
+    """
+
+    reader: str
+    source: Source
+    files: tuple[str, ...]
+    rank: int | None = None
+    rank_from: str = ""
+    known: tuple[str, ...] = ()
+    host: str = ""
+    device: int = -1
+    pid: int = -1
+    graphs: tuple[int, ...] = ()
+    clock: Anchor | None = None
+    world_size: int = -1
+    label: str = ""
+    detail: Any = None
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    uses: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = False
+
+
+Ledger = dict[tuple[str, str], int]
+"""What every stage added or took away: ``{(stage, kind): rows}``; kinds as in :data:`KINDS`.
+
+The sum over stages is what the trace holds: nothing is lost without being booked.
+"""
+
+KINDS = ("slice", "instant", "counter", "flow")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One rank. Frozen; mergers return a new one that shares the columns they left alone.
+
+    Attributes:
+        capture:  where it came from; ``rank`` is set.
+        tracks:   in screen order.
+        windows:  (n, 2) int64: the spans in which the profiler was collecting, sorted, disjoint;
+            empty if the events themselves are all there is to know. Between windows nothing is
+            known: that time is not "free".
+        ledger:   see :data:`Ledger`.
+        notes:    facts for reports and trace metadata (JSON values), by key.
+        side tables:   tables that lie beside the timeline, by name; read when asked for.
+    """
+
+    capture: Capture
+    tracks: tuple[Track, ...] = ()
+    strings: Strings = field(default_factory=Strings)
+    events: EventTable = field(default_factory=EventTable.empty)
+    counters: CounterTable = field(default_factory=CounterTable.empty)
+    flows: FlowTable = field(default_factory=FlowTable.empty)
+    args: Args = field(default_factory=Args)
+    issues: Issues = field(default_factory=Issues)
+    windows: I64 = field(default_factory=lambda: NO_WINDOWS)
+    ledger: Ledger = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    side_tables: Mapping[str, SideTable] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        assert self.capture.rank is not None, "ranks are resolved before reading"
+        return self.capture.rank
+
+    def counts(self) -> dict[str, int]:
+        """Rows by kind (:data:`KINDS`)."""
+        instants = int(np.count_nonzero(self.events.kind == Kind.INSTANT))
+        return {
+            "slice": len(self.events) - instants,
+            "instant": instants,
+            "counter": len(self.counters),
+            "flow": len(self.flows),
+        }
+
+    def evolve(self, stage: str, **changes: Any) -> Trace:
+        """A copy with ``changes``, the difference in rows booked under ``stage``.
+
+        If ``events`` changes its rows, ``flows`` must be given too; see :meth:`keep`.
+        """
+        after = replace(self, **changes)
+        ledger = dict(self.ledger)
+        now = after.counts()
+        for kind, before in self.counts().items():
+            if now[kind] != before:
+                ledger[stage, kind] = ledger.get((stage, kind), 0) + now[kind] - before
+        return replace(after, ledger=ledger)
+
+    def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
+        """Only the rows the masks name; arrows whose ends are both kept stay.
+
+        Args:
+            events:   bool per event row.
+            counters: bool per counter row; None keeps all.
+        """
+        position = np.cumsum(events, dtype=np.int32) - np.int32(1)
+        flows = self.flows
+        if len(flows):
+            flows = flows.take(events[flows.src] & events[flows.dst])
+            flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
+        return self.evolve(
+            stage,
+            events=self.events.take(events),
+            counters=self.counters if counters is None else self.counters.take(counters),
+            flows=flows,
+        )
+
+    def rows_of(self, *layers: Layer) -> NDArray[np.bool_]:
+        """Mask of the event rows on tracks of these layers."""
+        wanted = np.array([t.layer in layers for t in self.tracks], bool)
+        return wanted[self.events.track] if len(wanted) else np.zeros(len(self.events), bool)
+
+    def span(self) -> tuple[int, int] | None:
+        """Earliest start and latest end of all events and samples, or None if there are none."""
+        lows, highs = [], []
+        if len(self.events):
+            lows.append(int(self.events.start_ns.min()))
+            highs.append(int(self.events.end_ns.max()))
+        if len(self.counters):
+            lows.append(int(self.counters.start_ns.min()))
+            highs.append(int(self.counters.start_ns.max()))
+        return (min(lows), max(highs)) if lows else None
+
+    def add_events(
+        self, stage: str, tracks: Sequence[Track], events: EventTable, args: Args | None = None
+    ) -> Trace:
+        """With more tracks and rows; ``events.track`` counts from the first of ``tracks``.
+
+        Tracks come back in screen order, rows in table order, arrows on the same events.
+        """
+        grown = self.evolve(stage, args=self.args if args is None else args)
+        if len(set(tracks)) < len(tracks) or set(tracks) & set(self.tracks):
+            moved = events.with_columns(track=events.track + np.int32(len(self.tracks)))
+            both = EventTable.concat([self.events, moved])
+            return arranged(grown.evolve(stage, tracks=(*self.tracks, *tracks), events=both))
+        return grown.evolve(stage, **_inserted(self, tracks, events))
+
+
+def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict[str, Any]:
+    """The tables of ``trace`` with whole new tracks put between those it has.
+
+    Rows move in blocks, a column at a time: one copy, where sorting would take three.
+    """
+    events = events.take(events.sort_order())
+    every = (*trace.tracks, *tracks)
+    order = sorted(range(len(every)), key=lambda i: every[i].order_key())
+    number = np.empty(len(every), np.int32)
+    number[order] = np.arange(len(every), dtype=np.int32)
+    old = np.searchsorted(trace.events.track, np.arange(len(trace.tracks) + 1))
+    new = np.searchsorted(events.track, np.arange(len(tracks) + 1))
+    size = np.concatenate((np.diff(old), np.diff(new)))
+    blocks = _blocks(order, len(trace.tracks), old.tolist(), new.tolist())
+    tables = (trace.events, events)
+    columns = {
+        name: np.concatenate([tables[t].columns()[name][a:b] for t, a, b in blocks])
+        for name in EventTable.COLUMNS
+        if name != "track"
+    }
+    columns["track"] = np.repeat(np.arange(len(order), dtype=np.int32), size[order])
+    start = np.empty(len(every), np.int64)
+    start[order] = np.concatenate(([0], np.cumsum(size[order])[:-1]))
+    shift = (start[: len(trace.tracks)] - old[:-1]).astype(np.int32)
+    flows, counters = trace.flows, trace.counters
+    if len(flows):
+        ends = {end: getattr(flows, end) for end in ("src", "dst")}
+        flows = flows.with_columns(
+            **{end: rows + shift[trace.events.track[rows]] for end, rows in ends.items()}
+        )
+    return {
+        "tracks": tuple(every[i] for i in order),
+        "events": EventTable(**columns),
+        "flows": flows,
+        "counters": counters.with_columns(track=number[counters.track]),
+    }
+
+
+def _blocks(
+    order: Sequence[int], olds: int, old: Sequence[int], new: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Runs of rows in the order of tracks: (0 = old table or 1 = new, first row, row after)."""
+    blocks = [(0, 0, 0)]
+    for i in order:
+        table, border, at = (0, old, i) if i < olds else (1, new, i - olds)
+        first, after = border[at], border[at + 1]
+        if blocks[-1][0] == table and blocks[-1][2] == first:
+            blocks[-1] = (table, blocks[-1][1], after)
+        else:
+            blocks.append((table, first, after))
+    return blocks
+
+
+def arranged(trace: Trace) -> Trace:
+    """``trace`` with tracks in screen order (equal ones joined), rows in table order.
+
+    Flows and counters follow. The one place that knows the order of tables.
+    """
+    unique = sorted(set(trace.tracks), key=Track.order_key)
+    number = {track: i for i, track in enumerate(unique)}
+    renumber = np.array([number[t] for t in trace.tracks], np.int32)
+    events, counters, flows = trace.events, trace.counters, trace.flows
+    if len(events):
+        events = events.with_columns(track=renumber[events.track])
+        order = events.sort_order()
+        if not (order[1:] > order[:-1]).all():
+            position = np.empty(len(order), np.int32)
+            position[order] = np.arange(len(order), dtype=np.int32)
+            events = events.take(order)
+            if len(flows):
+                flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
+    if len(counters):
+        counters = counters.with_columns(track=renumber[counters.track])
+        counters = counters.take(np.lexsort((counters.start_ns, counters.track)))
+    return replace(trace, tracks=tuple(unique), events=events, counters=counters, flows=flows)

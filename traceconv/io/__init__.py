@@ -1,0 +1,1 @@
+"""Bytes from files, folders, archives, URLs, and back."""

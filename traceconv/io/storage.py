@@ -1,0 +1,271 @@
+"""Remote storage: what fsspec can reach, behind names that hold no secrets.
+
+A URL may carry a user, a password or a signature. It is kept to open files by, and nowhere else:
+people, reports and traces see :func:`redacted`, and messages of file systems are cleared of what
+the URL held before they are passed on. fsspec and what it needs for a protocol are extras, loaded
+when the first URL is met. Credentials that stand in no URL come from where those packages look for
+them (environment, configuration files).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from urllib.parse import unquote
+
+from traceconv.core.errors import SourceError, TraceconvError
+
+BLOCK_BYTES = 64 << 10
+"""What is asked for at least, and kept as one."""
+
+AHEAD_BLOCKS = 128
+"""Most blocks asked for at once, of a file that is read from front to back."""
+
+CACHE_BYTES = 32 << 20
+"""Blocks kept, of all files of a storage together."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z0-9+.\-]+)*://")
+_LOGIN = re.compile(r"(?<=://)[^/\s@'\"]*@")
+_VALUE = re.compile(r"([?&;])([\w.\-~%]+)=[^&#;\s'\")>]*")
+_WEB_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^=&\s'\"]+(?=[\s'\"]|$)")
+_LEAST_SECRET = 3
+
+_FOREIGN = {
+    "aiohttp": ("ClientError",),
+    "azure.core.exceptions": ("AzureError",),
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+    "gcsfs.retry": ("HttpError",),
+    "google.auth.exceptions": ("GoogleAuthError",),
+    "paramiko": ("SSHException",),
+    "requests": ("RequestException",),
+}
+"""What the packages behind fsspec raise, besides errors of the system."""
+
+
+def is_url(path: str) -> bool:
+    """Whether ``path`` names something fsspec opens (``s3://...``), not a place on this machine."""
+    return _URL.match(path) is not None
+
+
+def redacted(url: str) -> str:
+    """``url`` for people: without user and password, and without the values of its query."""
+    scheme, mark, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    if at and (":" in login or "/" not in login):  # a password may hold slashes
+        url = f"{scheme}{mark}***@{place}"
+    return _without_values(url)
+
+
+def _without_values(text: str) -> str:
+    text = _VALUE.sub(r"\1\2=***", text)
+    return _WEB_QUERY.sub(r"\1?***", text)
+
+
+def _secrets(url: str) -> list[str]:
+    """What ``url`` holds that no message may tell, the longest first."""
+    login = url.partition("://")[2].rpartition("@")[0]
+    found = [login, login.partition(":")[2], *re.findall(r"[?&;][^=&#;]+=([^&#;]*)", url)]
+    both = {text for secret in found for text in (secret, unquote(secret))}
+    return sorted((s for s in both if len(s) >= _LEAST_SECRET), key=len, reverse=True)
+
+
+_logins: dict[str, str] = {}
+"""Places of outputs, redacted, and as they were given."""
+
+
+def redact_url(url: str) -> str:
+    """The redacted spelling of an output's URL, which :func:`given` undoes in this process.
+
+    Paths on this machine stay as they are.
+    """
+    if not is_url(url):
+        return url
+    label, place = redacted(url), url.partition("://")
+    login, at, rest = place[2].rpartition("@")
+    if at and label != url:
+        host = rest.partition("/")[0]
+        _logins[f"{place[0]}://***@{host}"] = f"{place[0]}://{login}@{host}"
+    return label
+
+
+def given(label: str) -> str:
+    """The URL that :func:`shown` made ``label`` of, or of one beside it (a part has a number)."""
+    scheme, mark, rest = label.partition("://")
+    host, slash, path = rest.partition("/")
+    return _logins.get(f"{scheme}{mark}{host}", f"{scheme}{mark}{host}") + slash + path
+
+
+class Storage:
+    """A file system of fsspec, as one URL names it.
+
+    Attributes:
+        url:   as given; never to be shown.
+        label: the same for people.
+        fs:    the file system of fsspec.
+        path:  what the URL names on it.
+        blocks: of files read lately.
+    """
+
+    def __init__(self, url: str, error: type[TraceconvError] = SourceError) -> None:
+        """
+        Args:
+            error: raised where it cannot be reached.
+
+        Raises:
+            TraceconvError: fsspec, or what it needs for this protocol, is not installed; or the
+                URL makes no sense.
+        """
+        self.url, self.label = url, redacted(url)
+        try:
+            import fsspec.core  # type: ignore[import-untyped]
+        except ImportError:
+            raise error(
+                f"{self.label}: needs fsspec: pip install 'traceconv[remote]' (for S3: "
+                "'traceconv[s3]')"
+            ) from None
+        with self.guarded(self.label, error):
+            self.fs, self.path = fsspec.core.url_to_fs(url)
+            self.fs.invalidate_cache()
+        self.blocks = Blocks(self._fetch)
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see the same files."""
+        return self.protocol != "memory"
+
+    @property
+    def web(self) -> bool:
+        """Whether it is a web server, whose folders are pages of links."""
+        return self.protocol in ("http", "https")
+
+    @property
+    def protocol(self) -> str:
+        """Its name at fsspec."""
+        names = self.fs.protocol
+        return str(names if isinstance(names, str) else names[0])
+
+    @contextmanager
+    def guarded(self, title: str, error: type[TraceconvError] = SourceError) -> Iterator[None]:
+        """Around what may fail for reasons of the storage.
+
+        Raises:
+            TraceconvError: of the type ``error``, free of secrets, with advice.
+        """
+        try:
+            yield
+        except _failures() as e:
+            # not "from e": what the storage says may hold the URL with all there is in it
+            raise error(f"{title}: {self._reason(e)}") from None
+
+    def _reason(self, e: BaseException) -> str:
+        if isinstance(e, FileNotFoundError):
+            return "no such file or folder"
+        said = self._cleared(str(e) or type(e).__name__)
+        if isinstance(e, ImportError):
+            name = self.url.partition("://")[0]
+            return f"{said} (for s3://: pip install 'traceconv[s3]')" if name == "s3" else said
+        if isinstance(e, PermissionError) or "redential" in said:
+            return (
+                f"access denied ({said}); credentials are looked for where the storage's own "
+                "package does (for S3: AWS_ACCESS_KEY_ID ..., AWS_PROFILE, AWS_ENDPOINT_URL)"
+            )
+        return f"the storage says: {said}"
+
+    def _cleared(self, text: str) -> str:
+        for secret in _secrets(self.url):
+            text = text.replace(secret, "***")
+        return _without_values(_LOGIN.sub("***@", text))
+
+    def fetch_heads(self, sizes: Mapping[str, int]) -> None:
+        """Bring in the first blocks of files at once; what fails is left to be asked for again.
+
+        Args:
+            sizes: bytes of each file.
+        """
+        ends = [min(size, BLOCK_BYTES) for size in sizes.values()]
+        with self.guarded(self.label):
+            found = self.fs.cat_ranges(list(sizes), [0] * len(ends), ends, on_error="return")
+        for path, end, data in zip(sizes, ends, found, strict=True):
+            if isinstance(data, bytes) and len(data) == end:
+                self.blocks.put(path, 0, data)
+
+    def _fetch(self, path: str, start: int, end: int) -> bytes:
+        title = redacted(self.fs.unstrip_protocol(path))
+        with self.guarded(title):
+            data: bytes = self.fs.cat_file(path, start=start, end=end)
+        if len(data) != end - start:
+            raise SourceError(
+                f"{title}: {len(data)} bytes came instead of {end - start}; it was changed while "
+                "it was being read, or the server knows no ranges: download it, and name the copy"
+            )
+        return data
+
+
+@lru_cache(maxsize=4)
+def storage(url: str) -> Storage:
+    """The storage of a URL in a process that meets it again and again: a worker."""
+    return Storage(url)
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """What file systems raise; those of packages count once they are loaded."""
+    known = (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        ImportError,
+        NotImplementedError,
+    )
+    loaded = [
+        getattr(sys.modules[module], name, OSError)
+        for module, names in _FOREIGN.items()
+        if module in sys.modules
+        for name in names
+    ]
+    return (*known, *loaded)
+
+
+class Blocks:
+    """The blocks of files used last, within :data:`CACHE_BYTES`."""
+
+    def __init__(self, fetch: Callable[[str, int, int], bytes]) -> None:
+        """
+        Args:
+            fetch: the bytes of a file from a start to an end.
+        """
+        self._fetch = fetch
+        self._held: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, path: str, number: int) -> bytes | None:
+        """A block that is held, else None."""
+        found = self._held.get((path, number))
+        if found is not None:
+            self._held.move_to_end((path, number))
+        return found
+
+    def load(self, path: str, number: int, count: int, size: int) -> bytes:
+        """Block ``number`` of a file of ``size`` bytes; the ``count`` from it on are then held.
+
+        Raises:
+            SourceError: they cannot be had.
+        """
+        first = number * BLOCK_BYTES
+        data = self._fetch(path, first, min(first + count * BLOCK_BYTES, size))
+        for i in range(0, len(data), BLOCK_BYTES):
+            self.put(path, number + i // BLOCK_BYTES, data[i : i + BLOCK_BYTES])
+        return data[:BLOCK_BYTES]
+
+    def put(self, path: str, number: int, block: bytes) -> None:
+        """Hold a block; the one not asked for the longest goes, if they are too many."""
+        self._held[path, number] = block
+        while len(self._held) > CACHE_BYTES // BLOCK_BYTES:
+            self._held.popitem(last=False)

@@ -1,0 +1,227 @@
+"""Byte streams that readers pull from: mapped, counted, decompressed within bounds."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+from traceconv.core.errors import SourceError
+
+Progress = Callable[[int], None]
+"""Called with the number of (stored) bytes read since the last call."""
+
+
+RATIO_LIMIT = 300
+"""Compressed input may grow by this factor ..."""
+
+RATIO_FREE_BYTES = 1 << 30
+"""... or to this size, whichever is more; beyond, it is refused as a decompression bomb."""
+
+
+class Stream:
+    """One open file: ``mapped`` is its whole content where that costs nothing, else None.
+
+    ``read(n)`` returns up to ``n`` bytes, ``b""`` at the end. Use as a context manager.
+    """
+
+    def __init__(
+        self, raw: IO[bytes], label: str, progress: Progress, mapped: mmap.mmap | None = None
+    ) -> None:
+        self._raw, self.label, self._progress, self.mapped = raw, label, progress, mapped
+
+    def read(self, n: int) -> bytes:
+        """Up to ``n`` bytes.
+
+        Raises:
+            SourceError: the file cannot be read, or its compression is broken.
+        """
+        try:
+            return self._raw.read(n)
+        except (
+            OSError,
+            EOFError,
+            zlib.error,
+            zipfile.BadZipFile,
+            tarfile.TarError,
+            ValueError,
+        ) as e:
+            raise SourceError(f"{self.label}: cannot read: {e}") from e
+
+    def advance(self, n: int) -> None:
+        """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
+        self._progress(n)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._raw.close()
+
+
+class Window(io.RawIOBase):
+    """Part of a mapped file, read like a file of its own."""
+
+    def __init__(self, content: memoryview) -> None:
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+
+class Counted:
+    """A raw file that reports what is read from it."""
+
+    def __init__(self, raw: IO[bytes], progress: Progress) -> None:
+        self._raw, self._progress = raw, progress
+
+    def read(self, n: int = -1) -> bytes:
+        data = self._raw.read(n)
+        self._progress(len(data))
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        """As ``io.RawIOBase.readinto``, which isal reads through."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class Bounded:
+    """A decompressing file that refuses to grow past ``limit`` bytes."""
+
+    def __init__(self, raw: Any, limit: int, label: str, beneath: Any = None) -> None:
+        self._raw, self._limit, self._label, self._read = raw, limit, label, 0
+        self._beneath = beneath  # a gzip file does not close what it reads from
+
+    def read(self, n: int = -1) -> bytes:
+        try:
+            data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
+        except _broken_gzip() as e:
+            raise zlib.error(str(e)) from e
+        self._read += len(data)
+        if self._read > self._limit:
+            raise SourceError(
+                f"{self._label}: unpacks to more than {self._limit >> 20} MiB from little; "
+                "refused as a decompression bomb"
+            )
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._read = 0
+        return cast(int, self._raw.seek(offset, whence))
+
+    def close(self) -> None:
+        self._raw.close()
+        if self._beneath is not None:
+            self._beneath.close()
+
+
+def gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:
+    """The content of gzip ``raw`` of ``stored`` bytes, refused beyond :data:`RATIO_LIMIT`."""
+    from isal import igzip
+
+    limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
+    file = igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
+    return cast(IO[bytes], Bounded(file, limit, label, beneath=raw))
+
+
+def _broken_gzip() -> type[Exception]:
+    """What the decompressor raises for broken data; asked for only when something is raised."""
+    from isal.igzip_lib import IsalError
+
+    return cast(type[Exception], IsalError)
+
+
+class MappedFile(mmap.mmap):
+    """A whole file in memory without reading it, which says where another process finds it.
+
+    Attributes:
+        path:     absolute.
+        mtime_ns: when the file was last changed, as the file system tells.
+    """
+
+    path: str
+    mtime_ns: int
+
+    def lasts(self) -> bool:
+        """Whether the file is still there, unlike a temporary one."""
+        try:
+            return Path(self.path).stat().st_mtime_ns == self.mtime_ns
+        except OSError:
+            return False
+
+
+def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
+    """The whole file in memory without reading it, or None where that cannot be.
+
+    A file that is being written is not mapped: whoever cuts it short would end this process.
+    """
+    if path is None or _is_written(raw):
+        return None
+    try:
+        found = MappedFile(raw.fileno(), 0, access=mmap.ACCESS_READ)
+        found.path, found.mtime_ns = str(path.absolute()), os.fstat(raw.fileno()).st_mtime_ns
+    except (OSError, ValueError):  # empty file, or a file system that cannot map
+        return None
+    return found
+
+
+def _is_written(raw: IO[bytes]) -> bool:
+    """Whether somebody has the file open for writing, as far as the system tells its owner."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(raw, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # refused while there are writers
+        fcntl.fcntl(raw, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except (ImportError, AttributeError, OSError):  # not this system, not our file
+        return False
+    return False
+
+
+def mapped_again(path: str, size: int, mtime_ns: int) -> MappedFile:
+    """The file of a :class:`MappedFile`, in another process.
+
+    Raises:
+        SourceError: it cannot be read any more, or is not what it was.
+    """
+    try:
+        with Path(path).open("rb") as raw:
+            found = mapped(raw, Path(path))
+    except OSError as e:
+        raise SourceError(f"{path}: cannot be read again: {e.strerror or e}") from e
+    if found is None or (len(found), found.mtime_ns) != (size, mtime_ns):
+        raise SourceError(f"{path}: was changed while it was being merged; start again")
+    return found

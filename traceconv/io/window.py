@@ -1,0 +1,110 @@
+"""The part of a file that is being looked at: a moving window over a mapping or a stream."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import zlib
+from typing import Any
+
+from traceconv.core.errors import SourceError
+from traceconv.io.streams import Stream
+
+MAX_RECORD_BYTES = 16 << 20
+"""No event is longer; what seems to be is damage."""
+
+PIECE_BYTES = 32 << 10
+"""Streams are read in pieces of this size: where a compressed one breaks, one piece is lost."""
+
+DROP_BYTES = 16 << 20
+"""Mapped pages are given back in pieces of this size."""
+
+
+class Window:
+    """Bytes ``data[pos:end]`` have been brought and not been consumed yet.
+
+    Attributes:
+        data:   buffer; replaced as a stream is read on, the whole file if it is mapped.
+        pos:    first byte not consumed; whoever consumes moves it.
+        end:    behind the last byte brought.
+        mapped: the mapping, None for streams.
+        broken: why a stream ended before its end, "" if it did not.
+    """
+
+    def __init__(self, stream: Stream, step: int) -> None:
+        self.mapped: mmap.mmap | None = stream.mapped
+        self.data: Any = b"" if self.mapped is None else self.mapped
+        self.pos = self.end = 0
+        self.broken = ""
+        self._stream, self._step = stream, max(step, 1)
+        self._before = 0  # bytes of the stream that lie before ``data``
+        self._reported = self._dropped = 0
+        self._over = False
+
+    @property
+    def offset(self) -> int:
+        """Place of ``pos`` in the file."""
+        return self._before + self.pos
+
+    def place(self, at: int) -> str:
+        """How to call the byte ``data[at]`` in messages."""
+        return f"byte {self._before + at}"
+
+    def more(self) -> bool:
+        """Bring more bytes: as many as are waiting, so that work stays linear; False at the end."""
+        step = max(self._step, self.end - self.pos)
+        return self._grow(step) if self.mapped is not None else self._read(step)
+
+    def _grow(self, step: int) -> bool:
+        assert self.mapped is not None
+        self._settle()
+        size = len(self.mapped)
+        grown = self.end < size
+        self.end = min(self.end + step, size)
+        return grown
+
+    def _settle(self) -> None:
+        """Report progress and give back the pages behind ``pos``."""
+        assert self.mapped is not None
+        self._stream.advance(self.pos - self._reported)
+        self._reported = self.pos
+        behind = (self.pos - self._dropped) // DROP_BYTES * DROP_BYTES
+        if behind > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED, self._dropped, behind)
+            self._dropped += behind
+
+    def _read(self, step: int) -> bool:
+        block = b"" if self._over else self._block(step)
+        self._over = not block
+        if block:
+            self.data = self.data[self.pos :] + block
+            self._before += self.pos
+            self.pos, self.end = 0, len(self.data)
+        return bool(block)
+
+    def _block(self, step: int) -> bytes:
+        pieces: list[bytes] = []
+        left = step
+        while left > 0:
+            piece = self._piece(min(left, PIECE_BYTES), bool(pieces))
+            pieces.append(piece)
+            left = left - len(piece) if piece else 0
+        return b"".join(pieces)
+
+    def _piece(self, size: int, begun: bool) -> bytes:
+        if self.broken:
+            return b""
+        try:
+            return self._stream.read(size)
+        except SourceError as e:
+            cut = isinstance(e.__cause__, EOFError | zlib.error | gzip.BadGzipFile)
+            if not cut or not (begun or self._before + self.end):
+                raise
+            self.broken = str(e)
+            return b""
+
+    def close(self) -> None:
+        """Report the rest as read."""
+        if self.mapped is not None:
+            self.pos = self.end
+            self._settle()

@@ -1,0 +1,1 @@
+"""The C parts, and where they are loaded."""

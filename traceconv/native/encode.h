@@ -1,0 +1,95 @@
+/* What the parts of the Perfetto encoder share: growing buffers, varints, the state of a coder. */
+
+#ifndef TRACECONV_NATIVE_ENCODE_H
+#define TRACECONV_NATIVE_ENCODE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Writers first make room, then put. */
+
+typedef struct { uint8_t *at; size_t n, cap; } Buffer;
+typedef struct { const uint8_t *at; size_t n; } Span;
+
+static inline int room(Buffer *b, size_t more)
+{
+    if (b->cap - b->n >= more) return 1;
+    size_t cap = b->cap + b->cap / 2 + more + 4096;
+    uint8_t *at = PyMem_RawRealloc(b->at, cap);
+    if (!at) return 0;
+    b->at = at;
+    b->cap = cap;
+    return 1;
+}
+
+static inline void put_byte(Buffer *b, uint8_t byte) { b->at[b->n++] = byte; }
+
+static inline void put_tag(Buffer *b, uint8_t low, uint8_t high)
+{
+    put_byte(b, low);
+    put_byte(b, high);
+}
+
+static inline void put(Buffer *b, const void *from, size_t n)
+{
+    if (n) memcpy(b->at + b->n, from, n);
+    b->n += n;
+}
+
+static inline void put_varint(Buffer *b, uint64_t v)
+{
+    for (; v > 0x7f; v >>= 7) put_byte(b, (uint8_t)(v | 0x80));
+    put_byte(b, (uint8_t)v);
+}
+
+static inline size_t varint_size(uint64_t v)
+{
+    size_t n = 1;
+    while (v >>= 7) n++;
+    return n;
+}
+
+static inline void set_double(uint8_t *at, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, 8);
+    for (int i = 0; i < 8; i++) at[i] = (uint8_t)(bits >> 8 * i);
+}
+
+/* Interned strings, numbered from 1: open addressing, at most half full. */
+
+typedef struct { uint64_t hash; size_t at, n; } Entry;
+typedef struct { Entry *entry; uint32_t *slot; uint32_t n, max, mask; Buffer text; } Table;
+
+/* The arguments of one packet sequence. */
+
+typedef struct { size_t at; Span text; } Slow; /* a double that is set when the lock is held */
+
+typedef struct {
+    PyObject_HEAD
+    Table names, strings;
+    Buffer out, interned, scratch, slow;
+    PyObject *wanted; /* tuple of bytes, or NULL for all */
+    uint64_t seed;
+    size_t max_bytes;
+    const uint8_t *p, *end; /* what is left of the row */
+    long long not_json, clipped, replaced, dropped;
+    int skip, row_dropped, no_memory, busy;
+} Coder;
+
+/* strings.c */
+int grow(Coder *c, Buffer *b, size_t more);
+int table_init(Table *t, uint32_t max);
+void table_free(Table *t);
+void table_shrink(Table *t, uint32_t n);
+int put_name(Coder *c, Span s);
+int put_string(Coder *c, Span s);
+
+/* json.c */
+int encode_row(Coder *c, Span s);
+int encode_broken(Coder *c, Span s);
+int settle(Coder *c);
+
+#endif

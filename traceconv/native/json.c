@@ -1,0 +1,386 @@
+/* Arguments: JSON text to DebugAnnotations, as traceconv/writers/_perfetto_args.py says.
+
+   Input is never trusted: every read is bounded by the end of the row, and a row that turns out
+   not to be JSON leaves nothing behind. Nothing here needs the interpreter lock, but what says so. */
+
+#include <float.h>
+#include <stdlib.h>
+#include "encode.h"
+
+enum { MAX_DEPTH = 32, MAX_NUMBER = 63, MAX_EXPONENT = 308 };
+
+static int put_text(Coder *c, const char *s)
+{
+    return put_string(c, (Span){(const uint8_t *)s, strlen(s)});
+}
+
+static int put_digits(Coder *c, Span s)
+{
+    c->clipped += !c->skip;
+    return put_string(c, s);
+}
+
+/* Each function reads one thing and writes it; 0 means that it is none. */
+
+static int peek(const Coder *c) { return c->p < c->end ? *c->p : -1; }
+
+static int space(Coder *c)
+{
+    while (c->p < c->end && (*c->p == ' ' || *c->p == '\t' || *c->p == '\n' || *c->p == '\r')) c->p++;
+    return 1;
+}
+
+static int literal(Coder *c, const char *word)
+{
+    size_t n = strlen(word);
+    if ((size_t)(c->end - c->p) < n || memcmp(c->p, word, n)) return 0;
+    c->p += n;
+    return 1;
+}
+
+/* Four hex digits after \u, or -1. */
+static long code_unit(const uint8_t *p, const uint8_t *end)
+{
+    long unit = 0;
+    if (end - p < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        int digit = p[i] | 0x20;
+        if (p[i] >= '0' && p[i] <= '9') digit = p[i] - '0';
+        else if (digit >= 'a' && digit <= 'f') digit -= 'a' - 10;
+        else return -1;
+        unit = unit << 4 | digit;
+    }
+    return unit;
+}
+
+static void put_utf8(Buffer *b, long rune)
+{
+    if (rune < 0x80) { put_byte(b, (uint8_t)rune); return; }
+    if (rune < 0x800) put_byte(b, (uint8_t)(0xc0 | rune >> 6));
+    else {
+        if (rune < 0x10000) put_byte(b, (uint8_t)(0xe0 | rune >> 12));
+        else {
+            put_byte(b, (uint8_t)(0xf0 | rune >> 18));
+            put_byte(b, (uint8_t)(0x80 | (rune >> 12 & 0x3f)));
+        }
+        put_byte(b, (uint8_t)(0x80 | (rune >> 6 & 0x3f)));
+    }
+    put_byte(b, (uint8_t)(0x80 | (rune & 0x3f)));
+}
+
+/* \uXXXX; two halves of a pair become one character, a lone half U+FFFD. */
+static int escaped_unit(Coder *c, int *replaced)
+{
+    long unit = code_unit(c->p, c->end), low;
+    if (unit < 0) return 0;
+    c->p += 4;
+    if (unit >= 0xd800 && unit < 0xdc00 && c->end - c->p > 6 && c->p[0] == '\\' && c->p[1] == 'u'
+        && (low = code_unit(c->p + 2, c->end)) >= 0xdc00 && low < 0xe000) {
+        c->p += 6;
+        unit = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+    } else if (unit >= 0xd800 && unit < 0xe000) {
+        *replaced = 1;
+        unit = 0xfffd;
+    }
+    put_utf8(&c->scratch, unit);
+    return 1;
+}
+
+/* A string with escapes, of which `from` to c->p is already read. No escape grows. */
+static int unescaped(Coder *c, const uint8_t *from, Span *s)
+{
+    static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    int replaced = 0;
+    c->scratch.n = 0;
+    if (!grow(c, &c->scratch, (size_t)(c->end - from))) return 0;
+    put(&c->scratch, from, (size_t)(c->p - from));
+    while (c->p < c->end) {
+        uint8_t byte = *c->p++;
+        if (byte == '"') {
+            *s = (Span){c->scratch.at, c->scratch.n};
+            c->replaced += replaced && !c->skip;
+            return 1;
+        }
+        if (byte != '\\') { put_byte(&c->scratch, byte); continue; }
+        if (c->p == c->end) return 0;
+        const char *known = *c->p ? strchr(escapes, *c->p) : NULL;
+        if (*c->p++ == 'u') { if (!escaped_unit(c, &replaced)) return 0; }
+        else if (known) put_byte(&c->scratch, (uint8_t)meant[known - escapes]);
+        else return 0;
+    }
+    return 0;
+}
+
+/* A string, the opening quote being next. It is valid until the next one is read. */
+static int string(Coder *c, Span *s)
+{
+    const uint8_t *from = ++c->p, *p = from;
+    while (p < c->end && *p != '"' && *p != '\\') p++;
+    c->p = p;
+    if (p == c->end) return 0;
+    if (*p == '\\') return unescaped(c, from, s);
+    *s = (Span){from, (size_t)(p - from)};
+    c->p++;
+    return 1;
+}
+
+/* Exact where both factors are; false where that is not sure. */
+static int quick_double(uint64_t mantissa, long exponent, double *value)
+{
+    static const double ten[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
+        1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    if (FLT_EVAL_METHOD != 0 || mantissa > (uint64_t)1 << 53 || labs(exponent) > 22) return 0;
+    *value = exponent < 0 ? (double)mantissa / ten[-exponent] : (double)mantissa * ten[exponent];
+    return 1;
+}
+
+static int put_real(Coder *c, Span text, int negative, uint64_t mantissa, int exact, long exponent)
+{
+    double value = 0;
+    if (!grow(c, &c->out, 16) || !grow(c, &c->slow, sizeof(Slow))) return 0;
+    put_byte(&c->out, 0x29); /* double_value */
+    if (!exact || !quick_double(mantissa, exponent, &value)) {
+        Slow later = {c->out.n, text};
+        put(&c->slow, &later, sizeof later);
+    }
+    set_double(c->out.at + c->out.n, negative ? -value : value);
+    c->out.n += 8;
+    return 1;
+}
+
+static int digits(Coder *c, uint64_t *mantissa)
+{
+    const uint8_t *from = c->p;
+    for (; c->p < c->end && *c->p >= '0' && *c->p <= '9'; c->p++)
+        *mantissa = *mantissa * 10 + (*c->p - '0'); /* wraps where there are more than 19 */
+    return c->p > from;
+}
+
+static int number(Coder *c)
+{
+    const uint8_t *from = c->p, *whole = from + (*from == '-'), *dot, *after;
+    uint64_t mantissa = 0;
+    long exponent = 0;
+    c->p = whole;
+    if (*from == '-' && literal(c, "Infinity")) return put_text(c, "-Infinity");
+    if (peek(c) == '0') c->p++;
+    else if (!digits(c, &mantissa)) return 0;
+    dot = after = c->p;
+    if (peek(c) == '.') {
+        c->p++;
+        if (!digits(c, &mantissa)) return 0;
+        after = c->p;
+    }
+    if (peek(c) == 'e' || peek(c) == 'E') {
+        c->p++;
+        int sign = peek(c) == '-' ? -1 : 1;
+        if (peek(c) == '-' || peek(c) == '+') c->p++;
+        const uint8_t *first = c->p;
+        for (; peek(c) >= '0' && peek(c) <= '9'; c->p++)
+            if (exponent < 9999) exponent = exponent * 10 + (*c->p - '0');
+        if (c->p == first) return 0;
+        exponent *= sign;
+    }
+    Span text = {from, (size_t)(c->p - from)};
+    int negative = *from == '-';
+    if (c->p > dot) {
+        if (text.n > MAX_NUMBER || dot - whole + exponent > MAX_EXPONENT) return put_digits(c, text);
+        long fraction = after > dot ? (long)(after - dot) - 1 : 0;
+        return put_real(c, text, negative, mantissa, after - whole < 19, exponent - fraction);
+    }
+    if (dot - whole > 19 || mantissa > (uint64_t)INT64_MAX + negative) return put_digits(c, text);
+    if (!grow(c, &c->out, 16)) return 0;
+    put_byte(&c->out, 0x20); /* int_value */
+    put_varint(&c->out, negative ? 0 - mantissa : mantissa);
+    return 1;
+}
+
+static int boolean(Coder *c, uint8_t value)
+{
+    if (!grow(c, &c->out, 2)) return 0;
+    put_tag(&c->out, 0x10, value); /* bool_value */
+    return 1;
+}
+
+static int members(Coder *c, uint8_t field, int depth);
+static int elements(Coder *c, int depth);
+
+static int value(Coder *c, int depth)
+{
+    Span s;
+    switch (peek(c)) {
+    case '"': return string(c, &s) && put_string(c, s);
+    case '{': return members(c, 0x5a, depth + 1); /* dict_entries */
+    case '[': return elements(c, depth + 1);
+    case 't': return literal(c, "true") && boolean(c, 1);
+    case 'f': return literal(c, "false") && boolean(c, 0);
+    case 'n': return literal(c, "null") && put_text(c, "null");
+    case 'N': return literal(c, "NaN") && put_text(c, "NaN");
+    case 'I': return literal(c, "Infinity") && put_text(c, "Infinity");
+    case -1: return 0;
+    default: return number(c);
+    }
+}
+
+/* One DebugAnnotation in field `field`: the value that is next, or `text` where that is given. */
+static int item(Coder *c, uint8_t field, const Span *name, int depth, const Span *text)
+{
+    if (!grow(c, &c->out, 2)) return 0;
+    put_tag(&c->out, field, 0);
+    size_t body = c->out.n;
+    if (name && !put_name(c, *name)) return 0;
+    if (!(text ? put_string(c, *text) : value(c, depth))) return 0;
+    size_t n = c->out.n - body, more = varint_size(n) - 1;
+    if (more) { /* the length takes more than the one byte left for it */
+        if (!grow(c, &c->out, more)) return 0;
+        memmove(c->out.at + body + more, c->out.at + body, n);
+        for (size_t i = c->slow.n; i && ((Slow *)(c->slow.at + i))[-1].at >= body; i -= sizeof(Slow))
+            ((Slow *)(c->slow.at + i))[-1].at += more;
+    }
+    c->out.n = body - 1;
+    put_varint(&c->out, n);
+    c->out.n += n;
+    return 1;
+}
+
+static int is_wanted(const Coder *c, Span name)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->wanted); i++) {
+        PyObject *key = PyTuple_GET_ITEM(c->wanted, i);
+        if ((size_t)PyBytes_GET_SIZE(key) == name.n && !memcmp(PyBytes_AS_STRING(key), name.at, name.n))
+            return 1;
+    }
+    return 0;
+}
+
+/* An argument of the event itself. One that is not wanted is read and forgotten. */
+static int argument(Coder *c, Span name, const Span *text)
+{
+    size_t out = c->out.n, slow = c->slow.n;
+    c->skip = c->wanted && !is_wanted(c, name);
+    int ok = item(c, 0x22, &name, 1, text); /* debug_annotations */
+    if (c->skip) {
+        c->out.n = out;
+        c->slow.n = slow;
+        c->row_dropped = 1;
+    }
+    c->skip = 0;
+    return ok;
+}
+
+static int members(Coder *c, uint8_t field, int depth)
+{
+    Span name;
+    c->p++;
+    if (depth > MAX_DEPTH) return 0;
+    space(c);
+    if (peek(c) == '}') { c->p++; return depth == 1 || put_text(c, "{}"); }
+    for (;;) {
+        if (peek(c) != '"' || !string(c, &name) || !space(c) || !literal(c, ":") || !space(c)) return 0;
+        if (!(depth == 1 ? argument(c, name, NULL) : item(c, field, &name, depth, NULL))) return 0;
+        space(c);
+        if (literal(c, "}")) return 1;
+        if (!literal(c, ",")) return 0;
+        space(c);
+    }
+}
+
+static int elements(Coder *c, int depth)
+{
+    c->p++;
+    if (depth > MAX_DEPTH) return 0;
+    space(c);
+    if (peek(c) == ']') { c->p++; return put_text(c, "[]"); }
+    for (;;) {
+        if (!item(c, 0x62, NULL, depth, NULL)) return 0; /* array_values */
+        space(c);
+        if (literal(c, "]")) return 1;
+        if (!literal(c, ",")) return 0;
+        space(c);
+    }
+}
+
+static int valid_utf8(Span s)
+{
+    size_t i = 0;
+    for (uint64_t word; i + 8 <= s.n; i += 8) {
+        memcpy(&word, s.at + i, 8);
+        if (word & 0x8080808080808080u) break;
+    }
+    while (i < s.n) {
+        uint8_t lead = s.at[i++], least = 0x80, most = 0xbf;
+        if (lead < 0x80) continue;
+        if (lead < 0xc2 || lead > 0xf4) return 0;
+        if (lead == 0xe0) least = 0xa0;
+        if (lead == 0xed) most = 0x9f; /* surrogates */
+        if (lead == 0xf0) least = 0x90;
+        if (lead == 0xf4) most = 0x8f;
+        for (int more = 1 + (lead >= 0xe0) + (lead >= 0xf0); more; more--, least = 0x80, most = 0xbf)
+            if (i == s.n || s.at[i] < least || s.at[i++] > most) return 0;
+    }
+    return 1;
+}
+
+/* All arguments of one event; leaves nothing behind where they are no JSON. */
+int encode_row(Coder *c, Span s)
+{
+    const Span args = {(const uint8_t *)"args", 4};
+    size_t out = c->out.n, interned = c->interned.n, slow = c->slow.n;
+    uint32_t names = c->names.n, strings = c->strings.n;
+    long long clipped = c->clipped, replaced = c->replaced;
+    c->p = s.at;
+    c->end = s.at + s.n;
+    c->row_dropped = 0;
+    if (valid_utf8(s) && space(c) && (peek(c) == '{' ? members(c, 0x22, 1) : argument(c, args, NULL))
+        && space(c) && c->p == c->end) {
+        c->dropped += c->row_dropped;
+        return 1;
+    }
+    c->out.n = out;
+    c->interned.n = interned;
+    c->slow.n = slow;
+    c->clipped = clipped;
+    c->replaced = replaced;
+    table_shrink(&c->names, names);
+    table_shrink(&c->strings, strings);
+    return 0;
+}
+
+/* With the lock: the doubles that need the full algorithm. */
+int settle(Coder *c)
+{
+    for (size_t i = 0; i < c->slow.n; i += sizeof(Slow)) {
+        Slow *s = (Slow *)(c->slow.at + i);
+        char text[MAX_NUMBER + 1] = {0};
+        memcpy(text, s->text.at, s->text.n);
+        double value = PyOS_string_to_double(text, NULL, NULL);
+        if (value == -1.0 && PyErr_Occurred()) return 0;
+        set_double(c->out.at + s->at, value);
+    }
+    c->slow.n = 0;
+    return 1;
+}
+
+/* With the lock: a row that is no JSON as it stands, or no UTF-8. 0 with an exception set. */
+int encode_broken(Coder *c, Span s)
+{
+    const Span args = {(const uint8_t *)"args", 4};
+    Py_ssize_t n;
+    int ok = settle(c); /* later ones point into memory that is gone after this */
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)s.at, (Py_ssize_t)s.n, "replace");
+    const char *at = text ? PyUnicode_AsUTF8AndSize(text, &n) : NULL;
+    if (ok && at) {
+        int same = s.n == (size_t)n && !memcmp(s.at, at, s.n);
+        s = (Span){(const uint8_t *)at, (size_t)n};
+        if (!encode_row(c, s) && !c->no_memory) {
+            c->row_dropped = 0;
+            c->not_json++;
+            ok = argument(c, args, &s);
+            c->dropped += c->row_dropped;
+        }
+        c->replaced += !same;
+        ok = ok && settle(c);
+    }
+    Py_XDECREF(text);
+    return ok && at;
+}

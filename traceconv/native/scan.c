@@ -1,0 +1,772 @@
+/* Trace events, from JSON text to columns: the optional fast tier of readers/_trace_events.
+ *
+ * It reads the plain, common form of an event and nothing else. Whatever is unusual (an escaped
+ * key, a doubled key, a missing stamp, a number too long, bytes that are not UTF-8, anything
+ * that is not JSON) stops it in front of that record with the status ODD, and the Python tier,
+ * which decides such cases, takes the record from there. So it needs to be right, not clever:
+ * it validates all syntax it passes over, and never reads outside [start, end).
+ *
+ * While scanning no Python object is touched and the lock is released.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tokens.h"
+
+#define CAPACITY 32768       /* records of one kind before Python must take them */
+#define BLOB_LIMIT (8 << 20) /* copied argument bytes before Python must take them */
+#define MAX_GRAPH_KEYS 8
+#define MAX_SERIES 8
+#define MAX_SHAPE 1024
+
+/* ---- hashing: SipHash-1-3, keyed, so that no input can force collisions ------------------ */
+
+#define ROTL(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
+#define ROUND(a, b, c, d)                                                                        \
+    do {                                                                                         \
+        a += b; c += d; b = ROTL(b, 13); d = ROTL(d, 16); b ^= a; d ^= c; a = ROTL(a, 32);       \
+        c += b; a += d; b = ROTL(b, 17); d = ROTL(d, 21); b ^= c; d ^= a; c = ROTL(c, 32);       \
+    } while (0)
+
+typedef struct { u64 a, b, c, d, tail; unsigned filled; u64 length; } Sip;
+
+static void sip_start(Sip *h, u64 k0, u64 k1)
+{
+    h->a = k0 ^ 0x736f6d6570736575ULL; h->b = k1 ^ 0x646f72616e646f6dULL;
+    h->c = k0 ^ 0x6c7967656e657261ULL; h->d = k1 ^ 0x7465646279746573ULL;
+    h->tail = 0; h->filled = 0; h->length = 0;
+}
+
+static void sip_word(Sip *h, u64 m)
+{
+    u64 a = h->a, b = h->b, c = h->c, d = h->d ^ m;
+    ROUND(a, b, c, d);
+    h->a = a ^ m; h->b = b; h->c = c; h->d = d;
+}
+
+static void sip_bytes(Sip *h, const u8 *p, size_t n)
+{
+    h->length += n;
+    if (h->filled == 0)
+        for (; n >= 8; p += 8, n -= 8) sip_word(h, load64(p));
+    for (; n; p++, n--) {
+        h->tail |= (u64)*p << (8 * h->filled);
+        if (++h->filled == 8) { sip_word(h, h->tail); h->tail = 0; h->filled = 0; }
+    }
+}
+
+static u64 sip_end(Sip *h)
+{
+    sip_word(h, h->tail | (h->length << 56));
+    u64 a = h->a, b = h->b, c = h->c ^ 0xff, d = h->d;
+    ROUND(a, b, c, d); ROUND(a, b, c, d); ROUND(a, b, c, d);
+    return a ^ b ^ c ^ d;
+}
+
+/* ---- interning byte strings to dense codes ----------------------------------------------- */
+
+typedef struct { u64 hash; size_t at; uint32_t length; } Entry;
+
+typedef struct {
+    Entry *entries;
+    int32_t count, room, told; /* told: entries Python already knows */
+    int32_t *slots;            /* entry + 1, or 0 */
+    uint32_t mask;
+    u8 *arena;
+    size_t used, size;
+} Table;
+
+static void table_free(Table *t) { free(t->entries); free(t->slots); free(t->arena); }
+
+static int table_widen(Table *t)
+{
+    uint32_t size = t->mask ? (t->mask + 1) * 2 : 1024;
+    int32_t *slots = calloc(size, sizeof *slots);
+    if (!slots) return -1;
+    for (int32_t i = 0; i < t->count; i++) {
+        uint32_t at = (uint32_t)t->entries[i].hash & (size - 1);
+        while (slots[at]) at = (at + 1) & (size - 1);
+        slots[at] = i + 1;
+    }
+    free(t->slots);
+    t->slots = slots;
+    t->mask = size - 1;
+    return 0;
+}
+
+static int table_room(Table *t, size_t n)
+{
+    if (t->count == t->room) {
+        int32_t room = t->room ? t->room * 2 : 512;
+        Entry *entries = realloc(t->entries, (size_t)room * sizeof *entries);
+        if (!entries) return -1;
+        t->entries = entries;
+        t->room = room;
+    }
+    if (t->size - t->used < n) {
+        size_t size = (t->size ? t->size * 2 : 16384) + n;
+        u8 *arena = realloc(t->arena, size);
+        if (!arena) return -1;
+        t->arena = arena;
+        t->size = size;
+    }
+    return 0;
+}
+
+/* The code of the bytes, or -1 when there is no memory. */
+static int32_t table_code(Table *t, u64 hash, const u8 *p, size_t n)
+{
+    if ((uint32_t)t->count * 2 >= t->mask && table_widen(t) < 0) return -1;
+    uint32_t at = (uint32_t)hash & t->mask;
+    for (int32_t found; (found = t->slots[at]); at = (at + 1) & t->mask) {
+        Entry *e = &t->entries[found - 1];
+        if (e->hash == hash && e->length == n && !memcmp(t->arena + e->at, p, n)) return found - 1;
+    }
+    if (t->count == INT32_MAX / 4 || n > UINT32_MAX || table_room(t, n + 1) < 0) return -1;
+    Entry *e = &t->entries[t->count];
+    e->hash = hash; e->at = t->used; e->length = (uint32_t)n;
+    if (n) memcpy(t->arena + t->used, p, n);
+    t->used += n;
+    t->slots[at] = ++t->count;
+    return t->count - 1;
+}
+
+/* ---- the scanner's state ----------------------------------------------------------------- */
+
+typedef struct {
+    int32_t shape[CAPACITY], name[CAPACITY];
+    int64_t start[CAPACITY], dur[CAPACITY], args[CAPACITY];
+    int32_t length[CAPACITY], graph[CAPACITY], step[CAPACITY], type[CAPACITY];
+    int count;
+} Rows;
+
+typedef struct {
+    int32_t shape[CAPACITY], name[CAPACITY];
+    int64_t start[CAPACITY], key[CAPACITY];
+    u8 encloses[CAPACITY];
+    int count;
+} Flows;
+
+typedef struct {
+    int32_t shape[CAPACITY], name[CAPACITY], series[CAPACITY];
+    int64_t start[CAPACITY];
+    double value[CAPACITY];
+    int count;
+} Samples;
+
+typedef struct {
+    PyObject_HEAD
+    Rows *rows;
+    Flows *flows;
+    Samples *samples;
+    int64_t *others; /* start and end of records that Python decodes */
+    int other_count;
+    Table names, shapes, series, values;
+    u8 *blob; /* copied arguments, where the input does not stay */
+    size_t blob_used, blob_size;
+    int copy_args, busy;
+    int64_t rounded_durations, rounded_stamps;
+    u64 k0, k1;
+    struct { u8 *text; size_t n; int is_type; } probes[MAX_GRAPH_KEYS + 1];
+    int probe_count;
+} Scanner;
+
+static u64 hash_of(const Scanner *z, const u8 *p, size_t n)
+{
+    Sip h;
+    sip_start(&h, z->k0, z->k1);
+    sip_bytes(&h, p, n);
+    return sip_end(&h);
+}
+
+static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
+{
+    return table_code(t, hash_of(z, p, n), p, n);
+}
+
+/* ---- numbers ----------------------------------------------------------------------------- */
+
+static const u64 TEN[20] = {
+    1ULL, 10ULL, 100ULL, 1000ULL, 10000ULL, 100000ULL, 1000000ULL, 10000000ULL, 100000000ULL,
+    1000000000ULL, 10000000000ULL, 100000000000ULL, 1000000000000ULL, 10000000000000ULL,
+    100000000000000ULL, 1000000000000000ULL, 10000000000000000ULL, 100000000000000000ULL,
+    1000000000000000000ULL, 10000000000000000000ULL};
+
+/* -?digits[.digits][e[+-]digits] into digits * 10**exponent. 0 if it does not fit 19 digits. */
+static int decimal(const u8 *p, const u8 *end, int *negative, u64 *digits, int *exponent)
+{
+    u64 m = 0;
+    int significant = 0, places = 0, seen = 0, e = 0;
+    *negative = p < end && *p == '-';
+    p += *negative;
+    for (; p < end && is_digit(*p); p++, seen++) {
+        if ((significant += m || *p != '0') > 19) return 0;
+        m = m * 10 + (u64)(*p - '0');
+    }
+    if (!seen) return 0;
+    if (p < end && *p == '.') {
+        const u8 *first = ++p;
+        for (; p < end && is_digit(*p); p++) {
+            if ((significant += m || *p != '0') > 19) return 0;
+            m = m * 10 + (u64)(*p - '0');
+        }
+        if (p == first || p - first > 400) return 0;
+        places = (int)(p - first);
+    }
+    if (p < end && (*p | 32) == 'e') {
+        int minus = ++p < end && *p == '-';
+        if (p < end && (*p == '-' || *p == '+')) p++;
+        if (p == end || end - p > 3) return 0;
+        for (; p < end && is_digit(*p); p++) e = e * 10 + (*p - '0');
+        if (minus) e = -e;
+    }
+    *digits = m;
+    *exponent = e - places;
+    return p == end;
+}
+
+/* Microseconds, as a number or a string of one, to nanoseconds, half up. 0 if unusual. */
+static int nanoseconds(const Token *t, int64_t *ns, int *rounded)
+{
+    const u8 *p = t->p, *end = t->p + t->n;
+    int negative, shift;
+    u64 m;
+    if (t->kind == STRING && !t->escaped) { p++; end--; }
+    else if (t->kind != NUMBER) return 0;
+    if (!decimal(p, end, &negative, &m, &shift)) return 0;
+    shift += 3;
+    if (shift > 18 && m) return 0;
+    if (shift >= 0) {
+        if (m && m > (u64)INT64_MAX / TEN[shift]) return 0;
+        m = m ? m * TEN[shift] : 0;
+    } else if (shift < -19) {
+        *rounded = m > 0;
+        m = 0;
+    } else {
+        u64 scale = TEN[-shift];
+        *rounded = m % scale > 0;
+        m = (m + scale / 2) / scale;
+    }
+    if (m > INT64_MAX) return 0;
+    *ns = negative ? -(int64_t)m : (int64_t)m;
+    return 1;
+}
+
+/* A double, where that is exact arithmetic: up to 2**53 times or over a power of ten. */
+static int real(const Token *t, double *out)
+{
+    int negative, shift;
+    u64 m;
+    if (!decimal(t->p, t->p + t->n, &negative, &m, &shift)) return 0;
+    if (m > (1ULL << 53) || shift < -19 || shift > 19) return 0;
+    double v = (double)m;
+    v = shift < 0 ? v / (double)TEN[-shift] : v * (double)TEN[shift];
+    *out = negative && m ? -v : v;
+    return 1;
+}
+
+/* ---- events ------------------------------------------------------------------------------ */
+
+enum { PH, NAME, CAT, PID, TID, TS, DUR, ARGS, ID, BP, GRAPH, STEP, BIND, ID2, FIELDS };
+
+static int field_of(const u8 *k, size_t n)
+{
+#define IS(text, field) if (!memcmp(k, text, sizeof text - 1)) return field
+    switch (n) {
+    case 2: IS("ph", PH); IS("ts", TS); IS("id", ID); IS("bp", BP); break;
+    case 3: IS("pid", PID); IS("tid", TID); IS("dur", DUR); IS("cat", CAT); IS("id2", ID2); break;
+    case 4: IS("name", NAME); IS("args", ARGS); IS("step", STEP); break;
+    case 5: IS("graph", GRAPH); break;
+    case 7: IS("bind_id", BIND); break;
+    default: break;
+    }
+    return FIELDS;
+}
+
+static int text_or_nothing(const Token *t) { return t->kind == STRING || t->kind == ABSENT || t->kind == NIL; }
+static int id_or_nothing(const Token *t) { return text_or_nothing(t) || t->kind == NUMBER; }
+
+/* A process or thread id in a form Python reads in the same way as here: no 1e999, no 5000 digits. */
+static int plain_id(const Token *t)
+{
+    if (t->kind != NUMBER) return text_or_nothing(t);
+    return t->n <= 40 && !memchr(t->p, 'e', t->n) && !memchr(t->p, 'E', t->n);
+}
+
+/* The bytes of a string without quotes, of a number as it is; nothing for null and absent. */
+static size_t content(const Token *t, const u8 **p)
+{
+    *p = t->kind == STRING ? t->p + 1 : t->p;
+    return t->kind == STRING ? t->n - 2 : t->kind == NUMBER ? t->n : 0;
+}
+
+static size_t put(u8 *to, size_t at, const Token *t)
+{
+    if (t->kind == STRING || t->kind == NUMBER) {
+        if (at + t->n + 1 > MAX_SHAPE) return MAX_SHAPE;
+        memcpy(to + at, t->p, t->n);
+        at += t->n;
+    }
+    to[at] = 0; /* cannot occur inside of a token */
+    return at + 1;
+}
+
+/* The code of (phase, category, pid, tid) as spelled; -1: no memory, -2: unusual. */
+static int32_t shape_of(Scanner *z, const Token *f)
+{
+    u8 key[MAX_SHAPE];
+    if (!text_or_nothing(&f[CAT]) || !plain_id(&f[PID]) || !plain_id(&f[TID])) return -2;
+    key[0] = f[PH].p[1];
+    size_t at = put(key, 1, &f[CAT]);
+    if (at < MAX_SHAPE) at = put(key, at, &f[PID]);
+    if (at < MAX_SHAPE) at = put(key, at, &f[TID]);
+    return at < MAX_SHAPE ? intern(z, &z->shapes, key, at) : -2;
+}
+
+/* The code of a name as spelled (escapes and all); -1 none, -2 no memory. */
+static int32_t name_of(Scanner *z, const Token *t)
+{
+    const u8 *p;
+    if (t->kind != STRING) return -1;
+    size_t n = content(t, &p);
+    int32_t code = intern(z, &z->names, p, n);
+    return code < 0 ? -2 : code;
+}
+
+static int value_code(Scanner *z, const Token *t, int32_t *out)
+{
+    if (t->kind == ABSENT || t->kind == NIL) return OBJECT;
+    if (t->kind == ABSENT || !plain_id(t)) return ODD;
+    *out = intern(z, &z->values, t->p, t->n);
+    return *out < 0 ? NO_MEMORY : OBJECT;
+}
+
+/* What is noted of the arguments while passing over them. */
+typedef struct { Token probes[MAX_GRAPH_KEYS + 1]; int empty, escaped; } Members;
+
+/* p is at the opening brace of the arguments. */
+static const u8 *arguments(const Scanner *z, const u8 *p, const u8 *end, Members *a, int *why)
+{
+    a->empty = 0;
+    p = blank(p + 1, end);
+    if (p < end && *p == '}') { a->empty = 1; return p + 1; }
+    for (;;) {
+        Token t;
+        if (p == end) return fail(why, MORE);
+        if (*p != '"') return fail(why, ODD);
+        const u8 *key = p + 1;
+        if (!(p = string(key, end, &a->escaped, why))) return NULL;
+        size_t n = (size_t)(p - 1 - key);
+        if (!(p = colon(p, end, why)) || !(p = value(p, end, &t, why))) return NULL;
+        for (int i = 0; i < z->probe_count; i++)
+            if (z->probes[i].n == n && !memcmp(z->probes[i].text, key, n)) a->probes[i] = t;
+        p = blank(p, end);
+        if (p == end) return fail(why, MORE);
+        if (*p == '}') return p + 1;
+        if (*p != ',') return fail(why, ODD);
+        p = blank(p + 1, end);
+    }
+}
+
+/* The codes of the graph (its first spelling that is there) and of the type. */
+static int probed(Scanner *z, const Members *a, int row)
+{
+    for (int i = 0; i < z->probe_count; i++) {
+        const Token *t = &a->probes[i];
+        int32_t *column = z->probes[i].is_type ? z->rows->type : z->rows->graph;
+        if (t->kind == ABSENT || t->kind == NIL || column[row] >= 0) continue;
+        int done = value_code(z, t, &column[row]);
+        if (done != OBJECT) return done;
+    }
+    return OBJECT;
+}
+
+static int copy_args(Scanner *z, const Token *t)
+{
+    if (z->blob_size - z->blob_used < t->n) {
+        size_t size = z->blob_size * 2 + t->n;
+        u8 *blob = realloc(z->blob, size);
+        if (!blob) return -1;
+        z->blob = blob;
+        z->blob_size = size;
+    }
+    memcpy(z->blob + z->blob_used, t->p, t->n);
+    z->blob_used += t->n;
+    return 0;
+}
+
+static int row(Scanner *z, const Token *f, const Members *a, const u8 *data, u8 phase)
+{
+    Rows *r = z->rows;
+    int i = r->count, empty = 1, stamp_rounded = 0, dur_rounded = 0, done;
+    int complete = phase == 'X';
+    r->dur[i] = 0;
+    r->graph[i] = r->step[i] = r->type[i] = -1;
+    if (f[BIND].kind || !text_or_nothing(&f[NAME])) return ODD;
+    if (!nanoseconds(&f[TS], &r->start[i], &stamp_rounded)) return ODD;
+    if (complete && (!nanoseconds(&f[DUR], &r->dur[i], &dur_rounded) || r->dur[i] < 0)) return ODD;
+    if ((done = value_code(z, &f[GRAPH], &r->graph[i])) != OBJECT) return done;
+    if ((done = value_code(z, &f[STEP], &r->step[i])) != OBJECT) return done;
+    if (f[ARGS].kind == OBJECT) {
+        empty = a->empty;
+        if (a->escaped) return ODD;
+        if ((done = probed(z, a, i)) != OBJECT) return done;
+    } else if (f[ARGS].kind != ABSENT && f[ARGS].kind != NIL) return ODD;
+    if ((r->shape[i] = shape_of(z, f)) < 0) return r->shape[i] == -2 ? ODD : NO_MEMORY;
+    if ((r->name[i] = name_of(z, &f[NAME])) == -2) return NO_MEMORY;
+    if (!empty && f[ARGS].n > INT32_MAX) return ODD;
+    r->length[i] = empty ? 0 : (int32_t)f[ARGS].n;
+    r->args[i] = z->copy_args ? (int64_t)z->blob_used : f[ARGS].p - data;
+    if (empty) r->args[i] = 0;
+    else if (z->copy_args && copy_args(z, &f[ARGS]) < 0) return NO_MEMORY;
+    z->rounded_stamps += stamp_rounded;
+    z->rounded_durations += dur_rounded;
+    r->count++;
+    return OBJECT;
+}
+
+static int flow(Scanner *z, const Token *f)
+{
+    Flows *w = z->flows;
+    int i = w->count, rounded = 0;
+    static const u8 zero = 0;
+    const Token *parts[3] = {&f[CAT], &f[NAME], &f[ID]};
+    Sip h;
+    if (f[ID2].kind || f[BIND].kind || !text_or_nothing(&f[NAME]) || !id_or_nothing(&f[ID]) ||
+        !text_or_nothing(&f[BP]) || f[BP].escaped)
+        return ODD;
+    if (!nanoseconds(&f[TS], &w->start[i], &rounded)) return ODD;
+    if ((w->shape[i] = shape_of(z, f)) < 0) return w->shape[i] == -2 ? ODD : NO_MEMORY;
+    sip_start(&h, z->k0, z->k1);
+    for (int k = 0; k < 3; k++) {
+        const u8 *p;
+        size_t n = content(parts[k], &p);
+        if (parts[k]->escaped) return ODD;
+        if (n) sip_bytes(&h, p, n);
+        if (k < 2) sip_bytes(&h, &zero, 1);
+    }
+    w->key[i] = (int64_t)sip_end(&h);
+    w->name[i] = -1;
+    if ((f[CAT].kind != STRING || f[CAT].n == 2) && (w->name[i] = name_of(z, &f[NAME])) == -2)
+        return NO_MEMORY;
+    w->encloses[i] = f[BP].kind == STRING && f[BP].n == 3 && f[BP].p[1] == 'e';
+    z->rounded_stamps += rounded;
+    w->count++;
+    return OBJECT;
+}
+
+static int ends_like_id(const u8 *k, size_t n)
+{
+    return n >= 2 && (k[n - 1] | 32) == 'd' && (k[n - 2] | 32) == 'i';
+}
+
+/* One sample per member. ARRAY: not the plain form, let Python decode the whole event. */
+static int counter(Scanner *z, const Token *f)
+{
+    Samples *s = z->samples;
+    int first = s->count, i = first, rounded = 0, why = ODD;
+    int64_t start;
+    if (f[ID].kind || f[ID2].kind || f[NAME].kind != STRING || f[ARGS].kind != OBJECT) return ARRAY;
+    if (!nanoseconds(&f[TS], &start, &rounded)) return ODD;
+    const u8 *end = f[ARGS].p + f[ARGS].n, *p = blank(f[ARGS].p + 1, end);
+    int32_t shape = shape_of(z, f), name = shape < 0 ? -1 : name_of(z, &f[NAME]);
+    if (shape < 0) return shape == -2 ? ODD : NO_MEMORY;
+    if (name < 0) return NO_MEMORY;
+    for (; *p == '"'; i++) {
+        int escaped = 0;
+        const u8 *key = p + 1;
+        Token t;
+        if (!(p = string(key, end, &escaped, &why))) return ODD;
+        size_t n = (size_t)(p - 1 - key);
+        if (escaped || ends_like_id(key, n) || i - first == MAX_SERIES) return ARRAY;
+        if (!(p = colon(p, end, &why)) || !(p = value(p, end, &t, &why))) return ODD;
+        if (t.kind != NUMBER || !real(&t, &s->value[i])) return ARRAY;
+        if ((s->series[i] = intern(z, &z->series, key, n)) < 0) return NO_MEMORY;
+        for (int k = first; k < i; k++)
+            if (s->series[k] == s->series[i]) return ARRAY;
+        s->shape[i] = shape;
+        s->name[i] = name;
+        s->start[i] = start;
+        p = blank(p, end);
+        if (*p == ',') p = blank(p + 1, end);
+    }
+    if (i == first) return ARRAY;
+    z->rounded_stamps += rounded;
+    s->count = i;
+    return OBJECT;
+}
+
+static int event(
+    Scanner *z, const Token *f, const Members *a, const u8 *data, const u8 *from, const u8 *to)
+{
+    if (f[PH].kind != STRING || f[PH].n != 3) return ODD;
+    int done = ARRAY;
+    u8 phase = f[PH].p[1];
+    switch (phase) {
+    case 'X': case 'i': case 'I': case 'R': case 'B': case 'E': 
+        return row(z, f, a, data, phase);
+    case 's': case 't': case 'f': return flow(z, f);
+    case 'C': done = counter(z, f); break;
+    default: break;
+    }
+    if (done != ARRAY) return done;
+    z->others[2 * z->other_count] = from - data;
+    z->others[2 * z->other_count + 1] = to - data;
+    z->other_count++;
+    return OBJECT;
+}
+
+/* p is at the opening brace; the result is behind the closing one. */
+static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, int *why)
+{
+    Token f[FIELDS + 1];
+    Members a;
+    const u8 *from = p;
+    memset(f, 0, sizeof f);
+    memset(&a, 0, sizeof a);
+    p = blank(p + 1, end);
+    if (p == end) return fail(why, MORE);
+    if (*p == '}') return fail(why, ODD);
+    for (;;) {
+        int escaped = 0;
+        if (p == end) return fail(why, MORE);
+        if (*p != '"') return fail(why, ODD);
+        const u8 *key = p + 1;
+        if (!(p = string(key, end, &escaped, why))) return NULL;
+        if (escaped) return fail(why, ODD);
+        Token *t = &f[field_of(key, (size_t)(p - 1 - key))];
+        if (t->kind && t != &f[FIELDS]) return fail(why, ODD);
+        if (!(p = colon(p, end, why))) return NULL;
+        if (t == &f[ARGS] && *p == '{') {
+            t->kind = OBJECT;
+            t->p = p;
+            if (!(p = arguments(z, p, end, &a, why))) return NULL;
+            t->n = (size_t)(p - t->p);
+        } else if (!(p = value(p, end, t, why))) return NULL;
+        p = blank(p, end);
+        if (p == end) return fail(why, MORE);
+        if (*p == '}') break;
+        if (*p != ',') return fail(why, ODD);
+        p = blank(p + 1, end);
+    }
+    int done = event(z, f, &a, data, from, p + 1);
+    return done == OBJECT ? p + 1 : fail(why, done);
+}
+
+static int is_full(const Scanner *z)
+{
+    return z->rows->count == CAPACITY || z->flows->count == CAPACITY || z->other_count == CAPACITY ||
+           z->samples->count > CAPACITY - MAX_SERIES - 1 || z->blob_used > BLOB_LIMIT;
+}
+
+static int scan(Scanner *z, const u8 *data, const u8 *p, const u8 *end, const u8 **stop)
+{
+    for (int why = MORE;;) {
+        while (p < end && (*p == ',' || *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
+        *stop = p;
+        if (p == end) return MORE;
+        if (*p == ']') return END;
+        if (*p != '{') return ODD;
+        if (is_full(z)) return FULL;
+        if (!(p = record(z, data, p, end, &why))) return why;
+    }
+}
+
+/* ---- Python's view ----------------------------------------------------------------------- */
+
+static PyObject *Scanner_scan(Scanner *z, PyObject *args)
+{
+    Py_buffer data;
+    Py_ssize_t start, end;
+    const u8 *stop = NULL;
+    if (!PyArg_ParseTuple(args, "y*nn", &data, &start, &end)) return NULL;
+    if (start < 0 || end > data.len || start > end || z->busy) {
+        PyErr_SetString(PyExc_ValueError, z->busy ? "scanner is in use" : "range outside the buffer");
+        PyBuffer_Release(&data);
+        return NULL;
+    }
+    const u8 *bytes = data.buf;
+    int status;
+    z->busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    status = scan(z, bytes, bytes + start, bytes + end, &stop);
+    Py_END_ALLOW_THREADS
+    z->busy = 0;
+    Py_ssize_t at = stop - bytes;
+    PyBuffer_Release(&data);
+    if (status == NO_MEMORY) return PyErr_NoMemory();
+    return Py_BuildValue("in", status, at);
+}
+
+static int add(PyObject *list, const void *from, size_t item, int count)
+{
+    PyObject *column = PyByteArray_FromStringAndSize(from, (Py_ssize_t)(item * (size_t)count));
+    int failed = !column || PyList_Append(list, column) < 0;
+    Py_XDECREF(column);
+    return failed;
+}
+
+#define ADD(column, n) add(list, column, sizeof *(column), n)
+
+static PyObject *news(Table *t)
+{
+    PyObject *list = PyList_New(t->count - t->told);
+    for (int32_t i = t->told; list && i < t->count; i++) {
+        Entry *e = &t->entries[i];
+        PyObject *text = PyBytes_FromStringAndSize((const char *)t->arena + e->at, e->length);
+        if (!text) { Py_CLEAR(list); break; }
+        PyList_SET_ITEM(list, i - t->told, text);
+    }
+    if (list) t->told = t->count;
+    return list;
+}
+
+static PyObject *columns_of_rows(Rows *r)
+{
+    PyObject *list = PyList_New(0);
+    if (!list || ADD(r->shape, r->count) || ADD(r->name, r->count) || ADD(r->start, r->count) ||
+        ADD(r->dur, r->count) || ADD(r->args, r->count) || ADD(r->length, r->count) ||
+        ADD(r->graph, r->count) || ADD(r->step, r->count) || ADD(r->type, r->count))
+        Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *columns_of_flows(Flows *w)
+{
+    PyObject *list = PyList_New(0);
+    if (!list || ADD(w->shape, w->count) || ADD(w->name, w->count) || ADD(w->start, w->count) ||
+        ADD(w->key, w->count) || ADD(w->encloses, w->count))
+        Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *columns_of_samples(Samples *s)
+{
+    PyObject *list = PyList_New(0);
+    if (!list || ADD(s->shape, s->count) || ADD(s->name, s->count) || ADD(s->series, s->count) ||
+        ADD(s->start, s->count) || ADD(s->value, s->count))
+        Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
+{
+    if (z->busy) { PyErr_SetString(PyExc_ValueError, "scanner is in use"); return NULL; }
+    PyObject *result = Py_BuildValue(
+        "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:L,s:L}",
+        "rows", columns_of_rows(z->rows), "flows", columns_of_flows(z->flows),
+        "samples", columns_of_samples(z->samples),
+        "others", PyByteArray_FromStringAndSize((char *)z->others, z->other_count * 16),
+        "blob", PyBytes_FromStringAndSize((char *)z->blob, (Py_ssize_t)z->blob_used),
+        "names", news(&z->names), "shapes", news(&z->shapes), "series", news(&z->series),
+        "values", news(&z->values), "rounded_durations", (long long)z->rounded_durations,
+        "rounded_stamps", (long long)z->rounded_stamps);
+    z->rows->count = z->flows->count = z->samples->count = z->other_count = 0;
+    z->blob_used = 0;
+    z->rounded_durations = z->rounded_stamps = 0;
+    return result;
+}
+
+static PyObject *Scanner_flow_key(Scanner *z, PyObject *args)
+{
+    Py_buffer text;
+    if (!PyArg_ParseTuple(args, "y*", &text)) return NULL;
+    u64 key = hash_of(z, text.buf, (size_t)text.len);
+    PyBuffer_Release(&text);
+    return PyLong_FromLongLong((int64_t)key);
+}
+
+static void Scanner_dealloc(Scanner *z)
+{
+    table_free(&z->names); table_free(&z->shapes); table_free(&z->series); table_free(&z->values);
+    free(z->rows); free(z->flows); free(z->samples); free(z->others); free(z->blob);
+    for (int i = 0; i < z->probe_count; i++) free(z->probes[i].text);
+    PyTypeObject *type = Py_TYPE(z);
+    type->tp_free((PyObject *)z);
+    Py_DECREF(type);
+}
+
+static int add_probe(Scanner *z, PyObject *key, int is_type)
+{
+    char *text;
+    Py_ssize_t n;
+    if (PyBytes_AsStringAndSize(key, &text, &n) < 0) return -1;
+    u8 *copy = malloc((size_t)n + 1);
+    if (!copy) { PyErr_NoMemory(); return -1; }
+    memcpy(copy, text, (size_t)n);
+    z->probes[z->probe_count].text = copy;
+    z->probes[z->probe_count].n = (size_t)n;
+    z->probes[z->probe_count++].is_type = is_type;
+    return 0;
+}
+
+static PyObject *Scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named))
+{
+    PyObject *graph, *kind;
+    unsigned long long k0, k1;
+    int copy;
+    if (!PyArg_ParseTuple(args, "O!O!KKp", &PyTuple_Type, &graph, &PyBytes_Type, &kind, &k0, &k1, &copy))
+        return NULL;
+    if (PyTuple_GET_SIZE(graph) > MAX_GRAPH_KEYS) {
+        PyErr_Format(PyExc_ValueError, "more than %d graph keys", MAX_GRAPH_KEYS);
+        return NULL;
+    }
+    Scanner *z = (Scanner *)type->tp_alloc(type, 0);
+    if (!z) return NULL;
+    z->k0 = k0; z->k1 = k1; z->copy_args = copy;
+    z->rows = malloc(sizeof *z->rows);
+    z->flows = malloc(sizeof *z->flows);
+    z->samples = malloc(sizeof *z->samples);
+    z->others = malloc(2 * CAPACITY * sizeof *z->others);
+    if (!z->rows || !z->flows || !z->samples || !z->others) {
+        Py_DECREF(z);
+        return PyErr_NoMemory();
+    }
+    z->rows->count = z->flows->count = z->samples->count = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(graph); i++)
+        if (add_probe(z, PyTuple_GET_ITEM(graph, i), 0) < 0) { Py_DECREF(z); return NULL; }
+    if (add_probe(z, kind, 1) < 0) { Py_DECREF(z); return NULL; }
+    return (PyObject *)z;
+}
+
+static PyMethodDef Scanner_methods[] = {
+    {"scan", (PyCFunction)Scanner_scan, METH_VARARGS,
+     "scan(buffer, start, end) -> (status, stop): read records until something stops it."},
+    {"take", (PyCFunction)Scanner_take, METH_NOARGS,
+     "take() -> dict of columns and of what was newly interned; the scanner is empty again."},
+    {"flow_key", (PyCFunction)Scanner_flow_key, METH_VARARGS,
+     "flow_key(bytes) -> int: the key of an arrow, 'category NUL name NUL id'."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot Scanner_slots[] = {
+    {Py_tp_new, Scanner_new},
+    {Py_tp_dealloc, Scanner_dealloc},
+    {Py_tp_methods, Scanner_methods},
+    {Py_tp_doc, "Scanner(graph_keys, type_key, k0, k1, copy_args): trace events to columns."},
+    {0, NULL}};
+
+static PyType_Spec Scanner_spec = {
+    "traceconv._scan.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, Scanner_slots};
+
+static int scan_exec(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&Scanner_spec);
+    if (!type) return -1;
+    int failed = PyModule_AddObjectRef(module, "Scanner", type);
+    Py_DECREF(type);
+    static const struct { const char *name; int value; } statuses[] = {
+        {"MORE", MORE}, {"END", END}, {"ODD", ODD}, {"FULL", FULL}};
+    for (int i = 0; !failed && i < 4; i++)
+        failed = PyModule_AddIntConstant(module, statuses[i].name, statuses[i].value);
+    return failed ? -1 : 0;
+}
+
+static PyModuleDef_Slot scan_slots[] = {{Py_mod_exec, scan_exec}, {0, NULL}};
+
+static struct PyModuleDef scan_module = {
+    PyModuleDef_HEAD_INIT, "traceconv._scan", "Trace events to columns (optional fast tier).", 0,
+    NULL, scan_slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__scan(void) { return PyModuleDef_Init(&scan_module); }

@@ -1,0 +1,105 @@
+"""Mergers: passes from one trace to another. A pass is a function; parameters via ``partial``.
+
+The passes know nothing of each other; this module is the one place that puts them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from traceconv.core.errors import SelectionError
+from traceconv.core.model import Layer, Trace
+from traceconv.passes.attribution import attribution
+from traceconv.passes.lanes import lanes
+from traceconv.passes.select import by_graph, by_layer, by_name, by_step
+from traceconv.passes.timestamp_outliers import far_stamps
+
+# The summary of a rank: its step trace and its overlap analysis.
+
+
+def summary(trace: Trace, scope: bool = False) -> Trace:
+    """Only the step and overlap lanes; what goes is booked under "view". ``scope`` is of no use."""
+    counters = trace.counters
+    shown = trace.rows_of(Layer.STEP, Layer.OVERLAP)
+    if shown.all() and not len(counters):
+        return trace
+    return trace.keep("view", shown, counters.track < 0)
+
+
+# The detail of a rank: the summary and every hardware stream, communication plane, host and
+# runtime call and counter; module scopes only if asked for.
+
+
+def detail(trace: Trace, scope: bool = False) -> Trace:
+    """Everything, or everything but the scope lanes. What goes is booked under "view"."""
+    hidden = trace.rows_of() if scope else trace.rows_of(Layer.SCOPE)
+    return trace.keep("view", ~hidden) if hidden.any() else trace
+
+
+Pass = Callable[[Trace], Trace]
+
+VIEWS: dict[str, Callable[..., Trace]] = {"summary": summary, "detail": detail}
+"""What a view keeps; each takes a trace and ``scope`` (whether module scopes are wanted)."""
+
+
+def compose(
+    mode: str | None,
+    *,
+    graphs: Collection[int] | None = None,
+    merge_graphs: bool = True,
+    steps: Collection[int] | None = None,
+    layers: Collection[str] | None = None,
+    exclude: str | None = None,
+    scope: bool = False,
+) -> list[Pass]:
+    """The passes that make a view of one rank, in order.
+
+    Graphs are chosen first, so that steps and overlap are those of the chosen graphs. All other
+    choices come after the overlap analysis: they narrow what is shown, never what is counted.
+
+    Args:
+        mode:   a key of :data:`VIEWS`; None for what the source holds, with nothing derived:
+            no steps and no overlap are made, the source's own stay.
+        graphs: graph ids to keep; None = all.
+        merge_graphs: one lane of steps for all graphs, or one lane each.
+        steps:  step numbers to keep; None = all.
+        layers: names of :class:`~traceconv.core.model.Layer` to keep; None = those of the view.
+        exclude: regular expression; events whose name it finds are left out.
+        scope:  show module scopes, made from the operators' names if need be (detail only).
+
+    Raises:
+        SelectionError: an unknown view or layer, or a broken regular expression.
+    """
+    if mode is not None and mode not in VIEWS:
+        raise SelectionError(f"no view {mode!r}; there are {', '.join(VIEWS)}")
+    passes: list[Pass] = []
+    if mode == "detail":
+        from traceconv.passes.kernel_args import kernel_args
+        from traceconv.passes.table_counters import side_table_counters
+
+        passes += [kernel_args, side_table_counters]
+    passes += [far_stamps, partial(by_graph, wanted=graphs)]
+    if mode is not None:
+        from traceconv.passes.steps import steps as step_trace
+
+        passes.append(partial(step_trace, merge_graphs=merge_graphs))
+    passes.append(attribution)
+    if mode is not None:
+        from traceconv.passes.overlap import overlap
+
+        passes.append(overlap)
+    if steps is not None:
+        passes.append(partial(by_step, wanted=steps))
+    if scope and mode == "detail":
+        from traceconv.passes.projection import projection
+        from traceconv.passes.scopes import scopes
+
+        passes += [scopes, projection]
+    if layers is not None:
+        passes.append(by_layer(layers))
+    if exclude:
+        passes.append(by_name(exclude))
+    if mode is not None:
+        passes.append(partial(VIEWS[mode], scope=scope))
+    return [*passes, lanes]

@@ -1,0 +1,112 @@
+"""What analyses found, drawn into the trace of a rank: marks, and the figures of its steps.
+
+Marks are instants on lanes of their own. Every step of the step trace says how its time divides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from traceconv.core.model import EventTable, Kind, Layer, OpClass, Trace, Track
+
+TITLE = "Findings"
+"""How the lanes of marks are called together."""
+
+_FIGURES = ("computing_ns", "communication_ns", "not_overlapped_ns", "free_ns", "known_ns")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One thing to be shown.
+
+    Attributes:
+        name: of the instants.
+        lane: on which they stand.
+        args: what they say, as JSON values.
+        times_ns: when, on the clock of the rank.
+        steps: in place of times: the steps at whose start they stand. With neither, the mark
+            stands at the start of the trace.
+    """
+
+    name: str
+    lane: str = TITLE
+    args: Mapping[str, Any] = field(default_factory=dict)
+    times_ns: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+
+def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
+    """``trace`` with ``marks``, and with the noted overlap of each step as its arguments.
+
+    Instants are booked under "annotate".
+    """
+    return _marked(_with_figures(trace), marks)
+
+
+def _with_figures(trace: Trace) -> Trace:
+    """Arguments of a step: computing, communication, not overlapped, free and known time, ns."""
+    noted = {
+        (step["graph"], step["step"], step["start_ns"]): step
+        for step in trace.notes.get("steps", ())
+        if step.get("known_ns")
+    }
+    events = trace.events
+    rows, values = [], []
+    for row in np.flatnonzero(events.op == OpClass.ITERATION).tolist():
+        key = (int(events.graph[row]), int(events.step[row]), int(events.start_ns[row]))
+        if key in noted:
+            figures = {name: noted[key][name] for name in _FIGURES}
+            rows.append(row)
+            values.append(_json({**trace.args[int(events.args[row])], **figures}))
+    if not rows:
+        return trace
+    args, first = trace.args.extended(values)
+    column = events.args.copy()
+    column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
+    return replace(trace, events=events.with_columns(args=column), args=args)
+
+
+def _marked(trace: Trace, marks: Sequence[Mark]) -> Trace:
+    if not marks:
+        return trace
+    begins = {step["step"]: step["start_ns"] for step in reversed(trace.notes.get("steps", ()))}
+    placed = [(time, mark) for mark in marks for time in _times(trace, mark, begins)]
+    lanes = list(dict.fromkeys(mark.lane for mark in marks))
+    tracks = [Track(Layer.STEP, lane, title=TITLE, sort=i) for i, lane in enumerate(lanes)]
+    args, first = trace.args.extended([_json(mark.args) for _, mark in placed])
+    return trace.add_events("annotate", tracks, _instants(trace, placed, lanes, first), args)
+
+
+def _times(trace: Trace, mark: Mark, begins: Mapping[int, int]) -> Sequence[int]:
+    if mark.times_ns:
+        return mark.times_ns
+    span = trace.span()
+    return [begins[step] for step in mark.steps if step in begins] or [span[0] if span else 0]
+
+
+def _instants(
+    trace: Trace, placed: Sequence[tuple[int, Mark]], lanes: Sequence[str], first: int
+) -> EventTable:
+    n = len(placed)
+    names = [trace.strings.intern(mark.name) for _, mark in placed]
+    none = np.full(n, -1, np.int32)
+    return EventTable(
+        track=np.array([lanes.index(mark.lane) for _, mark in placed], np.int32),
+        kind=np.full(n, Kind.INSTANT, np.int8),
+        op=np.full(n, OpClass.OTHER, np.int8),
+        start_ns=np.array([time for time, _ in placed], np.int64),
+        dur_ns=np.zeros(n, np.int64),
+        name=np.array(names, np.int32),
+        graph=none,
+        step=none,
+        args=np.arange(first, first + n, dtype=np.int32),
+    )
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

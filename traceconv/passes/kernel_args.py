@@ -1,0 +1,216 @@
+"""What the table of operators says of a device slice, as arguments of the slice.
+
+Shapes, types, formats and the counters of the cores stand in ``kernel_details``, not in the
+timeline. Rows and slices meet by name and start. Databases bring the same as arguments already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.errors import TraceconvError
+from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
+from traceconv.core.side_tables import ABSENT, Columns, unit_of
+
+# Which slice each row of a table of operators describes: by name and start.
+
+TOLERANCE_NS = 512
+"""Starts may differ by so much: tables written through floating point lie on a grid of 250 ns, and
+two starts of one operator are never so near."""
+
+
+def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_start: I64) -> I64:
+    """For every row the slice of its name that starts when it does (or nearest to it, within
+    :data:`TOLERANCE_NS`); -1 where there is none. No slice is given to two rows.
+
+    Args:
+        names, start_ns: of the slices.
+        row_names, row_start: of the rows.
+    """
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    slices = np.array([numbers[name] for name in names], np.int64)
+    rows = np.array([numbers.get(name, -1) for name in row_names], np.int64)
+    order = np.lexsort((start_ns, slices))
+    first = np.searchsorted(slices[order], np.arange(len(numbers) + 1))
+    found = np.full(len(rows), -1, np.int64)
+    of_name = np.argsort(rows, kind="stable")
+    borders = np.searchsorted(rows[of_name], np.arange(len(numbers) + 1))
+    for i in np.unique(rows[rows >= 0]).tolist():
+        mine = of_name[borders[i] : borders[i + 1]]
+        candidates = order[first[i] : first[i + 1]]
+        nearest = _nearest(start_ns[candidates], row_start[mine])
+        found[mine] = np.where(nearest >= 0, candidates[nearest], -1)
+    return _once(found, np.abs(start_ns[found] - row_start) if len(start_ns) else found)
+
+
+def _nearest(sorted_ns: I64, wanted: I64) -> I64:
+    """Where the nearest of ascending times stands; -1 if it is too far."""
+    after = np.searchsorted(sorted_ns, wanted)
+    low, high = np.maximum(after - 1, 0), np.minimum(after, len(sorted_ns) - 1)
+    below, above = np.abs(wanted - sorted_ns[low]), np.abs(sorted_ns[high] - wanted)
+    at = np.where(below < above, low, high)
+    near: I64 = np.where(np.minimum(below, above) <= TOLERANCE_NS, at, -1)
+    return near
+
+
+def _once(found: I64, distance: I64) -> I64:
+    """Every slice kept for the nearest row only."""
+    order = np.lexsort((distance, found))
+    again = np.zeros(len(found), bool)
+    again[1:] = found[order][1:] == found[order][:-1]
+    found = found.copy()
+    found[order[again]] = -1
+    return found
+
+
+SHEET = "kernel_details"
+
+_KEYS = {
+    "Type": "Op Type", "OP State": "State", "Block Dim": "Block Num",
+    "Mix Block Dim": "Mix Block Num",
+}  # fmt: skip
+"""What databases call these arguments."""
+
+_SAID = frozenset(
+    (
+        "Name", "Start Time(us)", "Duration(us)", "Step Id", "Device_id", "Model ID", "Model Name",
+        "Task ID", "Stream ID", "Accelerator Core", "Context ID", "Infer ID",
+    )
+)  # fmt: skip
+"""What the slice says itself."""
+
+_CLASSES = (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK, OpClass.OTHER, OpClass.COPY)
+
+
+_BATCH = 1 << 12
+
+
+def kernel_args(trace: Trace) -> Trace:
+    """The trace with arguments from its table of operators.
+
+    Rows of the table whose slice is not there are booked (``row-unmatched``); a table that cannot
+    be read costs its arguments only.
+    """
+    side_table = trace.side_tables.get(SHEET)
+    slices = _candidates(trace) if side_table is not None else np.empty(0, np.int64)
+    if side_table is None or not len(slices) or _has_them(trace, slices):
+        return trace
+    issues = trace.issues.copy()
+    try:
+        columns = side_table.read()
+    except TraceconvError as e:
+        issues.add("malformed-record", side_table.file, str(e)[:200])
+        return replace(trace, issues=issues)
+    side_table.account(issues)
+    joined, unmatched = _joined(trace, slices, columns)
+    issues.add("row-unmatched", side_table.file, _first(columns, unmatched), len(unmatched))
+    return replace(joined, issues=issues)
+
+
+def _candidates(trace: Trace) -> I64:
+    """Device slices and communication operators."""
+    events = trace.events
+    wanted = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
+    wanted |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
+    return np.flatnonzero(wanted & (events.kind == Kind.SLICE))
+
+
+def _has_them(trace: Trace, slices: I64) -> bool:
+    some = trace.events.args[slices[:: max(len(slices) // 50, 1)]]
+    return any(b'"Op Type"' in trace.args.raw(i) for i in some.tolist())
+
+
+def _joined(trace: Trace, slices: I64, columns: Columns) -> tuple[Trace, I64]:
+    """With the arguments, and the rows of the table that found no slice."""
+    if "Name" not in columns or "Start Time(us)" not in columns:
+        return trace, np.empty(0, np.int64)
+    timed = np.flatnonzero(columns["Start Time(us)"] != ABSENT)
+    events = trace.events.take(slices)
+    found = matched(
+        [trace.strings[i] for i in events.name.tolist()],
+        events.start_ns,
+        [str(name) for name in columns["Name"][timed].tolist()],
+        columns["Start Time(us)"][timed],
+    )
+    rows, own = timed[found >= 0], slices[found[found >= 0]]
+    told = {heading: column for heading, column in columns.items() if heading not in _SAID}
+    members: list[bytes] = []
+    for first in range(0, len(rows), _BATCH):
+        some = rows[first : first + _BATCH]
+        members += _members({heading: c[some] for heading, c in told.items()}, len(some))
+    return _extended(trace, own, members), timed[found < 0]
+
+
+def _extended(trace: Trace, rows: I64, members: Sequence[bytes]) -> Trace:
+    """The trace with more arguments of some events; those without any keep what they have."""
+    some = np.fromiter(map(bool, members), bool, len(members))
+    rows, more = rows[some], filter(None, members)
+    had = map(trace.args.raw, trace.events.args[rows].tolist())
+    args, first = trace.args.extended(list(map(_with, had, more)))
+    column = trace.events.args.copy()
+    column[rows] = np.arange(first, first + len(rows), dtype=np.int32)
+    return replace(trace, args=args, events=trace.events.with_columns(args=column))
+
+
+def _with(raw: bytes, members: bytes) -> bytes:
+    """A JSON object with more members; one that is none stays as it is."""
+    if not raw:
+        return b"{" + members[1:] + b"}"
+    head = raw.rstrip()
+    if not head.endswith(b"}"):
+        return raw
+    head = head[:-1].rstrip()
+    return head + (members[1:] if head == b"{" else members) + b"}"
+
+
+def _first(columns: Columns, rows: I64) -> str:
+    return str(columns["Name"][rows[0]])[:80] if len(rows) else ""
+
+
+# -- values as JSON -------------------------------------------------------------------------
+
+
+def _members(columns: Mapping[str, NDArray[Any]], rows: int) -> Sequence[bytes]:
+    """``,"key":value`` of every row, empty cells left out."""
+    texts = [
+        _texts(column, b"," + json.dumps(_KEYS.get(heading, heading)).encode() + b":", heading)
+        for heading, column in columns.items()
+    ]
+    return list(map(b"".join, zip(*texts, strict=True))) if texts else [b""] * rows
+
+
+def _texts(column: NDArray[Any], key: bytes, heading: str) -> list[bytes]:
+    spell = _time(heading) if unit_of(heading) else _value
+    values = column.tolist()
+    said = {value: spell(value) for value in set(values)}
+    whole = {value: key + text if text else b"" for value, text in said.items()}
+    return [whole[value] for value in values]
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") if value else b""
+    if isinstance(value, float):
+        return b"%r" % value if np.isfinite(value) else b""
+    return b"" if value == ABSENT else b"%d" % value
+
+
+def _time(heading: str) -> Callable[[int], bytes]:
+    """Nanoseconds in the unit of the heading, exactly."""
+    scale = {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit_of(heading)]
+
+    def spelled(ns: int) -> bytes:
+        if ns == ABSENT:
+            return b""
+        whole, rest = divmod(abs(ns), 10**scale)
+        digits = f"{rest:0{scale}d}".rstrip("0") if rest else ""
+        sign = "-" if ns < 0 else ""
+        return f"{sign}{whole}.{digits}".encode() if digits else f"{sign}{whole}".encode()
+
+    return spelled

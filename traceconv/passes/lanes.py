@@ -1,0 +1,168 @@
+"""Lay out tracks so that every one of them nests: slices that cross go to sub-lanes.
+
+A viewer draws one stack of slices per track and silently bends slices that cross. A slice fits a
+lane if the lane's innermost open slice holds it, or if nothing is open there. Nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I64, Trace, Track, arranged
+
+MAX_DEPTH = 500
+"""Deeper slices go to the next lane (viewers stop drawing at 512)."""
+
+FIRST_FIT = 32
+"""Lanes in which slices may nest; further ones hold one slice at a time, so that even thousands
+of slices crossing each other take n log n steps."""
+
+PEEL_EFFORT = 6
+"""The vectorised test looks at each row this often on average before the exact one takes over."""
+
+
+def lanes(trace: Trace) -> Trace:
+    """Every track nests; tracks without rows are gone; ``Track.lane`` numbers the sub-lanes.
+
+    Lanes of an earlier layout are joined first, so laying out twice is laying out once.
+    Issues: nested-deep.
+    """
+    if any(track.lane for track in trace.tracks):
+        trace = arranged(replace(trace, tracks=tuple(replace(t, lane=0) for t in trace.tracks)))
+    rows = _suspects(trace)
+    if len(rows):
+        placed, deep = _placed(*_on_one_line(trace, rows))
+        if deep:
+            issues = trace.issues.copy()
+            issues.add("nested-deep", count=deep, rank=trace.rank)
+            trace = replace(trace, issues=issues)
+        trace = _moved(trace, rows, placed)
+    return _without_empty(trace)
+
+
+def _suspects(trace: Trace) -> NDArray[np.intp]:
+    """All rows of the tracks on which some slice begins before the one above it has ended."""
+    events = trace.events
+    same = events.track[1:] == events.track[:-1]
+    early = same & (events.start_ns[1:] < events.end_ns[:-1])
+    if not early.any():
+        return np.empty(0, np.intp)
+    suspect = np.zeros(len(trace.tracks), bool)
+    suspect[events.track[1:][early]] = True
+    return np.flatnonzero(suspect[events.track])
+
+
+def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
+    """Starts and ends of ``rows`` with the tracks put one behind the other in time."""
+    events = trace.events.take(rows)
+    turn = np.cumsum(np.append(False, events.track[1:] != events.track[:-1]), dtype=np.int64)
+    low = int(events.start_ns.min())
+    length = int(events.end_ns.max()) - low + 1
+    if length * (int(turn[-1]) + 1) < 2**62:
+        start = events.start_ns - low + turn * length
+        return start, start + events.dur_ns
+    # too long for int64: times of equal order, as small as can be
+    times, order = np.unique(np.append(events.start_ns, events.end_ns), return_inverse=True)
+    line = order.reshape(2, -1) + turn * len(times)
+    return line[0], line[1]
+
+
+def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
+    """The lane of each row, and how many rows lie too deep for the lane they would fit.
+
+    Rows are sorted by (start, -end). Top-level groups (runs of slices that touch or hold each
+    other) are independent of each other. Level by level the outermost slices are peeled off: in a
+    group that nests, every other slice ends before the one it began in. Only groups in which that
+    fails go through the exact, slow test.
+    """
+    lane = np.zeros(len(start), np.int32)
+    group = np.cumsum(_outermost(start, end)) - 1
+    bad = np.zeros(int(group[-1]) + 1, bool)
+    rows, effort = np.arange(len(start)), PEEL_EFFORT * len(start)
+    for _ in range(MAX_DEPTH):
+        top = _outermost(start[rows], end[rows])
+        holder = rows[np.maximum.accumulate(np.where(top, np.arange(len(rows)), 0))]
+        crossing = end[rows] > end[holder]
+        bad[group[rows[crossing]]] = True
+        effort -= len(rows)
+        rows = rows[~top & ~bad[group[rows]]]
+        if not len(rows) or effort < 0:
+            break
+    bad[group[rows]] = True  # deeper than the test looked
+    slow = np.flatnonzero(bad[group])
+    places, deep = _greedy(start[slow].tolist(), end[slow].tolist())
+    lane[slow] = places
+    return lane, deep
+
+
+def _outermost(start: I64, end: I64) -> NDArray[np.bool_]:
+    """Rows that begin when everything before them has ended."""
+    reach = np.maximum.accumulate(end)
+    return np.append(True, start[1:] >= reach[:-1])
+
+
+def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]:
+    """The first lane each slice fits, with slices sorted by (start, -end)."""
+    open_ends: list[list[int]] = [[]]  # of each lane that nests, innermost last
+    free_at: list[tuple[int, int]] = []  # of the others: (end, lane), a heap
+    places, deep = [], 0
+    for start, end in zip(starts, ends, strict=True):
+        lane, full = 0, False
+        for stack in open_ends:
+            while stack and stack[-1] <= start:
+                stack.pop()
+            if not stack or end <= stack[-1]:
+                if len(stack) < MAX_DEPTH:
+                    stack.append(end)
+                    break
+                full = True
+            lane += 1
+        else:
+            if len(open_ends) < FIRST_FIT:
+                open_ends.append([end])
+            elif free_at and free_at[0][0] <= start:
+                lane = free_at[0][1]
+                heapq.heapreplace(free_at, (end, lane))
+            else:
+                lane = FIRST_FIT + len(free_at)
+                heapq.heappush(free_at, (end, lane))
+        places.append(lane)
+        deep += full
+    return places, deep
+
+
+def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Trace:
+    """The rows that got a lane other than 0 on tracks of their own."""
+    moving = rows[lane > 0]
+    if not len(moving):
+        return trace
+    old = trace.events.track
+    key = old[moving].astype(np.int64) << 32 | lane[lane > 0]
+    needed, which = np.unique(key, return_inverse=True)
+    extra: list[Track] = [
+        replace(trace.tracks[k >> 32], lane=k & 0xFFFFFFFF) for k in needed.tolist()
+    ]
+    track = old.copy()
+    track[moving] = len(trace.tracks) + which.astype(np.int32)
+    events = trace.events.with_columns(track=track)
+    return arranged(replace(trace, tracks=(*trace.tracks, *extra), events=events))
+
+
+def _without_empty(trace: Trace) -> Trace:
+    used = np.zeros(len(trace.tracks), bool)
+    used[trace.events.track] = True
+    used[trace.counters.track] = True
+    if used.all():
+        return trace
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return replace(
+        trace,
+        tracks=tuple(t for t, needed in zip(trace.tracks, used.tolist(), strict=True) if needed),
+        events=trace.events.with_columns(track=number[trace.events.track]),
+        counters=trace.counters.with_columns(track=number[trace.counters.track]),
+    )

@@ -1,0 +1,336 @@
+"""The overlap analysis of a rank: computing, communication, the part of it nothing hides, idle.
+
+K is the union of compute tasks on the device, M the union of whole communication operations.
+Computing = K, Communication = M, Communication(Not Overlapped) = M minus K, and Free is what is
+neither, within spans the profiler was collecting in:
+
+* rule "busy": from the first to the last row of K and M of a collection window (profilers so far);
+* rule "device": other device tasks stretch that span, too (newer CANN).
+
+So in every span Computing + Communication(Not Overlapped) + Free is its length, to the ns.
+
+Where the source brings its own lanes they are compared and replaced. A profiler computes them
+from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) is ours
+but for splinters of 1 ns, its borders are taken, so that sums agree to the last digit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from traceconv.core.intervals import (
+    EMPTY,
+    breakdown,
+    covered,
+    difference,
+    length_within,
+    merged,
+    total,
+    union,
+)
+from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+
+# The interval algebra behind the overlap analysis, for one device.
+
+RULES = ("busy", "device")
+"""What bounds the span that Free is measured in."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one device's analysis is made from.
+
+    Attributes:
+        device:  the group its lanes get, "" if the rank has one device.
+        kernels: compute rows.
+        calls:   whole communication operations.
+        lanes:   the source's own overlap rows, if any.
+        others:  gives the set covered by its other tasks; asked for only if needed.
+    """
+
+    device: str
+    kernels: EventTable
+    calls: EventTable
+    lanes: EventTable
+    others: Callable[[], I64]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The four classes of one device, as interval sets.
+
+    Attributes:
+        sets:  computing, communication, not overlapped, free.
+        spans: where Free was looked for; the others lie within.
+        rule:  one of :data:`RULES`.
+    """
+
+    sets: tuple[I64, I64, I64, I64]
+    spans: I64
+    rule: str
+
+
+def analysis(work: Work, windows: I64, rule: str | None, otherwise: str = RULES[0]) -> Analysis:
+    """The classes of a device.
+
+    Args:
+        windows: set of the collection windows; empty if unknown.
+        rule: one of :data:`RULES`; None: the one that fits the source's own Free lane best,
+            or ``otherwise`` if it has none.
+    """
+    compute = _adopted(work.kernels, work.lanes, OpClass.COMPUTING)
+    comm = _adopted(work.calls, work.lanes, OpClass.COMMUNICATION)
+
+    def under(rule: str) -> Analysis:
+        active = merged(compute, comm)
+        reach = merged(active, work.others()) if rule == "device" else active
+        spans = _spans(reach, windows)
+        pieces = breakdown(compute, comm, spans)  # compute and comm lie within spans
+        exposed, free = covered(pieces, [0b110]), covered(pieces, [0b100])
+        return Analysis((compute, comm, exposed, free), spans, rule)
+
+    first = under(rule or otherwise)
+    idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
+    if rule or not len(work.lanes) or total(first.sets[3]) == idle:
+        return first
+    second = under(RULES[1 - RULES.index(first.rule)])
+    return min(first, second, key=lambda a: abs(total(a.sets[3]) - idle))
+
+
+def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
+    """The set of our rows; with the source's borders, if these differ by splinters of 1 ns."""
+    ours = union(own.start_ns, own.end_ns)
+    rows = lanes.take(lanes.op == op)
+    theirs = union(rows.start_ns, rows.end_ns)
+    splinters = difference(ours, theirs)
+    return theirs if ((splinters[:, 1] - splinters[:, 0]) <= 1).all() else ours
+
+
+def _spans(active: I64, windows: I64) -> I64:
+    """From the first to the last activity of every collection window that has any.
+
+    Activity outside of all windows makes a window of its own.
+    """
+    if not len(active):
+        return EMPTY
+    if not len(windows):
+        return np.array([[active[0, 0], active[-1, 1]]], np.int64)
+    known = merged(windows, active)
+    first = np.searchsorted(active[:, 0], known[:, 0])
+    last = np.append(first[1:], len(active))
+    some = last > first
+    return np.stack((active[first[some], 0], active[last[some] - 1, 1]), axis=1)
+
+
+LANES: dict[OpClass, str] = {
+    OpClass.COMPUTING: "Computing",
+    OpClass.COMMUNICATION: "Communication",
+    OpClass.NOT_OVERLAPPED: "Communication(Not Overlapped)",
+    OpClass.FREE: "Free",
+}
+"""Lane and slice name of each class, in screen order."""
+
+KEYS = ("computing", "communication", "not_overlapped", "free")
+"""How the classes are called in ``notes``, in the same order."""
+
+_OUTSIDE_SPAN = frozenset(
+    (
+        "KERNEL_AICORE",
+        "KERNEL_AIVEC",
+        "FFTS_PLUS",
+        "KERNEL_MIX_AIC",
+        "KERNEL_MIX_AIV",
+        "PROFILING_ENABLE",
+        "PROFILING_DISABLE",
+    )
+)
+"""Task types that do not stretch the span under rule "device". A task without an operator is
+named by its type, so the type is found as its name."""
+
+
+_DEVICE = re.compile(r"(?:NPU|GPU) \d+")
+"""How the group of a lane begins where a file holds several devices."""
+
+
+def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
+    """Put the four overlap lanes on top, in place of the source's own; once per device.
+
+    Fills ``notes["overlap"]`` (free_rule, spans, sums_ns, vendor_sums_ns; sums over devices) and
+    gives every entry of ``notes["steps"]`` its computing_ns, communication_ns, not_overlapped_ns,
+    free_ns, and known_ns: how much of the step lies in a span, which is the sum of the first, the
+    third and the fourth.
+
+    Args:
+        free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
+            one its reader names in ``notes["free_rule"]``, else "busy".
+
+    Issues: no-device-events, overlap-recomputed, overlap-differs.
+    """
+    own = trace.rows_of(Layer.OVERLAP)
+    works = [w for w in _works(trace) if len(w.kernels) or len(w.calls)]
+    if not works:
+        return trace if own.any() or not len(trace.events) else _nothing(trace)
+    named = str(trace.notes.get("free_rule", RULES[0]))
+    found = [analysis(work, trace.windows, free_rule, named) for work in works]
+    trace = _noted(_compared(trace, works, found), works, found)
+    if own.any():
+        trace = trace.keep("overlap", ~own)
+    rows = [_rows(trace, a, i) for i, a in enumerate(found)]
+    return trace.add_events("overlap", _tracks(works), EventTable.concat(rows))
+
+
+def _works(trace: Trace) -> list[Work]:
+    """The rows to analyse, apart for each device.
+
+    Rows on lanes that name no device count for every one of several.
+    """
+    events = trace.events
+    slices = events.kind == Kind.SLICE
+    kernels = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE) & slices
+    calls = (events.op == OpClass.COMM) & slices
+    lanes = trace.rows_of(Layer.OVERLAP) & slices
+
+    def work(device: str, on: Any) -> Work:
+        return Work(
+            device,
+            events.take(kernels & on),
+            events.take(calls & on),
+            events.take(lanes & on),
+            lambda: _other_tasks(trace, on),
+        )
+
+    named = [_DEVICE.match(track.group) for track in trace.tracks]
+    devices = sorted({m[0] for m in named if m})
+    if len(devices) < 2:
+        return [work("", True)]
+    lane = {d: np.array([m is None or m[0] == d for m in named], bool) for d in devices}
+    return [work(device, lane[device][events.track]) for device in devices]
+
+
+def _other_tasks(trace: Trace, on: Any) -> I64:
+    events = trace.events
+    outside = [i for i, name in enumerate(trace.strings) if name in _OUTSIDE_SPAN]
+    rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
+    rows &= ~np.isin(events.name, outside)
+    if trace.notes.get("vendor") != "ascend":  # GPU: a record of waiting is no work of the device
+        rows &= events.op != OpClass.WAIT
+    return union(events.start_ns[rows], events.end_ns[rows])
+
+
+def _nothing(trace: Trace) -> Trace:
+    issues = trace.issues.copy()
+    issues.add("no-device-events", rank=trace.rank)
+    return replace(trace, issues=issues)
+
+
+# -- the source's own lanes ---------------------------------------------------------------
+
+
+def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
+    """Book that the source's lanes go, and where their sums are others than ours."""
+    issues = trace.issues.copy()
+    rounded = bool(issues.count("duration-rounded") or issues.count("stamp-rounded"))
+    for work, one in zip(works, found, strict=True):
+        if not len(work.lanes):
+            continue
+        issues.add("overlap-recomputed", count=len(work.lanes), rank=trace.rank)
+        for where in _differences(work.lanes, one, rounded):
+            place = f"{work.device} {where}".strip()
+            issues.add("overlap-differs", where=place, rank=trace.rank)
+    return replace(trace, issues=issues)
+
+
+def _differences(lanes: EventTable, found: Analysis, rounded: bool) -> list[str]:
+    """Class, figures and window of every sum that is not the source's.
+
+    If times were rounded, each of its slices may be off by a nanosecond. Windows it has no
+    lanes for are passed over.
+    """
+    theirs = np.stack([_sums(lanes.take(lanes.op == op), found.spans) for op in LANES])
+    ours = np.stack([length_within(a, found.spans) for a in found.sets])
+    slack = np.array([[int((lanes.op == op).sum()) if rounded else 0] for op in LANES])
+    wrong = (np.abs(ours - theirs) > slack) & theirs.any(axis=0)
+    names = list(LANES.values())
+    return [
+        f"{names[lane]}: {ours[lane, span]} ns here, {theirs[lane, span]} ns in the profiler's "
+        f"lane (window {span + 1})"
+        for span, lane in np.argwhere(wrong.T).tolist()
+    ]
+
+
+def _sums(rows: EventTable, spans: I64) -> I64:
+    """Sum of the durations of ``rows`` (one class, by start) that begin in or after each span
+    and before the next one."""
+    order = np.argsort(rows.start_ns, kind="stable")
+    sums = np.concatenate(([0], np.cumsum(rows.dur_ns[order])))
+    border = np.searchsorted(rows.start_ns[order], spans[:, 0])
+    border[:1] = 0
+    between: I64 = sums[np.append(border[1:], len(rows))] - sums[border]
+    return between
+
+
+# -- results ------------------------------------------------------------------------------
+
+
+def _tracks(works: Sequence[Work]) -> list[Track]:
+    return [
+        Track(Layer.OVERLAP, name, work.device, sort=i)
+        for work in works
+        for i, name in enumerate(LANES.values())
+    ]
+
+
+def _rows(trace: Trace, found: Analysis, device: int) -> EventTable:
+    """The slices of one device; tracks count from the first of the first device."""
+    names = np.array([trace.strings.intern(name) for name in LANES.values()], np.int32)
+    which = np.repeat(np.arange(len(LANES), dtype=np.int32), [len(a) for a in found.sets])
+    spans = np.concatenate(found.sets)
+    none = np.full(len(spans), -1, np.int32)
+    return EventTable(
+        track=which + np.int32(len(LANES) * device),
+        kind=np.zeros(len(spans), np.int8),
+        op=np.array(list(LANES), np.int8)[which],
+        start_ns=spans[:, 0],
+        dur_ns=spans[:, 1] - spans[:, 0],
+        name=names[which],
+        graph=none,
+        step=none,
+        args=none,
+    )
+
+
+def _noted(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
+    sums = {key: sum(total(a.sets[i]) for a in found) for i, key in enumerate(KEYS)}
+    lanes = EventTable.concat([work.lanes for work in works])
+    theirs = {
+        key: int(lanes.dur_ns[lanes.op == op].sum()) for key, op in zip(KEYS, LANES, strict=True)
+    }
+    facts = {
+        "free_rule": " + ".join(sorted({a.rule for a in found})),
+        "spans": sum(len(a.spans) for a in found),
+        "sums_ns": sums,
+        "vendor_sums_ns": theirs if len(lanes) else None,
+    }
+    steps = _steps(list(trace.notes.get("steps", ())), found)
+    return replace(trace, notes={**trace.notes, "overlap": facts, "steps": steps})
+
+
+def _steps(steps: list[dict[str, Any]], found: Sequence[Analysis]) -> list[dict[str, Any]]:
+    """The noted steps with their share of each class, clipped to the step's device time."""
+    if not steps:
+        return steps
+    start = np.array([s["device_start_ns"] for s in steps], np.int64)
+    spans = np.stack((start, start + [s["device_dur_ns"] for s in steps]), axis=1)
+    shares = sum(
+        np.stack([length_within(a, spans) for a in (*one.sets, one.spans)], axis=1) for one in found
+    )
+    names = [*(f"{key}_ns" for key in KEYS), "known_ns"]
+    return [
+        {**step, **dict(zip(names, share, strict=True))}
+        for step, share in zip(steps, np.asarray(shares).tolist(), strict=True)
+    ]

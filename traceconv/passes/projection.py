@@ -1,0 +1,216 @@
+"""What the device did for a range of the host: module scopes with device time.
+
+A range (NVTX, ``record_function``, ``nn.Module`` or Layer calls) says when the host prepared work,
+not when the device did it. The pass follows the launch arrows: what is launched within a range, on
+its thread, is its device work, and the range *projected* onto the device lasts from the beginning
+of the first of it to the end of the last. Ranges that nest give projections that nest.
+
+Which host slices are ranges: all on lanes whose headings the reader puts into
+``notes["range_lanes"]``; those whose names it puts into ``notes["range_names"]`` or
+``notes["phase_names"]``; and calls of modules by name ("nn.Module: Linear_0").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.intervals import union
+from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+
+TITLE = "{} (device projection)"
+"""Heading of the lanes; a lane is named as the thread of its ranges is."""
+
+MAX_DEPTH = 500
+"""Ranges nested deeper are not projected (viewers stop drawing there)."""
+
+_MODULE = re.compile(r"nn\.Module: .+", re.DOTALL)
+
+Lane = tuple[str, str, str]
+"""Group and name of a thread, and the group of the device."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Device rows of one device launched from one thread, in the order of their launches.
+
+    Attributes:
+        start_ns, end_ns: of the launching call.
+        row: of what it launched.
+    """
+
+    start_ns: I64
+    end_ns: I64
+    row: I64
+
+
+def projection(trace: Trace) -> Trace:
+    """Add a lane of projected ranges per thread and device, in ``Layer.SCOPE``.
+
+    Arguments of a projection: ``tasks`` (device rows launched), ``busy (ns)`` (length of the union
+    of their times) and ``host (ns)`` (length of the range). Ranges that launch nothing have none.
+    A trace that has such lanes (a file of ours) stays as it is.
+    """
+    if any(t.layer is Layer.SCOPE and t.title.endswith(TITLE[2:]) for t in trace.tracks):
+        return trace
+    ranges = _ranges(trace)
+    launches = _launches(trace) if len(ranges) else {}
+    tracks: list[Track] = []
+    found: list[EventTable] = []
+    values: list[bytes] = []
+    for lane, launched in launches.items():
+        for heading, rows in _by_heading(trace, ranges, lane):
+            table, told = _projected(trace, rows, launched)
+            if len(table):
+                number = np.full(len(table), len(tracks), np.int32)
+                ids = np.arange(len(values), len(values) + len(told), dtype=np.int32)
+                tracks.append(_track(trace, lane, heading))
+                found.append(table.with_columns(track=number, args=ids))
+                values += told
+    if not tracks:
+        return trace
+    args, first = trace.args.extended(values)
+    table = EventTable.concat(found)
+    table = table.with_columns(args=table.args + np.int32(first))
+    return trace.add_events("projection", tracks, table, args)
+
+
+def _ranges(trace: Trace) -> NDArray[np.intp]:
+    """Rows of the host slices that are ranges."""
+    notes, events = trace.notes, trace.events
+    names = {*notes.get("range_names", ()), *notes.get("phase_names", {})}
+    ids = [i for i, name in enumerate(trace.strings) if name in names or _MODULE.fullmatch(name)]
+    headings = notes.get("range_lanes", ())
+    lanes = [t.layer is Layer.HOST and t.heading in headings for t in trace.tracks]
+    on_lane = np.array(lanes, bool)[events.track]
+    rows = on_lane | (np.isin(events.name, ids) & trace.rows_of(Layer.HOST))
+    return np.flatnonzero(rows & (events.kind == Kind.SLICE))
+
+
+def _launches(trace: Trace) -> dict[Lane, Launched]:
+    """What was launched from every thread onto every device.
+
+    Of several arrows to one device row, one from a framework operator counts before one from a
+    call: operators hand their calls to other threads.
+    """
+    events, tracks = trace.events, trace.tracks
+    work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.op != OpClass.WAIT)
+    host, calls = trace.rows_of(Layer.HOST), trace.rows_of(Layer.RUNTIME)
+    flows = trace.flows.take(work[trace.flows.dst] & (host | calls)[trace.flows.src])
+    order = np.lexsort((calls[flows.src], flows.dst))
+    src, dst = flows.src[order].astype(np.int64), flows.dst[order].astype(np.int64)
+    first = np.append(True, dst[1:] != dst[:-1])[: len(dst)]
+    src, dst = src[first], dst[first]
+    pairs = np.stack((events.track[src], events.track[dst]), axis=1)
+    lanes: dict[Lane, list[I64]] = {}
+    for thread, device in np.unique(pairs, axis=0).tolist():
+        at = np.flatnonzero((pairs == (thread, device)).all(axis=1))
+        lane = (*_thread(tracks[thread]), tracks[device].group)
+        lanes.setdefault(lane, []).append(at)
+    found = {}
+    for lane, parts in lanes.items():
+        at = np.concatenate(parts)
+        at = at[np.argsort(events.start_ns[src[at]], kind="stable")]
+        found[lane] = Launched(events.start_ns[src[at]], events.end_ns[src[at]], dst[at])
+    return found
+
+
+def _thread(track: Track) -> tuple[str, str]:
+    """Group and name of a thread: a lane may have in brackets what of the thread it shows."""
+    return track.group, track.name.partition(" (")[0]
+
+
+def _by_heading(
+    trace: Trace, ranges: NDArray[np.intp], lane: Lane
+) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """The ranges of a thread, by the heading of the lanes they stand on."""
+    threads: dict[str, list[int]] = {}
+    for number, track in enumerate(trace.tracks):
+        if track.layer is Layer.HOST and _thread(track) == lane[:2]:
+            threads.setdefault(track.heading, []).append(number)
+    for heading, numbers in threads.items():
+        yield heading, ranges[np.isin(trace.events.track[ranges], numbers)]
+
+
+def _track(trace: Trace, lane: Lane, heading: str) -> Track:
+    group = " ".join(filter(None, (lane[0], lane[2])))
+    return Track(Layer.SCOPE, lane[1], group, TITLE.format(heading))
+
+
+def _projected(
+    trace: Trace, rows: NDArray[np.intp], launched: Launched
+) -> tuple[EventTable, list[bytes]]:
+    """Projections of some ranges, holders before what they hold, and their arguments."""
+    ranges = trace.events.take(rows)
+    order = np.lexsort((-ranges.dur_ns, ranges.start_ns))
+    count, busy = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    start, end = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    step = np.full(len(rows), -1, np.int32)
+    for level in _levels(ranges, order):
+        which, task = _contained(ranges, level, launched)
+        if not len(which):
+            continue
+        first = np.flatnonzero(np.diff(which, prepend=-1))
+        of = which[first]
+        begun, ended = trace.events.start_ns[task], trace.events.end_ns[task]
+        count[of] = np.diff(first, append=len(which))
+        start[of] = np.minimum.reduceat(begun, first)
+        end[of] = np.maximum.reduceat(ended, first)
+        step[of] = trace.events.step[task[first]]
+        busy[of] = _union_lengths(begun, ended, np.repeat(np.arange(len(of)), count[of]), len(of))
+    there = order[count[order] > 0]
+    table = ranges.take(there).with_columns(
+        op=np.full(len(there), OpClass.OTHER, np.int8),
+        start_ns=start[there],
+        dur_ns=end[there] - start[there],
+        step=step[there],
+    )
+    columns = (count[there], busy[there], ranges.dur_ns[there])
+    told = zip(*(column.tolist() for column in columns), strict=True)
+    return table, [b'{"tasks":%d,"busy (ns)":%d,"host (ns)":%d}' % row for row in told]
+
+
+def _levels(ranges: EventTable, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """The ranges peeled off from the outside: those of a level are disjoint and ascend."""
+    start, end = ranges.start_ns, ranges.end_ns
+    for _ in range(MAX_DEPTH):
+        if not len(order):
+            return
+        reach = np.maximum.accumulate(end[order])
+        top = np.append(True, start[order][1:] >= reach[:-1])
+        yield order[top]
+        order = order[~top]
+
+
+def _contained(
+    ranges: EventTable, level: NDArray[np.intp], launched: Launched
+) -> tuple[NDArray[np.intp], I64]:
+    """Pairs of a range and a device row whose launch lies within it, ranges as in ``level``."""
+    low = np.searchsorted(launched.start_ns, ranges.start_ns[level], "left")
+    high = np.searchsorted(launched.start_ns, ranges.end_ns[level], "right")
+    size = np.maximum(high - low, 0)
+    which = np.repeat(level, size)
+    at = np.repeat(low - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
+    inside = launched.end_ns[at] <= ranges.end_ns[which]
+    return which[inside], launched.row[at[inside]]
+
+
+def _union_lengths(start: I64, end: I64, group: NDArray[np.intp], groups: int) -> I64:
+    """Length of the union of the intervals of each group; groups ascend.
+
+    The groups are laid one behind the other in time, so many at once as int64 holds.
+    """
+    low = int(start.min())
+    length = int(end.max()) - low + 1
+    some = max(2**62 // length, 1)
+    found = np.zeros(groups, np.int64)
+    for first in range(0, groups, some):
+        a, b = np.searchsorted(group, [first, first + some]).tolist()
+        shift = (group[a:b] - first) * length - low
+        merged = union(start[a:b] + shift, end[a:b] + shift)
+        np.add.at(found, first + merged[:, 0] // length, merged[:, 1] - merged[:, 0])
+    return found

@@ -1,0 +1,149 @@
+"""Module scopes of a rank, derived from the full names of its operators.
+
+MindSpore calls an operator by its place in the network: ``Default/net/conv1-Conv2d/Cast-op12``.
+Where the source draws no scopes itself, lanes are made of these paths, one per depth: a scope
+lasts from its first operator to the last one that follows without another scope between.
+
+An operator that begins before the one taken last has ended runs beside it and is passed over. A
+scope is closed, with all below it, by the next operator that has another one at its depth; a
+shorter path leaves deeper scopes open. So has the vendor's viewer it, but that there the scopes
+below stay open and may go on under another parent. No scope outlasts its collection window.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
+
+ROOTS = re.compile(r"(?:Default|Gradients|recompute_Default)/")
+"""How the full name of an operator begins."""
+
+MAX_DEPTH = 64
+"""Deeper scopes get no lane."""
+
+_FULL_NAME = re.compile(rb'"(?:full_?name|op_full_name)"\s*:\s*"([^"\\]*)"')
+
+Path = tuple[str, ...]
+Span = tuple[int, str, int, int]
+"""Depth, name, start and end of one scope."""
+
+
+def scopes(trace: Trace) -> Trace:
+    """Add lanes "layer0", "layer1" ... unless the source has scope lanes of its own.
+
+    Operators are slices on device lanes and on the host's lanes of operators whose name, or whose
+    argument ``fullname`` or ``op_full_name``, is a path. Rows are booked under "scopes".
+    """
+    if trace.rows_of(Layer.SCOPE).any():
+        return trace
+    rows, which, paths = _operators(trace)
+    start, end = trace.events.start_ns[rows], trace.events.end_ns[rows]
+    kept = _one_after_another(start.tolist(), end.tolist())
+    if not len(kept):
+        return trace
+    start, end, which = start[kept], end[kept], which[kept]
+    window = np.searchsorted(trace.windows[:, 0], start, "right")
+    borders = np.flatnonzero(np.diff(window)) + 1
+    found = [
+        span
+        for rows in np.split(np.arange(len(start)), borders)
+        for span in _of_window(paths, which[rows], start[rows], end[rows])
+    ]
+    depths = 1 + max(depth for depth, *_ in found)
+    tracks = [Track(Layer.SCOPE, f"layer{depth}", sort=depth) for depth in range(depths)]
+    return trace.add_events("scopes", tracks, _table(trace, found))
+
+
+def _of_window(
+    paths: Sequence[Path], which: NDArray[np.intp], start: I64, end: I64
+) -> Iterator[Span]:
+    """The scopes of one collection window; operators of one path in a row count as one."""
+    first = np.flatnonzero(np.diff(which, prepend=-1))
+    last = np.append(first[1:], len(which)) - 1
+    runs = [paths[i] for i in which[first].tolist()]
+    return spans(runs, start[first].tolist(), end[last].tolist())
+
+
+def spans(paths: Sequence[Path], start: Sequence[int], end: Sequence[int]) -> Iterator[Span]:
+    """The scopes that operators, one after another, lie in, as they close.
+
+    Args:
+        paths: the scopes around each operator, outermost first.
+    """
+    open_: list[tuple[str, int, int]] = []
+    for path, begin, stop in zip(paths, start, end, strict=True):
+        for depth, name in enumerate(path):
+            if depth < len(open_) and open_[depth][0] != name:
+                yield from ((d, *open_[d]) for d in range(depth, len(open_)))
+                del open_[depth:]
+            if depth < len(open_):
+                open_[depth] = (name, open_[depth][1], stop)
+            else:
+                open_.append((name, begin, stop))
+    yield from ((depth, *one) for depth, one in enumerate(open_))
+
+
+def _one_after_another(start: Sequence[int], end: Sequence[int]) -> list[int]:
+    """Which operators begin when the one taken before them has ended; starts ascend."""
+    kept = []
+    free_at = start[0] if start else 0
+    for i, (begin, stop) in enumerate(zip(start, end, strict=True)):
+        if begin >= free_at:
+            kept.append(i)
+            free_at = stop
+    return kept
+
+
+def _operators(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp], list[Path]]:
+    """The rows of operators with a path, by start; the numbers of their paths; the paths."""
+    events, numbers = trace.events, _Numbers()
+    device = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE)
+    rows = np.flatnonzero((device | trace.rows_of(Layer.HOST)) & (events.kind == Kind.SLICE))
+    named = np.full(len(trace.strings), -1, np.intp)
+    for name in np.unique(events.name[rows]).tolist():
+        named[name] = numbers.of(_path(trace.strings[name]))
+    which = named[events.name[rows]]
+    for i in np.flatnonzero((which < 0) & device[rows] & (events.args[rows] >= 0)).tolist():
+        match = _FULL_NAME.search(trace.args.raw(int(events.args[rows[i]])))
+        if match:
+            which[i] = numbers.of(_path(match[1].decode("utf-8", "replace")))
+    rows, which = rows[which >= 0], which[which >= 0]
+    order = np.argsort(events.start_ns[rows], kind="stable")
+    return rows[order], which[order], list(numbers.met)
+
+
+class _Numbers:
+    """Paths, numbered as they are met; an empty one is -1."""
+
+    def __init__(self) -> None:
+        self.met: dict[Path, int] = {}
+
+    def of(self, path: Path) -> int:
+        return self.met.setdefault(path, len(self.met)) if path else -1
+
+
+def _path(name: str) -> Path:
+    """The scopes around an operator; empty if this is no full name of one."""
+    return tuple(name.split("/")[:-1][:MAX_DEPTH]) if ROOTS.match(name) else ()
+
+
+def _table(trace: Trace, found: Sequence[Span]) -> EventTable:
+    depth, names, start, end = zip(*found, strict=True)
+    number = {name: trace.strings.intern(name) for name in dict.fromkeys(names)}
+    n, begin = len(found), np.array(start, np.int64)
+    return EventTable(
+        track=np.array(depth, np.int32),
+        kind=np.full(n, Kind.SLICE, np.int8),
+        op=np.full(n, OpClass.OTHER, np.int8),
+        start_ns=begin,
+        dur_ns=np.array(end, np.int64) - begin,
+        name=np.array([number[name] for name in names], np.int32),
+        graph=np.full(n, -1, np.int32),
+        step=np.full(n, -1, np.int32),
+        args=np.full(n, -1, np.int32),
+    )

@@ -1,0 +1,163 @@
+"""Leave out what was not asked for: graphs, steps, layers, names, a window of time.
+
+Kept rows are kept whole: nothing is clipped. Lane names and the arrows between kept rows stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.errors import SelectionError
+from traceconv.core.intervals import union
+from traceconv.core.model import I32, I64, Layer, OpClass, Trace
+
+Mask = NDArray[np.bool_]
+
+_HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
+_DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)
+
+
+def by_graph(trace: Trace, wanted: Collection[int] | None = None) -> Trace:
+    """Only what belongs to some graphs; ``notes["graphs_found"]`` lists all that were there.
+
+    A filter that names every graph of the rank leaves the rank as it is. Otherwise a row stays if
+    it carries one of the graphs. Host rows carry none: those stay that an arrow joins to a kept
+    row, and the framework's step marks. The profiler's own overlap lanes mix all graphs and go.
+    Counters stay.
+
+    Args:
+        wanted: graph ids; None = all. Whether they exist at all is for the caller to judge, who
+            knows every rank.
+    """
+    found = _values(trace.events.graph)
+    trace = replace(trace, notes={**trace.notes, "graphs_found": found})
+    if wanted is None or (found and set(found) <= set(wanted)):
+        return trace
+    events, flows = trace.events, trace.flows
+    member = np.isin(events.graph, list(wanted))
+    host = trace.rows_of(*_HOST_SIDE)
+    keep = member | (host & (events.step >= 0) & (events.op == OpClass.HOST))
+    for end, other in ((flows.src, flows.dst), (flows.dst, flows.src)):
+        keep[end[member[other] & host[end]]] = True
+    return _kept(trace, "select-graphs", keep)
+
+
+def by_step(trace: Trace, wanted: Collection[int]) -> Trace:
+    """Only what belongs to some steps: rows that carry their number, and rows that carry none
+    and touch their time (on the device: the time their device work takes).
+
+    Args:
+        wanted: step numbers, as in the ``step`` column.
+    """
+    events = trace.events
+    member = np.isin(events.step, list(wanted))
+    own = member & trace.rows_of(Layer.STEP) & (events.op == OpClass.ITERATION)
+    steps = union(events.start_ns[own], events.end_ns[own])
+    work = _hulls(trace, member & trace.rows_of(Layer.DEVICE, Layer.COMM))
+    device = trace.rows_of(*_DEVICE_SIDE)
+    loose = events.step < 0
+    keep = member
+    keep |= loose & ~device & _touching(events.start_ns, events.end_ns, steps)
+    keep |= loose & device & _touching(events.start_ns, events.end_ns, work if len(work) else steps)
+    either = union(*np.concatenate((steps, work)).T)
+    samples = trace.counters.start_ns
+    noted = [step for step in trace.notes.get("steps", ()) if step["step"] in wanted]
+    trace = replace(trace, notes={**trace.notes, "steps": noted})
+    return _kept(trace, "select-steps", keep, _touching(samples, samples, either))
+
+
+def by_layer(layers: Collection[str]) -> Callable[[Trace], Trace]:
+    """A pass that keeps only some layers, with their counters.
+
+    Raises:
+        SelectionError: no such layer.
+    """
+    known = [str(layer) for layer in Layer]
+    unknown = sorted(set(layers) - set(known))
+    if unknown:
+        raise SelectionError(f"no layer {', '.join(unknown)}; there are {', '.join(known)}")
+    wanted = {Layer(layer) for layer in layers}
+
+    def pick(trace: Trace) -> Trace:
+        """Only the rows on tracks of the wanted layers."""
+        shown = np.array([track.layer in wanted for track in trace.tracks], bool)
+        return _kept(trace, "select-layers", shown[trace.events.track], shown[trace.counters.track])
+
+    return pick
+
+
+def by_name(exclude: str) -> Callable[[Trace], Trace]:
+    """A pass that leaves out the events in whose name a regular expression finds a match.
+
+    Raises:
+        SelectionError: it is not a regular expression.
+    """
+    try:
+        pattern = re.compile(exclude)
+    except re.error as e:
+        raise SelectionError(f"not a regular expression: {exclude!r}: {e}") from e
+
+    def pick(trace: Trace) -> Trace:
+        """Only the rows whose name has no match."""
+        names = trace.events.name
+        shown = np.ones(len(trace.strings), bool)
+        for name in np.flatnonzero(np.bincount(names, minlength=len(shown))).tolist():
+            shown[name] = pattern.search(trace.strings[name]) is None
+        return _kept(trace, "select-names", shown[names])
+
+    return pick
+
+
+def time_window(trace: Trace, start_ns: int | None, end_ns: int | None) -> Trace:
+    """Only the slices that touch ``[start_ns, end_ns)``, and the instants and samples in it.
+
+    Units: ns on the clock of ``trace``; None = open.
+    """
+    events, samples = trace.events, trace.counters.start_ns
+    keep, kept = np.ones(len(events), bool), np.ones(len(samples), bool)
+    if start_ns is not None:
+        keep &= (events.end_ns > start_ns) | (events.start_ns >= start_ns)
+        kept &= samples >= start_ns
+    if end_ns is not None:
+        keep &= events.start_ns < end_ns
+        kept &= samples < end_ns
+    return _kept(trace, "select-time", keep, kept)
+
+
+def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) -> Trace:
+    if events.all() and (counters is None or counters.all()):
+        return trace
+    return trace.keep(stage, events, counters)
+
+
+def _values(column: I32) -> list[int]:
+    """The different values of a column that are not -1, ascending."""
+    present = column[column >= 0]
+    return np.unique(present).tolist() if len(present) else []
+
+
+def _hulls(trace: Trace, rows: Mask) -> I64:
+    """The set covered by the spans from first start to last end of each step's ``rows``."""
+    events = trace.events.take(rows)
+    numbers, which = np.unique(events.step, return_inverse=True)
+    low = np.full(len(numbers), np.iinfo(np.int64).max)
+    high = np.full(len(numbers), np.iinfo(np.int64).min)
+    np.minimum.at(low, which, events.start_ns)
+    np.maximum.at(high, which, events.end_ns)
+    return union(low, high)
+
+
+def _touching(start: I64, end: I64, spans: I64) -> Mask:
+    """Which ``[start, end)`` share time with a set; an empty one counts as its instant."""
+    if not len(spans):
+        return np.zeros(len(start), bool)
+    candidate = np.searchsorted(spans[:, 1], start, "right")  # first span that ends after start
+    found = candidate < len(spans)
+    begin = spans[np.minimum(candidate, len(spans) - 1), 0]
+    touching: Mask = found & (begin < np.maximum(end, start + 1))
+    return touching

@@ -1,0 +1,256 @@
+"""The step trace of a rank, from whatever its source offers.
+
+In order of preference: the iterations of its graphs (rows of ``Layer.STEP``), the framework's own
+marks on the host ("ProfilerStep#12"), with forward/backward and tail where these are marked too;
+else one step over the whole range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.intervals import union
+from traceconv.core.model import EventTable, Kind, Layer, OpClass, Trace, Track, arranged
+
+# Forward and backward within the framework's own steps, from the ranges people mark them with.
+#
+# Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
+# of the first, forward/backward lasts from the first of them to the end of the last backward, and the
+# tail (optimizer, clearing gradients) from there to the end of the step.
+#
+# Where the framework itself marks them under names of its own, the reader says these in
+# ``notes["phase_names"]``: "forward" or "backward" by name.
+
+_PHASE = re.compile(
+    r"(?:(?P<forward>forward|fwd)|(?P<backward>backward|bwd))(?:[-_ ](?:pass|step|compute))?",
+    re.IGNORECASE,
+)
+
+
+def phases(trace: Trace, steps: EventTable) -> EventTable:
+    """Rows of forward/backward and tail for the steps that mark them.
+
+    Args:
+        steps: the marks of steps, by start; phases are looked for inside each, on any thread.
+
+    Returns:
+        Rows like those of ``steps``, two per step with phases, named as Ascend's step trace does.
+    """
+    forward, backward = _marked(trace)
+    start, end = _first(forward, steps), _last(backward, steps)
+    start = np.minimum(start, np.where(start >= 0, _first(backward, steps, start), start))
+    found = np.flatnonzero((start >= 0) & (end > start))
+    both = steps.take(found)
+    rows = [
+        _rows(trace, both, OpClass.FP_BP, "FP_BP Time", start[found], end[found]),
+        _rows(trace, both, OpClass.TAIL, "Iteration Refresh", end[found], both.end_ns),
+    ]
+    return EventTable.concat(rows)
+
+
+def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
+    """Host slices called forward, and those called backward."""
+    events = trace.events
+    host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE)
+    kinds: dict[str, list[int]] = {"forward": [], "backward": []}
+    said: Mapping[str, str] = trace.notes.get("phase_names", {})
+    for i, name in enumerate(trace.strings):
+        match = _PHASE.fullmatch(name)
+        if kind := said.get(name) or (match and match.lastgroup):
+            kinds[kind].append(i)
+    forward, backward = (
+        events.take(host & np.isin(events.name, ids))
+        for ids in (kinds["forward"], kinds["backward"])
+    )
+    return forward, backward
+
+
+def _step_of(rows: EventTable, steps: EventTable) -> NDArray[np.intp]:
+    """The step each row lies in, -1 for none."""
+    at = np.searchsorted(steps.start_ns, rows.start_ns, "right") - 1
+    inside = (at >= 0) & (rows.end_ns <= steps.end_ns[np.maximum(at, 0)])
+    return np.where(inside, at, -1)
+
+
+def _first(
+    rows: EventTable, steps: EventTable, otherwise: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Earliest start of ``rows`` in each step; ``otherwise`` (or -1) where there is none."""
+    step, found = _step_of(rows, steps), np.full(len(steps), np.iinfo(np.int64).max)
+    np.minimum.at(found, step[step >= 0], rows.start_ns[step >= 0])
+    none = found == np.iinfo(np.int64).max
+    return np.where(none, -1 if otherwise is None else otherwise, found)
+
+
+def _last(rows: EventTable, steps: EventTable) -> NDArray[np.int64]:
+    """Latest end of ``rows`` in each step, -1 where there is none."""
+    step, found = _step_of(rows, steps), np.full(len(steps), -1, np.int64)
+    np.maximum.at(found, step[step >= 0], rows.end_ns[step >= 0])
+    return found
+
+
+def _rows(
+    trace: Trace,
+    steps: EventTable,
+    op: OpClass,
+    word: str,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> EventTable:
+    names = [trace.strings.intern(f"{word} {step}") for step in steps.step.tolist()]
+    n = len(steps)
+    return steps.with_columns(
+        op=np.full(n, op, np.int8),
+        start_ns=start,
+        dur_ns=end - start,
+        name=np.array(names, np.int32),
+        args=np.full(n, -1, np.int32),
+    )
+
+
+MERGED = Track(Layer.STEP, "iterations")
+"""The lane of all steps, and of steps that belong to no graph."""
+
+PAUSE = "Iteration Interval"
+"""How the time between two iterations is called; the number of the later one follows."""
+
+
+def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
+    """Lay out the step trace, making one where the source has none.
+
+    Args:
+        merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is called
+            "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
+
+    Slices of different graphs may cross on the merged lane; the lanes pass sorts that out.
+    Issues: steps-from-host, no-steps.
+    """
+    own = trace.rows_of(Layer.STEP)
+    events = trace.events
+    iterations = own & (events.op == OpClass.ITERATION)
+    if iterations.any():
+        return _laid_out(trace, own, merge_graphs)
+    marks = _host_marks(trace)
+    if len(marks):
+        return _from_host(trace, marks)
+    return _whole_range(trace) if len(events) else trace
+
+
+def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace:
+    """The source's step rows on our lanes, under our names, with the pauses between them."""
+    events = trace.events
+    name, track = events.name.copy(), events.track.copy()
+    lanes: dict[Track, int] = {}
+    rows = np.flatnonzero(own)
+    for row, graph, step, op in zip(
+        rows.tolist(),
+        events.graph[rows].tolist(),
+        events.step[rows].tolist(),
+        events.op[rows].tolist(),
+        strict=True,
+    ):
+        lane = MERGED if merge_graphs else _lane(graph)
+        track[row] = len(trace.tracks) + lanes.setdefault(lane, len(lanes))
+        if merge_graphs and op == OpClass.ITERATION and graph >= 0:
+            name[row] = _merged_name(trace, int(name[row]), graph, step)
+    pauses = _pauses(trace, rows)
+    pauses = pauses.with_columns(
+        track=np.array(
+            [len(trace.tracks) + lanes[_lane(g, merge_graphs)] for g in pauses.graph.tolist()],
+            np.int32,
+        )
+    )
+    return arranged(
+        trace.evolve(
+            "steps",
+            tracks=(*trace.tracks, *lanes),
+            events=EventTable.concat([events.with_columns(name=name, track=track), pauses]),
+        )
+    )
+
+
+def _lane(graph: int, merge_graphs: bool = False) -> Track:
+    if merge_graphs or graph < 0:
+        return MERGED
+    return Track(Layer.STEP, f"Model {graph}", sort=1 + graph)
+
+
+def _merged_name(trace: Trace, name: int, graph: int, step: int) -> int:
+    what = f"Iteration {step}" if step >= 0 else trace.strings[name]
+    return trace.strings.intern(f"Model {graph} {what}")
+
+
+def _pauses(trace: Trace, rows: NDArray[np.intp]) -> EventTable:
+    """The time between iterations, when no graph runs: data is prepared. One row before each
+    iteration that follows such a pause; none if the source brings its own."""
+    step_rows = trace.events.take(rows)
+    runs = step_rows.take((step_rows.op == OpClass.ITERATION) & (step_rows.graph >= 0))
+    runs = runs.take(np.argsort(runs.start_ns, kind="stable"))
+    busy = union(runs.start_ns, runs.end_ns)
+    if len(busy) < 2 or _has_pauses(trace, step_rows):
+        return EventTable.empty()
+    after = runs.take(np.searchsorted(runs.start_ns, busy[1:, 0]))
+    names = [
+        trace.strings.intern(f"{PAUSE} {step}" if step >= 0 else PAUSE)
+        for step in after.step.tolist()
+    ]
+    n = len(after)
+    return after.with_columns(
+        op=np.full(n, OpClass.INTERVAL, np.int8),
+        start_ns=busy[:-1, 1],
+        dur_ns=busy[1:, 0] - busy[:-1, 1],
+        name=np.array(names, np.int32),
+        args=np.full(n, -1, np.int32),
+    )
+
+
+def _has_pauses(trace: Trace, step_rows: EventTable) -> bool:
+    names = {trace.strings[i] for i in step_rows.name.tolist()}
+    marked = (step_rows.op == OpClass.INTERVAL).any()
+    return bool(marked) or any(name.startswith(PAUSE) for name in names)
+
+
+def _host_marks(trace: Trace) -> NDArray[np.intp]:
+    """Rows of the framework's step marks, one per step (the longest), by start."""
+    events = trace.events
+    found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
+    rows = np.flatnonzero(found & trace.rows_of(Layer.HOST))
+    rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
+    rows = rows[np.unique(events.step[rows], return_index=True)[1]]
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
+    issues = trace.issues.copy()
+    issues.add("steps-from-host", count=len(marks), rank=trace.rank)
+    rows = trace.events.take(marks)
+    rows = rows.with_columns(
+        track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
+    )
+    parts = phases(trace, rows)
+    every = EventTable.concat([rows, parts]) if len(parts) else rows
+    return replace(trace, issues=issues).add_events("steps", [MERGED], every)
+
+
+def _whole_range(trace: Trace) -> Trace:
+    """One step, number 0, from the first start to the last end of all slices and instants."""
+    issues = trace.issues.copy()
+    issues.add("no-steps", rank=trace.rank)
+    start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
+    row = EventTable(
+        track=np.zeros(1, np.int32),
+        kind=np.zeros(1, np.int8),
+        op=np.array([OpClass.ITERATION], np.int8),
+        start_ns=np.array([start]),
+        dur_ns=np.array([end - start]),
+        name=np.array([trace.strings.intern("Whole range")], np.int32),
+        graph=np.array([-1], np.int32),
+        step=np.zeros(1, np.int32),
+        args=np.array([-1], np.int32),
+    )
+    return replace(trace, issues=issues).add_events("steps", [MERGED], row)

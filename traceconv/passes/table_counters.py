@@ -1,0 +1,155 @@
+"""Memory figures of tables as counters, where the timeline does not hold them itself.
+
+The lanes are those that databases of the same profilers have: "Memory" with one lane per component
+and figure, "NPU Module Mem" with one per module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceconv.core.errors import TraceconvError
+from traceconv.core.model import F64, I32, I64, CounterTable, Layer, Trace, Track, arranged
+from traceconv.core.side_tables import ABSENT, Columns, SideTable
+
+_SIZE = re.compile(r"\((KB|MB)\)")
+_DEVICES = ("Device Type", "Device", "Device_id")
+_TOTALS = ("Total Allocated", "Total Reserved", "Total Active")
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Figures of a table that are samples.
+
+    Attributes:
+        side table:   the table; of one group, the first that is there is taken.
+        group:   what the lanes stand under.
+        time:    the heading of the instants.
+        figures: headings, without their unit, and what they are called.
+        fixed:   the component, where the table has none.
+    """
+
+    side_table: str
+    group: str
+    time: str
+    figures: tuple[tuple[str, str], ...]
+    fixed: str = ""
+
+
+def _allocator(when: str) -> _Series:
+    figures = tuple((f"{when} {total}", f"/{total}") for total in _TOTALS)
+    return _Series("operator_memory", "Memory", f"{when} Time(us)", figures, "PTA")
+
+
+_SERIES = (
+    _Series("memory_record", "Memory", "Timestamp(us)", tuple((t, f"/{t}") for t in _TOTALS)),
+    _allocator("Allocation"),
+    _allocator("Release"),
+    _Series("npu_module_mem", "NPU Module Mem", "Timestamp(us)", (("Total Reserved", ""),)),
+)
+
+
+def side_table_counters(trace: Trace) -> Trace:
+    """The trace with counters from its tables; booked under "tables".
+
+    Samples without a time are booked as issues; a table that cannot be read costs its own only.
+    """
+    for side_table, parts in _wanted(trace):
+        issues = trace.issues.copy()
+        trace = replace(trace, issues=issues)
+        try:
+            columns = side_table.read()
+        except TraceconvError as e:
+            issues.add("malformed-record", side_table.file, str(e)[:200])
+            continue
+        side_table.account(issues)
+        for series in parts:
+            late = _untimed(columns, series)
+            issues.add("bad-time", side_table.file, f"column {series.time}", late)
+            trace = _added(trace, columns, series)
+    return trace
+
+
+def _wanted(trace: Trace) -> Iterator[tuple[SideTable, list[_Series]]]:
+    """The tables to look at: those whose lanes are not there yet, one per group of lanes."""
+    there = {re.sub(r"NPU \d+ (?=.)", "", t.group) for t in trace.tracks if t.is_counter}
+    taken: dict[str, str] = {}
+    for series in _SERIES:
+        if series.side_table in trace.side_tables and series.group not in there:
+            taken.setdefault(series.group, series.side_table)
+    for group, name in taken.items():
+        yield (
+            trace.side_tables[name],
+            [s for s in _SERIES if (s.side_table, s.group) == (name, group)],
+        )
+
+
+def _untimed(columns: Columns, series: _Series) -> int:
+    time = columns.get(series.time)
+    return 0 if time is None or series.fixed else int(np.count_nonzero(time == ABSENT))
+
+
+def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
+    time = columns.get(series.time)
+    if time is None or time.dtype != np.int64:
+        return trace
+    names, of_row = _names(columns, series)
+    tracks = list(trace.tracks)
+    tables = [trace.counters]
+    for heading, said in series.figures:
+        found = _figure(columns, heading)
+        if found is None:
+            continue
+        values, unit = found
+        kept = ~np.isnan(values) & (values >= 0) & (time != ABSENT)
+        first = len(tracks)
+        tracks += [
+            Track(Layer.COUNTER, component + said, group, "Counters", unit=unit)
+            for group, component in names
+        ]
+        tables.append(_samples(of_row[kept] + first, time[kept], values[kept]))
+    grown = CounterTable.concat(tables)
+    used = set(np.unique(grown.track).tolist()) | set(range(len(trace.tracks)))
+    number = np.cumsum([i in used for i in range(len(tracks))], dtype=np.int32) - np.int32(1)
+    grown = grown.with_columns(track=number[grown.track]) if len(grown) else grown
+    shown = tuple(track for i, track in enumerate(tracks) if i in used)
+    return arranged(trace.evolve("tables", tracks=shown, counters=grown))
+
+
+def _samples(track: I32, time: I64, values: F64) -> CounterTable:
+    return CounterTable(track=track.astype(np.int32), start_ns=time, value=values)
+
+
+def _figure(columns: Columns, wanted: str) -> tuple[F64, str] | None:
+    """A column of sizes in MB, whatever unit its heading names; None if it is not there."""
+    for heading, column in columns.items():
+        match = _SIZE.search(heading)
+        if match and heading.startswith(wanted) and column.dtype != object:
+            absent = column == ABSENT if column.dtype == np.int64 else np.isnan(column)
+            values = np.where(absent, np.nan, column.astype(np.float64))
+            return (values / 1024 if match[1] == "KB" else values), "MB"
+    return None
+
+
+def _names(columns: Columns, series: _Series) -> tuple[list[tuple[str, str]], I32]:
+    """Group and component of the lanes, and for every row which of them it is on."""
+    rows = len(columns[series.time])
+    device = next((columns[h] for h in _DEVICES if h in columns), np.full(rows, "", object))
+    devices = [_number(str(d)) for d in device.tolist()]
+    several = len(set(devices)) > 1
+    empty = np.full(rows, series.fixed, object)
+    components = [str(c) for c in columns.get("Component", empty).tolist()]
+    pairs = list(zip(devices if several else [""] * rows, components, strict=True))
+    numbers = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
+    names = [(f"{d} {series.group}".strip(), component) for d, component in numbers]
+    return names, np.array([numbers[pair] for pair in pairs], np.int32)
+
+
+def _number(device: str) -> str:
+    """How lanes of several devices are told apart: "NPU 0" of "NPU:0" and of "0"."""
+    digits = re.search(r"\d+\Z", device)
+    return f"NPU {digits[0]}" if digits else ""

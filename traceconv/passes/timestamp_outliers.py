@@ -1,0 +1,76 @@
+"""Say which events lie so far from all others that their stamps are hard to believe.
+
+One broken stamp makes a timeline a year long, on which nothing can be seen. Such events are kept,
+for they may be right; they are counted, and the first are named with their distance, which is what
+a window of time needs to leave them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I64, Trace
+
+FAR_NS = 3_600_000_000_000
+"""Nearer than an hour, nothing is far ..."""
+
+FAR_SPANS = 10
+"""... nor within so many times what all others span."""
+
+FEW = 100
+"""At each end, one event in so many may be far; more are a recording of their own."""
+
+FEWEST = 8
+"""Fewer events are not enough to tell which are usual."""
+
+Range = tuple[int, int]
+
+
+def far_stamps(trace: Trace) -> Trace:
+    """The same trace, with an issue for events and samples that stretch its timeline."""
+    span = trace.span()
+    if span is None or span[1] - span[0] <= FAR_NS:
+        return trace
+    events, samples = trace.events, trace.counters.start_ns
+    usual = _usual(np.concatenate((events.start_ns, samples)))
+    rows = np.flatnonzero(_outside(events.start_ns, usual) | _outside(events.end_ns, usual))
+    ticks = np.flatnonzero(_outside(samples, usual))
+    count = len(rows) + len(ticks)
+    if not count:
+        return trace
+    issues, where = trace.issues.copy(), trace.capture.label or next(iter(trace.capture.files), "")
+    for row in rows[: issues.PLACES_KEPT].tolist():
+        name = trace.strings[int(events.name[row])][:60]
+        near = int(events.start_ns[row]), int(events.end_ns[row])
+        issues.add("far-stamp", where, f"{name!r}, {_distance(near, usual)}", 1)
+    for row in ticks[: issues.PLACES_KEPT].tolist():
+        name, ns = trace.tracks[int(trace.counters.track[row])].name, int(samples[row])
+        issues.add("far-stamp", where, f"{name!r}, {_distance((ns, ns), usual)}", 1)
+    told = min(len(rows), issues.PLACES_KEPT) + min(len(ticks), issues.PLACES_KEPT)
+    issues.add("far-stamp", where, count=count - told)
+    return replace(trace, issues=issues)
+
+
+def _usual(starts: I64) -> Range:
+    """From where to where all start but the first and the last few, which may be far."""
+    few = max(1, len(starts) // FEW)
+    if len(starts) < FEWEST:
+        return int(starts.min()), int(starts.max())
+    low, high = np.partition(starts, (few, len(starts) - 1 - few))[[few, -1 - few]]
+    return int(low), int(high)
+
+
+def _outside(ns: I64, usual: Range) -> NDArray[np.bool_]:
+    room = max(FAR_NS, FAR_SPANS * (usual[1] - usual[0]))
+    low, high = max(usual[0] - room, -(2**63)), min(usual[1] + room, 2**63 - 1)
+    return (ns < low) | (ns > high)
+
+
+def _distance(span: Range, usual: Range) -> str:
+    """In words, from the nearest time that is not far."""
+    if span[0] < usual[0]:
+        return f"{(usual[0] - span[0]) / 1e9:.0f} s before the others"
+    return f"{(max(span) - usual[1]) / 1e9:.0f} s after the others"

@@ -1,0 +1,162 @@
+"""Ranks of trace-event JSON into one such file by their bytes, where nothing else is asked for.
+
+What :mod:`traceconv.pipeline.patch` does to one file, as a merge: the same files, names, progress and
+report as any other, at the speed of the disk and in the memory of a block. It is done for
+``mode=None`` into JSON, if every rank is one file of trace events, nothing is selected, limited or
+moved in time, and no file is unusual; else the ranks go through the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from traceconv.core.model import Capture
+from traceconv.pipeline.merging import MergeOptions, Target, stored
+from traceconv.pipeline.patch import Copier, Unusual
+from traceconv.pipeline.report import Report
+from traceconv.writers import Document, Part, output
+from traceconv.writers.chrome import ChromeJsonWriter
+from traceconv.writers.output import Progress
+
+READERS = ("trace_view", "msprof", "kineto", "chrome_json")
+"""Those whose files are arrays of trace events."""
+
+SUFFIXES = (".json", ".json.gz")
+
+BASE = "baseTimeNanoseconds"
+"""A member beside the events that moves all of them."""
+
+
+def copyable(
+    captures: Sequence[Capture], options: MergeOptions, target: Target, moved: bool
+) -> bool:
+    """Whether a merge asks for nothing but the events as they are.
+
+    Args:
+        moved: whether clocks are corrected.
+    """
+    asked = options == MergeOptions(
+        mode=None, align=options.align, comm_patterns=options.comm_patterns
+    )
+    json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
+    files = all(c.reader in READERS and len(c.files) == 1 for c in captures)
+    apart = len({(c.source.label, *c.files) for c in captures}) == len(captures)
+    return asked and json_out and not moved and files and apart
+
+
+def copied(
+    captures: Sequence[Capture], target: Target, report: Report, progress: Progress
+) -> Report:
+    """Write the ranks of ``captures``.
+
+    Raises:
+        Unusual: a file has to go through the model; nothing is written.
+        TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
+    """
+    known = _Members()
+    total = sum(stored(c) for c in captures)
+    for capture in captures:
+        capture.source.progress = partial(_advance, progress, total)
+    ranks = tuple(c.rank for c in captures if c.rank is not None)
+    document = Document(0, ranks, {**report.facts(0, {}), "copied": True})
+    parts = [Part(document, [_Rank(c, i, known) for i, c in enumerate(captures)])]
+
+    def accept(done: Sequence[output.Written]) -> None:
+        known.base()
+        report.take(done)
+
+    writer: Callable[[], Any] = partial(_Writer, known)
+    output.write(parts, writer, target.path, force=target.force, accept=accept)
+    return report
+
+
+def _advance(progress: Progress, total: int, n: int) -> None:
+    progress(n, total, "copying")
+
+
+@dataclass
+class _Members:
+    """What stands beside the events, by rank."""
+
+    of: dict[int, dict[str, bytes]] = field(default_factory=dict)
+
+    def base(self) -> bytes | None:
+        """What the stamps of all ranks count from.
+
+        Raises:
+            Unusual: they count from different instants.
+        """
+        bases = {members.get(BASE) for members in self.of.values()}
+        if len(bases) > 1:
+            raise Unusual(f"{BASE} differs between ranks")
+        return bases.pop() if bases else None
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """Stands where a parked rank stands in other merges."""
+
+    capture: Capture
+    index: int
+    known: _Members
+
+    @property
+    def rank(self) -> int:
+        assert self.capture.rank is not None
+        return self.capture.rank
+
+    def load(self) -> Any:
+        return _Copy(self)
+
+
+class _Copy:
+    """The events of one rank; their number is known when they have been copied."""
+
+    def __init__(self, rank: _Rank) -> None:
+        self._rank = rank
+        self._copier = Copier(rank.index, rank.rank)
+
+    def blocks(self) -> Iterator[bytes]:
+        capture = self._rank.capture
+        yield from self._copier.blocks(capture.source, capture.files[0])
+        self._rank.known.of[self._rank.rank] = self._copier.members
+
+    def counts(self) -> dict[str, int]:
+        """Records by kind; pairs of begin and end are one."""
+        n = self._copier.phases
+        return {
+            "slice": n["X"] + n["B"] + n["b"],
+            "instant": n["i"] + n["I"] + n["R"] + n["n"],
+            "counter": n["C"],
+            "flow": n["f"],
+        }
+
+
+class _Writer(ChromeJsonWriter):
+    """The frame around copied events; what stood beside them comes last, when it is known."""
+
+    between = b",\n"
+
+    def __init__(self, known: _Members) -> None:
+        super().__init__()
+        self._known = known
+
+    def trace(self, trace: Any) -> Iterator[bytes]:
+        yield from trace.blocks()
+
+    def end(self) -> bytes:
+        base = self._known.base()
+        lead = b"" if base is None else b'"%s":%s,' % (BASE.encode(), base)
+        ranks = b",".join(
+            b'"%d":{%s}' % (rank, b",".join(_member(k, v) for k, v in members.items()))
+            for rank, members in self._known.of.items()
+        )
+        return b'\n],%s"beside the events":{%s}}\n' % (lead, ranks)
+
+
+def _member(key: str, value: bytes) -> bytes:
+    return json.dumps(key, ensure_ascii=False).encode() + b":" + value

@@ -1,0 +1,65 @@
+"""What a worker process of the local engine runs: jobs in, results out, until the line closes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from types import TracebackType
+
+from traceconv.io.memory import limited
+from traceconv.pipeline.engines import attempt
+
+TOLD_EVERY_S = 0.05
+"""Progress is told no more often."""
+
+WATCH_S = 0.2
+
+
+class _Progress:
+    """Tells the driver how a job goes on, not too often."""
+
+    def __init__(self, line: Connection) -> None:
+        self._line, self._untold, self._next = line, 0, 0.0
+
+    def __call__(self, n: int) -> None:
+        self._untold += n
+        now = time.monotonic()
+        if now >= self._next:
+            self._line.send(self._untold)
+            self._untold, self._next = 0, now + TOLD_EVERY_S
+
+
+def main(descriptor: int, memory: int | None = None) -> None:
+    """Serve the driver at the other end of the socket ``descriptor``, in ``memory`` bytes."""
+    line = Connection(descriptor)
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    sys.excepthook = lambda *error: _confess(line, *error)
+    with limited(memory):
+        while True:
+            try:
+                work, index, job = line.recv()
+            except (EOFError, OSError):
+                return
+            line.send(attempt(work, index, job, _Progress(line)))
+
+
+def _watch(driver: int) -> None:
+    """End this process when its driver has gone, in the middle of a job, too."""
+    while os.getppid() == driver:
+        time.sleep(WATCH_S)
+    os._exit(1)
+
+
+def _confess(
+    line: Connection, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """A fault of ours: the driver says it to the user."""
+    line.send("".join(traceback.format_exception(kind, error, trace)))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,365 @@
+"""Trace-event files merged by their bytes: every event as it is written, but for its ids.
+
+For files of many ranks that shall lie in one, with nothing chosen, derived or moved in time. An
+event keeps every byte (digits, unknown members, order of keys) except
+
+* ``pid``: processes are numbered anew, 4096 numbers a rank, and called ``Rank N <name>``;
+* ``id`` of arrows and asynchronous events, and ``bind_id``: the bits from 2**40 up are set apart by
+  rank, so that equal ids of two ranks do not meet; ids beyond 2**53 become text of base 16.
+
+What names processes is gathered and written behind a rank's events. The work is done in C where
+there is a compiler (``native/patch.c``) and here otherwise; the bytes are equal.
+
+An event that is not JSON, a file cut off, an id that cannot be told apart: :class:`Unusual`. Such
+files are for the readers, which know how to mend them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from traceconv.io.sources import Source
+from traceconv.io.window import MAX_RECORD_BYTES, Window
+
+STRIDE = 4096
+"""Processes a rank may have."""
+
+APART = 40
+"""The bit from which ids tell ranks apart."""
+
+CHUNK_BYTES = 256 << 10
+
+_MORE, _END, _ODD = range(3)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_CLOSE = re.compile(rb"[ \t\r\n]*\]")
+_LINKED = frozenset("stfbneSTpFNOD")
+_PROCESS = ("process_name", "process_labels", "process_sort_index")
+_EXACT = 1 << 53
+
+
+class Unusual(Exception):
+    """A file that cannot be merged by its bytes; the message says where and why."""
+
+
+class Processes(dict[bytes, bytes]):
+    """The numbers of one rank's processes by the text of their ids, in order of appearance."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.spelled: dict[str, int] = {}
+        self._first = index * STRIDE + 1
+
+    def __missing__(self, token: bytes) -> bytes:
+        value = msgspec.json.decode(token)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        number = self.spelled.setdefault(str(value), len(self.spelled))
+        if number >= STRIDE:
+            raise Unusual(f"more than {STRIDE} processes")
+        new = self[token] = b"%d" % (self._first + number)
+        return new
+
+
+class Copier:
+    """Copies the events of one rank.
+
+    Attributes:
+        phases:  events copied, by their ``ph``.
+        members: what the file holds beside its events: JSON text by key.
+    """
+
+    def __init__(self, index: int, rank: int) -> None:
+        """The ``index``-th rank of a file, whose number is ``rank``."""
+        self.phases: Counter[str] = Counter()
+        self.members: dict[str, bytes] = {}
+        self._rank, self._index, self._mask = rank, index, index << APART
+        self._processes = Processes(index)
+        self._told: dict[str, dict[bytes, Any]] = {key: {} for key in _PROCESS}
+        self._copy = _native() or self._events
+
+    def blocks(self, source: Source, name: str) -> Iterator[bytes]:
+        """The events, joined by commas, in blocks of about :data:`CHUNK_BYTES`.
+
+        Raises:
+            Unusual: see the module.
+            SourceError: the file cannot be read.
+        """
+        with source.open(name) as stream:
+            window = Window(stream, CHUNK_BYTES)
+            window.more()
+            window.pos = self._head(window.data[: window.end])
+            begun, status = False, _MORE
+            while status != _END:
+                status, at, copied, phases = self._copy(
+                    window.data, window.pos, window.end, self._processes, self._mask,
+                    not self.phases,
+                )  # fmt: skip
+                self._count(phases)
+                one = b""
+                if status == _ODD:
+                    try:
+                        at, one = self._one(window.data, at)
+                    except _Cut:
+                        status = _MORE
+                for block in filter(None, (copied, one)):
+                    if begun:
+                        yield b",\n"
+                    yield block
+                    begun = True
+                window.pos = at
+                if status == _MORE and (window.end - at > MAX_RECORD_BYTES or not window.more()):
+                    raise Unusual(f"{source.title(name)}: cut off, or not a list of events")
+            tail = _rest(window)
+        self._tail(tail)
+        processes = b",\n".join(self._naming())
+        if processes:
+            yield b",\n" + processes if begun else processes
+
+    def _head(self, data: bytes) -> int:
+        """Where the events begin; members before them are kept."""
+        start = 3 if data.startswith(b"\xef\xbb\xbf") else 0
+        depth, key, since = 0, b"", 0
+        self._object = False
+        for token in _TOKEN.finditer(data, start):
+            text = token[0]
+            if depth == 0 and text == b"[":
+                return token.end()
+            if depth == 1 and text == b"[" and key == b'"traceEvents"':
+                return token.end()
+            if text in b"{[" and len(text) == 1:
+                depth += 1
+                self._object = True
+            elif text in b"}]" and len(text) == 1:
+                depth -= 1
+            if depth == 1 and text == b":":
+                since = token.end()
+            elif depth == 1 and text == b"," and key:
+                self._keep(key, data[since : token.start()])
+                key = b""
+            elif depth == 1 and not key and text.startswith(b'"'):
+                key = text
+        raise Unusual("no list of trace events near its beginning")
+
+    def _tail(self, tail: bytes) -> None:
+        """Members behind the events."""
+        rest = tail.strip()
+        if not self._object:
+            if rest:
+                raise Unusual("something stands behind the list of events")
+            return
+        if rest.startswith(b","):
+            rest = b"{" + rest[1:]
+        elif rest == b"}":
+            return
+        try:
+            found = msgspec.json.decode(rest, type=dict[str, msgspec.Raw])
+        except msgspec.MsgspecError as e:
+            raise Unusual(f"behind the events: {e}") from e
+        for key, value in found.items():
+            self.members[key] = bytes(value)
+
+    def _keep(self, key: bytes, value: bytes) -> None:
+        try:
+            self.members[msgspec.json.decode(key)] = bytes(
+                msgspec.json.decode(value, type=msgspec.Raw)
+            )
+        except msgspec.MsgspecError as e:
+            raise Unusual(f"before the events: {e}") from e
+
+    def _count(self, phases: bytes) -> None:
+        for i, n in enumerate(memoryview(phases).cast("q")):
+            if n:
+                self.phases[chr(i)] += n
+
+    # -- the slow tier: one event at a time --------------------------------------------------
+
+    def _events(
+        self, data: bytes, at: int, end: int, _pids: Processes, _mask: int, _first: bool
+    ) -> tuple[int, int, bytes, bytes]:
+        """As ``copy`` of the C part, which leaves what is unusual to :meth:`_one`."""
+        copied: list[bytes] = []
+        status = _MORE
+        while at < end:
+            close = _CLOSE.match(data, at)
+            if close:
+                status, at = _END, close.end()
+                break
+            try:
+                at, one = self._one(data, at)
+            except _Cut:
+                break
+            if one:
+                copied.append(one)
+        return status, at, b",\n".join(copied), b""
+
+    def _one(self, data: bytes, at: int) -> tuple[int, bytes]:
+        """The event at or behind ``at``: where it ends, and its copy (b"" if it is told later)."""
+        start = data.find(b"{", at)
+        before = data[at : start if start >= 0 else None].strip()
+        if before != (b"," if self.phases else b""):
+            if start < 0 and before in (b"", b","):
+                raise _Cut
+            raise Unusual(f"between two events: {before[:40]!r}")
+        if start < 0:
+            raise _Cut
+        tokens, end = _members(data, start)
+        event = data[start:end]
+        try:
+            msgspec.json.decode(event)
+        except msgspec.MsgspecError as e:
+            raise Unusual(f"an event is not JSON: {e}") from e
+        found = {key: event[a - start : b - start] for key, a, b in tokens}
+        if len(found) < len(tokens) or "id2" in found:
+            raise Unusual("an event with a doubled key, or with id2")
+        phase = msgspec.json.decode(found.get("ph", b'""'))
+        if not isinstance(phase, str) or len(phase) != 1:
+            raise Unusual("an event without a phase")
+        self.phases[phase] += 1
+        number = self._processes[found.get("pid", b'""')]
+        if phase == "M" and self._tells(found, number):
+            return end, b""
+        return end, self._patched(event, start, tokens, phase, number)
+
+    def _patched(
+        self, event: bytes, start: int, tokens: list[Any], phase: str, number: bytes
+    ) -> bytes:
+        out, done = [], 0
+        if not any(key == "pid" for key, _, _ in tokens):
+            out.append(b'{"pid": %s%s' % (number, b", " if tokens else b""))
+            done = 1
+        for key, a, b in tokens:
+            if key == "pid":
+                new = number
+            elif key == "bind_id" or (key == "id" and phase in _LINKED):
+                new = _spelled(_id_value(event[a - start : b - start]) ^ self._mask)
+            else:
+                continue
+            out += [event[done : a - start], new]
+            done = b - start
+        return b"".join([*out, event[done:]])
+
+    def _tells(self, found: dict[str, bytes], number: bytes) -> bool:
+        """Whether an event says something about a process; it is remembered."""
+        what = msgspec.json.decode(found.get("name", b"null"))
+        if what not in _PROCESS:
+            return False
+        args = msgspec.json.decode(found.get("args", b"null"))
+        values = list(args.values()) if isinstance(args, dict) else []
+        if values:
+            self._told[what][number] = values[0]
+        return True
+
+    def _naming(self) -> Iterator[bytes]:
+        """What names and orders the processes of this rank."""
+        names, labels, orders = (self._told[key] for key in _PROCESS)
+        by_number = {number: token for token, number in self._processes.items()}
+        numbers = sorted(by_number, key=lambda n: (_order(orders.get(n)), int(n)))
+        for place, number in enumerate(numbers):
+            called = names.get(number, f"pid {_text(by_number[number])}".rstrip())
+            yield _told("process_name", number, "name", f"Rank {self._rank} {called}")
+            if number in labels:
+                yield _told("process_labels", number, "labels", labels[number])
+            yield _told("process_sort_index", number, "sort_index", self._index * STRIDE + place)
+
+
+def _rest(window: Window) -> bytes:
+    """What has not been consumed, to the end of the file.
+
+    Raises:
+        Unusual: it is longer than anything that belongs there.
+    """
+    while window.more():
+        if window.end - window.pos > MAX_RECORD_BYTES:
+            raise Unusual("much stands behind the list of events")
+    rest = bytes(window.data[window.pos : window.end])
+    window.close()
+    return rest
+
+
+class _Cut(Exception):
+    """The bytes at hand end within an event."""
+
+
+def _members(data: bytes, start: int) -> tuple[list[tuple[str, int, int]], int]:
+    """Key and span of the value of every member of the object at ``start``, and where it ends.
+
+    Raises:
+        _Cut: it does not end.
+    """
+    members: list[tuple[str, int, int]] = []
+    depth, key, since = 0, None, 0
+    for token in _TOKEN.finditer(data, start):
+        text = token[0]
+        if depth == 1 and key is None and text.startswith(b'"'):
+            key = text
+        elif depth == 1 and text == b":" and not since:
+            since = token.end()
+        elif depth == 1 and text in (b",", b"}") and key is not None and since:
+            value = data[since : token.start()]
+            a = since + len(value) - len(value.lstrip())
+            members.append((_text(key), a, a + len(value.strip())))
+            key, since = None, 0
+        if text in (b"{", b"["):
+            depth += 1
+        elif text in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                return members, token.end()
+    raise _Cut
+
+
+def _text(token: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(token))
+    except msgspec.MsgspecError as e:
+        raise Unusual(f"not JSON: {e}") from e
+
+
+def _order(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _told(what: str, number: bytes, key: str, value: Any) -> bytes:
+    head = b'{"ph": "M", "name": "%s", "pid": %s, "tid": 0, "args": {"%s": ' % (
+        what.encode(),
+        number,
+        key.encode(),
+    )
+    return head + json.dumps(value, ensure_ascii=False).encode() + b"}}"
+
+
+def _id_value(token: bytes) -> int:
+    """The number an id stands for; see ``id_value`` of the C part."""
+    value = msgspec.json.decode(token)
+    raw = value.encode() if isinstance(value, str) else token
+    if re.fullmatch(rb"\d{1,19}", raw):
+        return int(raw)
+    if not isinstance(value, str):
+        raise Unusual(f"an id that is no whole number: {token[:40]!r}")
+    if re.fullmatch(rb"0[xX][0-9a-fA-F]{1,16}", raw):
+        return int(raw, 16)
+    hashed = 0xCBF29CE484222325
+    for byte in raw:
+        hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
+    return hashed
+
+
+def _spelled(value: int) -> bytes:
+    return b"%d" % value if value < _EXACT else b'"%x"' % value
+
+
+def _native() -> Any:
+    if os.environ.get("TRACECONV_NATIVE") == "0":
+        return None
+    try:
+        return import_module("traceconv.native._patch").copy
+    except ImportError:
+        return None

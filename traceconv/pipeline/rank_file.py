@@ -1,0 +1,362 @@
+"""The file one rank is parked in: its columns as they are, then what describes them, as JSON.
+
+::
+
+    columns, each at a multiple of 8 bytes
+    JSON: version, capture, tracks, accounts, and where the columns lie
+    8 bytes: length of the JSON        8 bytes: MAGIC
+
+Arguments stay in the input where it is a plain file that can be mapped again; the JSON then names
+it, with its size and its time of change. A shard, which travels, holds them itself.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from traceconv.alignment.collective_records import CollectiveRecords, Group
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
+from traceconv.core.errors import (
+    Issue,
+    Issues,
+    MalformedInputError,
+    OutputError,
+    Severity,
+    SourceError,
+)
+from traceconv.core.model import (
+    Args,
+    Capture,
+    CounterTable,
+    EventTable,
+    FlowTable,
+    Layer,
+    Strings,
+    Table,
+    Trace,
+    Track,
+)
+from traceconv.io.sources import RecordedSource
+from traceconv.io.streams import MappedFile, mapped_again
+
+VERSION = 1
+
+MAGIC = b"tcparked"
+
+TABLES: dict[str, type[Table]] = {
+    "events": EventTable,
+    "counters": CounterTable,
+    "flows": FlowTable,
+}
+
+_OTHERS = {
+    "windows": "i8",
+    "strings": "u1",
+    "string_bytes": "i8",
+    "arg_address": "i8",
+    "arg_bytes": "i4",
+}
+_EVIDENCE = "evidence."
+"""What the names of columns beside the trace begin with."""
+
+_TYPES = {
+    **{f"{t}.{name}": dtype for t, cls in TABLES.items() for name, dtype in cls.COLUMNS.items()},
+    **_OTHERS,
+}
+"""Every column of the file, and its type."""
+
+
+def save(path: Path, trace: Trace, evidence: CollectiveRecords, alone: bool) -> None:
+    """Write ``trace`` to ``path``, which appears when the file is complete.
+
+    Args:
+        evidence: what the rank knows of its collectives; lies beside the trace.
+        alone: copy arguments that lie in mapped input, too.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    growing = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+    try:
+        with growing.open("xb") as file:
+            columns = (*_columns(trace), *_evidence_columns(evidence))
+            described = _described(trace, evidence) | {
+                "columns": {name: _put(file, column) for name, column in columns},
+                "blobs": [_put_blob(file, trace.args, i, alone) for i in _blobs(trace.args)],
+            }
+            text = json.dumps(described).encode()
+            file.write(text + len(text).to_bytes(8, "little") + MAGIC)
+        growing.replace(path)
+    except OSError as e:
+        growing.unlink(missing_ok=True)
+        raise OutputError(
+            f"{path.parent}: cannot set a rank aside there: {e.strerror or e}; TRACECONV_TMPDIR "
+            "names another folder"
+        ) from e
+
+
+def _described(trace: Trace, evidence: CollectiveRecords) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "capture": recorded(trace.capture),
+        "tracks": [list(vars(track).values()) for track in trace.tracks],
+        "counts": trace.counts(),
+        "span": trace.span(),
+        "notes": trace.notes,
+        "issues": told_issues(trace.issues),
+        "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
+        "evidence": {
+            **{k: v for k, v in vars(evidence).items() if not isinstance(v, np.ndarray)},
+            "groups": [list(vars(group).values()) for group in evidence.groups],
+        },
+    }
+
+
+def recorded(capture: Capture) -> dict[str, Any]:
+    """A capture as JSON values: all but what only its reader needs."""
+    clock = capture.clock
+    return {
+        "reader": capture.reader,
+        "source": capture.source.label,
+        "files": {name: capture.source.size(name) for name in capture.files},
+        "clock": None if clock is None else list(vars(clock).values()),
+        **{name: getattr(capture, name) for name in _PLAIN},
+        "graphs": list(capture.graphs),
+    }
+
+
+def told_issues(issues: Iterable[Issue]) -> list[list[Any]]:
+    """Issues as JSON values."""
+    return [[i.code, i.file, i.rank, i.count, list(i.places)] for i in issues]
+
+
+def issues_of(told: Iterable[Sequence[Any]]) -> Issues:
+    """The issues that :func:`told_issues` told of.
+
+    Raises:
+        KeyError, ValueError: they are no such thing.
+    """
+    issues = Issues()
+    for code, file, rank, count, places in told:
+        issues.add(code, count=0)  # refuses codes there are not
+        issues.extend([Issue(code, Severity.INFO, file, count, tuple(places), rank)])
+    return issues
+
+
+_PLAIN = ("rank", "rank_from", "host", "device", "pid", "world_size", "label")
+
+
+def remembered(told: Mapping[str, Any]) -> Capture:
+    """The capture that :func:`recorded` told of."""
+    clock = told["clock"]
+    return Capture(
+        reader=told["reader"],
+        source=RecordedSource(told["source"], told["files"]),
+        files=tuple(told["files"]),
+        clock=None if clock is None else Anchor(Domain(clock[0]), *clock[1:]),
+        graphs=tuple(told["graphs"]),
+        **{name: told[name] for name in _PLAIN},
+    )
+
+
+def _columns(trace: Trace) -> Iterator[tuple[str, Any]]:
+    for table in TABLES:
+        for name, column in getattr(trace, table).columns().items():
+            yield f"{table}.{name}", column
+    texts = [text.encode("utf-8", "surrogatepass") for text in trace.strings]
+    yield "strings", np.frombuffer(b"".join(texts), np.uint8)
+    yield "string_bytes", np.fromiter(map(len, texts), np.int64, len(texts))
+    yield "windows", trace.windows.ravel()
+    yield "arg_address", trace.args.address
+    yield "arg_bytes", trace.args.length
+
+
+def _evidence_columns(evidence: CollectiveRecords) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(evidence).items():
+        if isinstance(value, np.ndarray):
+            yield _EVIDENCE + name, value
+
+
+def _put(file: IO[bytes], column: Any) -> list[Any]:
+    """Write a column; where it lies, how long it is, and of which type."""
+    file.write(b"\0" * (-file.tell() % 8))
+    at = file.tell()
+    file.write(np.ascontiguousarray(column).view(np.uint8).data)
+    return [at, len(column), column.dtype.str]
+
+
+def _blobs(args: Args) -> range:
+    return range(len(args.blobs))
+
+
+def _put_blob(file: IO[bytes], args: Args, number: int, alone: bool) -> list[Any]:
+    """Write a buffer of arguments, as far as it is used, or say which file it is."""
+    blob = args.blobs[number]
+    if not alone and isinstance(blob, MappedFile) and blob.lasts():
+        return [blob.path, len(blob), blob.mtime_ns]
+    mine = args.address >> BLOB_BITS == number
+    used = bool(mine.any())
+    at = file.tell()
+    if used:
+        file.write(blob)
+    return [at, len(blob) if used else 0]
+
+
+class _Opened:
+    """A parked file that has been mapped, and its description."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as e:
+            raise SourceError(f"{path}: cannot read what was set aside: {e}") from e
+        end = len(self.mapped) - 16
+        if end < 0 or self.mapped[end + 8 :] != MAGIC:
+            raise self.broken("not a complete file of a parked rank")
+        size = int.from_bytes(self.mapped[end : end + 8], "little")
+        try:
+            self.told: dict[str, Any] = json.loads(self.mapped[max(end - size, 0) : end])
+            version = self.told["version"]
+        except (ValueError, TypeError, KeyError, RecursionError) as e:
+            raise self.broken(f"its description cannot be read: {e}") from e
+        if version != VERSION:
+            raise self.broken(f"is of version {version}, not {VERSION}; use one traceconv for both")
+
+    def broken(self, why: str) -> MalformedInputError:
+        return MalformedInputError(str(self.path), "", why)
+
+    def column(self, name: str) -> Any:
+        at, rows, told = self.told["columns"][name]
+        dtype = np.dtype(told)
+        if dtype.kind not in "iuf" or dtype != _TYPES.get(name, dtype):
+            raise ValueError(f"{name} is of type {told}")
+        return np.frombuffer(self.mapped, dtype, rows, at) if rows else np.empty(0, dtype)
+
+    def blob(self, place: list[Any]) -> Any:
+        if isinstance(place[0], str):
+            return mapped_again(*place)
+        at, size = place
+        return memoryview(self.mapped)[at : at + size]
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """What a parked file tells of its rank: the arguments of :class:`traceconv.pipeline.spill.Facts`.
+
+    Raises:
+        SourceError, MalformedInputError: the file is not what it was.
+    """
+    opened = _Opened(path)
+    try:
+        return _facts(opened)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
+        raise opened.broken(f"its description does not fit: {e}") from e
+
+
+def _facts(opened: _Opened) -> dict[str, Any]:
+    told = opened.told
+    return {
+        "capture": remembered(told["capture"]),
+        "counts": told["counts"],
+        "span": told["span"] and tuple(told["span"]),
+        "notes": told["notes"],
+        "windows": opened.column("windows").reshape(-1, 2).copy(),
+        "issues": issues_of(told["issues"]),
+        "ledger": {(stage, kind): rows for stage, kind, rows in told["ledger"]},
+    }
+
+
+def collective_records(path: Path) -> CollectiveRecords:
+    """What the rank of a parked file knows of its collectives, in memory.
+
+    Raises:
+        SourceError, MalformedInputError: the file is not what it was.
+    """
+    opened = _Opened(path)
+    try:
+        told = opened.told["evidence"]
+        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in told.items()}
+        known["groups"] = tuple(Group(*group) for group in told["groups"])
+        for name in opened.told["columns"]:
+            if name.startswith(_EVIDENCE):
+                known[name.removeprefix(_EVIDENCE)] = opened.column(name).copy()
+        return CollectiveRecords(**known)
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise opened.broken(f"its evidence does not fit: {e}") from e
+
+
+def load(path: Path) -> tuple[Trace, tuple[mmap.mmap, ...]]:
+    """The trace of a parked file, and the mappings whose pages it uses.
+
+    Raises:
+        SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
+    """
+    opened = _Opened(path)
+    try:
+        trace = _trace(opened)
+        _check(trace)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
+        raise opened.broken(f"its columns do not fit: {e}") from e
+    inputs = (blob for blob in trace.args.blobs if isinstance(blob, mmap.mmap))
+    return trace, (opened.mapped, *inputs)
+
+
+def _trace(opened: _Opened) -> Trace:
+    tables: dict[str, Any] = {
+        table: cls(**{name: opened.column(f"{table}.{name}") for name in cls.COLUMNS})
+        for table, cls in TABLES.items()
+    }
+    blobs = tuple(map(opened.blob, opened.told["blobs"]))
+    address, length = opened.column("arg_address"), opened.column("arg_bytes")
+    known = _facts(opened)
+    return Trace(
+        tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.told["tracks"]),
+        strings=_strings(opened),
+        args=Args(blobs, address, length),
+        **{key: known[key] for key in ("capture", "issues", "windows", "ledger", "notes")},
+        **tables,
+    )
+
+
+def _strings(opened: _Opened) -> Strings:
+    text = opened.column("strings").tobytes()
+    ends = np.cumsum(opened.column("string_bytes")).tolist()
+    starts = [0, *ends[:-1]]
+    return Strings(
+        text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends, strict=False)
+    )
+
+
+_REFERENCES = (
+    ("events", "track", "tracks", 0),
+    ("events", "name", "strings", 0),
+    ("events", "args", "args", -1),
+    ("counters", "track", "tracks", 0),
+    ("flows", "src", "events", 0),
+    ("flows", "dst", "events", 0),
+    ("flows", "name", "strings", 0),
+)
+"""(table, column, what its numbers count, the least of them)."""
+
+
+def _check(trace: Trace) -> None:
+    """Raise ValueError if a number points beyond what it counts."""
+    for table, name, counted, least in _REFERENCES:
+        column = getattr(getattr(trace, table), name)
+        if len(column) and not least <= column.min() <= column.max() < len(getattr(trace, counted)):
+            raise ValueError(f"{table}.{name} points beyond {counted}")
+    args = trace.args
+    if len(args):
+        sizes = np.array([len(blob) for blob in args.blobs], np.int64)
+        room = sizes[args.address >> BLOB_BITS] - (args.address & OFFSET_MASK) - args.length
+        if args.address.min() < 0 or args.length.min() < 0 or room.min() < 0:
+            raise ValueError("arguments lie beyond their buffers")

@@ -1,0 +1,278 @@
+"""Finds readers and writers - our own modules and those of installed packages - and captures.
+
+Each family of readers says in its ``READERS`` which modules hold one, the writers in ``WRITERS``;
+third parties announce theirs under the entry-point groups ``traceconv.readers`` and
+``traceconv.writers``.
+
+All of them are imported to be asked, so ours are made of what ``find`` and the names of formats
+need; what reads and what encodes is imported when it does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.machinery import PathFinder
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import traceconv.readers
+import traceconv.writers
+from traceconv.core.errors import (
+    AmbiguousFormatError,
+    Issues,
+    OutputError,
+    PluginError,
+    UnknownFormatError,
+)
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers import Reader
+
+_SIGN = b"[traceconv."
+"""How our groups begin where a package lists its entry points."""
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """What was found under one entry-point group and in our own package.
+
+    Attributes:
+        found:  by name, in the order they are asked.
+        broken: third-party entries that failed to import: name and reason.
+    """
+
+    found: dict[str, Any]
+    broken: tuple[tuple[str, str], ...] = ()
+
+
+def _own_readers() -> Iterator[tuple[str, Any]]:
+    for module in _reader_modules().values():
+        yield traceconv.readers.__name__, importlib.import_module(module).READER
+
+
+def _own_writers() -> Iterator[tuple[str, Any]]:
+    package = traceconv.writers
+    for module in package.WRITERS.values():
+        yield package.__name__, importlib.import_module(f"{package.__name__}.{module}").WRITER
+
+
+@cache
+def _reader_modules() -> Mapping[str, str]:
+    """The modules of our own readers by their names, as the families list them."""
+    families = [
+        info.name for info in pkgutil.iter_modules(traceconv.readers.__path__, "traceconv.readers.")
+    ]
+    return {
+        name: f"{family}.{module}"
+        for family in families
+        for name, module in getattr(importlib.import_module(family), "READERS", {}).items()
+    }
+
+
+def _entry_points(group: str) -> Iterable[Any]:
+    """Those of other packages. Reading them loads a parser of mails, so there is a look first."""
+    if not _announced():
+        return ()
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+@cache
+def _announced() -> bool:
+    """Whether an installed package may have entry points for us; False only if none can."""
+    if any(hasattr(f, "find_distributions") for f in sys.meta_path if f is not PathFinder):
+        return True
+    return any(_SIGN in text for place in sys.path for text in _entry_point_files(place))
+
+
+def _entry_point_files(place: str) -> Iterator[bytes]:
+    """The entry points of all packages in a folder, as text; where it is an archive, as good as a
+    sign of ours."""
+    try:
+        entries = list(Path(place).iterdir())
+    except NotADirectoryError:
+        yield _SIGN
+        return
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.lower().endswith((".dist-info", "egg-info")):
+            with suppress(OSError):
+                yield (entry / "entry_points.txt").read_bytes()
+
+
+def _collect(own: Iterator[tuple[str, Any]], group: str, what: str) -> Plugins:
+    found: dict[str, tuple[str, Any]] = {}
+    broken = []
+    candidates = list(own)
+    for entry in _entry_points(group):
+        try:
+            candidates.append((entry.value, entry.load()))
+        except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
+            broken.append((entry.name, f"{type(e).__name__}: {e}"))
+    for origin, plugin in candidates:
+        if plugin.name in found:
+            raise PluginError(
+                f"{what} {plugin.name!r} is offered twice: by {found[plugin.name][0]} "
+                f"and by {origin}; uninstall one of them"
+            )
+        found[plugin.name] = (origin, plugin)
+    ordered = sorted(found.values(), key=lambda p: (getattr(p[1], "order", 0), p[1].name))
+    return Plugins({plugin.name: plugin for _, plugin in ordered}, tuple(broken))
+
+
+@cache
+def readers() -> Plugins:
+    """All readers, in the order they are asked."""
+    return _collect(_own_readers(), traceconv.readers.__name__, "reader")
+
+
+@cache
+def writers() -> Plugins:
+    """All writers, by name. A writer is a class; calling it gives one for one file."""
+    return _collect(_own_writers(), traceconv.writers.__name__, "writer")
+
+
+def writer_named(name: str) -> Any:
+    """The writer called ``name``.
+
+    Raises:
+        OutputError: there is none; the message lists those there are.
+    """
+    found = writers().found
+    if name not in found:
+        raise OutputError(f"no output format {name!r}; there are: {', '.join(found)}")
+    return found[name]
+
+
+def writer_for(path: str) -> Any:
+    """The writer whose suffix ``path`` ends in.
+
+    Raises:
+        OutputError: no writer has that suffix; the message lists those there are.
+    """
+    suffixes = {s: w for w in writers().found.values() for s in w.suffixes}
+    for suffix in sorted(suffixes, key=len, reverse=True):
+        if path.endswith(suffix):
+            return suffixes[suffix]
+    raise OutputError(
+        f"{path}: the ending names no output format; use one of {', '.join(sorted(suffixes))}, "
+        "or say --to"
+    )
+
+
+def reader_named(name: str) -> Reader:
+    """The reader called ``name``.
+
+    Raises:
+        UnknownFormatError: there is none; the message lists those there are.
+    """
+    found = readers().found
+    if name not in found:
+        raise UnknownFormatError(f"no input format {name!r}; there are: {', '.join(found)}")
+    return found[name]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What lies below some paths.
+
+    Attributes:
+        captures: as their readers found them; ranks may still be None.
+        unknown:  files no reader knows: (source, name).
+        issues:   what was noticed on the way.
+    """
+
+    captures: tuple[Capture, ...]
+    unknown: tuple[tuple[Source, str], ...] = ()
+    issues: Issues = field(default_factory=Issues)
+
+
+def discover(
+    sources: Sequence[Source], only: str | None = None, mapping: str | None = None
+) -> Discovery:
+    """Ask readers, in their order, for the captures in ``sources``.
+
+    What one reader claims, later ones do not see.
+
+    Args:
+        only: the one reader to ask, by name.
+        mapping: how event logs with columns of their own are to be read (see
+            :func:`traceconv.readers.event_log.reader.with_mapping`); such logs are looked for first.
+
+    Raises:
+        UnknownFormatError: no reader finds anything, anywhere.
+        AmbiguousFormatError: two readers of one order claim a file.
+    """
+    asked = [reader_named(only)] if only else list(readers().found.values())
+    if mapping is not None:
+        from traceconv.readers.event_log.reader import with_mapping
+
+        asked = [with_mapping(mapping), *asked]
+    issues = Issues()
+    captures: list[Capture] = []
+    unknown: list[tuple[Source, str]] = []
+    for source in sources:
+        left = list(source.names())
+        for _, group in groupby(asked, key=lambda r: r.order):
+            claims = _claims(list(group), source, left, issues)
+            captures += claims
+            taken = {n for c in claims for n in (*c.files, *c.known)}
+            left = [n for n in left if n not in taken]
+            if not left:
+                break
+        unknown += [(source, name) for name in left]
+    if not captures:
+        raise UnknownFormatError(_unknown_message(sources, unknown, asked))
+    return Discovery(tuple(captures), tuple(unknown), issues)
+
+
+def _claims(
+    group: Iterable[Reader], source: Source, names: list[str], issues: Issues
+) -> list[Capture]:
+    captures: list[Capture] = []
+    claimed: dict[str, str] = {}
+    for reader in group:
+        for capture in reader.find(source, names, issues):
+            for name in capture.files:
+                other = claimed.setdefault(name, reader.name)
+                if other != reader.name:
+                    raise AmbiguousFormatError(
+                        f"{source.title(name)}: claimed by the readers {other} and {reader.name}; "
+                        f"say --from {other} or --from {reader.name}"
+                    )
+            captures.append(capture)
+    return captures
+
+
+def _unknown_message(
+    sources: Sequence[Source], unknown: list[tuple[Source, str]], asked: list[Reader]
+) -> str:
+    where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
+    seen = ", ".join(name for _, name in unknown[:3]) or "no files"
+    looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
+    return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
+
+
+def read_capture(capture: Capture, build: Any) -> None:
+    """Let the reader of ``capture`` fill ``build``.
+
+    Raises:
+        TraceconvError: as the reader says.
+    """
+    _found(capture.reader).read(capture, build)
+
+
+@cache
+def _found(name: str) -> Reader:
+    """The reader that found a capture. A worker needs no other: if it is ours, none is loaded."""
+    module = _reader_modules().get(name)
+    return reader_named(name) if module is None else importlib.import_module(module).READER

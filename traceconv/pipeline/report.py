@@ -1,0 +1,196 @@
+"""What a run says of itself: to people as lines, to programs as one document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from traceconv.core.errors import Issues, Severity
+from traceconv.core.model import I64, Capture
+from traceconv.core.ranks import format_ranges, title
+from traceconv.core.version import __version__
+from traceconv.pipeline.spill import Facts
+
+SCHEMA_VERSION = 1
+
+WINDOWS_TOLD = 200
+"""Most collection windows per rank that are told in trace metadata."""
+
+
+@dataclass
+class Report:
+    """The account of one merge.
+
+    Attributes:
+        mode:     "summary", "detail" or "source".
+        ranks:    in the output, ascending.
+        output:   the file asked for; parts carry a number.
+        captures: per rank: reader, label, host, device, what named the rank.
+        clock:    method, and per rank the offset in ns and its evidence.
+        issues:   everything lost or in doubt, of all ranks.
+        ledger:   per rank, what every stage added or took away.
+        notes:    per rank, what its passes found (steps, overlap).
+        dropped:  what the size limit left out.
+        written:  the files: path, bytes, rows.
+        overview: the analysis, if one was asked for; see :func:`traceconv.report.run_summary.overview`.
+        verdict:  who holds the others up, in a line; "" if nobody looked.
+    """
+
+    mode: str
+    ranks: tuple[int, ...]
+    output: str
+    captures: list[dict[str, Any]] = field(default_factory=list)
+    clock: dict[str, Any] = field(default_factory=dict)
+    issues: Issues = field(default_factory=Issues)
+    ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
+    notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    written: Sequence[Any] = ()
+    overview: Mapping[str, Any] | None = None
+    verdict: str = ""
+
+    @classmethod
+    def of(
+        cls, mode: str, captures: Sequence[Capture], output: str, issues: Issues, plan: Any
+    ) -> Report:
+        """The report of a run that has found its captures and planned its clocks."""
+        report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
+        report.captures = [described(c) for c in captures]
+        report.clock = plan.as_dict()
+        report.issues.extend(issues)
+        report.issues.extend(plan.issues)
+        return report
+
+    def add(self, rank: int, known: Facts) -> None:
+        """Take in a rank that has been read and worked on."""
+        self.issues.extend(known.issues, rank=rank)
+        stages: dict[str, dict[str, int]] = {}
+        for (stage, kind), rows in known.ledger.items():
+            stages.setdefault(stage, {})[kind] = rows
+        self.ledger[rank] = stages
+        self.notes[rank] = known.notes
+
+    def settle(self, plan: Any) -> None:
+        """Take in what the size limit decided."""
+        self.dropped = list(plan.dropped)
+        self.issues.extend(plan.issues)
+
+    def take(self, written: Sequence[Any]) -> None:
+        """Take in the files, and what their format could not hold as it was."""
+        self.written = written
+        for one in written:
+            self.issues.extend(one.issues)
+
+    def facts(self, base_ns: int, ranks: Mapping[int, Facts]) -> dict[str, Any]:
+        """The document that travels as trace metadata. Equal inputs give equal facts."""
+        counts: Counter[str] = Counter()
+        for one in ranks.values():
+            counts.update(one.counts)
+        tally: Counter[str] = Counter()
+        for issue in self.issues:
+            if issue.severity is not Severity.INFO:
+                tally[issue.code] += issue.count
+        return {
+            "version": __version__,
+            "base_ns": str(base_ns),
+            "ranks": format_ranges(self.ranks),
+            "mode": self.mode,
+            "clock": self.clock,
+            "counts": dict(counts),
+            "issues": dict(tally),
+            "dropped": [],
+            "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in ranks.items()},
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document of ``--report`` and ``--json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "traceconv": __version__,
+            "mode": self.mode,
+            "ranks": list(self.ranks),
+            "captures": self.captures,
+            "clock": self.clock,
+            "ledger": {str(r): stages for r, stages in self.ledger.items()},
+            "notes": {str(r): dict(notes) for r, notes in self.notes.items()},
+            "dropped": self.dropped,
+            "issues": [issue.as_dict() for issue in self.issues],
+            "written": [w.as_dict() for w in self.written],
+            **({} if self.overview is None else {"overview": self.overview}),
+        }
+
+    def lines(self) -> list[str]:
+        """The handful of lines a user reads after a merge; issues and files are the caller's."""
+        many = len(self.ranks) != 1
+        kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
+        lines = [f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), {self.mode}"]
+        lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
+        if steps := self._steps_line():
+            lines.append(steps)
+        if slowest := self.verdict or self._slowest_line():
+            lines.append(slowest)
+        return lines
+
+    def _steps_line(self) -> str:
+        counts: set[str] = set()
+        for notes in self.notes.values():
+            graphs = Counter(step["graph"] for step in notes.get("steps", ()))
+            each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in sorted(graphs.items())]
+            counts.add(" + ".join(each) or "none")
+        return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}"
+
+    def _slowest_line(self) -> str:
+        """The rank that computes longest per step: at a barrier, the others wait for it."""
+        means = {rank: mean for rank, notes in self.notes.items() if (mean := _mean_step(notes))}
+        if len(means) < 2:
+            return ""
+        slow = max(means, key=lambda r: means[r]["computing_ns"])
+        rest = [m["computing_ns"] for r, m in means.items() if r != slow]
+        usual, own = sum(rest) / len(rest), means[slow]
+        more = 100 * (own["computing_ns"] - usual) / usual if usual else 0.0
+        return (
+            f"most computing: rank {slow}, {own['computing_ns'] / 1e6:.3f} ms per step, "
+            f"{more:+.1f} % against the other{'s' * (len(rest) > 1)}; "
+            f"step {own['dur_ns'] / 1e6:.3f} ms, "
+            f"communication not overlapped {own['not_overlapped_ns'] / 1e6:.3f} ms, "
+            f"free {own['free_ns'] / 1e6:.3f} ms"
+        )
+
+
+def _mean_step(notes: Mapping[str, Any]) -> dict[str, float]:
+    """Mean figures of the steps with device work, of the graph that takes most of the time.
+
+    Graphs may lie within each other: adding theirs up would count work twice.
+    """
+    steps = [s for s in notes.get("steps", ()) if s.get("computing_ns")]
+    took: Counter[int] = Counter()
+    for step in steps:
+        took[step["graph"]] += step["dur_ns"]
+    if not took:
+        return {}
+    steps = [s for s in steps if s["graph"] == took.most_common(1)[0][0]]
+    keys = ("dur_ns", "computing_ns", "not_overlapped_ns", "free_ns")
+    return {key: sum(s[key] for s in steps) / len(steps) for key in keys}
+
+
+def _relative(windows: I64, base_ns: int) -> list[list[int]]:
+    """Collection windows as [start, end] in ns from the base; none if they are too many to tell."""
+    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_TOLD else []
+
+
+def described(capture: Capture) -> dict[str, Any]:
+    """A capture as JSON values."""
+    return {
+        "rank": capture.rank,
+        "rank_from": capture.rank_from,
+        "reader": capture.reader,
+        "label": title(capture),
+        "host": capture.host,
+        "device": capture.device,
+        "graphs": list(capture.graphs),
+        "clock": str(capture.clock.domain) if capture.clock else "unknown",
+        "files": list(capture.files),
+        "bytes": sum(capture.source.size(name) for name in capture.files),
+    }

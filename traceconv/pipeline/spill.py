@@ -1,0 +1,213 @@
+"""Ranks set aside on disk between reading and writing.
+
+The base of time, the clocks and the size limit depend on all ranks, but only one rank's columns
+shall be in memory. So every rank is read, worked on, and *parked*: written to a file of its own
+(:mod:`traceconv.pipeline.rank_file`), which whoever goes on with it maps, in this process or another.
+What all ranks together are judged by, their :class:`Facts`, stays at hand.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.core.errors import Issues
+from traceconv.core.model import I64, NO_WINDOWS, Args, Capture, EventTable, Ledger, Strings, Trace
+from traceconv.pipeline import rank_file as rank_file
+
+SMALL_BYTES = 1 << 20
+"""Arguments up to this size are copied together."""
+
+Change = Callable[[Trace], Trace]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What stays at hand of a rank; all of it small.
+
+    Attributes:
+        capture: of the trace.
+        counts:  rows by kind.
+        span:    earliest start, latest end; None if it is empty.
+        notes, windows, issues, ledger: of the trace.
+    """
+
+    capture: Capture
+    counts: Mapping[str, int] = field(default_factory=dict)
+    span: tuple[int, int] | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    windows: I64 = field(default_factory=lambda: NO_WINDOWS)
+    issues: Issues = field(default_factory=Issues)
+    ledger: Ledger = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Facts:
+        """The facts of ``trace``."""
+        return cls(
+            trace.capture,
+            trace.counts(),
+            trace.span(),
+            trace.notes,
+            trace.windows,
+            trace.issues,
+            trace.ledger,
+        )
+
+    def changed(self, change: Change) -> Facts:
+        """The facts of the rank after ``change``, which moves it in time and does nothing else."""
+        row = dict.fromkeys(EventTable.COLUMNS, np.zeros(1 if self.span else 0, np.int64))
+        if self.span:
+            row["start_ns"] = np.array([self.span[0]])
+            row["dur_ns"] = np.array([self.span[1] - self.span[0]])
+        outline = Trace(
+            self.capture, events=EventTable(**row), windows=self.windows, notes=self.notes
+        )
+        moved = change(outline)
+        return replace(self, span=moved.span(), windows=moved.windows, notes=moved.notes)
+
+
+class SpilledRank:
+    """One rank, out of memory. ``load()`` gives it back; ``rest()`` lets its pages go again.
+
+    It travels to other processes as its path and what changes it.
+    """
+
+    def __init__(self, path: Path | str, changes: tuple[Change, ...] = ()) -> None:
+        self.path, self._changes = Path(path), changes
+        self._mapped: WeakSet[mmap.mmap] = WeakSet()
+
+    def __reduce__(self) -> Any:
+        return SpilledRank, (self.path, self._changes)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known of the rank, as its changes make it."""
+        found = Facts(**rank_file.facts(self.path))
+        for change in self._changes:
+            found = found.changed(change)
+        return found
+
+    @property
+    def held(self) -> bool:
+        """Whether it stays in memory and has no file."""
+        return False
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        assert self.facts.capture.rank is not None, "ranks are resolved before reading"
+        return self.facts.capture.rank
+
+    def load(self) -> Trace:
+        """The trace; its columns are read from disk as they are used.
+
+        Raises:
+            SourceError: its file, or the input its arguments lie in, is not what it was.
+        """
+        trace, mapped = rank_file.load(self.path)
+        self._mapped.update(mapped)
+        for change in self._changes:
+            trace = change(trace)
+        return trace
+
+    def collective_records(self) -> CollectiveRecords:
+        """What the rank has to say to a plan of clocks, on its own clock."""
+        return rank_file.collective_records(self.path)
+
+    def rest(self) -> None:
+        """Give memory back that traces of :meth:`load` brought in, if they are still alive."""
+        for buffer in self._mapped:
+            buffer.madvise(mmap.MADV_DONTNEED)
+
+    def changed(self, change: Change) -> SpilledRank:
+        """This rank as ``change``, which moves it in time, makes it whenever it is loaded."""
+        return SpilledRank(self.path, (*self._changes, change))
+
+
+class InMemoryRank(SpilledRank):
+    """A rank that stays in memory: where there is only one."""
+
+    def __init__(
+        self, trace: Trace, evidence: CollectiveRecords, changes: tuple[Change, ...] = ()
+    ) -> None:
+        super().__init__("", changes)
+        self._held, self._evidence = trace if changes else compact(trace), evidence
+
+    @property
+    def held(self) -> bool:
+        return True
+
+    @cached_property
+    def facts(self) -> Facts:
+        return Facts.of(self.load())
+
+    def load(self) -> Trace:
+        trace = self._held
+        for change in self._changes:
+            trace = change(trace)
+        return trace
+
+    def collective_records(self) -> CollectiveRecords:
+        return self._evidence
+
+    def rest(self) -> None:
+        """Only the mapped input is given back."""
+        for buffer in self._held.args.blobs:
+            if isinstance(buffer, mmap.mmap):
+                buffer.madvise(mmap.MADV_DONTNEED)
+
+    def changed(self, change: Change) -> InMemoryRank:
+        return InMemoryRank(self._held, self._evidence, (*self._changes, change))
+
+
+def park(trace: Trace, evidence: CollectiveRecords, path: Path, alone: bool = False) -> SpilledRank:
+    """Set ``trace`` aside in the file ``path``, which appears when it is complete.
+
+    Args:
+        evidence: of the rank before it was narrowed to a view.
+        alone: the file shall need no other: arguments are copied from the input.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    rank_file.save(path, compact(trace), evidence, alone)
+    return SpilledRank(path)
+
+
+def compact(trace: Trace) -> Trace:
+    """``trace`` with the strings and arguments its rows refer to, and no others."""
+    events, flows = trace.events, trace.flows
+    names, back = np.unique(np.concatenate((events.name, flows.name)), return_inverse=True)
+    back = back.astype(np.int32)
+    args, kept = _used_args(trace.args, events.args)
+    return replace(
+        trace,
+        strings=Strings(trace.strings[i] for i in names.tolist()),
+        events=events.with_columns(name=back[: len(events)], args=kept),
+        flows=flows.with_columns(name=back[len(events) :]),
+        args=args,
+    )
+
+
+def _used_args(args: Args, column: Any) -> tuple[Args, Any]:
+    used = np.zeros(len(args) + 1, bool)
+    used[column] = True  # -1 marks the extra last one
+    used[-1] = False
+    if used[:-1].all() and len(args):
+        return args, column
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    number[-1] = -1
+    ids = np.flatnonzero(used)
+    length = args.length[ids]
+    if int(length.sum()) <= SMALL_BYTES:
+        small, _ = Args().extended([args.raw(i) for i in ids.tolist()])
+        return small, number[column]
+    return Args(args.blobs, args.address[ids], length), number[column]

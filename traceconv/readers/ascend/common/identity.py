@@ -1,0 +1,292 @@
+"""Who wrote an Ascend capture: rank, device, host, process, clock, from its small files.
+
+A rank may be named in several places. Each is a claim with a trust; the most trusted one wins,
+and claims that disagree are an issue. Rank 0 is a rank like any other; -1 is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.file_names import derived_rank
+
+_SMALL_BYTES = 16 << 20
+_UNIX_US = 10**15
+"""Microseconds above this count from 1970 (it is 2001); no host is up for 31 years."""
+
+_DECODER = json.JSONDecoder(parse_float=str)
+_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d+)')
+_PROFILER_INFO = re.compile(r"profiler_info(?:_(\d+))?\.json")
+_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d+)\.db")
+_INFO_JSON = re.compile(r"(?:device_(\d+)|host)/info\.json(?:\.(\d+))?")
+_WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
+_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
+_FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d+)(?=[_/]|$)", re.IGNORECASE)
+
+
+class Trust(IntEnum):
+    """How far a claim of a rank is trusted, most first."""
+
+    FILE_NAME = 1  # profiler_info_<rank>.json
+    INSIDE = 2  # rank_id in it
+    METADATA = 3  # distributed_args of profiler_metadata.json
+    DATABASE = 4  # name of a database
+    INFO_JSON = 5  # rank_id of the CANN collector
+    SUFFIX = 6  # suffix of a derived file
+    FOLDER = 7  # a folder somebody named
+
+
+@dataclass
+class Identity:
+    """What the files of one capture say about it, filled in step by step.
+
+    Attributes:
+        claims: (trust, rank, place).
+        anchor: the pair of clocks of ``start_info``, if there is one.
+        diff_ns: ``diff_time`` of ``profiler_info``: what the vendor's merger subtracts.
+        notes:  facts for reports.
+    """
+
+    source: Source
+    issues: Issues
+    claims: list[tuple[Trust, int, str]] = field(default_factory=list)
+    host: str = ""
+    device: int = -1
+    pid: int = -1
+    world_size: int = -1
+    graphs: tuple[int, ...] = ()
+    anchor: Anchor | None = None
+    diff_ns: int | None = None
+    notes: dict[str, Any] = field(default_factory=lambda: {"vendor": "ascend"})
+
+    def claim(self, trust: Trust, value: object, place: str) -> None:
+        """Note that ``place`` names ``value`` as the rank, if that is one."""
+        rank = _whole(value)
+        if rank >= 0:
+            self.claims.append((trust, rank, place))
+
+    def rank(self, label: str) -> tuple[int | None, str]:
+        """The rank and what named it; disagreement is booked as an issue of ``label``."""
+        if not self.claims:
+            return None, ""
+        ordered = sorted(self.claims, key=lambda c: c[0])
+        said = [c for c in ordered if c[0] < Trust.FOLDER]
+        if len({rank for _, rank, _ in said}) > 1:
+            where = ", ".join(f"{place}: {rank}" for _, rank, place in said)
+            self.issues.add("rank-conflict", label, where)
+        return ordered[0][1], ordered[0][2]
+
+    def clock(self, unix: bool) -> Anchor:
+        """What stamps are measured against, given whether they count from 1970."""
+        if unix:
+            return Anchor(Domain.UNIX, evidence="Unix time stamps")
+        if self.anchor is not None:
+            return self.anchor
+        if self.diff_ns:
+            # any instant will do, but 0 says that none is shared
+            return Anchor(Domain.MONOTONIC, self.diff_ns + 1, 1, "profiler_info: diff_time")
+        return Anchor(Domain.MONOTONIC, evidence="stamps far below Unix time, no start_info")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A small JSON object; ``{}`` and an issue if it is none."""
+        try:
+            text = self.source.read(name, _SMALL_BYTES).decode("utf-8-sig", "replace")
+            parsed, _ = _DECODER.raw_decode(text.lstrip())  # what follows the object is not ours
+        except (SourceError, ValueError, RecursionError) as e:
+            self.issues.add("malformed-record", self.source.title(name), str(e)[:120])
+            return {}
+        return parsed if isinstance(parsed, dict) else {}
+
+    # -- the files, in order of trust -----------------------------------------------------
+
+    def around(self, names: Iterable[str], alone: bool) -> None:
+        """The files that lie around a capture, as far as they are meant for it.
+
+        Args:
+            alone: it is the only capture there; else its rank must be known by now, and only
+                files that carry it are taken.
+        """
+        ranks = {rank for _, rank, _ in self.claims}
+        for name in names:
+            base = name.rpartition("/")[2]
+            if base.startswith("profiler_info") and (alone or derived_rank(base) in ranks):
+                self.profiler_info(name)
+            elif base == "profiler_metadata.json" and alone:
+                self.metadata(name)
+
+    def profiler_info(self, name: str) -> None:
+        """``profiler_info[_<rank>].json`` of any generation."""
+        base = name.rpartition("/")[2]
+        match = _PROFILER_INFO.fullmatch(base)
+        if match is None:
+            return
+        self.claim(Trust.FILE_NAME, match[1], base)
+        info = self.read_json(name)
+        self.claim(Trust.INSIDE, info.get("rank_id"), f"{base}: rank_id")
+        self.world_size = max(self.world_size, _whole(info.get("rank_size")))
+        graphs = info.get("graph_ids")
+        if isinstance(graphs, list):
+            self.graphs = tuple(sorted({g for g in map(_whole, graphs) if g >= 0}))
+        self._difference(base, info.get("diff_time"))
+        self._versions(info)
+
+    def _difference(self, base: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return
+        try:
+            self.diff_ns = to_ns(str(value))
+        except ClockError:
+            self.issues.add("bad-time", base, "diff_time")
+
+    def _versions(self, info: dict[str, Any]) -> None:
+        for key in ("cann_version", "torch_npu_version", "ms_version", "jit_level"):
+            if isinstance(info.get(key), str) and info[key]:
+                self.notes[key] = info[key]
+        config = info.get("config")
+        experimental = config.get("experimental_config") if isinstance(config, dict) else None
+        level = experimental.get("_profiler_level") if isinstance(experimental, dict) else None
+        if isinstance(level, str):
+            self.notes["profiler_level"] = level
+
+    def metadata(self, name: str) -> None:
+        """``profiler_metadata.json``: rank, world size and parallel groups; never the
+        environment variables, never the addresses communicators are named after.
+        """
+        self.distributed(self.read_json(name), "profiler_metadata.json")
+
+    def distributed(self, info: Mapping[str, Any], place: str) -> None:
+        """Rank, world size and parallel groups out of ``distributed_args`` and
+        ``parallel_group_info``, wherever these stand.
+        """
+        args = info.get("distributed_args")
+        if isinstance(args, dict):
+            self.claim(Trust.METADATA, args.get("rank"), place)
+            self.world_size = max(self.world_size, _whole(args.get("world_size")))
+        groups = info.get("parallel_group_info")
+        if isinstance(groups, dict):
+            named = [g for g in map(_group, groups.values()) if g]
+            if named:
+                self.notes["parallel_groups"] = named
+                self.world_size = max(self.world_size, *(len(g["ranks"]) for g in named))
+
+    def database(self, name: str) -> None:
+        """The name of a framework database."""
+        base = name.rpartition("/")[2]
+        if match := _DATABASE.fullmatch(base):
+            self.claim(Trust.DATABASE, match[1], base)
+
+    def info_json(self, name: str) -> None:
+        """``info.json[.<device>]`` of a PROF folder: rank, device, host and process."""
+        info = self.read_json(name)
+        base = name.rpartition("/")[2]
+        self.claim(Trust.INFO_JSON, info.get("rank_id"), base)
+        match = _INFO_JSON.search(name)
+        if self.device < 0 and match is not None:
+            device = next((d for d in match.groups() if d), info.get("devices"))
+            self.device = _whole(device)
+        hostname = info.get("hostname")
+        if not self.host and isinstance(hostname, str) and not set(hostname) & set("/\\"):
+            self.host = hostname
+        if self.pid < 0:
+            self.pid = _whole(info.get("pid"))
+        for key, note in (("cannVersion", "cann_version"), ("platform_version", "chip")):
+            if isinstance(info.get(key), str) and info[key]:
+                self.notes.setdefault(note, info[key])
+
+    def start_info(self, name: str) -> None:
+        """``start_info[.<device>]``: one instant on the monotonic and on the Unix clock."""
+        info = self.read_json(name)
+        local = _whole(info.get("clockMonotonicRaw"))
+        shared = _whole(info.get("collectionTimeBegin"))
+        if local > 0 and shared > 0 and self.anchor is None:
+            base = name.rpartition("/")[2]
+            self.anchor = Anchor(Domain.MONOTONIC, local, shared * 1000, base)
+
+    def prof_files(self, names: Iterable[str], device: int = -1) -> None:
+        """``info.json`` and ``start_info`` among the files of PROF folders; those of a device
+        before those of the host.
+
+        Args:
+            device: only this device's; -1 for any.
+        """
+        wanted = re.compile(
+            r"(?:^|/)(?:device_(?P<d>\d+)/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
+        )
+        found = []
+        for name in names:
+            match = wanted.search(name)
+            if match and match.end() == len(name):
+                of = int(match["d"]) if match["d"] else -1
+                if device < 0 or of in (-1, device):
+                    found.append((of < 0, of, name, match["what"]))
+        for _, _, name, what in sorted(found):
+            self.info_json(name) if what == "info.json" else self.start_info(name)
+
+    def folder(self, path: str) -> str:
+        """What the name of a folder (and of the one around it) says.
+
+        Returns:
+            The worker of ``<worker>_<time>_ascend_*``, or "".
+        """
+        base = path.rstrip("/").rpartition("/")[2]
+        match = _WORKER.fullmatch(base)
+        worker = match["worker"] if match else ""
+        if (process := _HOST_PID.fullmatch(worker)) and not _FOLDER_RANK.search(worker):
+            self.host = self.host or process["host"]
+            self.pid = int(process["pid"]) if self.pid < 0 else self.pid
+        if named := _FOLDER_RANK.findall("/".join(path.split("/")[-2:])):
+            self.claim(Trust.FOLDER, named[-1], "folder name")
+        return worker
+
+
+def collected_at(path: str) -> str:
+    """The time stamp in the name of a ``*_ascend_*`` folder, as text that sorts by time."""
+    match = _WORKER.fullmatch(path.rstrip("/").rpartition("/")[2])
+    return match["stamp"] if match else ""
+
+
+def is_unix(head: bytes, otherwise: bool) -> bool:
+    """Whether the first stamps of a trace-event file count from 1970.
+
+    Args:
+        otherwise: the answer if there is no stamp.
+    """
+    stamps = _stamps(head)
+    return max(stamps) > _UNIX_US if stamps else otherwise
+
+
+def first_stamp(head: bytes) -> int:
+    """The earliest of the first stamps of a trace-event file, whole us; -1 if there is none."""
+    return min(_stamps(head), default=-1)
+
+
+def _stamps(head: bytes) -> list[int]:
+    return [int(digits) for digits in _STAMP.findall(head)[:200]]
+
+
+def _group(entry: Any) -> dict[str, Any] | None:
+    if not isinstance(entry, dict):
+        return None
+    name, ranks = entry.get("group_name"), entry.get("global_ranks")
+    if not isinstance(name, str) or not isinstance(ranks, list):
+        return None
+    return {"name": name, "ranks": [r for r in ranks if isinstance(r, int)]}
+
+
+def _whole(value: object) -> int:
+    """A non-negative integer given as number or text; -1 for anything else."""
+    if isinstance(value, bool):
+        return -1
+    if isinstance(value, int):
+        return value if 0 <= value < 1 << 63 else -1
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value.strip()):
+        return min(int(value), (1 << 63) - 1)
+    return -1

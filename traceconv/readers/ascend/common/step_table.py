@@ -1,0 +1,116 @@
+"""The step trace as a table (``step_trace_*.csv``): which graphs there are, and its slices.
+
+All reduce columns carry the same header text, so they are read by position. Absent values are
+``N/A``; numbers may end in a tabulator. Units: us.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX, to_ns
+from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.core.model import OpClass
+from traceconv.io.sources import Source
+from traceconv.readers.shared.ascend_lanes import step_lane
+from traceconv.readers.shared.ascend_operators import graph_id
+
+_LAST_STEP = 2**31 - 1
+_ABSENT = ("", "N/A", "NA", "None", "nan")
+
+
+def _text(source: Source, name: str) -> str:
+    return source.read(name).decode("utf-8-sig", "replace")
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    for row in csv.reader(text.splitlines()):
+        yield [cell.strip() for cell in row]
+
+
+def _graph(text: str) -> int | None:
+    """The graph of a cell ("2", "2.0"), -1 for no graph, None where there is no number."""
+    digits = text.partition(".")[0]
+    return graph_id(digits) if digits.isdecimal() else None
+
+
+def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
+    """The graph ids of a step table, without -1."""
+    try:
+        rows = list(_rows(_text(source, name)))
+    except (SourceError, csv.Error) as e:
+        issues.add("malformed-record", source.title(name), str(e)[:120])
+        return set()
+    if not rows or "Model ID" not in rows[0]:
+        return set()
+    at = rows[0].index("Model ID")
+    found = {_graph(row[at]) for row in rows[1:] if len(row) > at}
+    return {g for g in found if g is not None and g >= 0}
+
+
+def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
+    """Add the slices a step table stands for: iterations, FP_BP, refresh and reduce."""
+    text = _text(source, name)
+    rows, lines = _rows(text), text.count("\n")
+    try:
+        header = next(rows, [])
+        if "Iteration ID" not in header or "Model ID" not in header:
+            build.skip("unused-file", "no column Iteration ID or Model ID")
+            return
+        at = {title: i for i, title in reversed(list(enumerate(header)))}
+        for line, row in enumerate(rows, 2):
+            if any(row):
+                _add_row(build, at, row, f"line {line}")
+        if not text.endswith("\n"):
+            build.skip("unended-line", f"line {lines + 1}")
+    except csv.Error as e:
+        build.skip("malformed-record", str(e)[:120])
+
+
+def _add_row(build: TraceBuilder, at: Mapping[str, int], row: Sequence[str], where: str) -> None:
+    def ns(title: str) -> int | None:
+        i = at.get(title, len(row))
+        return to_ns(row[i]) if i < len(row) and row[i] not in _ABSENT else None
+
+    try:
+        step = int(row[at["Iteration ID"]][:20])
+        graph = _graph(row[at["Model ID"]])
+        end, length = ns("Iteration End(us)"), ns("Iteration Time(us)")
+        forward, backward = ns("FP Start(us)"), ns("BP End(us)")
+        reduces = _reduces(row[at["Model ID"] + 1 :])
+    except (ValueError, IndexError, ClockError):
+        graph = None
+    if graph is None or end is None or length is None or not -1 <= step <= _LAST_STEP:
+        build.seen("slice")
+        build.skip("malformed-record", where, kind="slice")
+        return
+    track = build.add_track(step_lane(graph).track)
+    spans = [(f"Iteration {step}", OpClass.ITERATION, end - length, end)]
+    if forward is not None and backward is not None:
+        spans.append((f"FP_BP Time {step}", OpClass.FP_BP, forward, backward))
+    if backward is not None:
+        spans.append((f"Iteration Refresh {step}", OpClass.TAIL, backward, end))
+    spans += [(f"Reduce_{step}_{k}", OpClass.REDUCE, *r) for k, r in enumerate(reduces)]
+    for name, op, start, stop in spans:
+        if code := _unusable(start, stop):
+            build.seen("slice")
+            build.skip(code, where, kind="slice")
+        else:
+            build.slice(track, start, stop - start, name, op=op, graph=graph, step=step)
+
+
+def _unusable(start: int, stop: int) -> str:
+    """The issue of a slice that no column can hold, or ""."""
+    if stop < start:
+        return "negative-duration"
+    far = start < -INT64_MAX or max(stop, stop - start) > INT64_MAX
+    return "bad-time" if far else ""
+
+
+def _reduces(cells: Sequence[str]) -> list[tuple[int, int]]:
+    """(start, end) ns of the pairs (start, duration) behind the named columns."""
+    pairs = zip(cells[0::2], cells[1::2], strict=False)
+    present = [(s, d) for s, d in pairs if s not in _ABSENT and d not in _ABSENT]
+    return [(to_ns(s), to_ns(s) + to_ns(d)) for s, d in present]

@@ -1,0 +1,114 @@
+"""One database of an Ascend capture being read: its strings, devices and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.readers.shared.codes import factored
+from traceconv.readers.shared.sqlite.database import Column, Database
+
+TIMES = {"startNs": -1, "endNs": -1}
+
+_INT32_MAX = 2**31 - 1
+_DEVICE_TABLES = (
+    "TASK", "COMMUNICATION_OP", "OVERLAP_ANALYSIS", "AICORE_FREQ", "HBM", "DDR", "NPU_MEM", "HCCS",
+    "ACC_PMU", "NIC", "ROCE", "PCIE",
+)  # fmt: skip
+_HOST_TABLES = ("PYTORCH_API", "CANN_API", "MSTX_EVENTS")
+
+
+@dataclass
+class Export:
+    """What the modules that read tables share. See :class:`Database` for how they ask.
+
+    Attributes:
+        framework: how host operators are called: "Python" or "MindSpore".
+    """
+
+    database: Database
+    build: TraceBuilder
+    framework: str = "Python"
+
+    @cached_property
+    def strings(self) -> dict[int, str]:
+        """The table of strings."""
+        return self.database.texts("STRING_IDS", "id", "value")
+
+    def enum(self, table: str, otherwise: Mapping[int, str] | None = None) -> Mapping[int, str]:
+        """The names of an enumeration.
+
+        Args:
+            otherwise: those of values the table lacks; None: where the database has none of the
+                tables of communication, as in 2023, the strings.
+        """
+        found = self.database.texts(table, "id", "name")
+        if otherwise is not None:
+            return {**otherwise, **found}
+        known = any(name.startswith("ENUM_HCCL_") for name in self.database.tables)
+        return found if known else self.strings
+
+    # -- whose rows -----------------------------------------------------------------------
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether rows of more than one device lie here."""
+        found: set[int] = set()
+        for table in _DEVICE_TABLES:
+            found |= {d for d in self.database.distinct(table, "deviceId") if d >= 0}
+        return len(found) > 1
+
+    def device(self, device: int) -> str:
+        """What sets the lanes of a device apart, "" if there is only one."""
+        return f"NPU {device}" if self.several and device >= 0 else ""
+
+    @cached_property
+    def pid(self) -> int:
+        """The process most of the host's rows are of."""
+        pids = [p for p in self.database.distinct("TASK", "globalPid") if p > 0]
+        if pids:
+            return pids[0]
+        for table in _HOST_TABLES:
+            for thread in self.database.distinct(table, "globalTid"):
+                return thread >> 32
+        return -1
+
+    def process(self, thread: int) -> str:
+        """What sets the threads of another process apart, given a global thread id."""
+        return "" if thread >> 32 in (self.pid, 0) else f"Process {thread >> 32}"
+
+    # -- columns --------------------------------------------------------------------------
+
+    def names(self, ids: I64, table: str) -> I32:
+        """The trace's string ids of the database's; unknown ones are booked and stay empty."""
+        values, codes = factored(ids)
+        unknown = np.array([v not in self.strings for v in values.tolist()], bool)
+        self.build.skip("missing-name", f"table {table}", int(unknown[codes].sum()))
+        found = [self.build.string(self.strings.get(v, "")) for v in values.tolist()]
+        return np.array(found, np.int32)[codes]
+
+    def timed(
+        self, rows: Mapping[str, Column], table: str, kind: str = "slice"
+    ) -> tuple[dict[str, Column], I64]:
+        """Rows with a usable time, and their durations; the others are booked."""
+        place, start, end = f"table {table}", rows["startNs"], rows["endNs"]
+        bad, open_ = start < 0, end < 0
+        negative = ~bad & ~open_ & (end < start)
+        self.build.seen(kind, len(start))
+        self.build.skip("bad-time", place, int(bad.sum()), kind)
+        self.build.skip("negative-duration", place, int(negative.sum()), kind)
+        self.build.skip("missing-duration", place, int((open_ & ~bad).sum()))
+        kept = ~bad & ~negative
+        good = {name: column[kept] for name, column in rows.items()}
+        return good, np.maximum(good["endNs"] - good["startNs"], 0)
+
+
+def graphs(model_ids: I64) -> I32:
+    """The ``graph`` column; -1 for rows that belong to none."""
+    real = (model_ids >= 0) & (model_ids < min(NO_GRAPH, _INT32_MAX))
+    return np.where(real, model_ids, -1).astype(np.int32)

@@ -1,0 +1,347 @@
+"""Databases of the Ascend profilers: ``ascend_*_profiler_<rank>.db`` and ``msprof_<time>.db``.
+
+Written by: torch_npu, MindSpore 2.4+, CANN msprof and msMonitor, asked for the export type "db";
+samples of 2023-10 to 2025-07.
+Files: ``*_ascend_{pt,ms}/ASCEND_PROFILER_OUTPUT/ascend_*_profiler[_<rank>].db``, or ``PROF_*/
+msprof_<time>.db``; any SQLite file with their tables, whatever it is called. A ``-wal`` file
+beside one is read, too. Where a timeline in JSON lies in the same folder, that is read instead,
+unless this reader is asked for by name. ``analysis.db`` and ``communication_analyzer.db`` hold
+sums of the same: they are side tables here, and alone they are left to the reader ``ascend_tables``.
+Units and clock: integer ns of Unix time; those of the framework as text.
+Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
+RANK_DEVICE_MAP, name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder
+name. A rank of -1 is none.
+Quirks: columns are renamed between versions, enumerations of 2023 lie among the strings, in graph
+mode one task id runs often (golden two_devices); a framework's shapes and types may be the wrong
+way round, marks of the program name tasks of the device (framework); rows without times
+(bad_rows). In a cut file, tables are read up to their first missing page.
+Ignored: what MindStudio Insight adds (``status_info``, ``connectionCats``, ``depth``); extremes of
+PCIe; which operator allocated what; environment variables in META_DATA are never looked at.
+Source: the tables' own columns, read by name; CANN's guide to the msprof database.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues, MalformedInputError, SourceError
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.file_names import (
+    PROF,
+    below,
+    folder_around,
+    inside,
+    is_capture_file,
+    is_capture_folder,
+    is_framework_database,
+    is_prof_file,
+    starting,
+)
+from traceconv.readers.ascend.common.identity import Identity, Trust, collected_at
+from traceconv.readers.ascend.common.parts import Detail, Part, joined
+from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.shared.sqlite.files import is_sqlite
+
+if TYPE_CHECKING:
+    from traceconv.readers.shared.sqlite.database import Database
+
+
+# Which files are databases of Ascend captures, and what they say about whose they are.
+
+_NAMED = re.compile(r"(?:ascend_[a-z]+_profiler(?:_\d+)?|msprof_\d+|msmonitor_[\d_]+)\.db")
+_OTHER_KINDS = (
+    ".json", ".csv", ".txt", ".gz", ".log", ".done", ".pftrace", ".xlsx", ".html", ".md", ".py",
+    "-wal", "-shm",
+)  # fmt: skip
+_SIGNS = frozenset(
+    (
+        "TASK", "CANN_API", "COMMUNICATION_OP", "COMPUTE_TASK_INFO", "PYTORCH_API", "MSTX_EVENTS",
+        "SESSION_TIME_INFO", "STEP_TIME", "NPU_INFO",
+    )
+)  # fmt: skip
+_SUMS = frozenset(
+    ("StepTraceTime", "CommAnalyzerTime", "CommAnalyzerBandwidth", "CommAnalyzerMatrix")
+)
+_METADATA = ("distributed_args", "parallel_group_info")
+"""What is looked at in META_DATA; environment variables stand there too, and stay there."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a database holds.
+
+    Attributes:
+        events:  whether events; else sums made from them.
+        ranks:   of RANK_DEVICE_MAP, without -1.
+        devices: of the same.
+        host:    name of the host.
+        metadata: JSON values of META_DATA, by name.
+    """
+
+    events: bool
+    ranks: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    host: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def tell(self, identity: Identity, name: str) -> None:
+        """Add what the database and its name say."""
+        if len(self.ranks) == 1:
+            identity.claim(Trust.DATABASE, self.ranks[0], "RANK_DEVICE_MAP")
+        identity.database(name)
+        identity.distributed(self.metadata, "META_DATA")
+        identity.host = identity.host or self.host
+        if identity.device < 0 and len(self.devices) == 1:
+            identity.device = self.devices[0]
+
+
+def is_named(name: str) -> bool:
+    """Whether a file is called like a database with events."""
+    return _NAMED.fullmatch(PurePosixPath(name).name) is not None
+
+
+def peeked(source: Source, names: Iterable[str]) -> dict[str, Held]:
+    """The databases of Ascend captures among ``names``.
+
+    A file with the right name is one even if it cannot be opened: reading it says why.
+    """
+    found = {}
+    for name in names:
+        if is_named(name) or not name.endswith(_OTHER_KINDS):
+            held = _peek(source, name)
+            if held is not None:
+                found[name] = held
+    return found
+
+
+def _peek(source: Source, name: str) -> Held | None:
+    if not is_sqlite(source.head(name, 16)):
+        return Held(events=True) if is_named(name) and source.size(name) else None
+    from traceconv.readers.shared.sqlite.database import opened
+
+    try:
+        with opened(source, name, salvage=True) as database:
+            return _held(database) or (Held(events=True) if is_named(name) else None)
+    except (MalformedInputError, SourceError):
+        return Held(events=True) if is_named(name) else None
+
+
+def _held(database: Database) -> Held | None:
+    if "STRING_IDS" not in database.tables or not _SIGNS & set(database.tables):
+        return Held(events=False) if _SUMS & set(database.tables) else None
+    devices = database.rows("RANK_DEVICE_MAP", "rankId", "deviceId")
+    hosts = [h for (h,) in database.rows("HOST_INFO", "hostName") if isinstance(h, str)]
+    return Held(
+        events=True,
+        ranks=_numbers(rank for rank, _ in devices),
+        devices=_numbers(device for _, device in devices),
+        host=hosts[0] if len(hosts) == 1 and not set(hosts[0]) & set("/\\") else "",
+        metadata={
+            name: value
+            for name, said in database.rows("META_DATA", "name", "value")
+            if name in _METADATA and (value := _parsed(said)) is not None
+        },
+    )
+
+
+def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(sorted({v for v in values if isinstance(v, int) and v >= 0}))
+
+
+def _parsed(said: Any) -> Any:
+    try:
+        return json.loads(said) if isinstance(said, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+# Where databases of Ascend captures lie: which are read, and which files belong to each.
+
+
+@dataclass(frozen=True)
+class Place:
+    """One database to read.
+
+    Attributes:
+        root:   the folder of its capture.
+        folder: the one whose name may tell whose it is.
+        known:  the capture's other files.
+        around: files that may tell whose it is.
+        alone:  whether they can speak of nothing else, as no other database lies there.
+    """
+
+    name: str
+    root: str
+    folder: str
+    known: tuple[str, ...]
+    around: tuple[str, ...]
+    alone: bool
+
+
+def places(
+    source: Source, ordered: Sequence[str], held: Mapping[str, Held], issues: Issues
+) -> Iterator[Place]:
+    """The databases to read; those that say the same again are booked."""
+    chosen = _chosen(source, held, issues)
+    folders = {name: _folder(root) for name, root in chosen.items()}
+    roots, crowds = Counter(chosen.values()), Counter(folders.values())
+    for name, root in chosen.items():
+        mine = roots[root] == 1
+        known = _known(ordered, held, name, root) if mine else []
+        known += [n for n in (f"{name}-wal", f"{name}-shm") if n in ordered and n not in known]
+        yield Place(
+            name=name,
+            root=root,
+            folder=folders[name],
+            known=tuple(n for n in known if n not in chosen),
+            around=_around(ordered, folders[name]),
+            alone=mine and crowds[folders[name]] == 1,
+        )
+
+
+def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[str, str]:
+    """The databases to read, with the folder of each one's capture.
+
+    A framework's database holds what the collector's of the same folder does; of several exports
+    of one collection, the newest is read.
+    """
+    events = {name: _root(name) for name, what in held.items() if what.events}
+    whole = {root for name, root in events.items() if is_framework_database(name)}
+    newest: dict[PurePosixPath, str] = {}
+    for name, root in list(events.items()):
+        path = PurePosixPath(name)
+        if is_framework_database(name) or not path.name.startswith("msprof_"):
+            continue
+        if root in whole:
+            issues.add("repeated-content", source.title(name))
+            del events[name]
+        elif older := newest.get(path.parent):
+            issues.add("superseded-export", source.title(older))
+            del events[older]
+        newest[path.parent] = name
+    return events
+
+
+def _root(name: str) -> str:
+    """The folder of the capture a database belongs to: the framework's, else the collector's."""
+    parts = PurePosixPath(name).parts[:-1]
+    for i in range(len(parts), 0, -1):
+        if PROF.fullmatch(parts[i - 1]):
+            around = "/".join(parts[: i - 1])
+            return around if is_capture_folder(around) else "/".join(parts[:i])
+    if parts and parts[-1] in ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output"):
+        parts = parts[:-1]
+    return "/".join(parts)
+
+
+def _folder(root: str) -> str:
+    """The folder that carries names: that around a folder of the collector, else the root."""
+    around = folder_around(root)
+    return around if around is not None and PROF.fullmatch(root.rpartition("/")[2]) else root
+
+
+def _known(ordered: Sequence[str], held: Mapping[str, Held], name: str, root: str) -> list[str]:
+    """The other files of a capture, and databases with sums beside it."""
+    found = []
+    for other in below(ordered, root):
+        relative = inside(other, root)
+        sums = other in held and not held[other].events and _root(other) == root
+        if other != name and (sums or is_capture_file(relative) or is_prof_file(relative)):
+            found.append(other)
+    return found
+
+
+def _around(ordered: Sequence[str], folder: str) -> tuple[str, ...]:
+    prefix = f"{folder}/" if folder else ""
+    wanted = ("profiler_info", "profiler_metadata.json")
+    return tuple(n for start in wanted for n in starting(ordered, prefix + start))
+
+
+class AscendDatabaseReader:
+    """Reads the databases of Ascend captures."""
+
+    name = "ascend_db"
+    title = "Ascend PyTorch profiler, MindSpore, CANN msprof: databases"
+    files = "ascend_{pytorch,mindspore}_profiler_*.db, msprof_*.db"
+    order = 115  # after the readers of JSON: they know which databases say the same again
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per rank, its collection windows in the order of time."""
+        ordered = sorted(names)
+        held = peeked(source, ordered)
+        groups: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
+        for place in places(source, ordered, held, issues):
+            identity = Identity(source, issues)
+            worker = _identify(identity, place)
+            held[place.name].tell(identity, place.name)
+            capture = _capture(identity, place)
+            same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
+            key = (capture.rank, worker if same else f"{place.name}/")
+            groups.setdefault(key, []).append((_path(source, place.root), capture))
+        captures = [capture for group in groups.values() for capture in _windows(group)]
+        return with_tables(captures, ordered)
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.ascend.db.content import read_databases
+        from traceconv.readers.ascend.tables.offer import add_side_tables
+
+        read_databases(capture, build)
+        add_side_tables(capture, build)
+
+
+def _path(source: Source, root: str) -> str:
+    """A folder as a path whose last part is its own name, if that can be known."""
+    return root or PurePosixPath(source.label).name
+
+
+def _identify(identity: Identity, place: Place) -> str:
+    """Take in the files around a database; the worker its folder is named after, or ""."""
+    identity.prof_files(place.known)
+    path = _path(identity.source, place.folder)
+    identity.around(place.around, place.alone)
+    return identity.folder(path) if place.alone else ""
+
+
+def _capture(identity: Identity, place: Place) -> Capture:
+    source = identity.source
+    label = source.title(place.root) if place.root and place.alone else source.title(place.name)
+    rank, rank_from = identity.rank(label)
+    detail = Detail((Part(place.name),), identity.notes, place.root)
+    return Capture(
+        reader=READER.name,
+        source=source,
+        files=detail.files,
+        rank=rank,
+        rank_from=rank_from,
+        known=place.known,
+        host=identity.host,
+        device=identity.device,
+        pid=identity.pid,
+        graphs=identity.graphs,
+        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
+        world_size=identity.world_size,
+        label=label,
+        detail=detail,
+    )
+
+
+def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
+    """Captures of one process joined in the order of time, unless two claim the same time."""
+    stamped = sorted(((collected_at(path), c) for path, c in group), key=lambda pair: pair[0])
+    times = {time for time, _ in stamped}
+    captures = [capture for _, capture in stamped]
+    apart = len(times) == len(captures) and "" not in times
+    return [joined(captures)] if len(captures) > 1 and apart else captures
+
+
+READER = AscendDatabaseReader()

@@ -1,0 +1,1 @@
+"""The profiler folder of old MindSpore."""

@@ -1,0 +1,128 @@
+"""Text tables of a generation A folder: columns below ruled headings, and columns without any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from traceconv.core.errors import Issues
+from traceconv.core.model import I64
+from traceconv.core.side_tables import ABSENT
+from traceconv.io.sources import Source
+from traceconv.readers.shared.csv_tables import Column, Doubt, table
+
+MAX_BYTES = 512 << 20
+"""Larger files are refused."""
+
+_WHOLE = re.compile(r"\d{1,18}(?:\.0*)?")
+_RULE = re.compile(r"-{3,}(?: +-{3,})*")
+_TITLE = re.compile(r"=+[^=]*=*")
+_SUMS = re.compile(r"(?:total op|AI CPU Total Time)\b")
+
+Rows = list[dict[str, str]]
+
+
+def doubts_of(source: Source, name: str, issues: Issues) -> Doubt:
+    """What books an issue of one file."""
+    title = source.title(name)
+
+    def doubt(code: str, where: str, count: int = 1) -> None:
+        issues.add(code, title, where, count)
+
+    return doubt
+
+
+def whole(column: Column) -> I64:
+    """A column as whole numbers; ``ABSENT`` for cells that are none, as one broken cell makes a
+    column of text.
+    """
+    if column.dtype == np.int64:
+        return column
+    texts = [repr(c) if isinstance(c, float) else str(c) for c in column.tolist()]
+    numbers = [int(t.partition(".")[0]) if _WHOLE.fullmatch(t) else ABSENT for t in texts]
+    return np.array(numbers, np.int64)
+
+
+def lines_of(source: Source, name: str) -> list[str]:
+    """The lines of a small text file, without their ends.
+
+    Raises:
+        SourceError: it cannot be read, or is larger than ``MAX_BYTES``.
+    """
+    return source.read(name, MAX_BYTES).decode("utf-8-sig", "replace").split("\n")
+
+
+def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) -> dict[str, Column]:
+    """A table whose headings are underlined, as typed columns; sums below it are left out.
+
+    The file holds tables one below the other, and all of them once more for every time the run
+    was analysed: the last ones count.
+
+    Args:
+        number: which table, if there are several: 0 is the first.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    doubt = doubts_of(source, name, issues)
+    lines = lines_of(source, name)
+    blocks = list(_tables(lines))
+    names = list(dict.fromkeys(tuple(headings) for headings, _, _ in blocks))
+    if number >= len(names):
+        return {}
+    headings, first, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
+    cut = bool(body) and lines[-1].strip() == body[-1]
+    body = body[:-1] if cut else body
+    rows: Rows = []
+    for at, line in enumerate(body, first):
+        cells = line.split()
+        if len(cells) == len(headings) and not _SUMS.match(line):
+            rows.append(dict(zip(headings, cells, strict=True)))
+        elif not _SUMS.match(line):
+            doubt("malformed-record", f"line {at}", 1)
+    if cut:
+        doubt("truncated", f"line {len(lines)}", 1)
+    return table(rows, doubt)
+
+
+def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[str]]]:
+    """Headings, number of the first line and lines of every table."""
+    rules = [i for i, line in enumerate(lines) if i and _RULE.fullmatch(line.rstrip())]
+    for at in rules:
+        starts = [match.start() for match in re.finditer(r"-+", lines[at])]
+        ends = [*starts[1:], None]
+        headings = [lines[at - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
+        body = []
+        for line in lines[at + 1 :]:
+            if not line.strip() or _TITLE.fullmatch(line.strip()):
+                break
+            body.append(line.strip())
+        yield headings, at + 2, body
+
+
+def spaced_columns(
+    source: Source, name: str, issues: Issues, headings: Sequence[str], ended: bool = False
+) -> dict[str, Column]:
+    """Values with spaces between, and no headings in the file. Lines of another length are booked.
+
+    Args:
+        ended: as in :func:`traceconv.readers.shared.csv_tables.csv_columns`.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    doubt = doubts_of(source, name, issues)
+    rows: Rows = []
+    lines = lines_of(source, name)
+    unended = bool(lines[-1].strip())
+    for at, line in enumerate(lines[:-1] if ended else lines, 1):
+        cells = line.split()
+        if len(cells) == len(headings):
+            rows.append(dict(zip(headings, cells, strict=True)))
+        elif cells:
+            doubt("malformed-record", f"line {at}", 1)
+    if unended:
+        doubt("truncated" if ended else "unended-line", f"line {len(lines)}", 1)
+    return table(rows, doubt)

@@ -1,0 +1,1 @@
+"""Raw data of the CANN collector, and of frameworks beside it."""

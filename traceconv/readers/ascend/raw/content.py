@@ -1,0 +1,398 @@
+"""Reading the raw data of one device: every kind of record decoded, timed and put in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import SourceError
+from traceconv.core.model import F64, I64, Layer
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.raw import framework_mindspore as ms
+from traceconv.readers.ascend.raw import framework_python as python
+from traceconv.readers.ascend.raw import framework_torch as torch
+from traceconv.readers.ascend.raw import join as texts
+from traceconv.readers.ascend.raw import steps
+from traceconv.readers.ascend.raw import tasks as logs
+from traceconv.readers.ascend.raw import tasks as track
+from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.folders import Raw
+from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
+from traceconv.readers.ascend.raw.host import read_host
+from traceconv.readers.ascend.raw.join import described, launches, of_device, put_tasks, wraps
+from traceconv.readers.ascend.raw.pairs import combined_key
+from traceconv.readers.ascend.raw.slices import (
+    LARGEST_BYTES,
+    Blob,
+    Plausible,
+    Records,
+    gathered,
+    layout,
+    records,
+)
+from traceconv.readers.ascend.raw.tasks import Tasks
+
+# Counters a device samples itself: how fast its cores run, how much of its memory is used.
+
+_CHANGES = 55
+FREQUENCY = np.dtype(
+    {
+        "names": ["count", "changes"],
+        "formats": ["<u4", ([("time", "<u8"), ("mhz", "<u4"), ("spare", "<u4")], (_CHANGES,))],
+        "offsets": [0, 8],
+        "itemsize": 888,
+    }
+)
+"""A record of ``lpmFreqConv``: the first ``count`` changes are filled."""
+MEMORY = layout(32, whose=(0, "<u4"), ddr=(8, "<u8"), hbm=(16, "<u8"), time=(24, "<u8"))
+"""A record of ``npu_mem``."""
+
+_WHOSE = ("APP", "Device")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One series: names of its group and of itself, unit, ticks and values."""
+
+    group: str
+    name: str
+    unit: str
+    time: I64
+    value: F64
+
+
+def plausible_frequency(rows: Records) -> NDArray[np.bool_]:
+    """A record holds some changes, and no more than there is room for."""
+    found: NDArray[np.bool_] = (rows["count"] > 0) & (rows["count"] <= _CHANGES)
+    return found
+
+
+def plausible_memory(rows: Records) -> NDArray[np.bool_]:
+    """A record says whose memory it is about."""
+    found: NDArray[np.bool_] = rows["whose"] < len(_WHOSE)
+    return found
+
+
+def frequency(rows: Records) -> list[Samples]:
+    """How fast the cores of a device ran, from every change on."""
+    filled = np.arange(_CHANGES) < rows["count"][:, None]
+    changes = rows["changes"][filled]
+    time, mhz = changes["time"].astype(np.int64), changes["mhz"].astype(np.float64)
+    return [Samples("AI Core Freq", "AI Core Freq", "MHz", time, mhz)]
+
+
+def memory(rows: Records) -> list[Samples]:
+    """The memory of a device in use, by the application and in all."""
+    found = []
+    for number, whose in enumerate(_WHOSE):
+        of = rows[rows["whose"] == number]
+        time = of["time"].astype(np.int64)
+        for kind in ("ddr", "hbm"):
+            used = of[kind].astype(np.float64) / 1024
+            found.append(Samples("NPU MEM", f"{whose}/{kind.upper()}", "KB", time, used))
+    return found
+
+
+def put_samples(build: TraceBuilder, samples: Samples, clock: Clock, group: str) -> None:
+    """Add one series.
+
+    Args:
+        group: what sets the device apart.
+    """
+    time = clock.device_ns(samples.time)
+    kept = time >= 0
+    build.seen("counter", len(time))
+    build.skip("bad-time", samples.name, int((~kept).sum()), "counter")
+    if kept.any():
+        above = f"{group} {samples.group}".strip()
+        track = build.track(Layer.COUNTER, samples.name, above, "Counters", unit=samples.unit)
+        build.counters(track=track, start_ns=time[kept], value=samples.value[kept])
+
+
+# Files of ``FRAMEWORK``: what PyTorch and MindSpore write about themselves while they run.
+
+_HASHES, _CALLS = "torch.python_tracer_hash", "torch.python_tracer_func"
+
+_READERS: dict[str, Callable[[TraceBuilder, Any, FrameworkClock], None]] = {
+    r"mindspore\.op_range": ms.read_ranges,
+    r"mindspore\.memory_usage": ms.read_memory,
+    r"op_range_\d+": ms.read_old_ranges,
+    r"torch\.op_range": torch.read_operators,
+    r"torch\.op_mark": torch.read_marks,
+    r"torch\.memory_usage": torch.read_memory,
+    r"torch\.gc_record": torch.read_garbage,
+}
+
+
+def read_framework(build: TraceBuilder, source: Source, names: Sequence[str], clock: Clock) -> None:
+    """Put the framework's own timeline and memory into ``build``.
+
+    Args:
+        names: files of one ``FRAMEWORK`` folder; of others nothing is read.
+        clock: of the collector that ran beside; ``profiler_info`` is looked for around the folder.
+    """
+    inside = [name for name in names if name.rpartition("/")[0].rpartition("/")[2] == "FRAMEWORK"]
+    if not inside:
+        return
+    folder = inside[0].rpartition("/")[0].rpartition("/")[0]
+    clocks = FrameworkClock(build, source, folder, clock)
+    by_base = {name.rpartition("/")[2]: name for name in inside}
+    for base, name in sorted(by_base.items()):
+        for pattern, read in _READERS.items():
+            if re.fullmatch(pattern, base):
+                _read(build, source, name, read, clocks)
+    if _CALLS in by_base:
+        _read_calls(build, source, by_base, clocks)
+
+
+def _read(
+    build: TraceBuilder,
+    source: Source,
+    name: str,
+    read: Callable[[TraceBuilder, Any, FrameworkClock], None],
+    clock: FrameworkClock,
+) -> None:
+    data = _content(build, source, name)
+    if len(data):
+        read(build, data, clock)
+    else:
+        build.skip("empty-file")
+
+
+def _read_calls(
+    build: TraceBuilder, source: Source, names: dict[str, str], clock: FrameworkClock
+) -> None:
+    said = {}
+    if _HASHES in names:
+        said = python.read_names(build, _content(build, source, names[_HASHES]))
+    data = _content(build, source, names[_CALLS])
+    python.read_calls(build, data, said, clock)
+
+
+def _content(build: TraceBuilder, source: Source, name: str) -> Any:
+    """A whole file; issues are booked under it from now on. What cannot be read is empty."""
+    build.file = source.title(name)
+    try:
+        with source.open(name) as stream:
+            if stream.mapped is not None:
+                stream.advance(len(stream.mapped))
+                return stream.mapped
+        return source.read(name, LARGEST_BYTES)
+    except SourceError as e:
+        build.skip("skipped-bytes", str(e)[:120])
+        return b""
+
+
+CHIPS_6 = ("15", "16")
+"""Values of ``platform_version`` from which on records are laid out in another way."""
+
+
+@dataclass
+class Device:
+    """What the files of a device hold, decoded; times are ticks."""
+
+    old: steps.Marks | None = None
+    new: steps.Marks | None = None
+    tasks: list[Tasks] = field(default_factory=list)
+    flips: track.Flips | None = None
+    samples: list[Samples] = field(default_factory=list)
+    ai_cpu: texts.AiCpu | None = None
+    operators: texts.Operators = field(default_factory=lambda: texts.operators("", ""))
+    points: dict[int, str] = field(default_factory=dict)
+
+    def first_tick(self) -> int | None:
+        """The earliest of all ticks."""
+        every = [t.start for t in self.tasks] + [s.time for s in self.samples]
+        every += [marks.time for marks in (self.old, self.new) if marks is not None]
+        every += [self.ai_cpu.first] if self.ai_cpu is not None else []
+        first = [int(ticks.min()) for ticks in every if len(ticks)]
+        return min(first) if first else None
+
+
+def read_raw(
+    build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: str, group: str
+) -> None:
+    """Put everything of one device into ``build``.
+
+    Args:
+        chip:  its ``platform_version``.
+        group: what sets the device apart.
+    """
+    device = decoded(build, source, raw, chip in CHIPS_6)
+    _book_others(build, source, raw)
+    build.file = source.title(raw.root) if raw.root else source.label
+    first = device.first_tick()
+    if first is not None:
+        clock.begin(first)
+        for doubt in clock.doubts:
+            build.skip("clock-assumed", doubt)
+    _put_tasks(build, source, raw, device, clock, chip in CHIPS_6, group)
+    _put_steps(build, source, raw, device, clock)
+    for samples in device.samples:
+        put_samples(build, samples, clock, group)
+    if device.ai_cpu is not None:
+        texts.put_ai_cpu(build, device.ai_cpu, clock, group)
+    read_framework(build, source, raw.framework, clock)
+
+
+def _book_others(build: TraceBuilder, source: Source, raw: Raw) -> None:
+    """Count the slices of kinds that are not read."""
+    for name in raw.slices.get("other", ()):
+        if source.size(name):
+            build.file = source.title(name)
+            build.skip("kind-not-read", "a whole file")
+
+
+# -- decoding -----------------------------------------------------------------------------
+
+
+def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Device:
+    """The files of a device as columns."""
+    read = _Files(build, source, raw)
+    found = Device()
+    if "steps" in raw.slices:
+        found.old = steps.old_marks(read.records("steps", steps.OLD, steps.plausible_old))
+    if "track" in raw.slices:
+        rows = read.records("track", track.TRACK, track.plausible)
+        found.new, found.flips = track.marks(rows, chip_6), track.flips(rows)
+        found.tasks.append(track.tasks(rows, build))
+    if "hwts" in raw.slices:
+        found.tasks.append(logs.hwts_tasks(read.records("hwts", logs.HWTS, logs.marked), build))
+    if "stars" in raw.slices:
+        layout = logs.STARS_6 if chip_6 else logs.STARS
+        expanded = any("compact.expand_stream_spec" in name for name in raw.host)
+        rows = read.records("stars", layout, logs.marked)
+        found.tasks.append(logs.stars_tasks(rows, expanded, build))
+    if "frequency" in raw.slices:
+        rows = read.records("frequency", FREQUENCY, plausible_frequency)
+        found.samples += frequency(rows)
+    if "memory" in raw.slices:
+        rows = read.records("memory", MEMORY, plausible_memory)
+        found.samples += memory(rows)
+    _decode_texts(read, found)
+    return found
+
+
+def _decode_texts(read: _Files, found: Device) -> None:
+    found.operators = texts.operators(read.text("tasks"), read.text("graph"))
+    found.points = texts.points(read.text("points"))
+    said = read.text("ai_cpu", "\0")
+    if said:
+        found.ai_cpu = texts.ai_cpu(said)
+        read.build.side_table("aicpu", read.build.file, found.ai_cpu.side_table)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Reads the files of a device by their kind."""
+
+    build: TraceBuilder
+    source: Source
+    raw: Raw
+
+    def records(self, kind: str, layout: np.dtype[np.void], plausible: Plausible) -> Records:
+        """All records of a kind; issues are booked under its first file."""
+        return records(self._bytes(kind), layout, plausible, self.build)
+
+    def text(self, kind: str, end: str = "\n") -> str:
+        """The text of a kind, "" if there is none; what lacks its end is left out and booked."""
+        if kind not in self.raw.slices:
+            return ""
+        whole, ended, rest = bytes(self._bytes(kind)).decode("utf-8", "replace").rpartition(end)
+        self.build.skip(
+            "truncated",
+            "the last line" if end == "\n" else "the last sentence",
+            int(bool(rest.strip())),
+        )
+        return whole + ended
+
+    def _bytes(self, kind: str) -> Blob:
+        names = self.raw.slices[kind]
+        blob = gathered(self.source, names, self.build)
+        self.build.file = self.source.title(names[0])
+        if not blob:
+            self.build.skip("empty-file")
+        return blob
+
+
+# -- putting in place ---------------------------------------------------------------------
+
+
+def _put_tasks(
+    build: TraceBuilder, source: Source, raw: Raw, device: Device, clock: Clock, chip_6: bool,
+    group: str,
+) -> None:  # fmt: skip
+    """The host's side, then the tasks it launched."""
+    host = read_host(build, source, raw.host, clock) if raw.host else None
+    if host is not None:
+        host = of_device(host, raw.device)
+    build.file = source.title(raw.root) if raw.root else source.label
+    tasks = _without_repeats(logs.joined(device.tasks), build)
+    start_ns, dur_ns, good = _timed(tasks, clock, build)
+    tasks, start_ns, dur_ns = tasks.take(good), start_ns[good], dur_ns[good]
+    launch = np.full(len(tasks), -1, np.int64)
+    if host is not None:
+        none = np.full(len(tasks), -1, np.int64)
+        batch = wraps(tasks, device.flips) if device.flips is not None else none
+        launch = launches(tasks, start_ns, batch, host, chip_6)
+        build.skip("name-unknown", "tasks no launch is known of", int((launch < 0).sum()))
+    timed = described(build, tasks, start_ns, dur_ns, launch, host, device.operators)
+    put_tasks(build, timed, host, device.operators, group)
+
+
+def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
+    """The scheduler's own marks are left out for tasks that another log has, too."""
+    own = tasks.kind >= logs.TS_MEMCPY
+    key = combined_key(tasks.stream, tasks.task)
+    repeated = own & np.isin(key, key[~own])
+    count = int(repeated.sum())
+    build.seen("slice", count)
+    build.skip("repeated-content", "tasks in two logs", count, "slice")
+    return tasks.take(~repeated)
+
+
+def _timed(tasks: Tasks, clock: Clock, build: TraceBuilder) -> tuple[I64, I64, NDArray[np.bool_]]:
+    """Starts and durations, and which tasks have usable ones.
+
+    What a stream did last when the data end is taken to have lasted until then; other tasks
+    without an end have no length.
+    """
+    start, end = clock.device_ns(tasks.start), clock.device_ns(np.maximum(tasks.end, 0))
+    open_ = tasks.end < 0
+    last = int(max(start.max(initial=0), end[~open_].max(initial=0)))
+    running = open_ & _last_of_streams(tasks)
+    end = np.where(open_, np.where(running, last, start), end)
+    bad = (start < 0) | (end < 0)
+    negative = ~bad & (end < start)
+    for code, rows in (("bad-time", bad), ("negative-duration", negative)):
+        count = int(rows.sum())
+        build.seen("slice", count)
+        build.skip(code, "tasks", count, "slice")
+    build.skip("unfinished-slice", "the last tasks of their streams", int(running.sum()))
+    build.skip("missing-duration", "tasks whose end is missing", int((open_ & ~running).sum()))
+    return start, end - start, ~bad & ~negative
+
+
+def _last_of_streams(tasks: Tasks) -> NDArray[np.bool_]:
+    """Which task is the last thing its stream did."""
+    done = np.maximum(tasks.start, tasks.end)
+    order = np.lexsort((tasks.start, done, tasks.stream))
+    stream = tasks.stream[order]
+    last = np.zeros(len(tasks), bool)
+    last[order[np.flatnonzero(np.diff(stream, append=-2) != 0)]] = True
+    return last & (tasks.stream >= 0)
+
+
+def _put_steps(build: TraceBuilder, source: Source, raw: Raw, device: Device, clock: Clock) -> None:
+    if device.old is not None:
+        build.file = source.title(raw.slices["steps"][0])
+        steps.put_old(build, device.old, clock, device.points)
+    if device.new is not None:
+        build.file = source.title(raw.slices["track"][0])
+        steps.put_new(build, device.new, clock)

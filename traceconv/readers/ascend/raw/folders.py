@@ -1,0 +1,212 @@
+"""Where raw data of the CANN collector lie, and which files of a folder are what.
+
+Three kinds of folders hold them: ``PROF_*`` with a folder per side, ``JOB*`` of old MindSpore
+with one of one device, and the folders of the frameworks' profilers around a PROF folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from traceconv.readers.ascend.common.file_names import (
+    PROF,
+    below,
+    folder_around,
+    inside,
+    is_capture_folder,
+)
+from traceconv.readers.ascend.raw.slices import DONE, SLICE
+
+_KINDS = {
+    "steps": r"training_trace(?:\.data)?(?:\.\d+)?\.dev\.[^/]*?\.(\d+)",
+    "hwts": r"hwts(?:\.log)?\.data(?:\.\d+\.dev\.[^/]*?)?\.(\d+)",
+    "track": r"ts_track\.data\.(\d+)",
+    "stars": r"stars_soc\.data\.(\d+)",
+    "frequency": r"lpmFreqConv(?:\.data)?\.(\d+)",
+    "memory": r"npu_mem(?:\.data)?\.(\d+)",
+    "ai_cpu": r"DATA_PREPROCESS\.dev\.AICPU\.(\d+)",
+    "tasks": r"Framework\.host\.vm\.task_desc_info\.(\d+)",
+    "graph": r"Framework\.host\.vm\.graph_desc_info\.(\d+)",
+    "points": r"Framework\.host\.vm\.point\.(\d+)",
+}
+_KIND = {kind: re.compile(rf"(?:.*/)?{pattern}") for kind, pattern in _KINDS.items()}
+_JOB_TEXT = re.compile(r"(?:.*/)?(?:Framework\.host\.|DATA_PREPROCESS\.dev\.)[^/]*")
+_HOST = re.compile(r"(?:aging|unaging)\.[^/]+\.slice_\d+")
+_OF = re.compile(r"(?:^|/)device_(\d+)/")
+_FRAMEWORK = re.compile(
+    r"(?:torch|mindspore)\.(?:op_range|op_mark|memory_usage|gc_record|python_tracer_func"
+    r"|python_tracer_hash)|op_range_\d+"
+)
+_CLOCKS = re.compile(
+    r"(?:(?:host|device_\d+)/)?(?:info\.json|start_info|end_info|host_start\.log|dev_start\.log"
+    r"|sample\.json)(?:\.\d+)?(?:\.done)?"
+)
+_PROF_CLOCKS = re.compile(rf"{PROF.pattern}/(?:{_CLOCKS.pattern})")
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The raw data of one device in one folder.
+
+    Attributes:
+        root:   the folder they share.
+        device: -1 if there is only the host's side.
+        slices: kind of the device's records -> files by number; "other" holds the unknown ones.
+        host:   files of the host's side.
+        framework: files of ``FRAMEWORK``.
+        known:  all others that lie there.
+        around: the folder of a framework's profiler that holds it, None for none.
+    """
+
+    root: str
+    device: int
+    slices: dict[str, list[str]]
+    host: tuple[str, ...] = ()
+    framework: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    around: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All that are read for events, in the order they are read."""
+        device = [n for kind in _KIND for n in self.slices.get(kind, ())]
+        return (*device, *self.host, *self.framework)
+
+
+def kind_of(name: str) -> tuple[str, int] | None:
+    """Kind of records and device of a slice's name; None for a file that is none."""
+    match = SLICE.fullmatch(name)
+    if match is None:
+        return None
+    for kind, pattern in _KIND.items():
+        if named := pattern.fullmatch(match["stem"]):
+            return kind, int(named[1])
+    base = match["stem"].rpartition("/")[2]
+    last = base.rpartition(".")[2]
+    return "other", int(last) if last.isdecimal() and len(last) < 5 else -1
+
+
+def raw_folders(ordered: Sequence[str]) -> list[Raw]:
+    """Every folder with raw data among ``ordered`` names, one entry per device."""
+    roots: dict[str, None] = {}
+    for name in ordered:
+        if _is_raw(name):
+            roots.setdefault(_root(name))
+    crowds = Counter(folder_around(root) for root in roots)
+    found = [
+        raw for root in roots for raw in _in_folder(ordered, root, crowds[folder_around(root)] == 1)
+    ]
+    return found + _framework_alone(ordered, found)
+
+
+def _is_raw(name: str) -> bool:
+    """Whether a file is one the collector leaves: recognised by its folder or its own name."""
+    base = name.rpartition("/")[2]
+    if not SLICE.fullmatch(base):
+        return False
+    named = kind_of(name)
+    sided = re.search(r"(?:^|/)(?:host|device_\d+)/data/[^/]+$", name)
+    return bool(sided) or (named is not None and named[0] != "other") or bool(_HOST.fullmatch(base))
+
+
+def _root(name: str) -> str:
+    parts = name.split("/")[:-1]
+    for i in range(len(parts), 0, -1):
+        if PROF.fullmatch(parts[i - 1]):
+            return "/".join(parts[:i])
+    if parts and parts[-1] == "data":
+        parts = parts[:-1]
+        if parts and re.fullmatch(r"host|device_\d+", parts[-1]):
+            parts = parts[:-1]
+    return "/".join(parts)
+
+
+def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
+    """One entry per device of a folder; the host's side goes with each.
+
+    Args:
+        alone: no other folder with raw data lies beside it.
+    """
+    every = [n for n in below(ordered, root) if _belongs(inside(n, root))]
+    data = [n for n in every if SLICE.fullmatch(n)]
+    host = [n for n in data if _HOST.fullmatch(n.rpartition("/")[2])]
+    by_device: dict[int, dict[str, list[str]]] = {}
+    for name in data:
+        if name not in set(host):
+            kind, device = kind_of(name) or ("other", -1)
+            folder = _OF.search(inside(name, root))
+            device = int(folder[1]) if folder else device
+            by_device.setdefault(device, {}).setdefault(kind, []).append(name)
+    strays = by_device.pop(-1, {}) if len(by_device) > 1 else {}
+    around = folder_around(root)
+    holder = root if around is None or not (alone or is_capture_folder(around)) else around
+    around = around if around is not None and is_capture_folder(around) else None
+    used = {*host, *(n for kinds in by_device.values() for names in kinds.values() for n in names)}
+    left = [n for n in every if n not in used] + [n for names in strays.values() for n in names]
+    framework = _framework(ordered, holder)
+    rest = framework[1]
+    entries = []
+    for device, kinds in sorted(by_device.items()) or [(-1, {})]:
+        slices = {kind: _by_number(names) for kind, names in kinds.items()}
+        mine = [n for n in left if (m := _OF.search(n)) is None or device in (-1, int(m[1]))]
+        others = slices.get("other", [])
+        entries.append(Raw(root, device, slices, tuple(host), (), (*mine, *others), around))
+    first = entries[0]
+    entries[0] = Raw(
+        root, first.device, first.slices, first.host, framework[0], (*first.known, *rest), around
+    )
+    return entries
+
+
+def _belongs(relative: str) -> bool:
+    """Whether a file below a root is the collector's own."""
+    base = relative.rpartition("/")[2].removesuffix(DONE)
+    if relative.count("/") > 2:
+        return False
+    sided = re.match(r"(?:host|device_\d+)/(?:data|sqlite)/", relative)
+    job = relative.count("/") == 0 or relative.startswith("data/")
+    raw = SLICE.fullmatch(base) is not None and (job or sided is not None)
+    return raw or sided is not None or _CLOCKS.fullmatch(relative) is not None
+
+
+def _framework(ordered: Sequence[str], folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files of ``FRAMEWORK`` in a folder that are read, and the other small ones there."""
+    inner = below(ordered, f"{folder}/FRAMEWORK" if folder else "FRAMEWORK")
+    read = tuple(n for n in inner if _FRAMEWORK.fullmatch(n.rpartition("/")[2]))
+    rest = [n for n in inner if n not in read]
+    if is_capture_folder(folder):
+        rest += [
+            n for n in below(ordered, folder)
+            if re.fullmatch(r"(?:profiler_info(?:_\d+)?|profiler_metadata)\.json|logs/.+",
+                            inside(n, folder))
+        ]  # fmt: skip
+    return read, tuple(rest)
+
+
+def _framework_alone(ordered: Sequence[str], found: Iterable[Raw]) -> list[Raw]:
+    """Folders of a framework's profiler in which only its own side was written."""
+    taken = {n for raw in found for n in raw.framework}
+    folders: dict[str, None] = {}
+    for name in ordered:
+        parts = name.rpartition("/")
+        inner = parts[0].rpartition("/")[2] == "FRAMEWORK" and name not in taken
+        if inner and _FRAMEWORK.fullmatch(parts[2]):
+            folders.setdefault(parts[0].rpartition("/")[0])
+    entries = []
+    for folder in folders:
+        read, rest = _framework(ordered, folder)
+        clocks = [n for n in below(ordered, folder) if _PROF_CLOCKS.fullmatch(inside(n, folder))]
+        around = folder if is_capture_folder(folder) else None
+        entries.append(Raw(folder, -1, {}, (), read, (*rest, *clocks), around))
+    return entries
+
+
+def _by_number(names: Iterable[str]) -> list[str]:
+    def key(name: str) -> tuple[str, int]:
+        match = SLICE.fullmatch(name)
+        return (match["stem"], int(match["number"])) if match else (name, 0)
+
+    return sorted(names, key=key)

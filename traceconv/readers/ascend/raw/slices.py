@@ -1,0 +1,128 @@
+"""Binary files of the collector: slices put together, cut into records, faults counted.
+
+A file comes in slices ``<kind>.slice_<n>``; a record may lie across two of them. The collector
+drops its oldest bytes when it runs out of room, so a file may begin in the middle of a record;
+one that was being written when the run died ends in the middle of one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import SourceError
+from traceconv.io.sources import Source
+
+Records = NDArray[np.void]
+"""A structured array: one record per row."""
+
+Blob = bytes | mmap.mmap
+
+Plausible = Callable[[Records], NDArray[np.bool_]]
+"""Which records look as they should."""
+
+SLICE = re.compile(r"(?P<stem>.+)\.slice_(?P<number>\d+)")
+DONE = ".done"
+
+LARGEST_BYTES = 4 << 30
+"""More of one kind than this is refused."""
+
+_FILESIZE = re.compile(rb"filesize:\s*(\d{1,18})")
+
+
+def numbered(names: Iterable[str]) -> dict[str, list[str]]:
+    """Slices by what they are slices of, in the order of their numbers; other files are left."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        if match := SLICE.fullmatch(name):
+            found.setdefault(match["stem"], []).append((int(match["number"]), name))
+    return {stem: [name for _, name in sorted(slices)] for stem, slices in sorted(found.items())}
+
+
+def gathered(source: Source, names: Sequence[str], build: TraceBuilder) -> Blob:
+    """The bytes of slices, one after the other; those that cannot be read are booked."""
+    parts: list[Blob] = []
+    room = LARGEST_BYTES
+    for name in names:
+        build.file = source.title(name)
+        try:
+            parts.append(_content(source, name, room, alone=len(names) == 1))
+        except SourceError as e:
+            build.skip("skipped-bytes", str(e)[:120])
+            continue
+        room -= len(parts[-1])
+        _compare(source, name, len(parts[-1]), build)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _content(source: Source, name: str, room: int, alone: bool) -> Blob:
+    """One slice; mapped, not read, where it is the only one and that costs nothing."""
+    with source.open(name) as stream:
+        if alone and stream.mapped is not None and len(stream.mapped) <= room:
+            stream.advance(len(stream.mapped))
+            return stream.mapped
+    return source.read(name, room)
+
+
+def _compare(source: Source, name: str, size: int, build: TraceBuilder) -> None:
+    """Book a slice that is shorter than its ``.done`` file says."""
+    said = _FILESIZE.search(source.head(name + DONE, 64))
+    if said and int(said[1]) > size:
+        build.skip("truncated", f"{size} of {int(said[1])} bytes")
+
+
+def records(
+    blob: Blob, layout: np.dtype[np.void], plausible: Plausible, build: TraceBuilder
+) -> Records:
+    """The records of a file that look as they should; all else is booked.
+
+    Args:
+        blob:      its bytes.
+        layout:    of a record.
+        plausible: tells records from what lies between them, and so where the first one begins.
+    """
+    spare = len(blob) % layout.itemsize
+    rows = _from(blob, layout, spare)
+    good = plausible(rows)
+    if spare and not good.all():
+        cut = _from(blob, layout, 0)
+        fine = plausible(cut)
+        if int(fine.sum()) > int(good.sum()):
+            build.skip("truncated", f"{spare} bytes of a record at byte {len(blob) - spare}")
+            rows, good, spare = cut, fine, 0
+    if spare:
+        build.skip("skipped-bytes", f"{spare} bytes of a record at byte 0")
+    if good.all():
+        return rows
+    first = int(np.flatnonzero(~good)[0])
+    place = f"byte {spare + first * layout.itemsize}"
+    build.skip("malformed-record", place, len(rows) - int(good.sum()))
+    return chosen(rows, good)
+
+
+def chosen(rows: Records, which: NDArray[np.bool_]) -> Records:
+    """Some records, with the bytes between their fields: indexing alone copies fields only."""
+    whole = rows.view(f"V{rows.dtype.itemsize}")[which]
+    return whole.view(rows.dtype)
+
+
+def _from(blob: Blob, layout: np.dtype[np.void], start: int) -> Records:
+    count = (len(blob) - start) // layout.itemsize
+    return np.frombuffer(blob, layout, count, start)
+
+
+def layout(size: int, /, **fields: tuple[int, str]) -> np.dtype[np.void]:
+    """A record of ``size`` bytes with fields at (offset, little-endian type)."""
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [kind for _, kind in fields.values()],
+            "offsets": [offset for offset, _ in fields.values()],
+            "itemsize": size,
+        }
+    )

@@ -1,0 +1,1 @@
+"""Tables beside or in place of a timeline."""

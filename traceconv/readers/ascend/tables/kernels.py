@@ -1,0 +1,110 @@
+"""Operators of ``kernel_details`` as slices, for captures that have no timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
+from traceconv.core.side_tables import ABSENT
+from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.ascend_lanes import step_lane
+from traceconv.readers.shared.csv_tables import Column
+
+_START, _DUR = "Start Time(us)", "Duration(us)"
+_INT32_MAX = 2**31 - 1
+_LAST_NS = 2**62
+"""Ends of slices must fit into int64."""
+
+
+def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
+    """Add a slice for every row with a time; the others are booked."""
+    if _START not in columns or "Name" not in columns:
+        build.skip("unused-file", "no column Name or Start Time(us)")
+        return
+    start = columns[_START]
+    dur = columns.get(_DUR, np.full(len(start), ABSENT, np.int64))
+    bad = dur == ABSENT
+    known = (start > -_LAST_NS) & (start < _LAST_NS) & (dur < _LAST_NS)  # so ABSENT is not
+    negative = known & ~bad & (dur < 0)
+    kept = np.flatnonzero(known & ~negative)
+    build.seen("slice", len(start))
+    build.skip("bad-time", "column Start Time(us)", int((~known).sum()), "slice")
+    build.skip("negative-duration", "column Duration(us)", int(negative.sum()), "slice")
+    build.skip("missing-duration", "column Duration(us)", int((bad & known).sum()))
+    rows = {heading: column[kept] for heading, column in columns.items()}
+    length = np.where(bad, 0, dur)[kept]
+    cores, of_row = _factored(rows.get("Accelerator Core", np.full(len(kept), "", object)))
+    classes = np.array([ops.BY_TASK_TYPE.get(c, OpClass.COMPUTE) for c in cores], np.int8)
+    op = np.where(classes == OpClass.COMM_TASK, OpClass.COMM, classes)[of_row].astype(np.int8)
+    names, of_name = _factored(rows["Name"])
+    step = _whole(rows, "Step Id", _INT32_MAX)
+    build.extend(
+        track=_tracks(rows, op, np.array(cores, object)[of_row], build),
+        start_ns=rows[_START],
+        dur_ns=length,
+        name=np.array([build.string(n) for n in names], np.int32)[of_name],
+        op=op,
+        graph=_whole(rows, "Model ID", NO_GRAPH),
+        step=step,
+    )
+    named = np.flatnonzero(step >= 0)
+    if len(named):
+        _add_steps(step[named], rows[_START][named], length[named], build)
+
+
+def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
+    """The steps the table names, as far as their operators reach: its rows say no more."""
+    order = np.argsort(step, kind="stable")
+    numbers, first = np.unique(step[order], return_index=True)
+    begin = np.minimum.reduceat(start[order], first)
+    end = np.maximum.reduceat((start + length)[order], first)
+    build.seen("slice", len(numbers))
+    build.skip("time-estimated", "column Step Id", len(numbers))
+    build.extend(
+        track=build.add_track(step_lane(-1).track),
+        start_ns=begin,
+        dur_ns=end - begin,
+        name=np.array([build.string(f"Step {n}") for n in numbers.tolist()], np.int32),
+        op=OpClass.ITERATION,
+        step=numbers,
+    )
+
+
+def _factored(column: Column) -> tuple[list[str], I64]:
+    """The different texts of a column, and for every row which of them it is."""
+    cells = [str(cell) for cell in column.tolist()]
+    codes = {cell: i for i, cell in enumerate(dict.fromkeys(cells))}
+    return list(codes), np.array([codes[cell] for cell in cells], np.int64)
+
+
+def _tracks(rows: Mapping[str, Column], op: I8, cores: Column, build: TraceBuilder) -> I32:
+    """Streams, else kinds of cores; communication on a lane of its own, as in timelines."""
+    stream = rows.get("Stream ID", np.empty(0, object))
+    device = rows.get("Device_id", np.empty(0, object))
+    where = stream if stream.dtype == np.int64 else cores
+    groups = [str(d) for d in device.tolist()] if device.dtype == np.int64 else [""] * len(op)
+    several = len(set(groups)) > 1
+    places = list(zip(groups, (op == OpClass.COMM).tolist(), where.tolist(), strict=True))
+    numbers = {place: _track(*place, several, build) for place in dict.fromkeys(places)}
+    return np.array([numbers[place] for place in places], np.int32)
+
+
+def _track(device: str, comm: bool, where: object, several: bool, build: TraceBuilder) -> int:
+    group = f"NPU {device}" if several else ""
+    if comm:
+        return build.track(Layer.COMM, "Communication", group, "Communication")
+    named = f"Stream {where}" if isinstance(where, int) and where != ABSENT else str(where or "")
+    return build.track(Layer.DEVICE, named if where != ABSENT else "", group, "Ascend Hardware")
+
+
+def _whole(rows: Mapping[str, Column], heading: str, limit: int) -> I32:
+    """Ids that fit the model's columns, -1 for the others and for none."""
+    column = rows.get(heading)
+    if column is None or column.dtype == object:
+        return np.full(len(rows[_START]), -1, np.int32)
+    numbers = np.nan_to_num(column, nan=-1.0) if column.dtype.kind == "f" else column
+    fits = (numbers >= 0) & (numbers < min(limit, _INT32_MAX))
+    return np.where(fits, numbers, -1).astype(np.int32)

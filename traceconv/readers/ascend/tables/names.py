@@ -1,0 +1,297 @@
+"""Which files of an Ascend capture are tables, what each is called, and what the others are.
+
+Tables are CSV with names of three generations (``op_summary_<time>.csv``, its ``_slice_<n>_``
+parts, ``op_summary_<device>_<model>_<iteration>.csv``), two files of JSON, and tables of
+databases. Equal content has one name: ``op_summary`` is ``kernel_details``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from traceconv.core.errors import MalformedInputError, SourceError
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.exports import last_run
+from traceconv.readers.ascend.common.file_names import PROF, folder_around
+from traceconv.readers.ascend.mindspore.table_names import with_side_tables
+from traceconv.readers.shared.sqlite.files import is_sqlite
+
+# The side tables that databases of Ascend captures hold, and the tables each is made of.
+
+_OPERATION = {
+    "step": "Step", "type": "Kind", "hccl_op_name": "Operator", "group_name": "Group",
+}  # fmt: skip
+_TRANSIT = {
+    "transport_type": "Transport Type", "transit_size": "Transit Size(MB)",
+    "transit_time": "Transit Time(ms)", "bandwidth": "Bandwidth(GB/s)",
+}  # fmt: skip
+
+SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "step_trace_time": (
+        "StepTraceTime",
+        {
+            "deviceId": "Device_id", "step": "Step", "computing": "Computing",
+            "communication_not_overlapped": "Communication(Not Overlapped)",
+            "overlapped": "Overlapped", "communication": "Communication", "free": "Free",
+            "stage": "Stage", "bubble": "Bubble",
+            "communication_not_overlapped_and_exclude_receive":
+                "Communication(Not Overlapped and Exclude Receive)",
+            "preparing": "Preparing",
+        },
+    ),
+    "communication": (
+        "CommAnalyzerTime",
+        {
+            **_OPERATION, "start_timestamp": "Start Timestamp(us)",
+            "elapse_time": "Elapse Time(ms)", "transit_time": "Transit Time(ms)",
+            "wait_time": "Wait Time(ms)", "synchronization_time": "Synchronization Time(ms)",
+            "idle_time": "Idle Time(ms)",
+        },
+    ),
+    "communication_bandwidth": (
+        "CommAnalyzerBandwidth",
+        {
+            **_OPERATION, **_TRANSIT, "large_packet_ratio": "Large Packet Ratio",
+            "package_size": "Package Size(MB)", "count": "Count",
+            "total_duration": "Total Duration(ms)",
+        },
+    ),
+    "communication_matrix": (
+        "CommAnalyzerMatrix",
+        {
+            **_OPERATION, "src_rank": "Source", "dst_rank": "Target", **_TRANSIT,
+            "op_name": "Op Name",
+        },
+    ),
+}  # fmt: skip
+"""SideTables of sums: the table, and the heading of each of its columns."""
+
+TABLES: Mapping[str, frozenset[str]] = {
+    "kernel_details": frozenset(("TASK", "COMPUTE_TASK_INFO", "STRING_IDS")),
+    "memory_record": frozenset(("MEMORY_RECORD", "STRING_IDS")),
+    "operator_memory": frozenset(("OP_MEMORY", "STRING_IDS")),
+    "npu_module_mem": frozenset(("NPU_MODULE_MEM", "ENUM_MODULE")),
+}
+"""SideTables made of the tables of events, and the tables they need."""
+
+
+_ALIASES = {"op_summary": "kernel_details", "aicpu": "data_preprocess"}
+
+_PLAIN = (
+    "kernel_details", "op_summary", "op_statistic", "api_statistic", "step_trace_time",
+    "step_trace", "operator_details", "operator_memory", "memory_record", "npu_module_mem",
+    "npu_mem", "static_op_mem", "communication_statistic", "l2_cache", "aicpu", "aicpu_mi",
+    "data_preprocess", "dp", "dataset", "soc_pmu", "ai_core_utilization", "task_time", "nic",
+    "roce", "pcie", "hccs", "hbm", "ddr", "llc", "fusion_op",
+    "cluster_step_trace_time",
+)  # fmt: skip
+_NAME = re.compile(
+    rf"({'|'.join(_PLAIN)})(?:_slice_(?P<part>\d+))?(?P<numbers>(?:_\d+)*)\.csv(?:\.gz)?"
+)
+_OTHER_NAMES = (
+    (re.compile(r"(cluster_)?communication\.json"), "{0}communication"),
+    (re.compile(r"(cluster_)?communication_matrix\.json"), "{0}communication_matrix"),
+    (re.compile(r"communication_group(?:_old)?\.json"), "communication_group"),
+)
+_ENDINGS = (".csv", ".csv.gz", ".json")
+_SIGNS = {
+    "communication": (b"Communication Time Info",),
+    "cluster_communication": (b"Communication Time Info",),
+    "communication_matrix": (b"Transport Type",),
+    "cluster_communication_matrix": (b"Transport Type",),
+    "communication_group": (b'"collective"',),
+    "step_trace_time": (b"Communication(Not Overlapped)",),
+    "cluster_step_trace_time": (b"Communication(Not Overlapped)",),
+    "dataset": (b"Operation,Stage",),
+    "kernel_details": (b"Duration(us)",),
+}
+_ANY_SIGN = (b"(us)", b"(KB)", b"(MB)", b"Hit Rate", b"_id", b"Device", b"stream")
+"""What stands in the first bytes of a table, whoever else may call a file so."""
+
+_BANDWIDTH = {
+    "communication": "communication_bandwidth",
+    "cluster_communication": "cluster_communication_bandwidth",
+}
+"""Files that hold a second table."""
+
+CLUSTER = "cluster_analysis_output"
+"""The folder that cluster tools write beside the captures of all ranks."""
+
+_IDENTITY = re.compile(
+    r"profiler_info.*\.json|profiler_metadata\.json|info\.json.*|(?:start|end)_info.*"
+    r"|(?:host_start|dev_start)\.log.*|sample\.json.*|incompatible_features\.json.*"
+)
+_RAW = ("data", "sqlite", "FRAMEWORK")
+"""Folders of raw data within a capture: of many files, and none is looked at."""
+
+_SAID = (
+    (re.compile(r".*\.done"), "marks a finished file"),
+    (_IDENTITY, "rank, device, host, clock"),
+    (re.compile(r".*-(?:wal|shm)"), "read with its database"),
+    (re.compile(r".*\.log"), "log"),
+    (re.compile(r"flops.*|dynamic_shape_info.*|parallel_strategy.*|.*timeline_summary.*"
+                r"|minddata_.*|pipeline_profiling.*|device_queue_profiling.*"
+                r"|dataset_iterator_profiling.*|min_cycle_counter.*|step_trace_point_info.*"
+                r"|output_.*\.txt|cpu_op_execute_timestamp.*"), "figures of the framework"),
+    (re.compile(r".*\.csv(?:\.gz)?"), "table"),
+    (re.compile(r".*\.json(?:\.gz)?"), "repeats what other files hold"),
+    (re.compile(r".*\.db"), "repeats what other files hold"),
+)  # fmt: skip
+
+
+def table_of(name: str) -> str:
+    """The table a file holds by its name, "" if it is none. Databases are looked into."""
+    if not name.endswith(_ENDINGS):
+        return ""
+    base = name.rpartition("/")[2]
+    if match := _NAME.fullmatch(base):
+        return _ALIASES.get(match[1], match[1])
+    for pattern, called in _OTHER_NAMES:
+        if match := pattern.fullmatch(base):
+            return called.format(*(group or "" for group in match.groups()))
+    return ""
+
+
+def looks_like(source: Source, name: str) -> bool:
+    """Whether a file that no timeline claims is a table, by its name and its first bytes."""
+    table = table_of(name)
+    if not table:
+        sums = is_sqlite(source.head(name, 16)) if name.endswith((".db", ".dat")) else False
+        return sums and bool(_held(source, name, set(SUMS)))
+    if not source.size(name):
+        return False
+    head = source.head(name)
+    return any(sign in head for sign in _SIGNS.get(table, _ANY_SIGN))
+
+
+def with_tables(captures: Sequence[Capture], ordered: Sequence[str]) -> list[Capture]:
+    """The captures with their tables, and with what their other files are.
+
+    Tables of cluster tools go to the first capture of those they were made from.
+    """
+    found = list(captures)
+    for folder in _clusters(ordered):
+        around = folder_around(folder)
+        beside = [i for i, c in enumerate(found) if around in ("", *_folders(c))]
+        if beside:
+            first = found[beside[0]]
+            more = [n for n in ordered if n.startswith(f"{folder}/") and table_of(n)]
+            known = tuple(dict.fromkeys((*first.known, *more)))
+            found[beside[0]] = replace(first, known=known)
+    return with_side_tables([_described(capture) for capture in found])
+
+
+def _clusters(ordered: Sequence[str]) -> list[str]:
+    folders = (name.rpartition("/")[0] for name in ordered)
+    return list(dict.fromkeys(f for f in folders if f.rpartition("/")[2] == CLUSTER))
+
+
+def _folders(capture: Capture) -> list[str]:
+    """Every folder around the files of a capture."""
+    parts = [PurePosixPath(name).parents for name in capture.files]
+    return [str(folder) for parents in parts for folder in parents]
+
+
+def _described(capture: Capture) -> Capture:
+    tables = found_tables(capture.source, (*capture.files, *capture.known))
+    holds: dict[str, str] = {}
+    for table, names in tables.items():
+        for name in names:
+            holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
+    uses = {n: holds.get(n) or _said(capture.source, n) for n in capture.known}
+    return replace(capture, tables=tables, uses=uses)
+
+
+def _said(source: Source, name: str) -> str:
+    base = name.rpartition("/")[2]
+    if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
+        return "raw data, as the timeline holds it"
+    if not source.size(name):
+        return "empty"
+    if table := table_of(name):
+        return f"another export of table {table}"
+    return next((words for pattern, words in _SAID if pattern.fullmatch(base)), "not needed")
+
+
+def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Tables by name with the files each is made of, in order: text first, then databases."""
+    groups: dict[str, list[str]] = {}
+    databases = []
+    for name in names:
+        if table := table_of(name):
+            if source.size(name):
+                groups.setdefault(table, []).append(name)
+        elif name.endswith((".db", ".dat")):
+            databases.append(name)
+    tables = {table: _chosen(files) for table, files in groups.items()}
+    for table, second in _BANDWIDTH.items():
+        if table in tables:
+            tables[second] = tables[table]
+    lacking = {*SUMS, *TABLES} - tables.keys()
+    held: dict[str, list[str]] = {}
+    for name in databases:
+        for table in _held(source, name, lacking):
+            held.setdefault(table, []).append(name)
+    return dict(sorted({**tables, **{t: _one_each(files) for t, files in held.items()}}.items()))
+
+
+def _one_each(names: Sequence[str]) -> tuple[str, ...]:
+    """One database per folder, the framework's before the collector's: others say it again."""
+    outside = [name for name in names if not PROF.search(name)]
+    folders: dict[str, str] = {}
+    for name in outside or names:
+        folders.setdefault(name.rpartition("/")[0], name)
+    return tuple(folders.values())
+
+
+def _held(source: Source, name: str, lacking: Collection[str]) -> list[str]:
+    """Which of the lacking tables a database holds; nothing is raised."""
+    if not lacking or not is_sqlite(source.head(name, 16)):
+        return []
+    from traceconv.readers.shared.sqlite.database import opened
+
+    try:
+        with opened(source, name, salvage=True) as database:
+            there = set(database.tables)
+    except (MalformedInputError, SourceError):
+        return []
+    sums = [t for t, (table, _) in SUMS.items() if table in there]
+    made = [t for t, needed in TABLES.items() if there.issuperset(needed)]
+    return [t for t in (*sums, *made) if t in lacking]
+
+
+def _chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The files of one table that are read: the framework's before the collector's, of these the
+    newest export, one below the other where there are several windows or iterations.
+    """
+    outside = [n for n in names if not PROF.search(n)]
+    groups: dict[str, list[str]] = {}
+    for name in outside or names:
+        groups.setdefault(str(PurePosixPath(name).parent), []).append(name)
+    return tuple(name for group in groups.values() for name in _newest(group))
+
+
+def _newest(names: Sequence[str]) -> list[str]:
+    stamped: dict[str, str] = {}
+    slices: dict[str, tuple[str, int]] = {}
+    for name in names:
+        match = _NAME.fullmatch(PurePosixPath(name).name)
+        numbers = match["numbers"].split("_")[1:] if match else []
+        if match and match["part"] is not None:
+            slices[name] = (numbers[-1] if numbers else "", int(match["part"]))
+        elif len(numbers) == 1 and len(numbers[0]) >= 8:
+            stamped[name] = numbers[0]
+    single = sorted((n for n in names if n not in stamped and n not in slices), key=_numbered)
+    run = last_run(slices)
+    newest = max(stamped.values(), default="")
+    if stamped and newest >= max((slices[n][0] for n in run), default=""):
+        return [n for n, stamp in stamped.items() if stamp == newest]
+    return run or single
+
+
+def _numbered(name: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d{1,18}", PurePosixPath(name).name))

@@ -1,0 +1,157 @@
+"""Tables of Ascend captures whose timeline is not there: exported alone, or all that was copied.
+
+Written by: torch_npu, MindSpore 2.4+, CANN msprof and the cluster tools made for them; samples of
+2023-09 to 2025-11.
+Files: ``ASCEND_PROFILER_OUTPUT/*.csv``, ``communication*.json`` and ``analysis.db``; CANN's
+``op_summary_*.csv`` and its like; ``cluster_analysis_output/``. Beside a timeline, the same files
+belong to the timeline's capture.
+Units and clock: as headings say; ns of Unix time, or of the host's monotonic clock in 2023.
+Rank from: ``profiler_info_<rank>.json`` and the other files that tell it beside a timeline.
+Quirks: ``kernel_details`` and ``op_summary`` hold the start of every operator, so they are read as
+the hardware's streams; level 0 names no stream, then there is one lane per kind of core (golden
+kernels_alone). Other tables lie at no time: their captures have side tables and no events, and do not
+stop a merge if nobody knows their rank.
+Ignored: nothing of the tables; what they lack (launches, planes) cannot be made up.
+Source: the headings themselves; test data of Ascend/msinsight and Ascend/msprof-analyze.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.file_names import (
+    PROF,
+    below,
+    inside,
+    is_capture_file,
+    is_capture_folder,
+)
+from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.ascend.common.parts import Detail
+from traceconv.readers.ascend.tables.names import CLUSTER, looks_like, with_tables
+
+_KERNELS = "kernel_details"
+_UNIX_STAMP = re.compile(rb"\b1\d{15}(?=[.\t,])")
+_PARTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")
+
+
+class AscendTablesReader:
+    """Reads tables that no timeline lies beside."""
+
+    name = "ascend_tables"
+    title = "Ascend tables without a timeline"
+    files = "kernel_details.csv, op_summary_*.csv, communication.json, analysis.db, ..."
+    order = 150
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per folder."""
+        ordered = sorted(names)
+        places: dict[str, list[str]] = {}
+        for name in ordered:
+            if looks_like(source, name):
+                places.setdefault(_place(name), []).append(name)
+        alone = len(ordered) == len(source.names())
+        found = [
+            _capture(source, ordered, root, tables, alone, issues)
+            for root, tables in places.items()
+        ]
+        return [_opened(capture) for capture in with_tables(found, ())]
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Offer the tables, and put operators on their streams if they have a time."""
+        from traceconv.readers.ascend.tables.kernels import read_kernels
+        from traceconv.readers.ascend.tables.offer import add_side_tables
+
+        build.notes.update(capture.detail.notes)
+        side_table = add_side_tables(capture, build).get(_KERNELS)
+        if side_table is None:
+            build.skip("empty-file")
+            return
+        build.file = side_table.file
+        columns = side_table.read()
+        side_table.account(build.issues)
+        read_kernels(columns, build)
+
+
+def _place(name: str) -> str:
+    """The folder of the capture a table belongs to: the framework's, else the collector's."""
+    parts = list(PurePosixPath(name).parts[:-1])
+    for i, part in enumerate(parts):
+        if PROF.fullmatch(part):
+            around = "/".join(parts[:i])
+            return around if is_capture_folder(around) else "/".join(parts[: i + 1])
+    if parts and parts[-1] in _PARTS:
+        parts.pop()
+    return "/".join(parts)
+
+
+def _capture(
+    source: Source,
+    ordered: Sequence[str],
+    root: str,
+    tables: Sequence[str],
+    alone: bool,
+    issues: Issues,
+) -> Capture:
+    label = source.title(root) if root else source.label
+    identity = Identity(source, issues)
+    inner = [n for n in below(ordered, root) if is_capture_file(inside(n, root))]
+    if PurePosixPath(root).name == CLUSTER:
+        inner = []
+    _identify(identity, inner, root or PurePosixPath(source.label).name)
+    rank, rank_from = identity.rank(label)
+    return Capture(
+        reader=READER.name,
+        source=source,
+        files=(),
+        rank=rank,
+        rank_from=rank_from,
+        known=tuple(dict.fromkeys((*tables, *inner))),
+        host=identity.host,
+        device=identity.device,
+        pid=identity.pid,
+        world_size=identity.world_size,
+        label=label,
+        detail=Detail((), identity.notes, root),
+        optional=not alone,
+    )
+
+
+def _identify(identity: Identity, inner: Sequence[str], folder: str) -> None:
+    for name in inner:
+        base = PurePosixPath(name).name
+        if base.startswith("profiler_info"):
+            identity.profiler_info(name)
+        elif base == "profiler_metadata.json":
+            identity.metadata(name)
+    identity.prof_files(inner)
+    identity.folder(folder)
+
+
+def _opened(capture: Capture) -> Capture:
+    """The capture with the tables that are read for events, and their clock."""
+    files = tuple(n for n in capture.tables.get(_KERNELS, ()) if n.endswith((".csv", ".csv.gz")))
+    clock = None
+    if files:
+        unix = _UNIX_STAMP.search(capture.source.head(files[0]))
+        domain = Domain.UNIX if unix else Domain.MONOTONIC
+        clock = Anchor(domain, evidence="stamps of " + PurePosixPath(files[0]).name)
+    return replace(
+        capture,
+        files=files,
+        known=tuple(n for n in capture.known if n not in files),
+        uses={name: use for name, use in capture.uses.items() if name not in files},
+        clock=clock,
+        optional=capture.optional or not files,
+    )
+
+
+READER = AscendTablesReader()

@@ -1,0 +1,143 @@
+"""``trace_view.json``: the timeline the Ascend profilers of PyTorch and MindSpore 2.4+ export.
+
+Written by: torch_npu and MindSpore through CANN's msprof; samples of 2024-01 and 2025-01.
+Files: ``<worker>_<time>_ascend_pt`` or ``_ascend_ms`` with ``ASCEND_PROFILER_OUTPUT/
+trace_view.json``; beside it ``profiler_info[_<rank>].json`` and ``profiler_metadata.json``. Only
+the timeline is needed. Several folders of one process are its collection windows.
+Units and clock: us as text with three digits, Unix time.
+Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
+name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
+Quirks: hardware, communication and framework layers carry pids of three encodings; planes of all
+groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
+Beside it: tables are side tables; in the detail view the rows of ``kernel_details.csv`` are arguments of
+their slices, and memory is a counter (golden with_tables).
+Ignored: databases and raw data of the same folder (listed as known); environment variables in
+``profiler_metadata.json`` are never copied.
+Source: Ascend/pytorch and Ascend/msprof, which write it; test data of Ascend/msinsight and
+Ascend/msprof-analyze. Golden cases: level0, cut_off, rank_twice, with_tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.file_names import below, inside, is_capture_file
+from traceconv.readers.ascend.common.identity import Identity, collected_at, first_stamp, is_unix
+from traceconv.readers.ascend.common.parts import Detail, Part, is_empty, joined, read_parts
+from traceconv.readers.ascend.tables.names import with_tables
+
+_NAMES = ("trace_view.json", "trace_view.json.gz")
+
+
+class TraceViewReader:
+    """Reads ``trace_view.json``, alone or in its folder."""
+
+    name = "trace_view"
+    title = "Ascend PyTorch profiler, MindSpore 2.4+"
+    files = "*_ascend_{pt,ms}/ASCEND_PROFILER_OUTPUT/trace_view.json"
+    order = 100
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per rank, its collection windows in the order of time."""
+        ordered = sorted(names)
+        found: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
+        for name in ordered:
+            if PurePosixPath(name).name in _NAMES:
+                root = _capture_folder(name)
+                for worker, capture in self._capture(source, ordered, root, name, issues):
+                    key = worker if _same_process(worker, capture) else f"{root}/"
+                    found.setdefault((capture.rank, key), []).append((_path(source, root), capture))
+        captures = [capture for group in found.values() for capture in _windows(group)]
+        return with_tables(captures, ordered)
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.ascend.tables.offer import add_side_tables
+
+        read_parts(capture, build)
+        add_side_tables(capture, build)
+
+    def _capture(
+        self, source: Source, ordered: Sequence[str], root: str, name: str, issues: Issues
+    ) -> list[tuple[str, Capture]]:
+        """The capture of one folder with its worker; none if a database must stand in for it."""
+        inner = [n for n in below(ordered, root) if n != name and is_capture_file(inside(n, root))]
+        if is_empty(source, name) and any(n.endswith(".db") and source.size(n) for n in inner):
+            issues.add("empty-file", source.title(name))
+            return []
+        label = source.title(root) if root else source.label
+        identity = Identity(source, issues)
+        worker = _identify(identity, inner, root, _path(source, root))
+        rank, rank_from = identity.rank(label)
+        detail = Detail((Part(name),), notes=identity.notes)
+        capture = Capture(
+            reader=self.name,
+            source=source,
+            files=detail.files,
+            rank=rank,
+            rank_from=rank_from,
+            known=tuple(inner),
+            host=identity.host,
+            device=identity.device,
+            pid=identity.pid,
+            graphs=identity.graphs,
+            clock=identity.clock(is_unix(source.head(name), otherwise=True)),
+            world_size=identity.world_size,
+            label=label,
+            detail=detail,
+        )
+        return [(worker, capture)]
+
+
+def _capture_folder(name: str) -> str:
+    folder = PurePosixPath(name).parent
+    if folder.name == "ASCEND_PROFILER_OUTPUT":
+        folder = folder.parent
+    return "" if str(folder) == "." else str(folder)
+
+
+def _path(source: Source, root: str) -> str:
+    """The folder as a path whose last part is its own name, if that can be known."""
+    return root or PurePosixPath(source.label).name
+
+
+def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) -> str:
+    for name in inner:
+        relative = inside(name, root)
+        if relative.startswith("profiler_info"):
+            identity.profiler_info(name)
+        elif relative == "profiler_metadata.json":
+            identity.metadata(name)
+        elif relative.endswith(".db"):
+            identity.database(name)
+    identity.prof_files(inner)
+    return identity.folder(path)
+
+
+def _same_process(worker: str, capture: Capture) -> bool:
+    """Whether folders of this worker are windows of one process: its name holds the process id,
+    or the rank is known.
+    """
+    return bool(worker) and (capture.rank is not None or capture.pid >= 0)
+
+
+def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
+    """Captures of one process joined in the order of time, unless two claim the same time."""
+    times = {id(capture): collected_at(path) for path, capture in group}
+    captures = sorted((c for _, c in group), key=lambda c: times[id(c)])
+    if len(captures) == 1 or not _apart([times[id(c)] for c in captures]):
+        return captures
+    first = [first_stamp(c.source.head(c.files[0])) for c in captures]
+    return [joined(captures)] if _apart([t for t in first if t >= 0]) else captures
+
+
+def _apart(times: Sequence[str] | Sequence[int]) -> bool:
+    return len(set(times)) == len(times) and "" not in times
+
+
+READER = TraceViewReader()

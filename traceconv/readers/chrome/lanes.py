@@ -1,0 +1,88 @@
+"""Where lanes of trace-event files go that no other reader knows: of our own, and of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Layer, OpClass, Track
+from traceconv.readers.shared.ascend_lanes import Classifier
+from traceconv.readers.shared.thread_lanes import DefaultPlacement
+from traceconv.readers.shared.trace_events.timeline import Lane, Names, Placed, Skipped
+
+_ASCEND = re.compile(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
+_OPS = {op.name.lower(): op for op in OpClass}
+
+
+class Ours:
+    """Lanes of a file of ours: each says itself what track it is, and of which rank."""
+
+    def __init__(self, rank: int | None) -> None:
+        self._rank = rank
+        self._other = DefaultPlacement()
+
+    def __call__(self, lane: Lane) -> Placed | Skipped | None:
+        rank = lane.extra.get("rank")
+        if self._rank is not None and rank != self._rank:
+            return None
+        track = _track(lane.extra)
+        op = _OPS.get(lane.category, OpClass.OTHER)
+        return Placed(track, op) if track is not None else self._other(lane)
+
+
+class Copied:
+    """Lanes of a file whose events were copied: one rank's, as the file they came from has them."""
+
+    def __init__(self, rank: int | None, build: TraceBuilder) -> None:
+        self._prefix = f"Rank {rank} "
+        self._place = theirs(build)
+        self._names: Names | None = None
+
+    def __call__(self, lane: Lane) -> Placed | Skipped | None:
+        if not lane.process.startswith(self._prefix):
+            return None
+        if self._names is None:
+            own = {p: n for p, n in lane.names.processes.items() if n.startswith(self._prefix)}
+            plain = {pid: name.removeprefix(self._prefix) for pid, name in own.items()}
+            self._names = replace(lane.names, processes=plain)
+        process = lane.process.removeprefix(self._prefix)
+        return self._place(replace(lane, process=process, names=self._names))
+
+
+def _track(extra: Mapping[str, str | int]) -> Track | None:
+    """The track a lane's metadata spells, or None if it does not."""
+    texts = [extra.get(key) for key in ("layer", "title", "group", "track")]
+    numbers = [extra.get(key, 0) for key in ("sort", "lane")]
+    unit = extra.get("unit")
+    if not all(isinstance(t, str) for t in texts) or not all(isinstance(n, int) for n in numbers):
+        return None
+    layer, title, group, name = map(str, texts)
+    if layer not in set(Layer):
+        return None
+    sort, number = map(int, numbers)
+    return Track(
+        Layer(layer), name, group, title, sort, str(unit) if unit is not None else None, number
+    )
+
+
+def told(build: TraceBuilder, members: Mapping[str, Any]) -> int:
+    """Book the samples of the profilers in browsers and phones, which stand beside the events;
+    stamps stay as they are."""
+    samples = members.get("samples")
+    if isinstance(samples, list):
+        build.skip("kind-not-read", "CPU samples", len(samples))
+    return 0
+
+
+def theirs(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:
+    """Ascend's processes as its readers place them, everything else by what it is called."""
+    default, ascend = DefaultPlacement(build.comm_words), Classifier()
+
+    def place(lane: Lane) -> Placed | Skipped | None:
+        known = any(_ASCEND.fullmatch(name) for name in lane.names.processes.values())
+        return ascend(lane) if known else default(lane)
+
+    return place

@@ -1,0 +1,153 @@
+"""Any other trace-event JSON: the format of Chrome and of many tools; also what we write.
+
+Written by: anything; by us.
+Files: any whose first bytes hold trace events, plain or gzip; each is a capture of its own. A file
+of ours that holds several ranks is one capture per rank.
+Units and clock: us, as numbers or text; of our own files relative to the ``base_ns`` in their
+metadata, which is added back.
+Rank from: the metadata of our own files; else unknown (a file name may tell it).
+Quirks: not closed, cut, with doubled commas, with phases nobody knows - see
+:mod:`traceconv.readers.shared.trace_events.timeline`.
+Ignored: ``samples`` (counted), ``stackFrames``, colours, and everything else only one viewer knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX, Anchor, Domain
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+
+_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
+_PHASE = re.compile(rb'"ph"\s*:\s*"[^"\\]"')
+_TIMED = re.compile(rb'"(?:ts|name)"\s*:')
+_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
+_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,19})')
+_UNIX_US = 10**15
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_MOST_RANKS = 1_000_000
+_SPAN = 2**60
+
+
+class ChromeJsonReader:
+    """Reads trace-event files no other reader knows."""
+
+    name = "chrome_json"
+    title = "Chrome trace events, any tool"
+    files = "*.json, *.json.gz, *.jsonl (trace-event)"
+    order = 900
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per file, or per rank in a file of ours."""
+        lone = len(names) == 1
+        found = []
+        for name in sorted(names):
+            if lone or name.lower().endswith(_SUFFIXES):
+                head = source.head(name)
+                if _is_trace(head):
+                    found += _captures(source, name, head)
+        return found
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.chrome.lanes import Copied, Ours, theirs, told
+        from traceconv.readers.shared.trace_events.timeline import read_events
+
+        name = capture.files[0]
+        build.file = capture.source.title(name)
+        facts = _facts(_members(capture.source.head(name)))
+        if facts:
+            copied = facts.get("copied") is True
+            place = Copied(capture.rank, build) if copied else Ours(capture.detail)
+            read_events(capture.source, name, build, place, offset_ns=_base_ns)
+            for start, end in _windows(facts, capture.rank):
+                build.window(start, end)
+        else:
+            read_events(capture.source, name, build, theirs(build), offset_ns=partial(told, build))
+
+
+def _is_trace(head: bytes) -> bool:
+    """Whether these are the first bytes of a trace-event file."""
+    return bool(_LIST.search(head) or (_PHASE.search(head) and _TIMED.search(head)))
+
+
+def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
+    facts = _facts(_members(head))
+    base = _base(facts)
+    stamps = [int(s) for s in _STAMP.findall(head)]
+    unix = base + max(stamps, default=0) * 1000 >= _UNIX_US * 1000
+    known: dict[str, Any] = {
+        "reader": READER.name,
+        "source": source,
+        "files": (name,),
+        "clock": Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None,
+        "label": source.title(name),
+    }
+    ranks = _ranks(facts)
+    if not ranks:
+        return [Capture(**known)]
+    return [Capture(**known, rank=r, rank_from="its metadata", detail=r) for r in ranks]
+
+
+# -- our own files ---------------------------------------------------------------------------
+
+
+def _members(head: bytes) -> Mapping[str, Any]:
+    """The members of the outermost object that stand before its events."""
+    from traceconv.readers.shared.trace_events.keys import Keys
+
+    keys = Keys()
+    keys.feed(head)
+    return keys.found
+
+
+def _facts(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What we wrote of the trace as a whole; empty if the file is not ours."""
+    metadata = members.get("metadata")
+    facts = metadata.get("traceconv") if isinstance(metadata, dict) else None
+    return facts if isinstance(facts, dict) else {}
+
+
+def _base(facts: Mapping[str, Any]) -> int:
+    text = str(facts.get("base_ns", ""))
+    base = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else 0
+    return base if abs(base) <= INT64_MAX else 0
+
+
+def _base_ns(members: Mapping[str, Any]) -> int:
+    return _base(_facts(members))
+
+
+def _windows(facts: Mapping[str, Any], rank: int | None) -> list[tuple[int, int]]:
+    """The collection windows of a rank, ns."""
+    windows = facts.get("windows")
+    told = windows.get(str(rank)) if isinstance(windows, dict) else None
+    base, found = _base(facts), []
+    for window in told if isinstance(told, list) else []:
+        match window:
+            case [int(start), int(end)] if abs(start) <= _SPAN and abs(end) <= _SPAN:
+                found.append((base + start, base + end))
+    return found
+
+
+def _ranks(facts: Mapping[str, Any]) -> list[int]:
+    """The ranks in a file of ours ("0-3,7"), none if that cannot be known."""
+    found: set[int] = set()
+    for part in str(facts.get("ranks", "")).split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            return []
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last - first + len(found) >= _MOST_RANKS:
+            return []
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+READER = ChromeJsonReader()

@@ -1,0 +1,250 @@
+"""How the fields of an event are found in a log: the mapping a user writes, and what it binds to.
+
+As text: ``name=Name,ts=Start (ns):ns,device?=Device/\\((\\d+)\\)/,kind='compute'``
+
+* ``target=column`` takes a column (JSON lines: a key) as it is; ``target?=column`` if it is there;
+* ``column:unit`` says the unit of a time, ``column (*)`` takes it from the brackets of the header;
+* ``column/regex/`` takes what the one group finds, and nothing where it finds nothing;
+* ``target='text'`` is the same for every record;
+* ``ignore=column`` leaves a column out; every other column becomes an argument.
+
+As a file: a JSON object of the same keys. A value may also be an object with ``column``, ``unit``
+and ``regex``, or with ``constant``; ``ignore`` is a list; ``preset`` names one to build on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from traceconv.core.errors import InputError, SourceError
+
+TIMES = ("ts", "dur", "end")
+TARGETS = (
+    "name", *TIMES, "ph", "rank", "graph", "step", "kind", "stream", "thread", "plane", "device",
+    "process", "title", "value", "bytes", "args",
+)  # fmt: skip
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "unit": ("s", "ms", "us", "ns", "row"),
+    "clock": ("unix", "relative"),
+    "host": (),
+    "comment": (),
+}
+"""What holds for a whole log, with the values it may have; () = any."""
+
+UNITS = {
+    "s": "s", "sec": "s", "ms": "ms", "msec": "ms", "us": "us", "usec": "us", "µs": "us",
+    "μs": "us", "ns": "ns", "nsec": "ns",
+}  # fmt: skip
+"""Units as headers spell them."""
+
+_ITEM = re.compile(
+    r"\s*(?P<target>[A-Za-z_][\w.]*)(?P<optional>\?)?\s*="
+    r"\s*(?P<value>'[^']*'|[^,/]*/(?:\\.|[^/\\])*/(?=\s*(?:,|\Z))|.+?)\s*"
+    r"(?:,(?=\s*[A-Za-z_][\w.]*\??\s*=)|\Z)",
+    re.DOTALL,
+)
+_COLUMN = re.compile(r"(?P<column>.+?)(?::(?P<unit>s|ms|us|ns))?(?:/(?P<regex>.+)/)?\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where one target comes from: a column, or a constant."""
+
+    target: str
+    column: str = ""
+    unit: str = ""
+    regex: re.Pattern[str] | None = None
+    constant: str | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A whole mapping. ``name`` is how messages call it."""
+
+    name: str
+    fields: tuple[Field, ...] = ()
+    settings: Dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+    def over(self, base: Mapping) -> Mapping:
+        """This one, with what it does not say taken from ``base``."""
+        said = {f.target for f in self.fields}
+        kept = tuple(f for f in base.fields if f.target not in said)
+        settings = {**base.settings, **self.settings}
+        return replace(
+            self, fields=(*kept, *self.fields), settings=settings,
+            ignored=(*base.ignored, *self.ignored),
+        )  # fmt: skip
+
+    def required(self) -> list[str]:
+        """The columns that must be there."""
+        return [f.column for f in self.fields if f.constant is None and not f.optional]
+
+
+def parsed(text: str, name: str = "--map") -> Mapping:
+    """A mapping from its text.
+
+    Raises:
+        InputError: it cannot be understood; the message says which part.
+    """
+    items: list[tuple[str, Any]] = []
+    at = 0
+    while at < len(text):
+        match = _ITEM.match(text, at)
+        if match is None:
+            raise InputError(f"{name}: cannot understand {text[at : at + 40]!r}; see {_EXAMPLE}")
+        items.append((match["target"] + (match["optional"] or ""), match["value"]))
+        at = match.end()
+    return _mapping(name, items)
+
+
+def from_file(path: str, presets: Dict[str, Mapping]) -> Mapping:
+    """A mapping from a JSON file.
+
+    Raises:
+        SourceError: it cannot be read.
+        InputError: it is no mapping.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as e:
+        raise SourceError(f"--map {path}: cannot read: {e.strerror or e}") from e
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"--map {path}: not JSON: {e}") from e
+    if not isinstance(document, dict):
+        raise InputError(f'--map {path}: not an object such as {{"name": "Name", "ts": "Start"}}')
+    base = document.pop("preset", None)
+    ignored = document.pop("ignore", [])
+    if not isinstance(ignored, list) or (base is not None and base not in presets):
+        raise InputError(f"--map {path}: ignore is a list, preset one of {', '.join(presets)}")
+    items = [*document.items(), *(("ignore", str(column)) for column in ignored)]
+    mapping = _mapping(path, items)
+    return mapping.over(presets[base]) if base is not None else mapping
+
+
+_EXAMPLE = "name=Name,ts=Start (ns):ns,dur=Length,kind='compute'"
+
+
+def _mapping(name: str, items: Sequence[tuple[str, Any]]) -> Mapping:
+    fields, settings, ignored = [], {}, []
+    for key, value in items:
+        target = key.removesuffix("?")
+        if target == "ignore":
+            ignored.append(str(value))
+        elif target in SETTINGS:
+            settings[target] = _setting(name, target, str(value).strip("'"))
+        elif target in TARGETS or target.startswith("args."):
+            fields.append(_field(name, target, value, key.endswith("?")))
+        else:
+            known = ", ".join((*TARGETS, "args.<key>", *SETTINGS, "ignore"))
+            raise InputError(f"{name}: no field {target!r}; there are: {known}")
+    return Mapping(name, tuple(fields), settings, tuple(ignored))
+
+
+def _setting(name: str, target: str, value: str) -> str:
+    if SETTINGS[target] and value not in SETTINGS[target]:
+        raise InputError(f"{name}: {target} {value!r} is none of {', '.join(SETTINGS[target])}")
+    return value
+
+
+def _field(name: str, target: str, value: Any, optional: bool) -> Field:
+    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == "'":
+        return Field(target, constant=value[1:-1])
+    said = _COLUMN.match(value).groupdict() if isinstance(value, str) and value else value  # type: ignore[union-attr]
+    if not isinstance(said, dict):
+        raise InputError(f"{name}: {target} is neither a column nor a 'constant'")
+    if isinstance(said.get("constant"), str):
+        return Field(target, constant=said["constant"])
+    column, unit = said.get("column"), said.get("unit") or ""
+    if not isinstance(column, str) or not column:
+        raise InputError(f"{name}: {target} names no column")
+    if unit and (target not in TIMES or unit not in UNITS):
+        raise InputError(f"{name}: {target}: unit {unit!r}: only ts, dur and end have one")
+    return Field(target, column, unit, _regex(name, target, said.get("regex")), optional=optional)
+
+
+def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
+    if not text:
+        return None
+    try:
+        pattern = re.compile(text, re.DOTALL)
+    except (re.error, TypeError) as e:
+        raise InputError(f"{name}: {target}: not a regular expression: {e}") from e
+    if pattern.groups != 1:
+        raise InputError(f"{name}: {target}: the regular expression needs one group, in brackets")
+    return pattern
+
+
+# -- binding to the columns of one log ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A field that is there: its column as the log spells it."""
+
+    target: str
+    column: str
+    unit: str = ""
+    regex: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A mapping on the columns of one log.
+
+    Attributes:
+        found:     targets with a column.
+        constants: targets that are the same for every record.
+        ignored:   columns that are left out.
+        settings:  as in the mapping.
+    """
+
+    found: tuple[Bound, ...]
+    constants: Dict[str, str]
+    ignored: frozenset[str]
+    settings: Dict[str, str]
+
+    def column(self, target: str) -> Bound | None:
+        """Where ``target`` is read from, if anywhere."""
+        return next((b for b in self.found if b.target == target), None)
+
+
+def bound(mapping: Mapping, columns: Sequence[str]) -> tuple[Binding, list[str]]:
+    """``mapping`` on ``columns``, and the required columns that are missing."""
+    found, missing, constants = [], [], {}
+    for one in mapping.fields:
+        if one.constant is not None:
+            constants[one.target] = one.constant
+            continue
+        column, unit = _match(one.column, columns)
+        if column is not None:
+            found.append(Bound(one.target, column, UNITS.get(one.unit or unit, ""), one.regex))
+        elif not one.optional:
+            missing.append(one.column)
+    ignored = [_match(pattern, columns)[0] for pattern in mapping.ignored]
+    return (
+        Binding(tuple(found), constants, frozenset(c for c in ignored if c), mapping.settings),
+        missing,
+    )
+
+
+def _match(wanted: str, columns: Sequence[str]) -> tuple[str | None, str]:
+    """The column meant by ``wanted``, and the unit in its brackets."""
+    if wanted in columns:
+        return wanted, ""
+    stem = wanted.removesuffix("(*)").rstrip()
+    for column in columns:
+        if wanted.endswith("(*)"):
+            head, _, unit = column.strip().rstrip(")").rpartition("(")
+            if head.strip().casefold() == stem.casefold() and unit in UNITS:
+                return column, unit
+        elif column.strip().casefold() == wanted.casefold():
+            return column, ""
+    return None, ""

@@ -1,0 +1,51 @@
+"""MLPerf logs: intervals and marks among the lines of a training script.
+
+Written by: mlperf_logging (``:::MLLOG {...}`` lines); no file of a real run was at hand.
+Files:      any text with such lines; output of several tasks may stand in one file, each line
+            with its task in front ("3: " as srun writes, "[3] ").
+Units and clock: ms, Unix time.
+Rank from:  the task in front of the line, else "rank<n>" in the path.
+Quirks:     start and end of an interval have keys of their own ("epoch_start", "epoch_stop") and
+            are joined by what stands before the underscore, the newest first.
+Steps:      epochs; blocks where there are no epochs.
+Ignored:    all other lines; paths of source files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+
+_TAG = b":::MLLOG"
+
+
+class MllogReader:
+    """Reads the ``:::MLLOG`` lines of a log."""
+
+    name = "mllog"
+    title = "MLPerf log"
+    files = "any text with :::MLLOG lines"
+    order = 340
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per task in every log."""
+        found: list[Capture] = []
+        for name in names:
+            if _TAG in source.head(name):
+                from traceconv.readers.event_log.mllog_lines import captures
+
+                found += captures(source, name, issues)
+        return found
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Every interval and mark of one task; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.event_log.mllog_lines import read_task
+
+        read_task(capture, build)
+
+
+READER = MllogReader()

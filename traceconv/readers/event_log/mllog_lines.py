@@ -1,0 +1,193 @@
+"""The ``:::MLLOG`` lines of MLPerf logs: their intervals and marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.errors import ClockError, Issues
+from traceconv.core.model import Capture, Kind, Layer, OpClass
+from traceconv.io.sources import Source
+from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.lines import BROKEN, Lines, Report, Slices, rank_in_path, unheard
+
+TAG = ":::MLLOG"
+_TASK = re.compile(r"\s*(?:(\d{1,9}):|.*\[(\d{1,9})\]:?)\s*")
+_ENDING = re.compile(r"_(?:start|stop|begin|end)\Z")
+_STEP_NAMES = ("epoch", "block")
+_STEP_KEYS = ("epoch_num", "first_epoch_num", "step_num", "step")
+
+Raws = dict[str, msgspec.Raw]
+
+
+class _Line(msgspec.Struct):
+    time_ms: msgspec.Raw
+    key: str
+    event_type: str = "POINT_IN_TIME"
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    metadata: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_METADATA = msgspec.json.Decoder(Raws)
+
+
+def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int | None, _Line]]:
+    """Every tagged line: its place, its task and what it says."""
+    with source.open(name) as stream:
+        lines = Lines(stream, report)
+        for number, text in lines.numbered():
+            before, tag, said = text.partition(TAG)
+            if not tag:
+                continue
+            try:
+                line = _LINE.decode(said)
+            except BROKEN as e:
+                cut = number == lines.unended and "truncated" in str(e)
+                report("truncated" if cut else "malformed-record", f"line {number}: {str(e)[:80]}")
+                continue
+            match = _TASK.fullmatch(before)
+            yield f"line {number}", int(match[1] or match[2]) if match else None, line
+
+
+def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
+    """One capture per task in a log."""
+    title = source.title(name)
+    damage: list[tuple[str, str]] = []
+    tasks = {task for _, task, _ in _lines(source, name, lambda *where: damage.append(where))}
+    if len(tasks) > 1:  # whose lines are damaged is not known, so they are booked once, here
+        for code, where in damage:
+            issues.add(code, title, where)
+    return [
+        Capture(
+            reader="mllog",
+            source=source,
+            files=(name,),
+            rank=rank_in_path(title) if task is None else task,
+            rank_from="task in front of the line" if task is not None else "name",
+            clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
+            label=title if len(tasks) == 1 else f"{title} (task {task})",
+            detail=(task, len(tasks) == 1),
+        )
+        for task in sorted(tasks, key=lambda t: -1 if t is None else t)
+    ]
+
+
+def read_task(capture: Capture, build: TraceBuilder) -> None:
+    """Put every interval and mark of one task into ``build``."""
+    build.file = capture.source.title(capture.files[0])
+    wanted, alone = capture.detail
+    timeline = _Timeline(build)
+    report: Report = build.skip if alone else unheard
+    for where, task, line in _lines(capture.source, capture.files[0], report):
+        if task == wanted:
+            timeline.take(where, line)
+    timeline.finish()
+
+
+@dataclass(frozen=True)
+class _Interval:
+    name: str
+    where: str
+    start: int
+    end: int
+    args: bytes
+    step: int
+
+
+class _Timeline:
+    """Joins starts to ends; places intervals when it is known which of them are the steps."""
+
+    def __init__(self, build: TraceBuilder) -> None:
+        self._build = build
+        self._slices = Slices(build)
+        self._open: dict[str, list[_Interval]] = {}
+        self._closed: list[_Interval] = []
+        self._last = 0
+
+    def take(self, where: str, line: _Line) -> None:
+        """One line."""
+        try:
+            at = to_ns(bytes(line.time_ms).strip(b'"'), "ms")
+        except ClockError:
+            self._build.skip("bad-time", where)
+            return
+        self._last = max(self._last, at)
+        name = _ENDING.sub("", line.key) or "(no name)"
+        if line.event_type == "INTERVAL_START":
+            self._open.setdefault(name, []).append(_interval(name, where, at, line))
+        elif line.event_type == "INTERVAL_END":
+            self._end(name, where, at)
+        else:
+            track = self._build.track(Layer.HOST, "Marks", title="MLPerf", sort=1)
+            args = _arguments(line)
+            self._slices.add(track, at, 0, line.key, OpClass.HOST, args, kind=Kind.INSTANT)
+
+    def _end(self, name: str, where: str, at: int) -> None:
+        opened = self._open.get(name)
+        if not opened:
+            self._build.skip("end-without-begin", where)
+        elif at < opened[-1].start:
+            opened.pop()
+            self._build.seen("slice")
+            self._build.skip("negative-duration", where, kind="slice")
+        else:
+            self._closed.append(_ended(opened.pop(), at))
+
+    def finish(self) -> None:
+        """Place what was taken; what never ended is closed at the last stamp."""
+        for one in (one for opened in self._open.values() for one in opened):
+            self._build.skip("unfinished-slice", one.where)
+            self._closed.append(_ended(one, self._last))
+        names = {one.name for one in self._closed}
+        steps = next((name for name in _STEP_NAMES if name in names), "")
+        for number, one in enumerate(
+            sorted(self._closed, key=lambda i: (i.name != steps, i.start))
+        ):
+            self._place(one, one.name == steps, number)
+        self._slices.flush()
+
+    def _place(self, one: _Interval, is_step: bool, number: int) -> None:
+        length = one.end - one.start
+        if not is_step:
+            track = self._build.track(Layer.HOST, "Intervals", title="MLPerf")
+            self._slices.add(track, one.start, length, one.name, OpClass.HOST, one.args)
+            return
+        step = one.step if one.step >= 0 else number
+        track = self._build.track(Layer.STEP, "Steps")
+        name = f"{one.name} {step}"
+        self._slices.add(track, one.start, length, name, OpClass.ITERATION, one.args, step)
+
+
+def _interval(name: str, where: str, at: int, line: _Line) -> _Interval:
+    metadata = _metadata(line)
+    numbers = (bytes(metadata[key]) for key in _STEP_KEYS if key in metadata)
+    step = next((int(n) for n in numbers if n.isdigit() and len(n) < 10), -1)
+    return _Interval(name, where, at, at, _arguments(line), step)
+
+
+def _ended(one: _Interval, at: int) -> _Interval:
+    return _Interval(one.name, one.where, one.start, at, one.args, one.step)
+
+
+def _metadata(line: _Line) -> Raws:
+    try:
+        return _METADATA.decode(line.metadata)
+    except BROKEN:
+        return {}  # "" in logs of power measurements
+
+
+def _arguments(line: _Line) -> bytes:
+    """Value and metadata, without the path of the source file."""
+    said = {"value": line.value, **_metadata(line)}
+    members = [
+        quoted(key) + b":" + bytes(raw)
+        for key, raw in said.items()
+        if key not in ("file", "lineno") and bytes(raw) != b"null"
+    ]
+    return b"{" + b",".join(members) + b"}" if members else b""

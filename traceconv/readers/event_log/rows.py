@@ -1,0 +1,401 @@
+"""Sound records to rows of a trace: put on lanes, begins joined to ends, handed to the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.errors import Issues
+from traceconv.core.model import F64, I8, I32, I64, Kind
+from traceconv.readers.event_log.lanes import Places, Table
+from traceconv.readers.event_log.records import Batch
+from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
+
+# Which records of a batch can be kept, and their numbers; the others are booked by line.
+
+Mask = NDArray[np.bool_]
+
+RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSAID = 0, 1, 2, 3, 4, 5, 6
+PHASES = {
+    "": UNSAID,
+    "range": RANGE, "x": RANGE, "complete": RANGE,
+    "mark": MARK, "i": MARK, "instant": MARK,
+    "counter": COUNTER, "c": COUNTER,
+    "begin": BEGIN, "b": BEGIN, "enter": BEGIN, "start": BEGIN,
+    "end": END, "e": END, "leave": END, "exit": END, "stop": END,
+}  # fmt: skip
+"""What ``ph`` may say, in small letters: our own words and those of other logs."""
+
+_WORDS = {RANGE: "slice", MARK: "instant", COUNTER: "counter"}
+
+
+@dataclass
+class Checked:
+    """A batch in numbers.
+
+    Attributes:
+        phase: RANGE, MARK, COUNTER, BEGIN or END.
+        keep:  which records are sound.
+        value: of counters.
+    """
+
+    batch: Batch
+    build: TraceBuilder
+    phase: I8
+    start: I64
+    dur: I64
+    graph: I64
+    step: I64
+    value: F64
+    keep: Mask = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keep = np.ones(len(self.batch), bool)
+
+    def reject(self, wrong: Mask, code: str, why: str = "") -> None:
+        """Book records that were sound so far, and leave them out."""
+        rows = np.flatnonzero(wrong & self.keep)
+        self.keep[rows] = False
+        for phase in np.unique(self.phase[rows]).tolist():
+            of_phase = rows[self.phase[rows] == phase]
+            note(self.build, self.batch, code, of_phase, why, _WORDS.get(phase))
+
+
+def note(
+    build: TraceBuilder,
+    batch: Batch,
+    code: str,
+    rows: Sequence[int] | NDArray[np.intp],
+    why: str = "",
+    lost: str | None = None,
+) -> None:
+    """Book records under an issue code, the first few with their lines; ``lost`` as in ``skip``."""
+    first = Issues.PLACES_KEPT
+    for row in rows[:first]:
+        line = f"line {batch.lines[row]}"
+        build.skip(code, f"{line}: {why}" if why else line, 1, lost)
+    build.skip(code, "", max(len(rows) - first, 0), lost)
+
+
+def checked(batch: Batch, units: Mapping[str, str], build: TraceBuilder) -> Checked:
+    """The numbers of a batch, with what is wrong in it booked.
+
+    Args:
+        units: of "ts", "dur" and "end".
+    """
+    ts, dur, end = (times(_texts(batch, t), units[t]) for t in ("ts", "dur", "end"))
+    rows = Checked(
+        batch,
+        build,
+        _phases(batch, dur.present | end.present),
+        ts.ns,
+        np.where(end.present, _length(ts.ns, end.ns), dur.ns),
+        whole(_texts(batch, "graph")),
+        whole(_texts(batch, "step")),
+        _values(batch),
+    )
+    for phase, word in _WORDS.items():
+        build.seen(word, int(np.count_nonzero(rows.phase == phase)))
+    _reject_damaged(rows, ts, dur, end)
+    _reject_contradictions(rows, dur, end)
+    _note_doubts(rows, ts, dur, end)
+    return rows
+
+
+def _length(start: I64, end: I64) -> I64:
+    """``end - start``; -1 where it is negative or beyond int64."""
+    length = end - start
+    return np.where((end < start) | (length < 0), -1, length)
+
+
+def _reject_damaged(rows: Checked, ts: Times, dur: Times, end: Times) -> None:
+    rows.reject(rows.phase == UNKNOWN, "unknown-phase")
+    nameless = np.array([not name.strip() for name in _texts(rows.batch, "name")], bool)
+    rows.reject(nameless, "malformed-record", "no name")
+    rows.reject(~ts.present | ts.bad, "bad-time", "ts")
+    rows.reject(dur.bad, "bad-time", "dur")
+    rows.reject(end.bad, "bad-time", "end")
+    rows.reject(np.isnan(rows.value) & (rows.phase == COUNTER), "counter-not-numeric")
+    for what, column in (("graph", rows.graph), ("step", rows.step)):
+        rows.reject(column == UNREADABLE, "malformed-record", f"{what} is no whole number")
+    device = whole(_texts(rows.batch, "device"))
+    rows.reject(device == UNREADABLE, "malformed-record", "device is no whole number")
+
+
+def _reject_contradictions(rows: Checked, dur: Times, end: Times) -> None:
+    rows.reject(dur.present & end.present, "malformed-record", "both dur and end")
+    long = (dur.present | end.present) & (rows.phase != RANGE)
+    rows.reject(long, "malformed-record", "only a range has a length")
+    places = zip(_texts(rows.batch, "stream"), _texts(rows.batch, "thread"), strict=True)
+    both = np.array([bool(s.strip() and t.strip()) for s, t in places], bool)
+    rows.reject(both, "malformed-record", "both stream and thread")
+    rows.reject(rows.dur < 0, "negative-duration")
+    late = rows.dur > INT64_MAX - np.maximum(rows.start, 0)
+    rows.reject(late, "bad-time", "the end is outside int64 nanoseconds")
+
+
+def _note_doubts(rows: Checked, ts: Times, dur: Times, end: Times) -> None:
+    build, batch = rows.build, rows.batch
+    build.skip("stamp-rounded", "", ts.rounded)
+    build.skip("duration-rounded", "", dur.rounded + end.rounded)
+    endless = rows.keep & (rows.phase == RANGE) & ~dur.present & ~end.present
+    note(build, batch, "missing-duration", np.flatnonzero(endless))
+    for line in batch.broken_args:
+        build.skip("args-not-json", f"line {line}")
+
+
+def _texts(batch: Batch, target: str) -> Sequence[str]:
+    return batch.columns.get(target) or [""] * len(batch)
+
+
+def _values(batch: Batch) -> F64:
+    texts = batch.columns.get("value")
+    return values(texts) if texts else np.full(len(batch), np.nan)
+
+
+def _phases(batch: Batch, long: Mask) -> I8:
+    """The phase of each record: as it says, else by what it has."""
+    texts = _texts(batch, "ph")
+    known = {text: PHASES.get(text.strip().lower(), UNKNOWN) for text in set(texts)}
+    phase = np.fromiter(map(known.__getitem__, texts), np.int8, len(batch))
+    counted = np.array([bool(v) for v in _texts(batch, "value")], bool)
+    unsaid = phase == UNSAID
+    phase[unsaid & long] = RANGE
+    phase[unsaid & ~long] = MARK
+    phase[unsaid & ~long & counted] = COUNTER
+    return phase
+
+
+# Begin and end marks joined to ranges: an end closes the newest open begin of its key.
+
+Index = NDArray[np.intp]
+
+
+def paired(key: I32, time_ns: I64, opens: NDArray[np.bool_]) -> tuple[Index, Index, Index]:
+    """Which mark closes which; marks of one key in the order of time, equal times as they came.
+
+    Args:
+        key:   what marks are paired within.
+        opens: whether a mark begins a range.
+
+    Returns:
+        begins and their ends (-1: never closed), in the order of begins; ends without a begin.
+    """
+    order = np.lexsort((time_ns, key))
+    lane, first = key[order], opens[order]
+    change = np.where(first, 1, -1)
+    height = np.cumsum(change)
+    start = np.flatnonzero(np.diff(lane, prepend=lane[:1] - 1))
+    before = (height - change)[start]  # of each key
+    group = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(lane))))
+    height -= before[group]
+    floor = _lowest_so_far(height, group)
+    alone = ~first & (height < np.minimum(_shifted(floor, start), 0))
+    depth = height - np.minimum(floor, 0) + ~first  # of the range a mark belongs to, from 1
+    turns = np.lexsort((depth, group, alone))
+    turns = turns[: len(turns) - int(alone.sum())]
+    one, next_ = turns[:-1], turns[1:]
+    same = (group[one] == group[next_]) & (depth[one] == depth[next_])
+    couple = same & first[one] & ~first[next_]
+    closed = np.full(len(order), -1, np.intp)
+    closed[one[couple]] = order[next_[couple]]
+    begin = np.flatnonzero(first)
+    by_row = np.argsort(order[begin])
+    return order[begin][by_row], closed[begin][by_row], np.sort(order[alone])
+
+
+def _lowest_so_far(height: I64, group: Index) -> I64:
+    """The running minimum within each group."""
+    span = int(height.max(initial=0) - height.min(initial=0)) + 1
+    lifted = height - group * span  # every group lies below all before it
+    lowest: I64 = np.minimum.accumulate(lifted) + group * span
+    return lowest
+
+
+def _shifted(floor: I64, start: Index) -> I64:
+    """The floor before each mark; 0 before the first of its group."""
+    before = np.concatenate(([0], floor[:-1]))
+    before[start] = 0
+    return before
+
+
+@dataclass
+class Part:
+    """Some rows as columns, near to what :meth:`TraceBuilder.extend` takes.
+
+    Attributes:
+        place:  number in :class:`Places`.
+        args:   address of arguments, ``length`` bytes of them; 0 for none.
+        line:   number of the record.
+    """
+
+    place: I32
+    start: I64
+    dur: I64
+    graph: I32
+    step: I32
+    args: I64
+    length: I32
+    line: I64
+
+    def take(self, rows: NDArray[np.intp] | Mask) -> Self:
+        """The rows an index or a mask names."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+class Rows:
+    """Takes batches of one rank and gives them to a builder.
+
+    Args:
+        units: of "ts", "dur" and "end".
+    """
+
+    def __init__(self, build: TraceBuilder, units: Mapping[str, str]) -> None:
+        self._build, self._units = build, units
+        self._places = Places(build)
+        self._slices: list[Part] = []
+        self._instants: list[Part] = []
+        self._marks: list[tuple[Part, Mask]] = []
+        self._samples: list[tuple[I32, I64, F64]] = []
+        self._shared_args: dict[bytes, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Take the records of a batch; those that cannot be kept are booked."""
+        rows = checked(batch, self._units, self._build)
+        place = self._places.numbers(batch.columns, rows.phase == COUNTER)
+        unknown = self._places.table().unknown[place] & rows.keep
+        note(self._build, batch, "unknown-kind", np.flatnonzero(unknown))
+        for phase, parts in ((RANGE, self._slices), (MARK, self._instants)):
+            which = np.flatnonzero(rows.keep & (rows.phase == phase))
+            if len(which):
+                parts.append(self._part(rows, place, which))
+        which = np.flatnonzero(rows.keep & ((rows.phase == BEGIN) | (rows.phase == END)))
+        if len(which):
+            part = self._part(rows, place, which, shared=True)
+            self._marks.append((part, rows.phase[which] == BEGIN))
+        self._sample(rows, place)
+
+    def _part(
+        self, rows: Checked, place: I32, which: NDArray[np.intp], shared: bool = False
+    ) -> Part:
+        batch = rows.batch
+        every = len(which) == len(batch)
+        args = batch.args if every else [batch.args[i] for i in which.tolist()]
+        address, length = self._stored(args, shared)
+        return Part(
+            place[which],
+            rows.start[which],
+            rows.dur[which],
+            rows.graph[which].astype(np.int32),
+            rows.step[which].astype(np.int32),
+            address,
+            length,
+            np.array(batch.lines, np.int64)[which],
+        )
+
+    def _stored(self, args: Sequence[bytes], shared: bool) -> tuple[I64, I32]:
+        """Addresses and lengths; if shared, equal ones lie in one place."""
+        length = np.fromiter(map(len, args), np.int32, len(args))
+        if shared:
+            known, spill = self._shared_args, self._build.spill
+            at = [known[a] if a in known else known.setdefault(a, spill(a)) for a in args]
+            return np.array(at, np.int64), length
+        address = np.zeros(len(args), np.int64)
+        np.cumsum(length[:-1], out=address[1:])
+        return address + self._build.spill(b"".join(args)), length
+
+    def _sample(self, rows: Checked, place: I32) -> None:
+        which = np.flatnonzero(rows.keep & (rows.phase == COUNTER))
+        if len(which):
+            self._samples.append((place[which], rows.start[which], rows.value[which]))
+            more = [i for i in which.tolist() if rows.batch.args[i]]
+            note(self._build, rows.batch, "metadata-unused", more, "arguments of a counter sample")
+
+    # -- handing over -----------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Join begins to ends and hand everything over."""
+        if self._marks:
+            self._slices.append(self._ranges())
+        table, track = self._places.table(), self._places.tracks()
+        for parts, kind in ((self._slices, Kind.SLICE), (self._instants, Kind.INSTANT)):
+            while parts:
+                self._hand_over(parts.pop(0), kind, table, track)
+        for place, start, value in self._samples:
+            self._build.counters(track=track[table.lane[place]], start_ns=start, value=value)
+
+    def _hand_over(self, part: Part, kind: Kind, table: Table, track: I32) -> None:
+        args = np.full(len(part.place), -1, np.int32)
+        some = part.length > 0
+        if some.any():
+            first = self._build.args_at(part.args[some], part.length[some])
+            args[some] = np.arange(first, first + int(some.sum()), dtype=np.int32)
+        self._build.extend(
+            track=track[table.lane[part.place]],
+            kind=kind,
+            op=table.op[part.place],
+            start_ns=part.start,
+            dur_ns=part.dur,
+            name=table.name[part.place],
+            graph=np.maximum(part.graph, -1),
+            step=np.where(part.step >= 0, part.step, table.step[part.place]),
+            args=args,
+        )
+
+    # -- begins and ends --------------------------------------------------------------------
+
+    def _ranges(self) -> Part:
+        marks = _joined([part for part, _ in self._marks])
+        opens = np.concatenate([o for _, o in self._marks])
+        table = self._places.table()
+        begin, end, alone = paired(table.key[marks.place], marks.start, opens)
+        for line in marks.line[alone].tolist():
+            self._build.skip("end-without-begin", f"line {line}")
+        ranges, closed = marks.take(begin), end >= 0
+        stop = np.where(closed, marks.start[end], ranges.start)
+        if not closed.all():
+            self._close(ranges, stop, np.flatnonzero(~closed), marks, table)
+        self._add_args(ranges, closed, marks.take(end))
+        ranges.dur = stop - ranges.start
+        self._build.seen("slice", len(begin))
+        beyond = ranges.dur < 0  # further apart than int64 can hold
+        for line in ranges.line[beyond].tolist():
+            self._build.skip("bad-time", f"line {line}", kind="slice")
+        return ranges.take(~beyond)
+
+    def _add_args(self, ranges: Part, closed: Mask, ends: Part) -> None:
+        """Give ranges the arguments of their ends too, where these say more."""
+        more = closed & (ends.length > 0) & (ends.args != ranges.args)
+        alone = more & (ranges.length == 0)
+        ranges.args[alone], ranges.length[alone] = ends.args[alone], ends.length[alone]
+        for i in np.flatnonzero(more & ~alone).tolist():
+            other = self._build.stored(int(ends.args[i]), int(ends.length[i]))
+            self._append(ranges, i, other[1:-1])
+
+    def _append(self, ranges: Part, i: int, members: bytes) -> None:
+        """Give one row more arguments."""
+        own = self._build.stored(int(ranges.args[i]), int(ranges.length[i]))
+        raw = (own[:-1] + b"," if own else b"{") + members + b"}"
+        ranges.args[i], ranges.length[i] = self._build.spill(raw), len(raw)
+
+    def _close(
+        self, ranges: Part, stop: I64, open_: NDArray[np.intp], marks: Part, table: Table
+    ) -> None:
+        """End what was never ended at the last stamp of its lane."""
+        last = np.full(int(table.lane.max()) + 1, -INT64_MAX, np.int64)
+        for part in (marks, *self._slices, *self._instants):
+            np.maximum.at(last, table.lane[part.place], part.start + part.dur)
+        for i in open_.tolist():
+            stop[i] = last[table.lane[ranges.place[i]]]
+            self._build.skip("unfinished-slice", f"line {ranges.line[i]}")
+            self._append(ranges, i, b'"unfinished":true')
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    return Part(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Part)))

@@ -1,0 +1,283 @@
+"""Kernels of an Nsight Systems report; of those that communicate also what NCCL was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I8, I32, I64, Layer, OpClass
+from traceconv.readers.nsight.nccl import Issued
+from traceconv.readers.nsight.nvtx import hexadecimal
+from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
+from traceconv.readers.nsight.report import TIMES, Calls, Report
+from traceconv.readers.shared.arguments import Values, named, register
+from traceconv.readers.shared.gpu_kernels import kernel_class
+from traceconv.readers.shared.sqlite.database import Column
+
+# The device's and the runtime's tables of an Nsight Systems report, one process at a time.
+#
+# Synchronisation records stand beside the runtime's calls, a lane per stream, as those of PyTorch
+# do: they tell how long the host, or another stream, waited for a stream, and last as long as the
+# call does. On the stream itself they would cross the kernels they wait for.
+
+CALL_CLASSES = (0, 1, 13, 26)
+"""Event classes of the runtime table that are calls; others repeat them (67: backtraces)."""
+
+COPY_KINDS = {
+    0: "unknown", 1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array",
+    4: "Array-to-Host", 5: "Array-to-Array", 6: "Array-to-Device", 7: "Device-to-Array",
+    8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer", 11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
+}  # fmt: skip
+SYNC_KINDS = {
+    1: "Event Synchronize",
+    2: "Stream Wait Event",
+    3: "Stream Synchronize",
+    4: "Context Synchronize",
+}
+NO_STREAM = 0xFFFFFFFF
+
+PLACE = {"deviceId": -1, "contextId": -1, "streamId": NO_STREAM, "correlationId": -1}
+
+
+def device_tables(report: Report) -> None:
+    """Copies, memory sets, graph launches and synchronisations; for kernels see
+    ``_nsight_kernels``."""
+    _copies(report)
+    _sets(report)
+    _graphs(report)
+    _syncs(report)
+
+
+def _copies(report: Report) -> None:
+    table = "CUPTI_ACTIVITY_KIND_MEMCPY"
+    wanted = {**TIMES, **PLACE, "bytes": 0, "copyKind": 0}
+    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    names = report.labels(rows["copyKind"], lambda k: f"Memcpy {COPY_KINDS.get(k, k)}")
+    told = {
+        **common(rows),
+        "bytes": ("bytes", rows["bytes"]),
+        "kind": ("copyKind", named(rows["copyKind"], COPY_KINDS)),
+    }
+    args = report.args(table, told)
+    placed(report, rows, dur, names, OpClass.COPY, args)
+
+
+def _sets(report: Report) -> None:
+    table = "CUPTI_ACTIVITY_KIND_MEMSET"
+    wanted = {**TIMES, **PLACE, "bytes": 0, "value": 0}
+    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    told = {**common(rows), "bytes": ("bytes", rows["bytes"]), "value": ("value", rows["value"])}
+    args = report.args(table, told)
+    placed(report, rows, dur, report.build.string("Memset"), OpClass.COPY, args)
+
+
+def _graphs(report: Report) -> None:
+    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    wanted = {**TIMES, **PLACE, "graphId": -1}
+    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    names = report.labels(rows["graphId"], lambda g: f"CUDA Graph {g}")
+    args = report.args(table, {**common(rows), "graph": ("graphId", rows["graphId"])})
+    placed(report, rows, dur, names, OpClass.COMPUTE, args)
+
+
+def _syncs(report: Report) -> None:
+    table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+    wanted = {**TIMES, **PLACE, "syncType": 0}
+    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    names = report.labels(rows["syncType"], lambda k: SYNC_KINDS.get(k, f"Synchronize {k}"))
+    args = report.args(table, common(rows))
+    placed(report, rows, dur, names, OpClass.WAIT, args)
+
+
+def common(rows: Mapping[str, Column]) -> dict[str, tuple[str, Values]]:
+    """Arguments of every device row."""
+    return {
+        "device": ("deviceId", rows["deviceId"]),
+        "context": ("contextId", rows["contextId"]),
+        "stream": ("streamId", rows["streamId"]),
+        "correlation": ("correlationId", rows["correlationId"]),
+    }
+
+
+def placed(
+    report: Report,
+    rows: Mapping[str, Column],
+    dur: I64,
+    names: I32 | int,
+    op: I8 | OpClass,
+    args: I32,
+    communicator: NDArray[np.uint64] | None = None,
+) -> None:
+    """Put device rows on their streams; kernels that communicate on the lanes of NCCL, by
+    communicator where it is known (not 0), else by stream; waits beside the runtime."""
+    n = len(rows["start"])
+    ops = np.full(n, op, np.int8) if isinstance(op, OpClass) else op
+    layer = np.where(np.isin(ops, (OpClass.COMM, OpClass.WAIT)), ops, 0).astype(np.int64)
+    ids = np.zeros(n, np.uint64) if communicator is None else communicator
+    key = np.stack((rows["deviceId"], rows["streamId"], layer, ids.view(np.int64)), axis=1)
+    key[key[:, 3] != 0, 1] = 0  # a communicator is one lane, whatever streams it runs on
+    distinct, back = np.unique(key, axis=0, return_inverse=True)
+    tracks = [_track(report, *row) for row in distinct.tolist()]
+    track = np.array(tracks, np.int32)[back.ravel()] if tracks else np.empty(0, np.int32)
+    first = report.build.extend(
+        track=track, start_ns=rows["start"], dur_ns=dur, name=names, op=ops, args=args
+    )
+    report.targets.append((rows["correlationId"], np.arange(first, first + n)))
+
+
+def _track(report: Report, device: int, stream: int, op: int, communicator: int) -> int:
+    group = "" if report.process.device >= 0 or device < 0 else f"GPU {device}"
+    name = "No stream" if stream == NO_STREAM else f"Stream {stream}"
+    if op == OpClass.WAIT:
+        return report.build.track(Layer.RUNTIME, name, group, "GPU Synchronization")
+    if op != OpClass.COMM:
+        return report.build.track(Layer.DEVICE, name, group, "GPU Hardware")
+    if communicator:
+        name = f"Communicator 0x{communicator % (1 << 64):x}"
+    return report.build.track(Layer.COMM, name, group, "NCCL")
+
+
+def runtime(report: Report) -> None:
+    """CUDA runtime and driver calls; copies of calls that carry backtraces are left out."""
+    table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    wanted = {**TIMES, "eventClass": 0, "correlationId": -1, "nameId": -1, "returnValue": 0}
+    rows = report.rows(table, wanted, "globalTid")
+    call = np.isin(rows["eventClass"], CALL_CLASSES)
+    report.build.seen("slice", int((~call).sum()))
+    report.build.skip("repeated-content", f"table {table}", int((~call).sum()), "slice")
+    rows, dur = report.timed({k: c[call] for k, c in rows.items()}, table)
+    args = register(
+        report.build, {"correlation": rows["correlationId"], "result": rows["returnValue"]}
+    )
+    first = report.build.extend(
+        track=report.threads(rows["globalTid"], Layer.RUNTIME, "CUDA"),
+        start_ns=rows["start"],
+        dur_ns=dur,
+        name=report.texts(rows["nameId"]),
+        op=OpClass.HOST,
+        args=args,
+    )
+    row = np.arange(first, first + len(dur))
+    report.calls = Calls(rows["correlationId"], row, rows["start"], rows["globalTid"])
+
+
+def arrows(report: Report) -> None:
+    """Launch arrows: from the call to every device row of its correlation id.
+
+    Device rows without a call (it lies outside the window) are booked.
+    """
+    name = report.build.string("launch")
+    for ids, targets in report.targets:
+        call = report.calls.at(ids)
+        asked, found = int((ids >= 0).sum()), call >= 0
+        report.build.seen("flow", asked)
+        lost = asked - int(found.sum())
+        report.build.skip("flow-unbound", "no launching call", lost, "flow")
+        report.build.flows(src=report.calls.row[call[found]], dst=targets[found], name=name)
+
+
+TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What NCCL says of kernels.
+
+    Attributes:
+        bytes:  int64 per kernel, -1 = not known.
+        communicator: uint64 per kernel; ``known`` says which are.
+        known:  bool per kernel.
+        ranks:  ranks of communicators.
+    """
+
+    bytes: I64
+    communicator: NDArray[np.uint64]
+    known: NDArray[np.bool_]
+    ranks: Mapping[int, int]
+
+
+def kernels(report: Report, nccl: Issued | None, ranks: Mapping[int, int]) -> None:
+    """Add the kernels.
+
+    Args:
+        nccl:  the calls of NCCL, if their sizes are known.
+        ranks: ranks of communicators.
+    """
+    wanted = {
+        **TIMES, **PLACE, "demangledName": -1, "shortName": -1, "registersPerThread": 0,
+        "gridX": 0, "gridY": 0, "gridZ": 0, "blockX": 0, "blockY": 0, "blockZ": 0,
+        "staticSharedMemory": 0, "dynamicSharedMemory": 0,
+    }  # fmt: skip
+    rows, dur = report.timed(report.rows(TABLE, wanted, "globalPid"), TABLE)
+    ids = np.where(rows["demangledName"] >= 0, rows["demangledName"], rows["shortName"])
+    names = report.texts(ids)
+    distinct, back = np.unique(names, return_inverse=True)
+    words, strings = report.comm_words, report.build.strings
+    classes = [kernel_class(strings[i], words) for i in distinct.tolist()]
+    op = np.array(classes, np.int8)[back] if classes else np.empty(0, np.int8)
+    said = _collective(report, rows, op, nccl, ranks)
+    lane = said.communicator * said.known if said else None
+    placed(report, rows, dur, names, op, _kernel_args(report, rows, said), lane)
+
+
+def _collective(
+    report: Report,
+    rows: Mapping[str, Column],
+    op: I8,
+    nccl: Issued | None,
+    ranks: Mapping[int, int],
+) -> Collective | None:
+    """What is known of the kernels that communicate, through the calls that launched them."""
+    if nccl is None:
+        return None
+    calls = report.calls.at(np.where(op == OpClass.COMM, rows["correlationId"], -1))
+    made = nccl.of_calls(report.calls, calls)
+    alone = np.bincount(made[made >= 0], minlength=len(nccl.bytes)) == 1
+    known = (made >= 0) & ~nccl.mixed[made]
+    size = np.where((made >= 0) & alone[made], nccl.bytes[made], -1)
+    return Collective(size, nccl.communicator[made], known, ranks)
+
+
+def _kernel_args(report: Report, rows: Mapping[str, Column], said: Collective | None) -> I32:
+    """Arguments of kernels, a batch for each set of facts that is known of some."""
+    n = len(rows["start"])
+    facts = np.zeros(n, np.int8)
+    if said is not None and n:
+        sized = np.isin(said.communicator, np.array([*said.ranks], np.uint64)) & said.known
+        facts = (said.bytes >= 0) + 2 * said.known.astype(np.int8) + 4 * sized.astype(np.int8)
+    args = np.full(n, -1, np.int32)
+    for which in np.unique(facts).tolist():
+        at = np.flatnonzero(facts == which)
+        part = {name: column[at] for name, column in rows.items()}
+        told = {**common(part), **_kernel_facts(part)}
+        if said is not None:
+            ids = said.communicator[at]
+            more: dict[str, Values] = {
+                COMMUNICATOR: hexadecimal(ids),
+                BYTES: said.bytes[at],
+                RANKS: np.array([said.ranks.get(i, -1) for i in ids.tolist()], np.int64),
+            }
+            wanted = {COMMUNICATOR: which & 2, BYTES: which & 1, RANKS: which & 4}
+            told.update({key: ("start", more[key]) for key, yes in wanted.items() if yes})
+        args[at] = report.args(TABLE, told)
+    return args
+
+
+def _kernel_facts(rows: Mapping[str, Column]) -> dict[str, tuple[str, Values]]:
+    """Arguments of kernels only."""
+    shared = rows["staticSharedMemory"] + rows["dynamicSharedMemory"]
+    return {
+        "grid": ("gridX", _triples(rows, "grid")),
+        "block": ("blockX", _triples(rows, "block")),
+        "registers per thread": ("registersPerThread", rows["registersPerThread"]),
+        "shared memory": ("staticSharedMemory", shared),
+    }
+
+
+def _triples(rows: Mapping[str, Column], what: str) -> list[bytes]:
+    columns = (rows[what + axis].tolist() for axis in "XYZ")
+    return [b"[%d,%d,%d]" % xyz for xyz in zip(*columns, strict=True)]

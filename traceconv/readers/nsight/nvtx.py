@@ -1,0 +1,212 @@
+"""Ranges and marks of NVTX, on their threads, a lane per domain.
+
+Names stand in the row or, by number, in StringIds. PyTorch's ``emit_nvtx`` writes numbers and
+sizes behind the name of an operator ("aten::mul, op_id = 12, seq = 3, sizes = [[8, 8]]"): these
+become arguments, so that equal operators have equal names. NCCL's ranges carry payloads, see
+``_nsight_payloads``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I32, I64, Kind, Layer, OpClass
+from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
+from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
+from traceconv.readers.nsight.report import NAMELESS, TIMES, Report
+from traceconv.readers.shared.arguments import quoted, register
+from traceconv.readers.shared.gpu_kernels import step_number
+from traceconv.readers.shared.sqlite.database import Column
+
+MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
+RANGES = (PUSH_POP, START_END, 70)
+MARKS = (MARK, 71)
+
+TABLE = "NVTX_EVENTS"
+
+_NO_SCOPES = {"NVTX NCCL", "NVTX MPI"}
+"""Lanes of libraries whose device work has lanes of its own, or who have none."""
+
+_DETAIL = re.compile(
+    r", (op_id|seq|sizes|input_op_ids) = ([0-9]+|\[.*?\](?=, (?:op_id|seq|input_op_ids) = |\Z))"
+)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_LINE = re.compile(r"(.*?)(?:(?:, seq = (0|[1-9][0-9]{0,17}))?, op_id = (0|[1-9][0-9]{0,17}))?\n")
+"""A name and the two numbers that most operators have."""
+
+_MANY = 1000
+
+_LONG = 4096
+"""Longer names are taken as they are."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of a process.
+
+    Attributes:
+        rows:     columns of the table: start, end, globalTid, domainId, rowid.
+        name:     string ids.
+        payloads: what some of them carry.
+    """
+
+    rows: Mapping[str, Column]
+    name: I32
+    payloads: Sequence[Group]
+
+
+def nvtx(report: Report) -> Ranges:
+    """Read them; ranges that name a step carry its number.
+
+    A range that was still open when collection stopped is closed at the last stamp of the table.
+    """
+    wanted = {**TIMES, "eventType": 0, "textId": -1, "domainId": 0, "rowid": -1}
+    rows = report.rows(TABLE, wanted, "globalTid")
+    span, mark = np.isin(rows["eventType"], RANGES), np.isin(rows["eventType"], MARKS)
+    other = ~span & ~mark & (rows["eventType"] != NVTX_THREAD_NAME)
+    report.build.skip("metadata-unused", f"table {TABLE}", int(other.sum()))
+    last = int(max(rows["end"].max(initial=0), rows["start"].max(initial=0)))
+    open_ = span & (rows["end"] < 0)
+    report.build.skip("unfinished-slice", f"table {TABLE}", int(open_.sum()))
+    rows["end"][open_] = last
+    domains = _domains(report, rows)
+    ranges = _added(report, {k: c[span] for k, c in rows.items()}, domains, Kind.SLICE)
+    _added(report, {k: c[mark] for k, c in rows.items()}, domains, Kind.INSTANT)
+    lanes = {_heading(d, domains) for d in np.unique(rows["domainId"][span]).tolist()}
+    report.build.notes["range_lanes"] = sorted(lanes - _NO_SCOPES)
+    return ranges
+
+
+def _added(
+    report: Report, rows: dict[str, Column], domains: Mapping[int, str], kind: Kind
+) -> Ranges:
+    """Put ranges or marks into the trace."""
+    rows, dur = report.timed(rows, TABLE, "slice" if kind is Kind.SLICE else "instant")
+    names, told = _named(report, _texts(report, rows))
+    distinct, back = np.unique(names, return_inverse=True)
+    strings = report.build.strings
+    steps = np.array([step_number(strings[name]) for name in distinct.tolist()], np.int32)
+    groups, bad = payloads(report.database, rows["rowid"])
+    report.build.skip("malformed-record", f"payloads of table {TABLE}", bad)
+    report.build.extend(
+        track=_tracks(report, rows, domains),
+        kind=kind,
+        start_ns=rows["start"],
+        dur_ns=dur if kind is Kind.SLICE else 0,
+        name=names,
+        op=OpClass.HOST,
+        step=steps[back],
+        args=_with_payloads(report, rows, told, groups),
+    )
+    return Ranges(rows, names, groups)
+
+
+def _texts(report: Report, rows: Mapping[str, Column]) -> list[str]:
+    """The name of every row."""
+    many = report.process.lone and len(rows["rowid"]) > _MANY
+    wanted = None if many else rows["rowid"]  # a look at all is faster than looking up most
+    inline = report.database.texts(TABLE, "rowid", "text", wanted)
+    strings = report.strings(rows["textId"])
+    return [
+        inline.get(r) or strings.get(t, NAMELESS)
+        for r, t in zip(rows["rowid"].tolist(), rows["textId"].tolist(), strict=True)
+    ]
+
+
+def _named(report: Report, texts: Sequence[str]) -> tuple[I32, I32]:
+    """Names and arguments of texts, as ids of the trace."""
+    codes: dict[str, int] = {}
+    code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
+    parsed = _split([*codes])
+    names = np.array([report.build.string(name) for name, _ in parsed], np.int32)
+    length = np.array([len(args) for _, args in parsed], np.int32)
+    there = length > 0
+    first = report.build.args_bytes(b"".join(args for _, args in parsed), length[there])
+    ids = np.where(there, first + np.cumsum(there) - 1, -1).astype(np.int32)
+    return (names[code], ids[code]) if len(codes) else (names, ids)
+
+
+def _split(texts: Sequence[str]) -> list[tuple[str, bytes]]:
+    """As :func:`_parsed` for each; the usual form, without sizes, in one go."""
+    lines = _LINE.findall("\n".join(texts) + "\n") if texts else []
+    if len(lines) != len(texts):  # a name of several lines
+        return [_parsed(text) for text in texts]
+    found = []
+    for text, (name, seq, op_id) in zip(texts, lines, strict=True):
+        if ", sizes = " in name or ", input_op_ids = " in name or not name:
+            found.append(_parsed(text))
+        elif seq:
+            found.append((name, b'{"seq":%b,"op_id":%b}' % (seq.encode(), op_id.encode())))
+        elif op_id:
+            found.append((name, b'{"op_id":%b}' % op_id.encode()))
+        else:
+            found.append(_parsed(text))
+    return found
+
+
+def _parsed(text: str) -> tuple[str, bytes]:
+    """The name of an operator without what stands behind it, and that as arguments."""
+    if ", " not in text or len(text) > _LONG:
+        return text, b""
+    found = list(_DETAIL.finditer(text))
+    if not found or not found[0].start() or not _ends_with(text, found):
+        return text, b""
+    members = ",".join(f'"{key}":{_value(value)}' for key, value in (m.groups() for m in found))
+    return text[: found[0].start()], f"{{{members}}}".encode()
+
+
+def _ends_with(text: str, found: Sequence[re.Match[str]]) -> bool:
+    """Whether the matches follow each other to the end."""
+    return [m.start() for m in found[1:]] + [len(text)] == [m.end() for m in found]
+
+
+def _value(text: str) -> str:
+    """A number of usual length as it is, anything else as text."""
+    return text if _NUMBER.fullmatch(text) else quoted(text).decode()
+
+
+def _with_payloads(
+    report: Report, rows: Mapping[str, Column], args: I32, groups: Sequence[Group]
+) -> I32:
+    """Arguments of rows, those of payloads where there are some."""
+    for group in groups:
+        values = {
+            key: hexadecimal(v) if key == COMMUNICATOR else v for key, v in group.values.items()
+        }
+        args[np.searchsorted(rows["rowid"], group.rowid)] = register(report.build, values)
+    return args
+
+
+def hexadecimal(ids: NDArray[np.uint64]) -> list[bytes]:
+    """Ids of communicators as JSON: most are beyond what an int64 holds."""
+    return [b'"0x%x"' % i for i in ids.tolist()]
+
+
+def _domains(report: Report, rows: Mapping[str, Column]) -> dict[int, str]:
+    """Names of the domains; the default one has none."""
+    made = rows["eventType"] == DOMAIN
+    texts = _texts(report, {k: c[made] for k, c in rows.items()})
+    names = zip(rows["domainId"][made].tolist(), texts, strict=True)
+    return {domain: "" if name == NAMELESS else name for domain, name in names}
+
+
+def _heading(domain: int, domains: Mapping[int, str]) -> str:
+    return f"NVTX {domains.get(domain, '')}".strip()
+
+
+def _tracks(report: Report, rows: Mapping[str, Column], domains: Mapping[int, str]) -> I32:
+    """A lane per thread and domain."""
+    key = np.stack((rows["globalTid"], rows["domainId"]), axis=1)
+    distinct, back = np.unique(key, axis=0, return_inverse=True)
+    tracks = [report.thread(tid, Layer.HOST, _heading(d, domains)) for tid, d in distinct.tolist()]
+    return np.array(tracks, np.int32)[back.ravel()] if tracks else np.empty(0, np.int32)
+
+
+def positions(ranges: Ranges, group: Group) -> I64:
+    """Where the rows of a payload group stand among the ranges."""
+    return np.searchsorted(ranges.rows["rowid"], group.rowid)

@@ -1,0 +1,179 @@
+"""What ranges of NVTX carry besides their name: the payloads of NCCL.
+
+NCCL says of every call its communicator, the bytes of the message, the peer. An export holds this
+where it was made with ``--include-blobs`` (``binaryData``) or ``--include-json`` (``jsonText``).
+A blob is a head of 32 bytes - domain (u32), 4 spare, schema (u32), 4 spare, size of the payload
+(u64), size of all (u64) - and the payload, whose fields lie where the schema's entries say. All
+is little-endian. No sample at hand holds payloads: their schemas do lie in one, the head is as
+others describe it for 2026, and the JSON is taken to have the entries' names as its keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I64
+from traceconv.readers.shared.sqlite.database import Database
+
+HEAD_BYTES = 32
+
+INTEGERS = {
+    1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "i8", 8: "u8", 9: "i8", 10: "u8",
+    11: "i1", 12: "u1", 13: "i2", 14: "u2", 15: "i4", 16: "u4", 17: "i8", 18: "u8", 22: "u8",
+}  # fmt: skip
+"""Types of entries that are whole numbers, as numpy spells them."""
+
+_FIRST_OWN = 1 << 24
+"""Types from here on are schemas and enumerations; the latter are as wide as an int of C."""
+
+COMMUNICATOR, BYTES, RANK, RANKS = "communicator", "bytes", "rank", "ranks"
+KEYS = {
+    "NCCL communicator ID": COMMUNICATOR,
+    "Message size [bytes]": BYTES,
+    "No. of ranks": RANKS,
+    "Rank": RANK,
+    "CUDA device": "device",
+    "Peer rank": "peer",
+    "Root": "root",
+    "Reduction operation": "reduction",
+}
+"""How entries of NCCL are called here; other entries keep their names."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranges whose payloads have the same fields.
+
+    Attributes:
+        rowid:  their rows in NVTX_EVENTS.
+        values: by key: int64 or uint64, one per row.
+    """
+
+    rowid: I64
+    values: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One kind of payload.
+
+    Attributes:
+        fields: by key: where it begins, and its type.
+        size:   bytes, at least.
+    """
+
+    fields: dict[str, tuple[int, np.dtype[Any]]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload up to the end of the last field."""
+        return max((at + kind.itemsize for at, kind in self.fields.values()), default=0)
+
+
+def schemas(database: Database) -> dict[tuple[int, int], Schema]:
+    """What the payloads of a report may be, by domain and number of the schema.
+
+    Every process of a report repeats them; the first counts.
+    """
+    found: dict[tuple[int, int], Schema] = {}
+    for domain, number, kind, name, offset in database.rows(
+        "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId", "schemaId", "type", "name", "offset"
+    ):
+        if not isinstance(kind, int) or not isinstance(name, str):
+            continue
+        code = "i4" if kind >= _FIRST_OWN else INTEGERS.get(kind)
+        at = 0 if offset is None else offset
+        if code and isinstance(at, int) and 0 <= at < 1 << 16:
+            fields = found.setdefault((domain, number), Schema()).fields
+            fields.setdefault(KEYS.get(name, name), (at, np.dtype("<" + code)))
+    return found
+
+
+def payloads(database: Database, only: I64) -> tuple[list[Group], int]:
+    """The payloads of some rows of NVTX_EVENTS, and how many cannot be read.
+
+    Args:
+        only: numbers of rows.
+    """
+    groups, bad = _binary(database, only)
+    more, worse = _spelled(database, only)
+    return [*groups, *more], bad + worse
+
+
+def _binary(database: Database, only: I64) -> tuple[list[Group], int]:
+    known = schemas(database)
+    blobs = _only(database.blobs("NVTX_EVENTS", "rowid", "binaryData") if known else {}, only)
+    by_length: dict[int, list[int]] = {}
+    for row, blob in blobs.items():
+        by_length.setdefault(len(blob), []).append(row)
+    groups, bad = [], len(blobs)
+    for length, rows in by_length.items():
+        if length < HEAD_BYTES:
+            continue
+        raw = np.frombuffer(b"".join(blobs[r] for r in rows), np.uint8).reshape(-1, length)
+        head = np.stack([_column(raw, at, np.dtype("<u4")) for at in (0, 8)], axis=1)
+        short = _column(raw, 16, np.dtype("<u8")) > length - HEAD_BYTES
+        for domain, number in np.unique(head, axis=0).tolist():
+            schema = known.get((domain, number))
+            if schema is None or schema.size > length - HEAD_BYTES:
+                continue
+            own = np.flatnonzero((head == (domain, number)).all(axis=1) & ~short)
+            values = {
+                key: _column(raw[own], HEAD_BYTES + at, kind)
+                for key, (at, kind) in schema.fields.items()
+            }
+            groups.append(Group(np.array(rows, np.int64)[own], values))
+            bad -= len(own)
+    return groups, bad
+
+
+def _column(raw: NDArray[np.uint8], at: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    """The numbers at an offset of every record, as wide as their kind allows."""
+    found = np.ascontiguousarray(raw[:, at : at + kind.itemsize]).view(kind)[:, 0]
+    return found.astype(np.uint64 if kind == np.dtype("<u8") else np.int64)
+
+
+def _spelled(database: Database, only: I64) -> tuple[list[Group], int]:
+    """Payloads that stand as JSON; members other than those of NCCL are left aside."""
+    blobs = _only(database.blobs("NVTX_EVENTS", "rowid", "jsonText"), only)
+    by_keys: dict[tuple[str, ...], list[tuple[int, dict[str, int]]]] = {}
+    bad = 0
+    for row, text in blobs.items():
+        said = _members(text)
+        bad += said is None
+        if said:
+            by_keys.setdefault(tuple(sorted(said)), []).append((row, said))
+    return [
+        Group(
+            np.array([row for row, _ in found], np.int64),
+            {key: np.array([said[key] for _, said in found], np.uint64) for key in keys},
+        )
+        for keys, found in by_keys.items()
+    ], bad
+
+
+def _only(found: dict[int, bytes], rows: I64) -> dict[int, bytes]:
+    """What belongs to some rows."""
+    keys = np.fromiter(found, np.int64, len(found))
+    return {key: found[key] for key in keys[np.isin(keys, rows)].tolist()}
+
+
+def _members(text: bytes) -> dict[str, int] | None:
+    """What a JSON payload says of NCCL; None if it is no JSON object."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    return {
+        KEYS[key]: value
+        for key, value in said.items()
+        if key in KEYS and type(value) is int and 0 <= value < 1 << 64
+    }

@@ -1,0 +1,232 @@
+"""Which processes an Nsight Systems report holds, and which rank each of them is.
+
+In the order of trust: ranks MPI told the profiler (MPI_RANKS), "MPI Rank n" as the name of a
+thread, and, for a lone process, the rank of its communicators (MPI_COMMUNICATORS) and its
+environment. Then what NCCL was told when communicators were made, the largest of each process,
+if that gives every process a rank of its own; one process per device; the name of the file.
+
+Of everything a report tells about the machine, only what names a rank, a host or a GPU is ever
+looked at (:data:`RANK_VARIABLES`): environments, command lines and user names stay where they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
+from traceconv.readers.shared.sqlite.database import Column, Database
+
+GPU_TABLES = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+)
+HOST_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API")
+NVTX = "NVTX_EVENTS"
+
+RANK_VARIABLES = (
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+    "PADDLE_TRAINER_ID",
+)
+"""Environment variables that hold a rank; the first one set counts."""
+
+_MPI_RANK = re.compile(r"MPI Rank (\d{1,9})")
+
+NVTX_THREAD_NAME = 39
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a report that becomes one rank.
+
+    Attributes:
+        pid:    as the report knows it.
+        others: processes without GPU work whose rows this one takes in.
+        device: the one GPU it uses, -1 if several or none.
+        rank:   None if nothing names it.
+        rank_from: what names it.
+        devices: the GPUs it uses.
+        claimed: the GPUs any process uses; of the first process only, which accounts for the rest.
+        lone:   there is no other process; nearly every row of the report is its own.
+    """
+
+    pid: int
+    others: tuple[int, ...] = ()
+    device: int = -1
+    rank: int | None = None
+    rank_from: str = ""
+    devices: tuple[int, ...] = ()
+    claimed: tuple[int, ...] = ()
+    lone: bool = False
+
+
+def processes(database: Database) -> list[Process]:
+    """The ranks of a report: its processes with GPU work, else those with any work, by pid."""
+    devices = _devices_by_pid(database)
+    every = sorted(set(devices) | _host_pids(database))
+    working = sorted(devices) or every
+    idle = tuple(p for p in every if p not in working)
+    named = _ranks(database, working, devices)
+    claimed = tuple(sorted(set().union(*devices.values())))
+    found = []
+    for i, pid in enumerate(working):
+        used = tuple(sorted(devices.get(pid, set())))
+        rank, evidence = named.get(pid, (None, ""))
+        first = i == 0
+        found.append(
+            Process(
+                pid,
+                others=idle if first else (),
+                device=used[0] if len(used) == 1 else -1,
+                rank=rank,
+                rank_from=evidence,
+                devices=used,
+                claimed=claimed if first else (),
+                lone=len(working) == 1,
+            )
+        )
+    return found
+
+
+def pid_of(global_id: Any) -> Any:
+    """The process id within serialized global ids (bits 24 to 47)."""
+    return (global_id >> 24) & 0xFFFFFF
+
+
+def tid_of(global_id: Any) -> Any:
+    """The thread id within serialized global ids (bits 0 to 23)."""
+    return global_id & 0xFFFFFF
+
+
+def _devices_by_pid(database: Database) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for table in GPU_TABLES:
+        rows = database.columns(table, {"globalPid": -1, "deviceId": -1})
+        pairs = np.unique(np.stack((pid_of(rows["globalPid"]), rows["deviceId"])), axis=1)
+        for pid, device in pairs.T.tolist():
+            found.setdefault(pid, set()).add(device)
+    return found
+
+
+def _host_pids(database: Database) -> set[int]:
+    found: set[int] = set()
+    for table in HOST_TABLES:
+        found |= set(pid_of(database.columns(table, {"globalTid": 0})["globalTid"]).tolist())
+    return found - {0}
+
+
+Ranks = dict[int, tuple[int, str]]
+"""By process: its rank, and what says so."""
+
+
+def _ranks(database: Database, pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
+    """The rank of each process and what says so, in the order of trust."""
+    found = {**_from_thread_names(database), **_from_mpi_ranks(database)}
+    if len(pids) == 1 and pids[0] not in found:
+        lone = _from_communicators(database) or _from_environment(database)
+        return {pids[0]: lone} if lone else _from_nccl(database, pids)
+    if not found and len(pids) > 1:
+        return _from_nccl(database, pids) or _from_devices(pids, devices)
+    return found
+
+
+def _from_devices(pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
+    """One process per device: the number of the device."""
+    cards = [min(devices.get(p, {-1})) for p in pids]
+    alone = all(len(devices.get(p, ())) == 1 for p in pids)
+    if not alone or min(cards, default=-1) < 0 or len(set(cards)) < len(cards):
+        return {}
+    order = sorted(zip(cards, pids, strict=True))
+    return {pid: (card, "one process per device") for card, pid in order}
+
+
+def _from_mpi_ranks(database: Database) -> Ranks:
+    """What MPI told of every thread."""
+    return {
+        pid_of(thread): (rank, "MPI_RANKS")
+        for thread, rank in database.rows("MPI_RANKS", "globalTid", "rank")
+        if isinstance(thread, int) and isinstance(rank, int) and 0 <= rank < 1 << 31
+    }
+
+
+def _from_communicators(database: Database) -> tuple[int, str] | None:
+    """The rank in whose name communicators were made: they name no process, so of a lone one."""
+    ranks = set(database.distinct("MPI_COMMUNICATORS", "rank"))
+    if len(ranks) != 1 or not 0 <= min(ranks) < 1 << 31:
+        return None
+    return ranks.pop(), "MPI_COMMUNICATORS"
+
+
+def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:
+    """Ranks in the largest communicators, if all of these are equally large."""
+    if not any({RANK, RANKS} <= schema.fields.keys() for schema in schemas(database).values()):
+        return {}
+    rows = database.columns(NVTX, {"rowid": -1, "globalTid": 0})
+    groups, _ = payloads(database, rows["rowid"])
+    largest: dict[int, tuple[int, int]] = {}
+    for group in groups:
+        if {RANK, RANKS} <= group.values.keys():
+            owner = pid_of(rows["globalTid"][np.searchsorted(rows["rowid"], group.rowid)])
+            said = (owner, group.values[RANKS], group.values[RANK])
+            for pid, size, rank in zip(*(column.tolist() for column in said), strict=True):
+                largest[pid] = max(largest.get(pid, (0, 0)), (size, rank))
+    known = [largest[pid] for pid in pids if pid in largest]
+    sizes, ranks = {size for size, _ in known}, {rank for _, rank in known}
+    if len(sizes) != 1 or len(ranks) < len(pids) or min(ranks) < 0 or max(ranks) >= min(sizes):
+        return {}
+    why = f"NCCL communicator of {min(sizes)} ranks"
+    return {pid: (largest[pid][1], why) for pid in pids}
+
+
+def _from_thread_names(database: Database) -> Ranks:
+    """ "MPI Rank n" as the name of a thread, given by the system or through NVTX."""
+    found: Ranks = {}
+    named = database.columns("ThreadNames", {"nameId": -1, "globalTid": 0})
+    for why, rows, inline in (
+        ("thread name", named, {}),
+        ("NVTX thread name", *_nvtx_thread_names(database)),
+    ):
+        strings = database.texts("StringIds", "id", "value", np.unique(rows["nameId"]))
+        for i, (number, thread) in enumerate(
+            zip(rows["nameId"].tolist(), rows["globalTid"].tolist(), strict=True)
+        ):
+            match = _MPI_RANK.fullmatch(inline.get(i) or strings.get(number, ""))
+            if match:
+                found[pid_of(thread)] = (int(match[1]), why)
+    return found
+
+
+def _nvtx_thread_names(database: Database) -> tuple[dict[str, Column], dict[int, str]]:
+    """Columns as those of ThreadNames, and the names that stand in the rows, by position."""
+    wanted = {"textId": -1, "globalTid": 0, "rowid": -1, "eventType": -1}
+    rows = database.columns(NVTX, wanted)
+    named = rows["eventType"] == NVTX_THREAD_NAME
+    at = rows["rowid"][named]
+    texts = database.texts(NVTX, "rowid", "text", at)
+    inline = {i: texts[row] for i, row in enumerate(at.tolist()) if row in texts}
+    return {"nameId": rows["textId"][named], "globalTid": rows["globalTid"][named]}, inline
+
+
+def _from_environment(database: Database) -> tuple[int, str] | None:
+    """The rank variable of the only process: reports keep the environment of one."""
+    values = {
+        str(name): str(value)
+        for table, key in (("META_DATA_CAPTURE", "name"), ("TARGET_INFO_SYSTEM_ENV", "name"))
+        for name, value in database.rows(table, key, "value")
+        if isinstance(name, str) and name.rpartition(":")[2] in RANK_VARIABLES
+    }
+    for variable in RANK_VARIABLES:
+        for name, value in values.items():
+            if name.rpartition(":")[2] == variable and value.isdecimal() and len(value) < 10:
+                return int(value), variable
+    return None

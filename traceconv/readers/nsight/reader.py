@@ -1,0 +1,154 @@
+"""Nsight Systems: the SQLite export of a report.
+
+Written by: ``nsys export --type sqlite``; seen: 2022.2 (schema 2.9) to 2026.2 (schema 3.25).
+Files:      one ``.sqlite`` per report; several processes in it are several ranks.
+Units and clock: integer ns since the session started; ``utcEpochNs`` ties them to Unix time.
+            With ``--ts-normalize`` they are Unix time already.
+Rank from:  MPI_RANKS, "MPI Rank n" thread names, MPI_COMMUNICATORS and the rank variables of a
+            lone process, NCCL's communicators, one process per device, the file name; see
+            ``_nsight_processes``.
+Quirks:     tables are created only where there is data; NVTX names stand in ``text`` or, through
+            ``textId``, in StringIds; runtime calls are repeated as backtrace rows (class 67)
+            (two_processes). What PyTorch writes behind the name of an operator becomes arguments;
+            payloads of NCCL say size and communicator, through the launch also of its kernels;
+            GPU metrics are counters of every process that uses the GPU; waits stand beside the
+            calls, as PyTorch's do, not on the stream they wait for (training).
+Ignored:    CPU samples, scheduling, profiler overhead, diagnostics, CUDA events, allocations; and,
+            on purpose, everything that tells of users: environment, command lines, paths, standard
+            output.
+Source:     the tables' own columns, read by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.shared.sqlite.files import is_sqlite
+
+if TYPE_CHECKING:
+    from traceconv.readers.nsight.processes import Process
+    from traceconv.readers.shared.sqlite.database import Database
+
+_REPORTS = (".nsys-rep", ".qdrep")
+_SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
+_UNREAD = (
+    "COMPOSITE_EVENTS",
+    "SCHED_EVENTS",
+    "PROFILER_OVERHEAD",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "DIAGNOSTIC_EVENT",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "GENERIC_EVENTS",
+)
+
+
+class NsightReader:
+    """Reads SQLite exports of Nsight Systems."""
+
+    name = "nsight"
+    title = "Nsight Systems, SQLite export"
+    files = "*.sqlite (nsys export --type sqlite)"
+    order = 300
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per process with GPU work in every export."""
+        found: list[Capture] = []
+        for name in names:
+            if name.endswith(_REPORTS):
+                _closed_report(source, name, names)
+            elif is_sqlite(source.head(name, 16)):
+                found += self._captures(source, name)
+        return found
+
+    def _captures(self, source: Source, name: str) -> list[Capture]:
+        from traceconv.readers.nsight.processes import processes
+        from traceconv.readers.shared.sqlite.database import opened
+
+        try:
+            with opened(source, name, salvage=True) as database:
+                if "StringIds" not in database.tables or not set(_SIGNS) & set(database.tables):
+                    return []
+                return [_capture(source, name, database, p) for p in processes(database)]
+        except MalformedInputError:
+            return []  # another reader may know better; if none does, it is an unknown file
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Every event of one process."""
+        from traceconv.readers.nsight import kernels as events
+        from traceconv.readers.nsight.content import gpu_memory, gpu_metrics, library_calls
+        from traceconv.readers.nsight.kernels import kernels
+        from traceconv.readers.nsight.nccl import issued, sizes_of
+        from traceconv.readers.nsight.nvtx import nvtx
+        from traceconv.readers.nsight.report import Report
+        from traceconv.readers.shared.sqlite.database import opened
+
+        process: Process = capture.detail
+        build.file = capture.source.title(capture.files[0])
+        build.notes["free_rule"] = "device"
+        with opened(capture.source, capture.files[0], salvage=True) as database:
+            report = Report(database, build, process, build.comm_words)
+            events.runtime(report)
+            ranges = nvtx(report)
+            kernels(report, issued(ranges, build.strings), sizes_of(ranges))
+            events.device_tables(report)
+            library_calls(report)
+            gpu_memory(report)
+            gpu_metrics(report)
+            events.arrows(report)
+            for table in _UNREAD:
+                build.skip("kind-not-read", f"table {table}", database.count(table))
+            for place in database.damage:
+                build.skip("truncated", place if place not in database.tables else f"table {place}")
+
+
+def _capture(source: Source, name: str, database: Database, process: Process) -> Capture:
+    return Capture(
+        reader=NsightReader.name,
+        source=source,
+        files=(name,),
+        rank=process.rank,
+        rank_from=process.rank_from,
+        device=process.device,
+        pid=process.pid,
+        clock=_clock(database),
+        label=f"{source.title(name)} (process {process.pid})",
+        detail=process,
+    )
+
+
+def _clock(database: Database) -> Anchor | None:
+    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+        for key, value in database.rows(table, "name", "value"):
+            if key == "EXPORT_PARAM_TIME_NORMALIZE" and str(value).lower() == "true":
+                return Anchor(Domain.UNIX, evidence=key)
+    for (start,) in database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+        if isinstance(start, int):
+            return Anchor(Domain.RELATIVE, 0, start, "utcEpochNs")
+    return None
+
+
+def _closed_report(source: Source, name: str, names: Sequence[str]) -> None:
+    """Say how to open a report, unless its export lies beside it.
+
+    Raises:
+        MalformedInputError: the export is missing.
+    """
+    export = str(PurePosixPath(name).with_suffix(".sqlite"))
+    if export not in names:
+        raise MalformedInputError(
+            source.title(name),
+            "",
+            "a report in Nvidia's own format; export it first: "
+            f"nsys export --type sqlite -o {PurePosixPath(export).name} {PurePosixPath(name).name}",
+        )
+
+
+READER = NsightReader()

@@ -1,0 +1,232 @@
+"""The captures that files of Paddle's profiler make: windows of one process, formats of one run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+
+# Paddle's files by their names and first bytes: which process, which window, whose rank.
+
+JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
+_MAGIC = b"\n\x051."
+_SIGNS = (
+    re.compile(rb'"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"[^{}\[\]]*"span_ind'),
+    re.compile(rb'"span_ind\w*"[^{}\[\]]*"schemaVersion"\s*:\s*"\d+\.\d+\.\d+"'),
+    re.compile(rb'"tid"\s*:\s*"\d+\((?:Python|C\+\+)\)"'),
+)
+_NAMED = re.compile(r"\.paddle_trace\.(json|pb)(?:\.gz)?\Z")
+_WINDOW = re.compile(r"(.+)_time_\d{4}(?:_\d\d){5}_\d{6}\.paddle_trace\.(?:json|pb)(?:\.gz)?")
+_SUFFIXES = re.compile(r"(?:\.paddle_trace)?\.(?:json|pb)(?:\.gz)?\Z")
+_DEFAULT = re.compile(r"host_(.*)pid_(\d+)", re.DOTALL)
+_RANKS = tuple(
+    re.compile(rf"(?<![a-z]){word}[_-]?(\d{{1,9}})") for word in ("rank", "trainer", "worker")
+)
+_SPAN = re.compile(
+    rb'"pid"\s*:\s*(\d{1,18}), *"tid"\s*:\s*"[^"]*\((?:Python|C\+\+)\)"\s*,\s*'
+    rb'"ts"\s*:\s*(\d{1,17}), *"dur"\s*:\s*(\d{1,12})'
+)
+_PROCESSES = re.compile(
+    rb'"(?:memory usage on )?([^"\\:]*):(?:cuda_api|cpu:block:-?\d+|gpu:-?\d+)"'
+)
+_OP = re.compile(rb'"cat"\s*:\s*"Op"')
+_FIRST = re.compile(rb'"ts"\s*:\s*(\d{1,19})')
+
+
+@dataclass(frozen=True)
+class File:
+    """What is known of one file without reading its events.
+
+    Attributes:
+        kind:   JSON or PB; of old profilers, PROFILE or TIMELINE.
+        worker: as the profiler was told, or made up of host and process; "" if the name was
+            chosen in another way. One timeline may hold several.
+        pid:    the process, -1 if the first bytes do not say.
+        first_ns, last_ns: the span of the events in the first bytes; -1 if there are none.
+    """
+
+    name: str
+    kind: str
+    worker: str
+    pid: int = -1
+    first_ns: int = -1
+    last_ns: int = -1
+
+    @property
+    def stem(self) -> str:
+        """The name without what tells its format."""
+        return _SUFFIXES.sub("", self.name)
+
+    @property
+    def host(self) -> str:
+        """The host, where the worker is named after it."""
+        match = _DEFAULT.fullmatch(self.worker)
+        return match[1] if match else ""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank a worker was named after. A host's name says nothing of it."""
+        if _DEFAULT.fullmatch(self.worker):
+            return None
+        found = (pattern.findall(self.worker.lower()) for pattern in _RANKS)
+        return next((int(numbers[-1]) for numbers in found if numbers), None)
+
+    def overlaps(self, other: File) -> bool:
+        """Whether the events in the first bytes of both lie in one stretch of time."""
+        return (
+            min(self.first_ns, other.first_ns) >= 0
+            and self.first_ns <= other.last_ns
+            and other.first_ns <= self.last_ns
+        )
+
+
+def recognised(source: Source, name: str) -> list[File]:
+    """The file, if it is one of Paddle's; once for every process in it."""
+    start, named = source.head(name, 256), _NAMED.search(name)
+    if start.startswith(_MAGIC) or (named and named[1] == PB):
+        return [_of_pb(name, source.head(name))]
+    if not named and start.startswith(b"\n") and start.find(b"\n", 1) in (2, 3):
+        return _of_profile(name, source.head(name))
+    if not (named or start.lstrip().startswith(b"{")):
+        return []
+    head = source.head(name)
+    if named or any(sign.search(head) for sign in _SIGNS):
+        return [_of_json(name, head)]
+    return _of_timeline(name, head)
+
+
+def _worker(name: str) -> str:
+    match = _WINDOW.fullmatch(PurePosixPath(name).name)
+    return match[1] if match else ""
+
+
+def _of_json(name: str, head: bytes) -> File:
+    spans = [(int(p), int(ts), int(dur)) for p, ts, dur in _SPAN.findall(head)]
+    if not spans:
+        return File(name, JSON, _worker(name))
+    first, last = min(ts for _, ts, _ in spans), max(ts + dur + 2 for _, ts, dur in spans)
+    return File(name, JSON, _worker(name), spans[0][0], first * 1000, last * 1000)
+
+
+def _of_timeline(name: str, head: bytes) -> list[File]:
+    """One file per process ("trainer1") that a timeline names; none if these bytes begin none."""
+    if b'"process_name"' not in head or not _OP.search(head):
+        return []
+    match = _FIRST.search(head)
+    first = int(match[1]) if match else -1  # it wrote nanoseconds
+    keys = (key.decode("utf-8", "replace") for key in _PROCESSES.findall(head))
+    return [File(name, TIMELINE, k, first_ns=first, last_ns=first) for k in dict.fromkeys(keys)]
+
+
+def _of_pb(name: str, head: bytes) -> File:
+    spans = list(_spans(head))
+    if not spans:
+        return File(name, PB, _worker(name))
+    first, last = min(start for _, start, _ in spans), max(end for _, _, end in spans)
+    return File(name, PB, _worker(name), spans[0][0], first, last)
+
+
+def _of_profile(name: str, head: bytes) -> list[File]:
+    from traceconv.readers.paddle.old_profile import first_events
+
+    events = first_events(head)
+    if not events:
+        return []
+    first, last = min(e.start_ns for e in events), max(e.end_ns for e in events)
+    return [File(name, PROFILE, "", -1, first, last)]
+
+
+def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
+    """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
+    from traceconv._proto import message, parsed
+    from traceconv.readers.paddle.protobuf import NODE, PACKAGE, STEM, TREE
+    from traceconv.readers.paddle.wire import Cut, Damaged, fields
+
+    node = message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
+    try:
+        for tree in fields(head, 0, len(head)):
+            inside = fields(head, tree.start, min(tree.end, len(head)))
+            for field in inside if tree.number == TREE else ():
+                if field.number == NODE and field.end <= len(head):
+                    event = parsed(node, head[field.start : field.end]).host_trace_event
+                    if event.end_ns < 2**63:
+                        yield event.process_id, event.start_ns, event.end_ns
+    except (Cut, Damaged, ValueError):
+        return
+
+
+UNIX_NS = 10**18
+"""Stamps above this count from 1970 (it is 2001)."""
+
+
+def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+    """One capture per process, its collection windows in the order of time."""
+    groups: dict[tuple[object, ...], list[File]] = {}
+    for name in sorted(names):
+        for file in recognised(source, name):
+            groups.setdefault(_same_process(file), []).append(file)
+    return [c for group in groups.values() for c in _captures(source, group, issues)]
+
+
+def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
+    """Read one file of a capture; the span of what it holds, ns, None if that is nothing."""
+    if file.kind == TIMELINE:
+        from traceconv.readers.paddle.old_timeline import read_timeline
+
+        return read_timeline(capture.source, file.name, build, file.worker)
+    if file.kind == JSON:
+        from traceconv.readers.paddle.json import read_json as read
+    elif file.kind == PB:
+        from traceconv.readers.paddle.protobuf import read_pb as read
+    else:
+        from traceconv.readers.paddle.old_profile import read_profile as read
+    return read(capture.source, file.name, build, capture.pid)
+
+
+def _same_process(file: File) -> tuple[object, ...]:
+    """Equal for files that may be windows, or formats, of one process."""
+    folder = PurePosixPath(file.name).parent
+    if file.kind == TIMELINE:
+        return (file.name, file.worker)
+    return (folder, file.worker, file.pid) if file.worker else (file.stem,)
+
+
+def _captures(source: Source, group: list[File], issues: Issues) -> list[Capture]:
+    """The windows of one process as one capture; each its own if two claim the same time."""
+    better = [file for file in group if file.kind == PB]
+    twins = [f for f in group if f.kind == JSON and any(map(f.overlaps, better))]
+    for file in twins:
+        issues.add("repeated-content", source.title(file.name))
+    windows = sorted((f for f in group if f not in twins), key=lambda f: (f.first_ns, f.name))
+    clear = all(w.first_ns >= 0 for w in windows) or len(windows) == 1
+    apart = clear and not any(a.overlaps(b) for a, b in pairwise(windows))
+    parts = [windows] if apart else [[window] for window in windows]
+    known = tuple(file.name for file in twins)
+    return [_capture(source, part, () if i else known) for i, part in enumerate(parts)]
+
+
+def _capture(source: Source, windows: list[File], known: tuple[str, ...]) -> Capture:
+    file = windows[0]
+    several = file.kind == TIMELINE
+    unix = file.kind in (JSON, PB) or file.first_ns > UNIX_NS
+    return Capture(
+        reader="paddle",
+        source=source,
+        files=tuple(window.name for window in windows),
+        rank=file.rank,
+        rank_from="worker name" if file.rank is not None else "",
+        known=known,
+        host=file.host,
+        pid=file.pid,
+        clock=Anchor(Domain.UNIX, evidence="stamps since 1970") if unix else None,
+        label=f"{source.title(file.name)} ({file.worker})" if several else source.title(file.name),
+        detail=tuple(windows),
+    )

@@ -1,0 +1,251 @@
+"""What both of Paddle's formats are turned into, and where it goes in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
+from traceconv.readers.shared.gpu_kernels import kernel_class, note_memory
+
+TYPES = (
+    "Operator", "Dataloader", "ProfileStep", "CudaRuntime", "Kernel", "Memcpy", "Memset",
+    "UserDefined", "OperatorInner", "Forward", "Backward", "Optimization", "Communication",
+    "PythonOp", "PythonUserDefined", "DygraphKernelLaunch", "StaticKernelLaunch",
+)  # fmt: skip
+"""Kinds of events by number. Of host events: files of 2.3 and 2.4 had no 16, and their 15 stood
+for calls of another maker's runtime, which are no host events.
+"""
+
+PYTHON_TYPES = (
+    "Dataloader", "ProfileStep", "Forward", "Backward", "Optimization", "PythonOp",
+    "PythonUserDefined",
+)  # fmt: skip
+"""Host events of the Python side of a thread; the others are of its C++ side."""
+
+MEMORY_TYPES = ("Allocate", "Free", "ReservedAllocate", "ReservedFree")
+"""Kinds of memory events by number."""
+
+LAUNCH = "launch"
+_THREAD_SORT_MAX = 2**30
+
+
+class What(IntEnum):
+    """Which part of a process or device a lane is."""
+
+    PYTHON = 0
+    NATIVE = 1
+    RUNTIME = 2
+    KERNEL = 3
+    COPY = 4
+    HOST = 5  # host rows that say nothing of their side
+
+
+_OPS = {What.KERNEL: OpClass.COMPUTE, What.COPY: OpClass.COPY}
+_SIDES = {What.PYTHON: " (Python)", What.NATIVE: " (C++)"}
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where rows lie.
+
+    Attributes:
+        process: process id as text; of device rows, the number of the device.
+        thread:  thread id; of device rows, the stream.
+        maker:   how the file calls devices of this kind ("GPU").
+    """
+
+    what: What
+    process: str
+    thread: str
+    maker: str = "GPU"
+
+    @property
+    def of_device(self) -> bool:
+        """Whether its rows are work of a device."""
+        return self.what in _OPS
+
+
+@dataclass
+class Records:
+    """Slices and instants of one file: columns of equal length, in any order.
+
+    Attributes:
+        lane: index into ``lanes``.
+        name, args: ids of the builder.
+        arrows: rows that launched and rows that were launched.
+    """
+
+    lanes: Sequence[Lane]
+    lane: I32
+    start: I64
+    dur: I64
+    name: I32
+    args: I32
+    step: I32
+    instant: NDArray[np.bool_]
+    arrows: tuple[I64, I64]
+
+    def whats(self) -> I8:
+        """:class:`What` per row."""
+        return np.array([lane.what for lane in self.lanes], np.int8)[self.lane]
+
+    def take(self, kept: NDArray[np.bool_]) -> Records:
+        """The marked rows, and the arrows between them."""
+        at = np.cumsum(kept) - 1
+        src, dst = self.arrows
+        whole = kept[src] & kept[dst]
+        return Records(
+            self.lanes,
+            self.lane[kept],
+            self.start[kept],
+            self.dur[kept],
+            self.name[kept],
+            self.args[kept],
+            self.step[kept],
+            self.instant[kept],
+            (at[src[whole]], at[dst[whole]]),
+        )
+
+
+def put(records: Records, build: TraceBuilder, pid: int) -> tuple[int, int] | None:
+    """Add all rows and arrows; rows that end before they begin or leave int64 are booked.
+
+    Args:
+        pid: the process whose threads need no name of their process; -1 if any.
+
+    Returns:
+        Earliest start and latest end, ns; None if there are no rows.
+    """
+    build.seen("flow", len(records.arrows[0]))
+    build.seen("instant", int(records.instant.sum()))
+    build.seen("slice", int((~records.instant).sum()))
+    records = _sound(records, build)
+    if not len(records.lane):
+        return None
+    op = _ops(records, build)
+    first = build.extend(
+        track=_tracks(records, op, build, pid),
+        start_ns=records.start,
+        dur_ns=records.dur,
+        name=records.name,
+        kind=np.where(records.instant, np.int8(Kind.INSTANT), np.int8(Kind.SLICE)),
+        op=op,
+        step=records.step,
+        args=records.args,
+    )
+    src, dst = records.arrows
+    build.flows(src=src + first, dst=dst + first, name=build.string(LAUNCH))
+    return int(records.start.min()), int((records.start + records.dur).max())
+
+
+def _sound(records: Records, build: TraceBuilder) -> Records:
+    """Only rows whose times can be kept."""
+    negative = records.dur < 0
+    beyond = ~negative & (records.start > INT64_MAX - np.maximum(records.dur, 0))
+    if not (negative | beyond).any():
+        return records
+    for code, rows in (("negative-duration", negative), ("bad-time", beyond)):
+        build.skip(code, count=int((rows & ~records.instant).sum()), kind="slice")
+        build.skip(code, count=int((rows & records.instant).sum()), kind="instant")
+    kept = records.take(~negative & ~beyond)
+    build.skip("flow-unbound", count=len(records.arrows[0]) - len(kept.arrows[0]), kind="flow")
+    return kept
+
+
+def _ops(records: Records, build: TraceBuilder) -> I8:
+    """Class per row; of kernels, by their names."""
+    of_lane = np.array([_OPS.get(lane.what, OpClass.HOST) for lane in records.lanes], np.int8)
+    op: I8 = of_lane[records.lane]
+    kernels = np.flatnonzero(records.whats() == What.KERNEL)
+    names, back = np.unique(records.name[kernels], return_inverse=True)
+    classes = [kernel_class(build.strings[i], build.comm_words) for i in names.tolist()]
+    op[kernels] = np.array(classes, np.int8)[back]
+    return op
+
+
+def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
+    """Track per row: that of its lane, or of NCCL for kernels that communicate."""
+    several = len({lane.process for lane in records.lanes if lane.of_device}) > 1
+    key = records.lane * 2 + (op == OpClass.COMM)
+    numbers = np.full(2 * len(records.lanes), -1, np.int32)
+    for code in np.unique(key).tolist():
+        lane = records.lanes[code // 2]
+        track = _device_track(lane, bool(code % 2), several) if lane.of_device else (
+            _host_track(lane, pid)
+        )  # fmt: skip
+        numbers[code] = build.add_track(track)
+    found: I32 = numbers[key]
+    return found
+
+
+def _device_track(lane: Lane, comm: bool, several: bool) -> Track:
+    group = f"GPU {lane.process}" if several else ""
+    name = f"Stream {lane.thread}"
+    if comm:
+        return Track(Layer.COMM, name, group, "NCCL")
+    return Track(Layer.DEVICE, name, group, f"{lane.maker} Hardware")
+
+
+def _host_track(lane: Lane, pid: int) -> Track:
+    group = "" if pid < 0 or lane.process == str(pid) else f"Process {lane.process}"
+    name = f"Thread {lane.thread}"
+    if lane.what is What.RUNTIME:
+        return Track(Layer.RUNTIME, name, group, "CUDA" if lane.maker == "GPU" else lane.maker)
+    number = int(lane.thread) if lane.thread.isascii() and lane.thread.isdigit() else 0
+    sort = 2 * min(number, _THREAD_SORT_MAX - 1) + (lane.what is not What.PYTHON)
+    return Track(Layer.HOST, name + _SIDES.get(lane.what, ""), group, "Paddle", sort)
+
+
+def memory(
+    build: TraceBuilder, start: I64, place: Sequence[str], allocated: F64, reserved: F64
+) -> None:
+    """Counters of what is allocated and reserved, by place: two samples per memory event.
+
+    Args:
+        place: as the file has it, "Place(gpu:0)".
+        allocated, reserved: bytes; NaN where the file does not say.
+    """
+    devices = {text: _device(text) for text in dict.fromkeys(place)}
+    for what, value in (("Allocated", allocated), ("Reserved", reserved)):
+        of_place = {
+            text: build.track(Layer.COUNTER, f"{device} {what}", "Memory", unit="B")
+            for text, device in devices.items()
+        }
+        track = np.array([of_place[text] for text in place], np.int32)
+        said = ~np.isnan(value)
+        build.seen("counter", int(said.sum()))
+        build.counters(track=track[said], start_ns=start[said], value=value[said])
+
+
+def _device(place: str) -> str:
+    """ "Place(gpu:0)" as "GPU 0"."""
+    inner = place[6:-1] if place.startswith("Place(") and place.endswith(")") else place
+    return inner.upper().replace(":", " ") or "Device"
+
+
+PHASES = {"Forward": "forward", "Backward": "backward"}
+"""Types of host events that are phases of a step, as ``notes["phase_names"]`` calls them."""
+
+
+def phase_names(build: TraceBuilder, kind: str, names: Iterable[int]) -> None:
+    """Say that host events of these names (string ids) are of a kind in :data:`PHASES`."""
+    said = build.notes.setdefault("phase_names", {})
+    said.update({build.strings[name]: PHASES[kind] for name in names})
+
+
+def noted(build: TraceBuilder, **facts: Any) -> None:
+    """Keep facts about the file being read, one entry per collection window.
+
+    Version 1.0.0 printed sizes of memory with 32 bits: they are not believed.
+    """
+    if facts.get("version") != "1.0.0":
+        note_memory(build.notes, facts.get("devices"))
+    build.notes.setdefault("paddle", []).append({"file": build.file, **facts})

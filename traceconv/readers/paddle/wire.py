@@ -1,0 +1,82 @@
+"""The outermost framing of protobuf messages, walked field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from traceconv.io.sources import Source
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class Cut(Exception):
+    """The bytes end within a field; its place."""
+
+
+class Damaged(Exception):
+    """What stands here is no field; its place."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message: a number, or the bytes ``[start, end)``, which may go beyond the
+    message if that is cut.
+    """
+
+    number: int
+    value: int
+    begin: int
+    start: int
+    end: int
+
+
+def fields(data: Any, at: int, end: int) -> Iterator[Field]:
+    """The fields of the message ``data[at:end]``.
+
+    Raises:
+        Cut: the message ends within a field's head.
+        Damaged: a field is of no known kind.
+    """
+    while at < end:
+        begin = at
+        tag, at = _varint(data, at, end)
+        value, start = 0, at
+        kind = tag & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at, end)
+        elif kind == _BYTES:
+            value, start = _varint(data, at, end)
+            at = start + value
+        elif kind in (_FIXED32, _FIXED64):
+            at += 4 if kind == _FIXED32 else 8
+        else:
+            raise Damaged(begin)
+        yield Field(tag >> 3, value, begin, start, at)
+
+
+def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise Damaged(at)
+    raise Cut(at)
+
+
+def content(source: Source, name: str) -> Any:
+    """A whole file: mapped, or unpacked into memory."""
+    with source.open(name) as stream:
+        if stream.mapped is not None:
+            stream.advance(len(stream.mapped))
+            return stream.mapped
+        parts = []
+        while part := stream.read(1 << 20):
+            parts.append(part)
+        return b"".join(parts)

@@ -1,0 +1,173 @@
+"""Ascend's processes and threads as tracks: what all readers of its trace-event JSON share.
+
+Processes are known by name, never by pid or sort index (both changed between versions).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from traceconv.core.model import EVERY_GRAPH, Layer, OpClass, Track
+from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.trace_events.timeline import Lane, Placed, Skipped
+
+_RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d+)", re.DOTALL)
+_STREAM = re.compile(r"(?:Logic )?Stream ?#?(\d+)")
+_MODEL = re.compile(r"(?:Step Trace ?\()?Model ID: ?(\d+)\)?")
+_GROUP = re.compile(r"(Group .+?) Communication", re.DOTALL)
+_PLANE = re.compile(r"Plane ?\d+")
+_DEVICE = re.compile(r"NPU ?(\d+)")
+
+_ALIASES = {"PCle": "PCIe"}
+_COMMUNICATION = ("HCCL", "Communication")
+_FRAMEWORK = ("Python", "MindSpore", "CPU OP", "Python GC", "PID Name")
+_RUNTIME = ("CANN", "OS Runtime API")
+_OTHER_DEVICE = ("CCU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Says where the lanes of one Ascend file go; call it with a lane.
+
+    Attributes:
+        ranks: in files that older viewers merged of several ranks, those whose lanes belong to
+            the capture; -1 stands for lanes that name no rank. None takes all.
+        graph: of device tasks and communication that name none themselves.
+        steps_elsewhere: graphs whose step trace is read from another file; their lanes are
+            left out here.
+    """
+
+    ranks: Collection[int] | None = None
+    graph: int = -1
+    steps_elsewhere: Collection[int] = ()
+
+    def __call__(self, lane: Lane) -> Placed | Skipped | None:
+        suffix = _RANK_SUFFIX.fullmatch(lane.process)
+        if self.ranks is not None and (int(suffix[2]) if suffix else -1) not in self.ranks:
+            return None
+        if lane.category == "Data_aug Bound":
+            return Skipped("decoration-skipped")
+        process = suffix[1] if suffix else _ALIASES.get(lane.process, lane.process)
+        group = _device_of(lane)
+        if lane.phase == "C":
+            name = f"{group} {process}".strip()
+            return Placed(Track(Layer.COUNTER, "", name, "Counters"))
+        return _PLACES.get(process, _by_label)(self, lane, process, group)
+
+
+def _device_of(lane: Lane) -> str:
+    """What sets the lanes of one device apart, "" in files of a single one."""
+    labels = {label for label in lane.names.labels.values() if _DEVICE.fullmatch(label)}
+    device = _DEVICE.fullmatch(lane.labels)
+    return f"NPU {device[1]}" if device and len(labels) > 1 else ""
+
+
+def thread_title(lane: Lane) -> str:
+    """The name of a host thread: as the file says, else by its id."""
+    return lane.thread or f"Thread {lane.tid}"
+
+
+def step_lane(graph: int, group: str = "", name: str = "") -> Placed:
+    """A lane of the step trace; ``graph`` -1 holds the framework's own steps."""
+    title = name or (f"Model {graph}" if graph >= 0 else "Steps")
+    track = Track(Layer.STEP, title, group, "Step Trace")
+    return Placed(track, by_name=ops.step_named, graph=graph)
+
+
+def _hardware(setting: Classifier, lane: Lane, process: str, group: str) -> Placed | Skipped:
+    if _MODEL.fullmatch(lane.thread):
+        return _steps(setting, lane, process, group)
+    stream = _STREAM.fullmatch(lane.thread)
+    name = f"Stream {stream[1]}" if stream else lane.thread or f"Stream {lane.tid}"
+    track = Track(Layer.DEVICE, name, group, process)
+    return Placed(track, OpClass.COMPUTE, ops.BY_TASK_TYPE, ops.task_named, setting.graph)
+
+
+def _steps(setting: Classifier, lane: Lane, process: str, group: str) -> Placed | Skipped:
+    match = _MODEL.fullmatch(lane.thread)
+    if match is None:
+        return step_lane(setting.graph, group, lane.thread)
+    graph = ops.graph_id(match[1])
+    if graph in setting.steps_elsewhere or EVERY_GRAPH in setting.steps_elsewhere:
+        return Skipped("repeated-content")
+    return step_lane(graph, group)
+
+
+def _communication(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    inner = _group_name(lane)
+    group = f"{group} {inner}".strip()
+    name = lane.thread or f"Thread {lane.tid}"
+    if _PLANE.fullmatch(lane.thread):
+        track = Track(Layer.COMM, name, group, process, sort=1)
+        return Placed(track, OpClass.COMM_TASK, graph=setting.graph)
+    track = Track(Layer.COMM, name, group, process)
+    return Placed(track, OpClass.COMM, by_name=ops.transfer_named, graph=setting.graph)
+
+
+def _group_name(lane: Lane) -> str:
+    """The communication group of a lane: its own, or for a plane that of the nearest group
+    thread before it. Several groups without a name are numbered in the order of their threads.
+    """
+    threads = {t: n for (p, t), n in lane.names.threads.items() if p == lane.pid}
+    threads[lane.tid] = lane.thread
+    heads = sorted(
+        (int(tid), name)
+        for tid, name in threads.items()
+        if tid.lstrip("-").isdecimal() and not _PLANE.fullmatch(name)
+    )
+    if not lane.tid.lstrip("-").isdecimal():
+        return ""
+    before = [i for i, (tid, _) in enumerate(heads) if tid <= int(lane.tid)]
+    if not before:
+        return ""
+    name = heads[before[-1]][1]
+    if match := _GROUP.fullmatch(name):
+        return match[1]
+    nameless = [i for i, (_, n) in enumerate(heads) if n == name]
+    return f"Group {nameless.index(before[-1])}" if len(nameless) > 1 else ""
+
+
+def _host(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    track = Track(Layer.HOST, thread_title(lane), group, process)
+    return Placed(track, OpClass.HOST, by_name=ops.host_named)
+
+
+def _runtime(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    return Placed(Track(Layer.RUNTIME, thread_title(lane), group, process), OpClass.HOST)
+
+
+def _scope(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    return Placed(Track(Layer.SCOPE, thread_title(lane), group, process))
+
+
+def _overlap(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    sort, op, named = ops.overlap_named(lane.thread)
+    track = Track(Layer.OVERLAP, thread_title(lane), group, process, sort=sort)
+    return Placed(track, op, by_name=named)
+
+
+def _other_device(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    return Placed(Track(Layer.DEVICE, thread_title(lane), group, process), graph=setting.graph)
+
+
+def _by_label(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
+    """A process this reader has no name for: on the host if its label says so."""
+    if lane.labels == "CPU":
+        return _host(setting, lane, process, group)
+    return Placed(Track(Layer.OTHER, thread_title(lane), group, process or f"Process {lane.pid}"))
+
+
+_Place = Callable[[Classifier, Lane, str, str], Placed | Skipped]
+
+_PLACES: dict[str, _Place] = {
+    "Ascend Hardware": _hardware,
+    "Step Trace": _steps,
+    "Scope Layer": _scope,
+    "Overlap Analysis": _overlap,
+    **dict.fromkeys(_COMMUNICATION, _communication),
+    **dict.fromkeys(_FRAMEWORK, _host),
+    **dict.fromkeys(_RUNTIME, _runtime),
+    **dict.fromkeys(_OTHER_DEVICE, _other_device),
+}

@@ -1,0 +1,348 @@
+"""CSV tables beside a timeline as columns of a side table.
+
+What the profilers' tables are like: UTF-8 with or without a byte order mark; LF or CRLF; quoted
+cells, some with line ends in them; a tabulator behind long numbers; headings that repeat (the
+second ``Reduce Start(us)`` becomes ``Reduce Start(us) (2)``); tables of more than a million rows
+cut into parts that each begin with the headings; a last line that was never finished.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import filterfalse, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.errors import Issues, MalformedInputError, SourceError
+from traceconv.core.model import I64
+from traceconv.core.side_tables import ABSENT, unit_of
+from traceconv.io.sources import Source
+from traceconv.readers.shared.numbers import times
+
+# Cells of a table as typed columns: what every side table is made of, whatever file it came from.
+#
+# The types are those of :class:`traceconv.core.side_tables.SideTable`. Tables come in batches of rows, so that a
+# large one never stands in memory as text; a column whose batches disagree is typed as the widest.
+
+Column = NDArray[Any]
+Doubt = Callable[[str, str, int], None]
+"""Books an issue: code, place, how often."""
+
+MISSING = frozenset(("", "N/A", "NA", "None", "none", "nan", "NaN", "null", "INVALID_TYPE"))
+"""How the profilers write that a number is not there."""
+
+_INT = frozenset("0123456789-")
+_FLOAT = _INT | frozenset(".eE+")
+_NO_TEXT = frozenset(("", "N/A"))
+_MOST_KINDS = 20
+
+
+def typed(heading: str, cells: Sequence[str], doubt: Doubt, text: bool = False) -> Column:
+    """One column of stripped cells: int64, int64 nanoseconds, float64 or object.
+
+    Args:
+        text: leave it as text, whatever is in it.
+    """
+    if text:
+        return _texts(cells)
+    if unit := unit_of(heading):
+        return _times(heading, cells, unit, doubt)
+    if MISSING.isdisjoint(cells):
+        numbers = _numbers(cells)
+        return _texts(cells) if numbers is None else numbers
+    there, present = _present(cells)
+    numbers = _numbers(present)
+    if numbers is None:
+        return _texts(cells)
+    full = np.full(len(cells), ABSENT if numbers.dtype == np.int64 else np.nan, numbers.dtype)
+    full[there] = numbers
+    return full
+
+
+def _present(cells: Sequence[str]) -> tuple[I64, list[str]]:
+    """The cells that are not empty: where they stand, and what they say."""
+    empty = np.fromiter(map(MISSING.__contains__, cells), bool, len(cells))
+    return np.flatnonzero(~empty), list(filterfalse(MISSING.__contains__, cells))
+
+
+def absent(like: Column, rows: int) -> Column:
+    """``rows`` empty cells for a column of the type of ``like``."""
+    empty: Any = {"i": ABSENT, "f": np.nan}.get(like.dtype.kind, "")
+    return np.full(rows, empty, like.dtype)
+
+
+def fits(parts: Sequence[Column]) -> bool:
+    """Whether batches of one column can be joined without looking at their text again.
+
+    Batches without any value do not count: they fit every type.
+    """
+    kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
+    return "O" not in kinds or len(kinds) == 1
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """Batches of one column as one, for which :func:`fits` is true."""
+    kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
+    kinds = kinds or {part.dtype.kind for part in parts}
+    kind = "O" if "O" in kinds else "f" if "f" in kinds else "i"
+    return np.concatenate([_as(part, kind) for part in parts])
+
+
+def _as(part: Column, kind: str) -> Column:
+    if part.dtype.kind == kind:
+        return part
+    if part.dtype.kind == "O" or kind == "O":  # nothing is in it
+        return absent(np.empty(0, {"i": np.int64, "f": np.float64, "O": object}[kind]), len(part))
+    return np.where(part == ABSENT, np.nan, part.astype(np.float64))
+
+
+def _is_blank(part: Column) -> bool:
+    if part.dtype.kind == "O":
+        return not any(part.tolist())
+    return part.dtype.kind == "i" and bool((part == ABSENT).all())
+
+
+def _texts(cells: Sequence[str]) -> Column:
+    column = np.empty(len(cells), object)
+    pool: dict[str, str] = dict.fromkeys(_NO_TEXT, "")
+    column[:] = list(map(pool.setdefault, cells, cells))
+    return column
+
+
+def _numbers(texts: Sequence[str]) -> Column | None:
+    """All as whole numbers, else all as numbers; None if some are neither, or there are none."""
+    signs = set(texts[0]) if texts else {"?"}
+    if not signs <= _FLOAT or not (signs := set("".join(texts))) <= _FLOAT:
+        return None
+    try:
+        if signs <= _INT:
+            return np.array(list(map(int, texts)), np.int64)
+        return np.array(list(map(float, texts)), np.float64)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _times(heading: str, cells: Sequence[str], unit: str, doubt: Doubt) -> Column:
+    ns = np.full(len(cells), ABSENT, np.int64)
+    there, texts = _present(cells)
+    bad = 0
+    for rows in _alike(texts):
+        alike = texts if len(rows) == len(texts) else [texts[i] for i in rows.tolist()]
+        found = times(alike, unit)
+        ns[there[rows]] = np.where(found.bad, ABSENT, found.ns)
+        bad += int(np.count_nonzero(found.bad))
+    if bad:
+        doubt("bad-time", f"column {heading}", bad)
+    return ns
+
+
+def _alike(texts: Sequence[str]) -> list[I64]:
+    """Rows by the number of their decimals: such as have equally many are parsed in one go."""
+    size = np.fromiter(map(len, texts), np.int64, len(texts))
+    point = np.fromiter(map(str.find, texts, repeat(".")), np.int64, len(texts))
+    decimals = np.where(point < 0, 0, size - point - 1)
+    kinds = np.unique(decimals).tolist()
+    if len(kinds) > _MOST_KINDS:
+        return [np.arange(len(texts))]
+    return [np.flatnonzero(decimals == kind) for kind in kinds]
+
+
+def table(
+    rows: Sequence[Mapping[str, str]], doubt: Doubt, text: Collection[str] = ()
+) -> dict[str, Column]:
+    """Rows by heading as columns; headings in the order they are met, ``text`` those of names."""
+    headings = dict.fromkeys(key for row in rows for key in row)
+    return {
+        h: typed(h, [row.get(h, "").strip() for row in rows], doubt, h in text) for h in headings
+    }
+
+
+MAX_BYTES = 8 << 30
+"""Larger tables (unpacked) are refused."""
+
+MAX_COLUMNS = 20_000
+"""More headings than this are taken for something that is no table."""
+
+_BATCH = 1 << 12  # what fits a cache is twice as fast
+_BLOCK = 1 << 20
+
+Columns = dict[str, Column]
+
+
+def csv_columns(source: Source, name: str, issues: Issues, ended: bool = False) -> Columns:
+    """The columns of one table, typed as :class:`traceconv.core.side_tables.SideTable` says.
+
+    Rows with too few or too many cells are left out and booked under ``issues``. An empty file
+    has no columns.
+
+    Args:
+        ended: every line has an end; without one the last is a record that was cut, which is left
+            out: events made of half a stamp would be worse than none.
+
+    Raises:
+        SourceError: the file cannot be read, or is larger than ``MAX_BYTES``.
+        MalformedInputError: it is no table.
+    """
+    return csv_parts(source, [name], issues, ended)
+
+
+def csv_parts(source: Source, names: Sequence[str], issues: Issues, ended: bool = False) -> Columns:
+    """The columns of one table in several files (``_slice_<n>``), one below the other.
+
+    A heading that some parts lack is empty there. The rest as :func:`csv_columns`.
+    """
+    columns, mixed = _read(source, names, issues, frozenset(), ended)
+    if mixed:  # numbers at first, text later on: those columns are read once more, as text
+        columns, _ = _read(source, names, Issues(), frozenset(mixed), ended)
+    return columns
+
+
+def _read(
+    source: Source, names: Sequence[str], issues: Issues, text: frozenset[str], ended: bool
+) -> tuple[Columns, list[str]]:
+    """The columns that can be joined, and the headings of those that cannot."""
+    batches: list[tuple[int, Columns]] = []
+    for name in names:
+        part = _Part(source, name, issues, ended)
+        batches += [
+            (len(rows), _typed(part, rows, text)) for rows in part.batches() if part.headings
+        ]
+    return _stacked(batches)
+
+
+def stacked(parts: Sequence[Columns]) -> Columns:
+    """Tables that are typed already, one below the other; what does not fit becomes text."""
+    rows = [(len(next(iter(part.values()), ())), part) for part in parts]
+    columns, mixed = _stacked(rows)
+    if not mixed:
+        return columns
+    again, _ = _stacked(
+        [(n, {h: _as_text(c) if h in mixed else c for h, c in part.items()}) for n, part in rows]
+    )
+    return again
+
+
+def _as_text(column: Column) -> Column:
+    if column.dtype.kind == "O":
+        return column
+    empty = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
+    said = np.empty(len(column), object)
+    said[:] = ["" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)]
+    return said
+
+
+def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]]:
+    """Batches of so many rows as one table, and the headings of which that cannot be done."""
+    headings = dict.fromkeys(heading for _, batch in batches for heading in batch)
+    found: dict[str, list[Column]] = {}
+    for heading in headings:
+        like = next(batch[heading] for _, batch in batches if heading in batch)
+        found[heading] = [
+            batch[heading] if heading in batch else absent(like, rows) for rows, batch in batches
+        ]
+    mixed = [heading for heading, parts in found.items() if not fits(parts)]
+    return {h: joined(parts) for h, parts in found.items() if h not in mixed}, mixed
+
+
+def _typed(part: _Part, rows: Sequence[Sequence[str]], text: frozenset[str]) -> Columns:
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(part.headings)
+    return {
+        heading: typed(heading, list(map(str.strip, column)), part.doubt, heading in text)
+        for heading, column in zip(part.headings, cells, strict=True)
+    }
+
+
+class _Part:
+    """One file of a table: ``headings`` are known once the first batch has come."""
+
+    def __init__(self, source: Source, name: str, issues: Issues, ended: bool) -> None:
+        self.headings: list[str] = []
+        self._source, self._name, self._issues, self._ended = source, name, issues, ended
+        self._unended = False  # the last line; known as it comes
+
+    def doubt(self, code: str, where: str, count: int = 1) -> None:
+        """Book an issue of this file."""
+        self._issues.add(code, self._source.title(self._name), where, count)
+
+    def batches(self) -> Iterator[list[list[str]]]:
+        """The rows as wide as the headings, some thousand at a time; at least one batch."""
+        kept: list[list[str]] = []
+        for row in self._whole_rows():
+            kept.append(row)
+            if len(kept) == _BATCH:
+                yield kept
+                kept = []
+        yield kept
+
+    def _whole_rows(self) -> Iterator[list[str]]:
+        ragged = where = ""
+        for where, row in self._rows():
+            if ragged:
+                self.doubt("malformed-record", ragged)
+            ragged = ""
+            if not self.headings:
+                self.headings = self._named(row)
+            elif self._unended and self._ended and len(row) >= len(self.headings):
+                ragged = f"{where}: its end is missing"
+            elif len(row) == len(self.headings):
+                yield row
+            elif len(row) > len(self.headings) and not any(row[len(self.headings) :]):
+                yield row[: len(self.headings)]
+            else:
+                ragged = f"{where}: {len(row)} cells where there are {len(self.headings)} headings"
+        if ragged:
+            self.doubt("truncated", ragged)
+        elif self._unended and where:
+            self.doubt("unended-line", where)
+
+    def _rows(self) -> Iterator[tuple[str, list[str]]]:
+        """Every row with something in it. A row that cannot be parsed is booked."""
+        reader = csv.reader(self._lines())
+        while True:
+            where = f"line {reader.line_num + 1}"
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as e:
+                self.doubt("malformed-record", f"{where}: {e}")
+                continue
+            if len(row) > 1 or (row and row[0].strip()):
+                yield where, row
+
+    def _lines(self) -> Iterator[str]:
+        """The lines with their ends; unlike ``str.splitlines`` only LF ends one."""
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        size, rest = 0, ""
+        with self._source.open(self._name) as stream:
+            while block := stream.read(_BLOCK):
+                size += len(block)
+                if size > MAX_BYTES or len(rest) > 64 * _BLOCK:
+                    raise SourceError(f"{stream.label}: too large for a table, refused")
+                first, *more = decoder.decode(block).split("\n")
+                if more:
+                    yield rest + first + "\n"
+                    yield from (line + "\n" for line in more[:-1])
+                    rest = more[-1]
+                else:
+                    rest += first
+        if rest := rest + decoder.decode(b"", True):
+            self._unended = True
+            yield rest
+
+    def _named(self, row: Sequence[str]) -> list[str]:
+        """The headings, each once."""
+        if len(row) > MAX_COLUMNS:
+            raise MalformedInputError(
+                self._source.title(self._name), "line 1", f"{len(row)} headings; is it a table?"
+            )
+        met: dict[str, int] = {}
+        named: list[str] = []
+        for heading in (cell.strip() for cell in row):
+            met[heading] = met.get(heading, 0) + 1
+            named.append(heading if met[heading] == 1 else f"{heading} ({met[heading]})")
+        return named

@@ -1,0 +1,191 @@
+"""Rows collected one by one and handed over in batches, for logs that are read record by record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.model import Kind, OpClass
+from traceconv.core.ranks import rank_in_name
+
+# Lines of text out of a byte stream, for logs that hold one record per line.
+#
+# UTF-8, with or without a byte order mark; lines end in LF or CRLF. A line longer than
+# :data:`MAX_LINE_BYTES` is not kept: it reads as an empty one and is reported.
+
+MAX_LINE_BYTES = 16 << 20
+CHUNK_BYTES = 1 << 20
+"""How much is read at a time."""
+
+Report = Callable[[str, str], None]
+"""Called with an issue code and a place when a line is damaged."""
+
+OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Parses one JSON object, its values left as they are written."""
+
+BROKEN = (msgspec.DecodeError, RecursionError, UnicodeError)
+"""What parsing raises on text that is not what it should be."""
+
+_RANK_WORD = re.compile(r"rank[_\-. ]?\d", re.IGNORECASE)
+
+
+def text(raw: msgspec.Raw | bytes) -> str:
+    """A JSON value as text: that of a string, "" for null, what is written for all others."""
+    written = bytes(raw)
+    if written[:1] == b'"':
+        try:
+            return str(msgspec.json.decode(written))
+        except BROKEN:  # half of a surrogate pair
+            return written[1:-1].decode(errors="replace")
+    return "" if written == b"null" else written.decode(errors="replace")
+
+
+def rank_in_path(path: str) -> int | None:
+    """The rank a path names outright ("rank3", "rank_3/x"); mere numbers may be anything."""
+    return rank_in_name(path) if _RANK_WORD.search(path) else None
+
+
+def unheard(code: str, where: str) -> None:
+    """A report nobody listens to: the damage is booked elsewhere."""
+
+
+class Readable(Protocol):
+    """What lines are read from: an open file or the bytes of one."""
+
+    def read(self, n: int, /) -> bytes:
+        """Up to ``n`` bytes, ``b""`` at the end."""
+        ...
+
+
+class Lines:
+    """The lines of one stream, in blocks, numbered from 1.
+
+    Attributes:
+        unended: number of the last line if the file does not end it, known as that line comes;
+            0 before, and for files that end with a line end.
+    """
+
+    def __init__(self, stream: Readable, report: Report) -> None:
+        self._stream, self._report = stream, report
+        self.unended = 0
+
+    def blocks(self) -> Iterator[tuple[int, list[str]]]:
+        """Number of the first line, and lines without their ends, block by block."""
+        pending, number, long = b"", 1, False
+        while chunk := self._stream.read(CHUNK_BYTES):
+            cut = chunk.rfind(b"\n") + 1
+            if cut:
+                lines = self._lines(number, pending + chunk[: cut - 1], long)
+                yield number, lines
+                number += len(lines)
+                pending, long = chunk[cut:], False
+            else:
+                pending += chunk
+            if len(pending) > MAX_LINE_BYTES:
+                pending, long = b"", True
+        if pending or long:
+            self.unended = number
+            yield number, self._lines(number, pending, long)
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Every line that is not blank, with its number."""
+        for first, lines in self.blocks():
+            for number, line in enumerate(lines, first):
+                if line and not line.isspace():
+                    yield number, line
+
+    def _lines(self, number: int, block: bytes, long: bool) -> list[str]:
+        if number == 1:
+            block = block.removeprefix(b"\xef\xbb\xbf")
+        try:
+            text = block.decode()
+        except UnicodeDecodeError:
+            text = self._repaired(number, block)
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").removesuffix("\r")
+        lines = text.split("\n")
+        if long or len(lines[0]) > MAX_LINE_BYTES:
+            self._report("malformed-record", f"line {number}: longer than {MAX_LINE_BYTES} bytes")
+            lines[0] = ""
+        return lines
+
+    def _repaired(self, number: int, block: bytes) -> str:
+        """The text of a block in which some lines are not UTF-8."""
+        texts = []
+        for at, line in enumerate(block.split(b"\n"), number):
+            text = line.decode(errors="replace")
+            if "\ufffd" in text and "\ufffd".encode() not in line:
+                self._report("bad-encoding", f"line {at}")
+            texts.append(text)
+        return "\n".join(texts)
+
+
+BATCH_ROWS = 32768
+
+
+class Slices:
+    """Collects slices and instants; :meth:`flush` when all are there."""
+
+    def __init__(self, build: TraceBuilder) -> None:
+        self._build = build
+        self._rows: list[tuple[int, int, int, int, int, int, int]] = []
+        self._args: list[bytes] = []
+
+    def add(
+        self,
+        track: int,
+        start_ns: int,
+        dur_ns: int,
+        name: str,
+        op: OpClass,
+        args: bytes = b"",
+        step: int = -1,
+        kind: Kind = Kind.SLICE,
+        where: str = "",
+    ) -> None:
+        """Add one row; one outside int64 is booked.
+
+        Args:
+            args:  a JSON object, b"" for none.
+            where: place of the record, for messages.
+        """
+        word = "slice" if kind is Kind.SLICE else "instant"
+        self._build.seen(word)
+        if start_ns < -INT64_MAX or max(start_ns, 0) + dur_ns > INT64_MAX:
+            self._build.skip("bad-time", where, kind=word)
+            return
+        self._rows.append((track, start_ns, dur_ns, self._build.string(name), op, step, kind))
+        self._args.append(args)
+        if len(self._rows) == BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is there."""
+        if not self._rows:
+            return
+        track, start, dur, name, op, step, kind = zip(*self._rows, strict=True)
+        length = np.fromiter(map(len, self._args), np.int32, len(self._args))
+        ids = np.full(len(length), -1, np.int32)
+        some = length > 0
+        first = self._build.args_bytes(b"".join(self._args), length[some])
+        ids[some] = np.arange(first, first + int(some.sum()))
+        columns: dict[str, Any] = {
+            "track": track,
+            "name": name,
+            "op": op,
+            "step": step,
+            "kind": kind,
+        }
+        self._build.extend(
+            start_ns=np.array(start, np.int64),
+            dur_ns=np.array(dur, np.int64),
+            args=ids,
+            **{key: np.array(column, np.int32) for key, column in columns.items()},
+        )
+        self._rows, self._args = [], []

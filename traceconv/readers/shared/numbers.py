@@ -1,0 +1,135 @@
+"""Columns of numbers written as text, exactly: no floating point, half up beyond the nanosecond.
+
+Columns whose numbers all have the same number of decimals are parsed in one go; any other number
+is parsed by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.clock import INT64_MAX, to_ns
+from traceconv.core.errors import ClockError
+from traceconv.core.model import I64
+
+_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+_DIGITS = 19  # of the largest int64
+
+ABSENT = -1
+"""What stands for an empty cell in a column of :func:`whole`."""
+
+UNREADABLE = -2
+"""What stands for a cell that is no whole number from 0 on."""
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Times:
+    """A column of times.
+
+    Attributes:
+        ns:      0 where there is none.
+        present: whether something is written.
+        bad:     what is written is no time, or outside int64.
+        rounded: how many were finer than a nanosecond.
+    """
+
+    ns: I64
+    present: NDArray[np.bool_]
+    bad: NDArray[np.bool_]
+    rounded: int = 0
+
+
+def times(texts: Sequence[str], unit: str) -> Times:
+    """``texts`` (numbers in ``unit``, "" for none) as nanoseconds."""
+    present = np.fromiter(map(bool, texts), bool, len(texts))
+    ns = np.zeros(len(texts), np.int64)
+    bad = np.zeros(len(texts), bool)
+    some = texts if present.all() else [t for t in texts if t]
+    if not some:
+        return Times(ns, present, bad)
+    regular = _regular(some, _EXPONENTS[unit])
+    if regular is None:
+        ns[present], bad[present], rounded = _one_by_one(some, unit)
+    else:
+        ns[present], rounded = regular
+    return Times(ns, present, bad, rounded)
+
+
+def _regular(texts: Sequence[str], exponent: int) -> tuple[I64, int] | None:
+    """Numbers that all have as many decimals as the first one; None if they have not."""
+    decimals = len(texts[0].partition(".")[2])
+    whole = _DIGITS - decimals
+    if whole < 1:
+        return None
+    number = rf"-?\d{{1,{whole}}}" + (rf"\.\d{{{decimals}}}" if decimals else "")
+    joined = "\n".join(texts)
+    if re.fullmatch(rf"(?:{number}\n)*{number}", joined, re.ASCII) is None:
+        return None
+    values = np.fromstring(joined.replace(".", ""), np.int64, sep="\n")
+    size = np.abs(values)
+    shift = exponent - decimals
+    beyond = size.min() < 0 or int(size.max()) > (INT64_MAX - 1) // 10 ** max(shift, 0)
+    if len(values) != len(texts) or beyond:
+        return None  # numpy cuts what is outside int64; the least of it has no absolute value
+    if shift >= 0:
+        return values * 10**shift, 0
+    scale = 10**-shift
+    halves = size // scale + (size % scale >= scale // 2)
+    return np.where(values < 0, -halves, halves), int(np.count_nonzero(size % scale))
+
+
+def _one_by_one(texts: Sequence[str], unit: str) -> tuple[I64, NDArray[np.bool_], int]:
+    ns = np.zeros(len(texts), np.int64)
+    bad = np.zeros(len(texts), bool)
+    rounded = 0
+    for i, text in enumerate(texts):
+        try:
+            ns[i] = to_ns(text, unit)
+        except ClockError:
+            bad[i] = True
+        else:
+            rounded += _is_finer(text, _EXPONENTS[unit])
+    return ns, bad, rounded
+
+
+def _is_finer(text: str, exponent: int) -> bool:
+    """Whether a number has digits beyond the nanosecond."""
+    mantissa, _, power = text.strip().lower().partition("e")
+    before, _, after = mantissa.partition(".")
+    kept = len(before) + exponent + int(power or 0)
+    return bool((before + after)[max(kept, 0) :].strip("+-0"))
+
+
+def whole(texts: Sequence[str]) -> I64:
+    """``texts`` as whole numbers from 0 to 2**31 - 1; ABSENT and UNREADABLE where there is none."""
+    known = {text: _whole(text) for text in set(texts)}
+    return np.fromiter(map(known.__getitem__, texts), np.int64, len(texts))
+
+
+def _whole(text: str) -> int:
+    digits = text.strip()
+    if not digits:
+        return ABSENT
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
+        return UNREADABLE
+    return int(digits) if int(digits) <= _INT32_MAX else UNREADABLE
+
+
+def values(texts: Sequence[str]) -> NDArray[np.float64]:
+    """``texts`` as numbers of counters; NaN where there is no finite one."""
+    return np.fromiter(map(_value, texts), np.float64, len(texts))
+
+
+def _value(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return float("nan")
+    return number if abs(number) != float("inf") and "_" not in text else float("nan")

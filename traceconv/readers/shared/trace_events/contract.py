@@ -1,0 +1,148 @@
+"""What a reader says about the lanes of a trace-event file, and what it is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I8, I32, I64, OpClass, Track
+
+
+@dataclass(frozen=True)
+class Names:
+    """All metadata of a file, as far as it names things: for lanes that depend on others.
+
+    Attributes:
+        processes: ``process_name`` by pid.
+        labels:    ``process_labels`` by pid.
+        threads:   ``thread_name`` by (pid, tid).
+        lanes:     (phase, category, pid, tid) of all events there are, as in the file.
+    """
+
+    processes: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    threads: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    lanes: tuple[tuple[str, str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row of the file: a (process, thread) with the category of some of its events.
+
+    Attributes:
+        pid, tid: as in the file, as text ("" where absent).
+        process, thread: the names metadata gives them, "" if none.
+        labels: ``process_labels`` ("NPU 0"), "" if none.
+        category: of the events ("cpu_op", "kernel"), "" if none.
+        phase: "X", "i", "C" ... as in the file (B/E count as "X", b/e as "b", s/t/f as "s": for
+            arrows only a :class:`Skipped` answer, or None, means something).
+        extra: further string or integer keys of the args of ``thread_name`` metadata (and of
+            ``process_name``, where both have one the thread's counts); our own Chrome JSON keeps
+            the exact track there.
+        names: all names of the file, one object for all its lanes (Ascend planes belong to the
+            nearest communication group thread before them).
+        sort: ``thread_sort_index``, 0 if none.
+    """
+
+    pid: str
+    tid: str
+    process: str = ""
+    thread: str = ""
+    labels: str = ""
+    category: str = ""
+    phase: str = "X"
+    extra: Mapping[str, str | int] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    sort: int = 0
+
+
+@dataclass(frozen=True)
+class Named:
+    """What an event's name says beyond its lane's."""
+
+    op: OpClass
+    graph: int = -1
+    step: int = -1
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where events of a lane go.
+
+    Attributes:
+        track:   for slices and instants. For counters: ``track.name`` and ``unit`` are filled in
+            per series, the rest is taken; a track that has a unit already is taken whole.
+        op:      class of all its events ...
+        by_type: ... unless the value of the type probe ("Task Type") is a key here ...
+        by_name: ... or this returns something for the event's name (asked once per name).
+            It goes before ``by_type``; a graph or step of -1 in the answer says nothing.
+        graph: of events whose name and arguments say none (2023 msprof names it in the file name).
+    """
+
+    track: Track
+    op: OpClass = OpClass.OTHER
+    by_type: Mapping[str, OpClass] = field(default_factory=dict)
+    by_name: Callable[[str], Named | None] | None = None
+    graph: int = -1
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A lane whose events are left out, and the issue code that says why."""
+
+    code: str
+
+
+Classify = Callable[[Lane], Placed | Skipped | None]
+"""Says where a lane goes. None: it belongs to another capture and is neither seen nor lost.
+
+Lanes of arrows are asked about again when all other events are placed; that answer counts.
+"""
+
+
+@dataclass
+class Incoming:
+    """Slices and instants about to be added, for readers that must look into their arguments.
+
+    ``track``, ``op``, ``graph``, ``address`` and ``length`` may be changed in place.
+
+    Attributes:
+        first:    number of the first row, as ``TraceBuilder.extend`` will return it.
+        instant:  bool per row.
+        track:    number of the track.
+        graph:    value of the graph probe, -1 if there is none.
+        name:     string id.
+        start_ns, dur_ns: as they will be.
+        address, length: where the arguments lie (``TraceBuilder.stored``); length 0: none.
+    """
+
+    first: int
+    instant: NDArray[np.bool_]
+    track: I32
+    op: I8
+    graph: I32
+    name: I32
+    start_ns: I64
+    dur_ns: I64
+    address: I64
+    length: I32
+
+
+Revise = Callable[[Incoming], None]
+"""Called with every batch of rows before it is added."""
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Argument keys whose values become columns while reading.
+
+    Attributes:
+        graph: spellings of the graph key, at most 8; 4294967295 becomes -1.
+        type:  the key :attr:`Placed.by_type` is looked up by.
+    """
+
+    graph: tuple[str, ...] = ("Model Id", "model id", "Model ID")
+    type: str = "Task Type"

@@ -1,0 +1,164 @@
+"""Decimal numbers as text to int64 nanoseconds: exact, half up on the digits, by the thousand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.model import I64
+
+GOOD, ABSENT, BAD, BEYOND = 0, 1, 2, 3
+"""States: a time; nothing (or null); not a number; a number no int64 nanosecond can hold."""
+
+_NUMBER = re.compile(r"\s*([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,4}))?\s*\Z", re.ASCII)
+_COMMON = b"0123456789.,-"
+_TEN = 10 ** np.arange(19, dtype=np.int64)
+_HUNDREDS = np.array([100, 10, 1])
+_STAMP = 22  # bytes of "1736408883704643.212", quotes included
+
+
+@dataclass(frozen=True)
+class Times:
+    """One column of times.
+
+    Attributes:
+        ns:      int64; 0 where the state is not GOOD.
+        state:   uint8 per row.
+        rounded: bool per row: were there digits beyond the nanosecond.
+    """
+
+    ns: I64
+    state: NDArray[np.uint8]
+    rounded: NDArray[np.bool_]
+
+
+def nanoseconds(tokens: Sequence[Any]) -> Times:
+    """Microseconds to nanoseconds.
+
+    Args:
+        tokens: JSON numbers or strings of numbers as raw bytes; ``b""`` where there is none.
+    """
+    n = len(tokens)
+    ns = _stamps(b"".join(tokens), n)
+    if ns is not None:
+        return Times(ns, np.zeros(n, np.uint8), np.zeros(n, bool))
+    return _plain(b",".join(tokens), n) or _odd(tokens)
+
+
+def _stamps(text: bytes, n: int) -> I64 | None:
+    """All rows written as msprof writes them: strings of 16 digits, a point and 3 digits."""
+    if not n or len(text) != n * _STAMP:
+        return None
+    grid = np.frombuffer(text, np.uint8).reshape(n, _STAMP)
+    marks = (grid[:, 0] == 34) & (grid[:, 17] == 46) & (grid[:, 21] == 34)
+    digits = np.empty((n, 19), np.uint8)
+    np.subtract(grid[:, 1:17], 48, out=digits[:, :16])
+    np.subtract(grid[:, 18:21], 48, out=digits[:, 16:])
+    if not marks.all() or int(digits.max()) > 9 or int(digits[:, 0].max()) > 8:
+        return None
+    halves = np.ascontiguousarray(digits[:, :16]).view("<u8").astype(np.uint64)
+    upper, lower = _eight(halves).astype(np.int64).T
+    thousandths = digits[:, 16:].astype(np.int64) @ _HUNDREDS
+    ns: I64 = (upper * 100_000_000 + lower) * 1000 + thousandths
+    return ns
+
+
+def _eight(digits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers of eight digits, one per byte, the first in the lowest: pairs, fours, eights."""
+    pairs = (digits * np.uint64(10) + (digits >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    fours = (pairs * np.uint64(100) + (pairs >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    return (fours * np.uint64(10000) + (fours >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+
+
+def _plain(text: bytes, n: int) -> Times | None:
+    """All rows are digits with at most one point and a minus in front, or strings of such."""
+    text = text.replace(b'"', b"")
+    parts = text.replace(b".", b"").split(b",")
+    if text.translate(None, _COMMON) or len(parts) != n:
+        return None
+    try:
+        digits = np.fromiter(map(int, parts), np.int64, n)
+    except (ValueError, OverflowError):
+        return None
+    places = _places(text, n)
+    if places is None or int(places.max(initial=0)) > 21:
+        return None
+    return _scaled(digits, 3 - places)
+
+
+def _places(text: bytes, n: int) -> I64 | None:
+    """Digits behind the point, per row; None if a row has two points."""
+    chars = np.frombuffer(text, np.uint8)
+    ends = np.append(np.flatnonzero(chars == 44), len(chars))
+    points = np.flatnonzero(chars == 46)
+    rows = np.searchsorted(ends, points)
+    if len(rows) > 1 and not (rows[1:] > rows[:-1]).all():
+        return None
+    places = np.zeros(n, np.int64)
+    places[rows] = ends[rows] - points - 1
+    return places
+
+
+def _scaled(digits: I64, shift: I64) -> Times | None:
+    """``digits * 10**shift``, half up."""
+    if (np.abs(digits) > INT64_MAX // _TEN[np.maximum(shift, 0)]).any():
+        return None
+    scale = _TEN[np.maximum(-shift, 0)]
+    whole, rest = np.divmod(np.abs(digits), scale)
+    whole += rest >= scale - rest  # half up; of 1 there is no half: rest is 0
+    ns = np.where(digits < 0, -whole, whole) * _TEN[np.maximum(shift, 0)]
+    return Times(ns, np.zeros(len(ns), np.uint8), rest > 0)
+
+
+def _odd(tokens: Sequence[Any]) -> Times:
+    """One by one: exponents, blanks, missing values, nonsense."""
+    rows = [parse(bytes(token)) for token in tokens]
+    return Times(
+        np.array([ns for ns, _, _ in rows], np.int64),
+        np.array([state for _, state, _ in rows], np.uint8),
+        np.array([rounded for _, _, rounded in rows], bool),
+    )
+
+
+def parse(token: bytes) -> tuple[int, int, bool]:
+    """One time: ns, state, whether it was rounded."""
+    if token in (b"", b"null"):
+        return 0, ABSENT, False
+    text = token.decode("ascii", "replace")
+    if token.startswith(b'"'):
+        try:
+            text = msgspec.json.decode(token, type=str)
+        except (msgspec.MsgspecError, ValueError):
+            return 0, BAD, False
+    match = _NUMBER.match(text)
+    if match is None or not (match[2] or match[3]):
+        return 0, BAD, False
+    return _exact(match[1] == "-", match[2], match[3] or "", int(match[4] or 0))
+
+
+def _exact(negative: bool, whole: str, fraction: str, exponent: int) -> tuple[int, int, bool]:
+    significant = (whole + fraction).lstrip("0")
+    shift = 3 + exponent - len(fraction)
+    if not significant:
+        return 0, GOOD, False
+    if len(significant) + shift > 19:
+        return 0, BEYOND, False
+    if len(significant) + shift < 0:
+        return 0, GOOD, True  # less than a tenth of a nanosecond
+    if shift < 0:
+        kept = significant[:shift] or "0"
+        rest = significant[shift:].rjust(-shift, "0")
+        ns = int(kept) + (rest[0] >= "5")
+        rounded = rest.strip("0") != ""
+    else:
+        ns, rounded = int(significant) * 10**shift, False
+    if ns > INT64_MAX:
+        return 0, BEYOND, False
+    return (-ns if negative else ns), GOOD, rounded

@@ -1,0 +1,372 @@
+"""The Python tier's second half: decoded records into columns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from operator import attrgetter, eq
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I32, I64
+from traceconv.readers.shared.trace_events.arguments import Arguments, Located
+from traceconv.readers.shared.trace_events.decimals import ABSENT, BEYOND, GOOD, Times, nanoseconds
+from traceconv.readers.shared.trace_events.decode import BROKEN, NOTHING, Event, text_of
+from traceconv.readers.shared.trace_events.lanes import Naming
+from traceconv.readers.shared.trace_events.tables import (
+    ASYNC,
+    END,
+    FLOW,
+    INSTANT,
+    METADATA,
+    SAMPLE,
+    SLICE,
+    Asyncs,
+    Flows,
+    Rows,
+    Samples,
+    Tables,
+)
+
+# Counters: series of values out of the arguments of counter events, and how they are called.
+
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
+_IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
+_UNIT_SUFFIX = re.compile(r"(.*?)\s*\(([^()]{1,16})\)", re.DOTALL)
+_UNIT = re.compile(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
+
+_decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+Series = tuple[str, str]
+"""The key of a series, and what else tells it apart ("acc_id 3"), "" if nothing."""
+
+
+def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None]]]:
+    """The series of counter events and their values, None where that is not a number.
+
+    Args:
+        raws: arguments as JSON objects, ``b""`` where there are none.
+    """
+    try:
+        parsed: Sequence[Any] = _decode_all(b"[" + b",".join(r or b"{}" for r in raws) + b"]")
+    except BROKEN:
+        parsed = [_parsed(raw) for raw in raws]
+    for args in parsed:
+        if len(args) == 1:
+            ((key, value),) = args.items()
+            yield [((key, ""), value + 0.0 if type(value) is float else _value(value))]
+        else:
+            yield _series(args) or [(("", ""), None)]
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    try:
+        args = msgspec.json.decode(raw) if raw else {}
+    except BROKEN:
+        return {}
+    return args if isinstance(args, dict) else {}
+
+
+def _series(args: dict[str, Any]) -> list[tuple[Series, float | None]]:
+    apart = ""
+    if len(args) > 1:
+        ids = [key for key in args if _IDENTIFIER.fullmatch(key)]
+        if len(ids) < len(args):
+            apart = " ".join(f"{key} {args[key]}" for key in ids)
+            args = {key: value for key, value in args.items() if key not in ids}
+    return [((key, apart), _value(value)) for key, value in args.items()]
+
+
+def _value(value: Any) -> float | None:
+    if isinstance(value, str) and _NUMBER.fullmatch(value) and len(value) < 400:
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value) + 0.0
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def titles(name: str, series: Sequence[Series]) -> list[tuple[str, str]]:
+    """Name and unit of the tracks of all series that one counter name has in a lane.
+
+    The key says no more than the unit ("KB"), or repeats the end of the name
+    ("HBM 0/Read", "Read(MB/s)"): then the name stands alone.
+    """
+    several = len({key for key, _ in series}) > 1
+    made = [_title(name, key, apart, several) for key, apart in series]
+    if len(set(made)) < len(made):  # keys that differ in spelling only
+        return [(" ".join(filter(None, (name, *one))), made[i][1]) for i, one in enumerate(series)]
+    return made
+
+
+def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
+    base, unit = key, ""
+    match = _UNIT_SUFFIX.fullmatch(key)
+    if match:
+        base, unit = match[1], match[2]
+    elif _UNIT.fullmatch(key):
+        base, unit = (key if several else ""), key
+    elif key == "value" and not several:
+        base = ""
+    if not several and name.lower().endswith(base.lower()):
+        base = ""
+    return " ".join(filter(None, (name, base, apart))), unit
+
+
+_SHAPE = attrgetter("ph", "cat", "pid", "tid")
+_KINDS = {SLICE: "slice", INSTANT: "instant", SAMPLE: "counter"}
+_BOUND = ("", "s", "f", "t")  # by flow_out + 2 * flow_in
+
+Mask = NDArray[np.bool_]
+Ends = Iterable[tuple[str, str, str]]
+FlowKeys = Callable[[Ends], I64]
+"""Keys of arrow ends, given their (category, name, id): equal for equal ones."""
+
+
+def hashed(ends: Ends) -> I64:
+    """Keys of arrow ends in pure Python: 64 bit hashes under the random key of the process."""
+    return np.fromiter(map(hash, ends), np.int64)
+
+
+@dataclass
+class _Part:
+    """Records with a good stamp: their shapes, stamps and arguments."""
+
+    events: list[Event]
+    shape: I32
+    start: I64
+    args: Located
+
+    def __getitem__(self, field: str) -> list[Any]:
+        return list(map(attrgetter(field), self.events))
+
+    def has(self, field: str) -> bool:
+        """Whether any record has this (unparsed) member."""
+        return self[field].count(NOTHING) < len(self.events)
+
+    def take(self, rows: Mask) -> _Part:
+        chosen = list(compress(self.events, rows.tolist()))
+        return _Part(chosen, self.shape[rows], self.start[rows], self.args.take(rows))
+
+
+class Intake:
+    """Takes decoded records and adds them to ``tables``."""
+
+    def __init__(
+        self, tables: Tables, naming: Naming, arguments: Arguments, flow_keys: FlowKeys = hashed
+    ) -> None:
+        self._tables, self._naming, self._arguments = tables, naming, arguments
+        self._flow_keys = flow_keys
+        self._tally = tables.tally
+
+    def take(self, events: Sequence[Event], text: bytes = b"", address: int = -1) -> None:
+        """Add records; each must have a phase.
+
+        Args:
+            text, address: what they were decoded from, and where that lies in an attached
+                buffer; -1 if it will not stay.
+
+        Raises:
+            ValueError: one has no phase; nothing was added.
+        """
+        shapes, n = self._tables.shapes, len(events)
+        shape = np.fromiter(map(shapes.__getitem__, map(_SHAPE, events)), np.int32, n)
+        kind = shapes.kind[shape]
+        if (kind >= METADATA).any() and any(event.ph is None for event in events):
+            raise ValueError("a record without a phase")
+        self._tables.events += n
+        args = self._arguments.locate([event.args for event in events], text, address)
+        untimed = kind >= METADATA
+        if untimed.any():
+            for i in np.flatnonzero(untimed).tolist():
+                self._say(events[i], int(shape[i]), args.raws[i])
+            events, shape, args = (
+                list(compress(events, (~untimed).tolist())),
+                shape[~untimed],
+                args.take(~untimed),
+            )
+            kind = kind[~untimed]
+        stamps = nanoseconds([event.ts for event in events])
+        whole = _Part(list(events), shape, stamps.ns, args)
+        good = stamps.state == GOOD
+        if not good.all():
+            self._lose("bad-time", shape[~good])
+            whole, kind = whole.take(good), kind[good]
+        self._tables.rounded_stamps += int((stamps.rounded & good).sum())
+        for wanted, take in (
+            (kind <= END, self._rows),
+            (kind == FLOW, self._flows),
+            (kind == SAMPLE, self._samples),
+            (kind == ASYNC, self._asyncs),
+        ):
+            if wanted.any():
+                take(whole if wanted.all() else whole.take(wanted))
+
+    def _say(self, event: Event, shape: int, args: bytes) -> None:
+        """A record that says something of others, or nothing known."""
+        shapes = self._tables.shapes
+        if shapes.kind[shape] == METADATA:
+            self._naming.add(event.name, shapes.pid[shape], shapes.tid[shape], args)
+        else:
+            self._tally.add("unknown-phase", f"phase {shapes.phase[shape][:20]!r}")
+
+    def _lose(self, code: str, shape: I32) -> None:
+        """Book rows that cannot be kept, lane by lane."""
+        shapes = self._tables.shapes
+        for value, count in zip(*np.unique(shape, return_counts=True), strict=True):
+            kind = _KINDS.get(int(shapes.kind[value]))
+            if shapes.phase[value] in ("t", "f"):
+                kind = "flow"
+            if kind:
+                self._tally.saw(kind, count)
+            self._tally.add(code, shapes.place(int(value)), count, kind)
+
+    # -- slices, instants, begins and ends ---------------------------------------------------
+
+    def _rows(self, part: _Part) -> None:
+        slices = self._tables.shapes.kind[part.shape] == SLICE
+        dur = np.zeros(len(slices), np.int64)
+        if slices.any():
+            kept = np.ones(len(slices), bool)
+            dur[slices], kept[slices] = self._durations(part if slices.all() else part.take(slices))
+            if not kept.all():
+                part, dur = part.take(kept), dur[kept]
+        if len(dur):
+            self._bound(part)
+            self._tables.add_rows(self._columns(part, dur))
+
+    def _durations(self, part: _Part) -> tuple[I64, Mask]:
+        """Durations of slices, and which of them can be kept."""
+        times = self._times_of(part)
+        beyond, negative = times.state == BEYOND, times.ns < 0
+        unsaid = (times.state != GOOD) & ~beyond
+        for value in part.shape[unsaid].tolist():
+            self._tally.add("missing-duration", self._tables.shapes.place(value))
+        self._lose("bad-time", part.shape[beyond])
+        self._lose("negative-duration", part.shape[negative])
+        kept = ~(beyond | negative)
+        self._tables.rounded_durations += int((times.rounded & kept).sum())
+        return times.ns, kept
+
+    @staticmethod
+    def _times_of(part: _Part) -> Times:
+        """Durations; where there is none, what ``tdur`` says instead."""
+        times = nanoseconds(part["dur"])
+        absent = times.state == ABSENT
+        if not absent.any():
+            return times
+        tokens = zip(part["dur"], part["tdur"], absent.tolist(), strict=True)
+        return nanoseconds([bytes(second if use else first) for first, second, use in tokens])
+
+    def _columns(self, part: _Part, dur: I64) -> Rows:
+        graph, type_ = self._arguments.probe(part.args.raws)
+        own = self._numbers(part["graph"])
+        if own is not None:
+            graph = own if graph is None else np.where(own >= 0, own, graph)
+        name, step = self._names(part["name"]), self._numbers(part["step"])
+        rows = part.shape, name, part.start, dur, part.args.address, part.args.length
+        return Rows(*rows, graph, step, type_)
+
+    def _numbers(self, values: list[Any]) -> I32 | None:
+        if values.count(None) == len(values):
+            return None
+        numbers = np.array(self._arguments.numbers(values), np.int32)
+        return numbers if (numbers >= 0).any() else None
+
+    def _names(self, names: Iterable[str | None]) -> I32:
+        return np.fromiter(map(self._tables.names.__getitem__, names), np.int32)
+
+    # -- arrows ------------------------------------------------------------------------------
+
+    def _bound(self, part: _Part) -> None:
+        """Ends of arrows that slices carry themselves (bind_id with flow_in and flow_out)."""
+        if not part.has("bind_id"):
+            return
+        shapes, name = self._tables.shapes, self._tables.names["flow"]
+        ends: list[tuple[int, int, int]] = []
+        ids = []
+        columns = zip(part["bind_id"], part["flow_in"], part["flow_out"], strict=True)
+        for i, (bind_id, flow_in, flow_out) in enumerate(columns):
+            phase = _BOUND[(bytes(flow_out) == b"true") + 2 * (bytes(flow_in) == b"true")]
+            if phase and bytes(bind_id):
+                of = int(part.shape[i])
+                shape = shapes.code(phase, "", shapes.pid[of], shapes.tid[of])
+                ends.append((shape, name, int(part.start[i])))
+                ids.append(("", "", f"bind {text_of(bytes(bind_id))}"))
+        if ends:
+            shape_, name_, start = np.array(ends, np.int64).T
+            codes = shape_.astype(np.int32), name_.astype(np.int32)
+            around = np.ones(len(ends), bool)
+            self._tables.flows.append(Flows(*codes, start, self._flow_keys(ids), around))
+
+    def _flows(self, part: _Part) -> None:
+        names, categories = part["name"], part["cat"]
+        if all(categories):
+            code = np.full(len(names), -1, np.int32)
+        else:
+            code = self._names(
+                [n if not c else None for n, c in zip(names, categories, strict=True)]
+            )
+            categories = [c or "" for c in categories]
+        if not all(names):
+            names = [name or "" for name in names]
+        key = self._flow_keys(zip(categories, names, _ids(part), strict=True))
+        encloses = np.frombuffer(bytes(map(eq, part["bp"], repeat("e"))), bool)
+        self._tables.flows.append(Flows(part.shape, code, part.start, key, encloses))
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def _samples(self, part: _Part) -> None:
+        codes, names = self._tables.series, self._names(part["name"]).tolist()
+        found: list[tuple[int, int, int, int, float]] = []
+        seen = 0
+        read = zip(_ids(part), series_of(part.args.raws), strict=True)
+        rows = zip(part.shape.tolist(), names, part.start.tolist(), read, strict=True)
+        for shape, name, start, (number, series) in rows:
+            seen += len(series)
+            for (key, apart), value in series:
+                if value is None:
+                    place = self._tables.shapes.place(shape)
+                    self._tally.add("counter-not-numeric", place, 1, "counter")
+                    continue
+                told = f"{apart} id {number}".strip() if number else apart
+                found.append((shape, name, codes[key, told], start, value))
+        self._tally.saw("counter", seen)
+        if found:
+            s, n, k, t, v = zip(*found, strict=True)
+            shape_, name_, series_ = (np.array(c, np.int32) for c in (s, n, k))
+            samples = Samples(shape_, name_, series_, np.array(t, np.int64), np.array(v))
+            self._tables.samples.append(samples)
+
+    def _asyncs(self, part: _Part) -> None:
+        shapes, codes = self._tables.shapes, self._tables.async_ids
+        keys = (
+            codes[shapes.pid[s], shapes.category[s], number]
+            for s, number in zip(part.shape.tolist(), _ids(part), strict=True)
+        )
+        key = np.fromiter(keys, np.int32, len(part.shape))
+        name, args = self._names(part["name"]), part.args
+        rows = Asyncs(part.shape, name, part.start, args.address, args.length, key)
+        self._tables.asyncs.append(rows)
+
+
+def _ids(part: _Part) -> list[str]:
+    """Ids as text: "7" and 7 are one; of ``id2``, its text."""
+    ids = part["id"]
+    if part.has("id2"):
+        ids = [bytes(b) or a for a, b in zip(ids, part["id2"], strict=True)]
+    text = b"\n".join(ids)
+    if not any(odd in text for odd in (b"\\", b"{", b"[", b"null")):
+        texts = text.replace(b'"', b"").decode().split("\n")
+        if len(texts) == len(ids):
+            return texts
+    return [text_of(bytes(raw)) for raw in ids]

@@ -1,0 +1,205 @@
+"""Batches of rows into the builder, each row on its lane's track."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.model import I8, I32, I64, Kind
+from traceconv.readers.shared.trace_events.contract import Incoming, Named, Placed, Revise
+from traceconv.readers.shared.trace_events.lanes import OUT, SKIPPED, Lanes, Texts
+from traceconv.readers.shared.trace_events.tables import INSTANT, Rows, Tables
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Slices that arrows may bind to: lane, start, duration, row in the builder."""
+
+    lane: I32
+    start: I64
+    dur: I64
+    row: I32
+
+    @staticmethod
+    def joined(parts: list[Anchors]) -> Anchors:
+        """All of many."""
+        i4, i8 = np.empty(0, np.int32), np.empty(0, np.int64)
+        return Anchors(
+            np.concatenate([i4, *(p.lane for p in parts)]),
+            np.concatenate([i8, *(p.start for p in parts)]),
+            np.concatenate([i8, *(p.dur for p in parts)]),
+            np.concatenate([i4, *(p.row for p in parts)]),
+        )
+
+
+class Placer:
+    """Puts rows into the builder.
+
+    Attributes:
+        anchors: slices of the lanes that arrows touch.
+        span:    earliest start and latest end of slices, ns; None while there are none.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        lanes: Lanes,
+        texts: Texts,
+        build: TraceBuilder,
+        offset_ns: int,
+        touched: NDArray[np.bool_],
+        revise: Revise | None = None,
+    ) -> None:
+        """
+        Args:
+            offset_ns: added to every stamp.
+            touched: bool per lane code (``Shapes.lanes``): do arrows end there.
+            revise: see ``contract.Revise``.
+        """
+        self._tables, self._lanes, self._texts, self._build = tables, lanes, texts, build
+        self._offset, self._touched, self._revise = offset_ns, touched, revise
+        self._lane_of = tables.shapes.lane
+        self._types = list(tables.types)
+        self._named: dict[tuple[int, int], Named | None] = {}
+        self._by_type: dict[int, I8] = {}
+        self.anchors: list[Anchors] = []
+        self.span: tuple[int, int] | None = None
+
+    def put(self, rows: Rows, instants: bool = False) -> None:
+        """Add slices and instants; all are ``instants``, or their phases say which are."""
+        if not len(rows):
+            return
+        self._lanes.prepare(rows.shape)
+        instant = (self._tables.shapes.kind[rows.shape] == INSTANT) | instants
+        rows, instant = self._concerned(rows, instant)
+        kept = self.shift(rows.start, rows.dur)
+        if not kept.all():
+            self._lose(rows.shape[~kept], instant[~kept])
+            rows, instant = rows.take(kept), instant[kept]
+        if not len(rows):
+            return
+        self._tables.tally.add("missing-name", count=int((rows.name < 0).sum()))
+        graph, step, op = self._meaning(rows)
+        track, name = self._lanes.track[rows.shape], self._texts.ids(rows.name)
+        if self._revise is not None:
+            rows.args, rows.length = rows.args.copy(), rows.length.copy()
+            columns = track, op, graph, name, rows.start, rows.dur, rows.args, rows.length
+            self._revise(Incoming(self._build.rows, instant, *columns))
+        first = self._build.extend(
+            track=track,
+            start_ns=rows.start,
+            dur_ns=rows.dur,
+            name=name,
+            kind=np.where(instant, np.int8(Kind.INSTANT), np.int8(Kind.SLICE)),
+            op=op,
+            graph=graph,
+            step=step,
+            args=self._args(rows),
+        )
+        self._note(rows, instant, first)
+
+    def shift(self, start: I64, dur: I64) -> NDArray[np.bool_]:
+        """Move stamps by the offset, in place; which spans are within int64 then."""
+        low, high = -INT64_MAX - min(self._offset, 0), INT64_MAX - max(self._offset, 0)
+        kept: NDArray[np.bool_] = (start >= low) & (start <= high - dur)
+        if self._offset:
+            start += np.where(kept, self._offset, 0)
+        return kept
+
+    def _concerned(self, rows: Rows, instant: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.bool_]]:
+        """The rows that go on a track; the others are booked."""
+        tally, track = self._tables.tally, self._lanes.track[rows.shape]
+        mine = track != OUT
+        tally.saw("instant", int((instant & mine).sum()))
+        tally.saw("slice", int((~instant & mine).sum()))
+        kept = track >= 0
+        if kept.all():
+            return rows, instant
+        for kind, those in (("slice", ~instant), ("instant", instant)):
+            shapes, counts = np.unique(rows.shape[(track == SKIPPED) & those], return_counts=True)
+            for shape, count in zip(shapes.tolist(), counts.tolist(), strict=True):
+                place = self._tables.shapes.place(shape)
+                tally.add(self._lanes.codes[shape], place, count, kind)
+        return rows.take(kept), instant[kept]
+
+    def _lose(self, shapes: I32, instant: NDArray[np.bool_]) -> None:
+        for shape, is_instant in zip(shapes.tolist(), instant.tolist(), strict=True):
+            kind = "instant" if is_instant else "slice"
+            self._tables.tally.add("bad-time", self._tables.shapes.place(shape), 1, kind)
+
+    def _args(self, rows: Rows) -> I32 | int:
+        there = rows.length > 0
+        if not there.any():
+            return -1
+        first = self._build.args_at(rows.args[there], rows.length[there])
+        ids = np.cumsum(there, dtype=np.int32) + np.int32(first - 1)
+        return np.where(there, ids, np.int32(-1))
+
+    # -- what names and types say ------------------------------------------------------------
+
+    def _meaning(self, rows: Rows) -> tuple[I32, I32, I8]:
+        """Graph, step and class of rows."""
+        op = self._lanes.op[rows.shape]
+        graph = np.full(len(rows), -1, np.int32) if rows.graph is None else rows.graph.copy()
+        step = np.full(len(rows), -1, np.int32) if rows.step is None else rows.step.copy()
+        rule = self._lanes.rule[rows.shape]
+        for number in np.unique(rule[rule >= 0]).tolist():
+            where = np.flatnonzero(rule == number)
+            place = self._lanes.rules[number]
+            if place.by_type and rows.type is not None:
+                by_type = self._types_of(number, place)[rows.type[where]]
+                op[where] = np.where(by_type >= 0, by_type, op[where])
+            if place.by_name is not None:
+                self._name_says(place, rows.name[where], where, graph, step, op)
+        of_lane = self._lanes.graph[rows.shape]
+        return np.where(graph >= 0, graph, of_lane), step, op
+
+    def _types_of(self, number: int, place: Placed) -> I8:
+        """Class by code of the type, -1 where the lane names none; the last one is for no type."""
+        if number not in self._by_type:
+            ops = [place.by_type.get(text, -1) for text in self._types]
+            self._by_type[number] = np.array([*ops, -1], np.int8)
+        return self._by_type[number]
+
+    def _name_says(
+        self, place: Placed, names: I32, where: NDArray[np.intp], graph: I32, step: I32, op: I8
+    ) -> None:
+        """Write what ``by_name`` tells over ``op``, and where nothing stood into the others."""
+        codes, inverse = np.unique(names, return_inverse=True)
+        told = [self._ask(place, code) for code in codes.tolist()]
+        known = np.array([named is not None for named in told])
+        if not known.any():
+            return
+        answers = [named or Named(place.op) for named in told]
+        ops, graphs, steps = (
+            np.array([getattr(a, field) for a in answers], np.int32)[inverse]
+            for field in ("op", "graph", "step")
+        )
+        op[where] = np.where(known[inverse], ops, op[where])
+        graph[where] = np.where(graph[where] >= 0, graph[where], graphs)
+        step[where] = np.where(step[where] >= 0, step[where], steps)
+
+    def _ask(self, place: Placed, code: int) -> Named | None:
+        assert place.by_name is not None
+        key = id(place.by_name), code
+        if key not in self._named:
+            self._named[key] = place.by_name(self._texts.text(code))
+        return self._named[key]
+
+    # -- what later steps need ---------------------------------------------------------------
+
+    def _note(self, rows: Rows, instant: NDArray[np.bool_], first: int) -> None:
+        slices = ~instant
+        if slices.any():
+            low, high = int(rows.start[slices].min()), int((rows.start + rows.dur)[slices].max())
+            before = self.span or (low, high)
+            self.span = min(low, before[0]), max(high, before[1])
+        lane = self._lane_of[rows.shape]
+        bound = slices & self._touched[lane]
+        if bound.any():
+            row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
+            self.anchors.append(Anchors(lane[bound], rows.start[bound], rows.dur[bound], row))

@@ -1,0 +1,363 @@
+"""Record by record: where a chunk is not what a tier expects, and where a file is damaged.
+
+Every record is passed over by a JSON parser, so boundaries are sure until one cannot be parsed.
+Then reading goes on at the next object that is an event. The work stays linear: however text is
+made, a byte is parsed a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from traceconv.io.window import MAX_RECORD_BYTES, Window
+from traceconv.readers.shared.trace_events.decode import BROKEN, Event, decode_list, decode_record
+from traceconv.readers.shared.trace_events.intake import Intake
+from traceconv.readers.shared.trace_events.tables import Tally
+
+# Records that are almost JSON, made JSON: without touching what was right in them.
+
+MAX_MENDED_BYTES = 1 << 20
+"""Longer records are not mended."""
+
+FEW = 32
+"""So many records are decoded together where one among more could not be."""
+
+_WORD = rb"[+-]?(?i:nan(?:\([a-z0-9]*\))?|inf(?:inity)?)(?![A-Za-z0-9])"
+MENDABLE = re.compile(_WORD.decode())
+"""What may stand where JSON has a number, and does not."""
+
+_PIECE = re.compile(rb'"(?:[^"\\]|\\.)*+"?|' + _WORD, re.DOTALL)
+_IN_STRING = re.compile(
+    rb"[\x00-\x1f]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb'|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\'
+)
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(")?|[{}\[\]]', re.DOTALL)
+
+
+def mended(record: bytes) -> tuple[Event, bytes, str] | None:
+    """Decode a record that strict JSON refuses.
+
+    Bytes that are not UTF-8 are replaced, bare NaN and Infinity become strings, raw control
+    characters in strings and lone backslashes are escaped, halves of surrogate pairs replaced.
+
+    Returns:
+        The event, the record as it was decoded, and the issue code of what was done ("" if
+        nothing was); None if it cannot be mended.
+    """
+    code, text = "", record
+    try:
+        if not record.isascii():
+            record.decode()
+    except UnicodeDecodeError:
+        code, text = "bad-encoding", record.decode("utf-8", "replace").encode()
+    try:
+        return decode_record(text), text, code
+    except BROKEN:
+        if len(record) > MAX_MENDED_BYTES:
+            return None
+    text = _PIECE.sub(_piece, text)
+    try:
+        return decode_record(text), text, code or "args-not-json"
+    except BROKEN:
+        return None
+
+
+def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
+    """Decode records, mending those that need it.
+
+    Args:
+        records: the bytes of each, and its place for messages.
+        tally: where is booked what was mended, and what could not be read.
+    """
+    try:
+        return decode_list(b",".join(record for record, _ in records))[0]
+    except BROKEN:
+        if len(records) > FEW:
+            parts = (records[at : at + FEW] for at in range(0, len(records), FEW))
+            return [event for part in parts for event in decoded(part, tally)]
+    events = []
+    for record, place in records:
+        done = mended(record)
+        if done is None or done[0].ph is None:
+            tally.add("malformed-record", place)
+            continue
+        events.append(done[0])
+        if done[2]:
+            tally.add(done[2], place)
+    return events
+
+
+def _piece(match: re.Match[bytes]) -> bytes:
+    piece = match.group()
+    return _IN_STRING.sub(_character, piece) if piece.startswith(b'"') else b'"%b"' % piece
+
+
+def _character(match: re.Match[bytes]) -> bytes:
+    text = match.group()
+    if len(text) in (12, 2):
+        return text  # a pair of surrogates, a known escape
+    if text == b"\\":
+        return b"\\\\"
+    if len(text) == 1:
+        return b"\\u%04x" % text[0]
+    return b"\\ufffd" if text[2:4].lower() in _HALVES else text
+
+
+_HALVES = frozenset(b"d%x" % digit for digit in range(8, 16))
+
+
+def balanced(text: str, start: int) -> int:
+    """Where the object that begins at ``start`` ends, by its brackets alone; -1 if it does not
+    within :data:`MAX_MENDED_BYTES`.
+    """
+    depth = 0
+    for match in _BRACKET.finditer(text, start, min(len(text), start + MAX_MENDED_BYTES)):
+        token = match.group()
+        if token in "{[":
+            depth += 1
+        elif token in "}]":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+        elif match[1] is None:
+            return -1
+    return -1
+
+
+TEXT_BYTES = 8192
+"""How much text is looked at, at first: an error costs time in proportion to it."""
+
+TRIES = 16
+"""How often damaged text is parsed from a later place before all of it is given up."""
+
+_PARTLY = 24  # an error so near to the end of the text may only mean that there is more to come
+_NESTED = 2000  # bytes given up when nesting is too deep to be parsed
+
+_BETWEEN = re.compile(r"[\s,]*")
+_OBJECT = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
+_CLOSED = re.compile(r"\]\s*\}?\s*\Z")
+
+
+def _outline(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What is needed of an object: its phase, and whether it is empty."""
+    members = dict(pairs)
+    if members.get("ph") is not None:
+        return {"ph": members["ph"]}
+    return _NO_PHASE if members else {}
+
+
+_NO_PHASE: dict[str, Any] = {"ph": None}
+
+_parse = json.JSONDecoder(
+    object_pairs_hook=_outline, parse_int=len, parse_float=len, parse_constant=len, strict=False
+).raw_decode
+
+
+class State(Enum):
+    """Why reading stopped."""
+
+    GOING = "it can go on"
+    MORE = "the bytes brought are used up"
+    END = "the list of events is closed"
+    ODD = "something a tier leaves to salvage"
+
+
+class _Stop(Exception):
+    """The text at hand is of no more use behind ``at``: it ends within a record, or is long."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class Salvage:
+    """Reads records one by one."""
+
+    def __init__(self, intake: Intake, tally: Tally) -> None:
+        self._intake, self._tally = intake, tally
+        self._pending: list[tuple[bytes, str]] = []
+        self._lost = False  # looking for the next event behind damage
+        self._suspect = ""  # place of a record that the file ends in, as far as known
+        self._high = self._tries = 0  # furthest error in the file; places tried before it
+        self._text, self._base, self._final = "", 0, False
+
+    def read(self, window: Window, span: int = 1) -> State:
+        """Take all records that begin in the next ``span`` bytes.
+
+        Returns:
+            GOING, END (``window.pos`` is at the bracket), or MORE when the file is used up.
+        """
+        target, size = window.offset + span, TEXT_BYTES
+        try:
+            while True:
+                self._show(window, size)
+                try:
+                    state, at = self._pass(target - self._base)
+                except _Stop as stop:
+                    state, at = State.GOING, stop.at
+                    size = TEXT_BYTES if at else min(size * 4, MAX_RECORD_BYTES + 1)
+                    window.pos += at
+                    continue
+                window.pos += at
+                if state is not State.MORE or self._final:
+                    return state
+                size = TEXT_BYTES
+        finally:
+            self._flush()
+            self._text = ""
+
+    def _show(self, window: Window, size: int) -> None:
+        """Look at the next ``size`` bytes, as characters of their values."""
+        while window.end - window.pos < size and window.more():
+            pass
+        stop = min(window.end, window.pos + size)
+        self._text = bytes(window.data[window.pos : stop]).decode("latin-1")
+        self._base, self._final = window.offset, stop - window.pos < size
+
+    @property
+    def _enough(self) -> bool:
+        """Whether a record that does not end in the text will not end at all."""
+        return self._final or len(self._text) > MAX_RECORD_BYTES
+
+    def finish(self) -> bool:
+        """Settle what the end of the file cut off; whether it did."""
+        if self._suspect:
+            self._tally.add("truncated", self._suspect)
+        return bool(self._suspect)
+
+    def _pass(self, span: int) -> tuple[State, int]:
+        """Go through the text; why it stopped, and where."""
+        at, text = 0, self._text
+        while True:
+            if self._lost:
+                at = self._event_behind(at)
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if at == len(text):
+                return State.MORE, at
+            if at >= span:
+                return State.GOING, at
+            if text[at] == "]":
+                return State.END, at
+            at = self._record(at)
+
+    # -- one record --------------------------------------------------------------------------
+
+    def _record(self, at: int) -> int:
+        """Take the record at ``at``; where it ends, or where to look for the next one."""
+        try:
+            value, stop = _parse(self._text, at)
+        except json.JSONDecodeError as e:
+            return self._broken(at, e)
+        except (ValueError, RecursionError):
+            return self._damaged(at, at + _NESTED)
+        if not isinstance(value, dict):
+            self._tally.add("malformed-record", self._place(at))
+        elif value.get("ph") is not None:
+            self._pending.append((self._bytes(at, stop), self._place(at)))
+        elif value:
+            self._tally.add("unknown-phase", self._place(at))
+        return stop
+
+    def _broken(self, at: int, error: json.JSONDecodeError) -> int:
+        """A record that cannot be parsed: go on behind it, if it can be told where that is."""
+        partly = self._is_partly(error)
+        if partly and not self._enough:
+            raise _Stop(at)
+        stop = self._mend(at, error)
+        if stop >= 0:
+            return stop
+        if partly and self._final:
+            self._suspect, self._lost = self._suspect or self._place(at), True
+            return at + 1
+        return self._damaged(at, error.pos)
+
+    def _mend(self, at: int, error: json.JSONDecodeError) -> int:
+        """Where a record ends that only breaks small rules and was taken; -1 if it was not."""
+        if not (error.msg.startswith("Invalid \\") or MENDABLE.match(self._text, error.pos)):
+            return -1
+        stop = balanced(self._text, at)
+        if stop >= 0:
+            record = self._bytes(at, stop)
+            if mended(record) is None:
+                return -1
+            self._pending.append((record, self._place(at)))
+        return stop
+
+    def _is_partly(self, error: json.JSONDecodeError) -> bool:
+        near = error.pos >= len(self._text) - _PARTLY
+        return near or error.msg.startswith("Unterminated")
+
+    # -- damage ------------------------------------------------------------------------------
+
+    def _damaged(self, at: int, error: int) -> int:
+        self._tally.add("malformed-record", self._place(at))
+        self._lost, self._tries = True, 0
+        self._high = max(self._high, self._base + error)
+        return self._short(at + 1)
+
+    def _short(self, at: int) -> int:
+        """``at``, if the text is short; a long one is given up, since every error in it costs."""
+        if len(self._text) > TEXT_BYTES:
+            raise _Stop(at)
+        return at
+
+    def _event_behind(self, at: int) -> int:
+        """The next place at or behind ``at`` where an event begins; the end if there is none."""
+        text = self._text
+        while match := _OBJECT.search(text, at):
+            at = match.start()
+            try:
+                value, stop = _parse(text, at)
+            except json.JSONDecodeError as e:
+                if self._is_partly(e) and not self._enough:
+                    raise _Stop(at) from None
+                at = self._short(self._behind(at, e.pos))
+            except (ValueError, RecursionError):
+                at = self._short(self._behind(at, at + _NESTED))
+            else:
+                if isinstance(value, dict) and value.get("ph") is not None:
+                    self._found()
+                    return at
+                at = stop
+        if not self._final:
+            raise _Stop(max(at, len(text) - _PARTLY))
+        self._closed()
+        return len(text)
+
+    def _behind(self, at: int, error: int) -> int:
+        """Where to look on after an error: a little further, or behind all errors so far."""
+        self._tries += 1
+        if self._base + at >= self._high:
+            self._tries = 0
+        self._high = max(self._high, self._base + error)
+        ahead = self._high - self._base if self._tries >= TRIES else 0
+        return min(max(at + 1, ahead), len(self._text))
+
+    def _found(self) -> None:
+        """An event stands behind the damage, so the file did not end there."""
+        if self._suspect:
+            self._tally.add("malformed-record", self._suspect)
+        self._lost, self._suspect = False, ""
+
+    def _closed(self) -> None:
+        """No event stands behind the damage."""
+        self._lost = False
+        if self._suspect and _CLOSED.search(self._text[-TEXT_BYTES:]):
+            self._tally.add("malformed-record", self._suspect)
+            self._suspect = ""
+
+    # -- taking ------------------------------------------------------------------------------
+
+    def _bytes(self, at: int, stop: int) -> bytes:
+        return self._text[at:stop].encode("latin-1")
+
+    def _place(self, at: int) -> str:
+        return f"byte {self._base + at}"
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        self._intake.take(decoded(pending, self._tally))

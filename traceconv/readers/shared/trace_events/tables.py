@@ -1,0 +1,347 @@
+"""Columns of one file as they are read, and the codes in them.
+
+Codes number what is met, in order of appearance: shapes (phase, category, pid, tid as text),
+names, series of counters, values of the type probe, ids of asynchronous events. Batches of
+columns wait here until the metadata of the whole file is known, and are freed as they are placed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import I32, I64, NO_GRAPH
+
+SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
+"""What a phase makes of an event."""
+
+PHASES = {
+    "X": SLICE,
+    **dict.fromkeys("iIR", INSTANT),
+    "B": BEGIN,
+    "E": END,
+    **dict.fromkeys("stf", FLOW),
+    "C": SAMPLE,
+    **dict.fromkeys("bneSTpF", ASYNC),
+    "M": METADATA,
+}
+
+_WHOLE = re.compile(r"(-?\d+)\.0*")
+
+BATCH_ROWS = 16384
+"""Smaller batches are joined."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Codes(dict[K, int], Generic[K]):
+    """Numbers values in order of appearance: ``codes[value]`` is the number, new or known."""
+
+    def __missing__(self, value: K) -> int:
+        code = self[value] = len(self)
+        return code
+
+
+def spelled(value: Any) -> str:
+    """A process or thread id as text; 7, 7.0, "7" and "7.0" are one."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = str(value)
+    match = _WHOLE.fullmatch(text)
+    return match[1] if match else text
+
+
+def whole_number(value: Any) -> int:
+    """A graph or step as argument values spell it: 2, "2", "2.0"; -1 if it is none."""
+    if type(value) is int:
+        return value if 0 <= value < 2**31 else -1  # and so not NO_GRAPH
+    if isinstance(value, str):
+        text = spelled(value.strip())
+        value = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value == NO_GRAPH:
+        return -1
+    return value if 0 <= value < 2**31 else -1
+
+
+class NameCodes(dict[str | None, int]):
+    """Like :class:`Codes`; no name has the code -1."""
+
+    def __init__(self) -> None:
+        super().__init__({None: -1})
+
+    def __missing__(self, value: str | None) -> int:
+        code = self[value] = len(self) - 1
+        return code
+
+    def texts(self) -> list[str]:
+        """The names by code."""
+        return [name for name in self if name is not None]
+
+
+class Shapes(dict[tuple[Any, ...], int]):
+    """Codes of (phase, category, pid, tid), by these values as they were decoded.
+
+    Attributes:
+        phase, category, pid, tid: text per code.
+        kind: uint8 per code, what the phase makes of an event.
+        lane: code of (pid, tid) per code.
+        lanes: (pid, tid) per code of a lane.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase: list[str] = []
+        self.category: list[str] = []
+        self.pid: list[str] = []
+        self.tid: list[str] = []
+        self.lanes: Codes[tuple[str, str]] = Codes()
+        self._known: Codes[tuple[str, str, str, str]] = Codes()
+        self._kind = bytearray()
+        self._lane: list[int] = []
+
+    def __missing__(self, raw: tuple[Any, ...]) -> int:
+        phase, category, pid, tid = raw
+        code = self[raw] = self.code(phase or "", category or "", spelled(pid), spelled(tid))
+        return code
+
+    def code(self, phase: str, category: str, pid: str, tid: str) -> int:
+        """The code of texts."""
+        code = self._known[phase, category, pid, tid]
+        if code == len(self.phase):
+            self.phase.append(phase)
+            self.category.append(category)
+            self.pid.append(pid)
+            self.tid.append(tid)
+            self._kind.append(PHASES.get(phase, UNKNOWN))
+            self._lane.append(self.lanes[pid, tid])
+        return code
+
+    @property
+    def kind(self) -> NDArray[np.uint8]:
+        return np.frombuffer(bytes(self._kind), np.uint8)
+
+    @property
+    def lane(self) -> I32:
+        return np.array(self._lane, np.int32)
+
+    def place(self, code: int) -> str:
+        """How to call the lane of a shape in messages."""
+        return f"pid {self.pid[code] or '-'} tid {self.tid[code] or '-'}"
+
+
+@dataclass
+class Batch:
+    """Columns of equal length; a column of None holds -1 throughout."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
+
+    def take(self, rows: Any) -> Self:
+        """The rows an index array or a mask names."""
+        return type(self)(*(None if c is None else c[rows] for c in self.columns()))
+
+    def columns(self) -> list[Any]:
+        return [getattr(self, f.name) for f in fields(self)]
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No rows."""
+        types = {"start": "i8", "dur": "i8", "args": "i8", "key": "i8", "value": "f8"}
+        return cls(*(np.empty(0, types.get(f.name, "i4")) for f in fields(cls)))
+
+    @classmethod
+    def joined(cls, batches: Sequence[Self]) -> Self:
+        """One batch of one or more."""
+        columns = zip(*(batch.columns() for batch in batches), strict=True)
+        sizes = list(map(len, batches))
+        if len(batches) == 1:
+            return batches[0]
+        return cls(*(_concatenated(parts, sizes) for parts in columns))
+
+
+def _concatenated(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    if all(part is None for part in parts):
+        return None
+    filled = zip(parts, sizes, strict=True)
+    return np.concatenate([np.full(n, -1, np.int32) if p is None else p for p, n in filled])
+
+
+@dataclass
+class Rows(Batch):
+    """Slices, instants, begins and ends. ``name`` is -1 where there is none; ``args`` is the
+    address of the arguments, ``length`` their bytes, 0 if there are none.
+    """
+
+    shape: I32
+    name: I32
+    start: I64
+    dur: I64
+    args: I64
+    length: I32
+    graph: I32 | None = None
+    step: I32 | None = None
+    type: I32 | None = None
+
+
+@dataclass
+class Flows(Batch):
+    """Ends of arrows. ``key`` stands for category, name and id; ``name`` is -1 where the category
+    names the arrow; ``encloses`` says whether it binds to the slice around it.
+    """
+
+    shape: I32
+    name: I32
+    start: I64
+    key: I64
+    encloses: NDArray[np.bool_]
+
+
+@dataclass
+class Samples(Batch):
+    """Values of counters."""
+
+    shape: I32
+    name: I32
+    series: I32
+    start: I64
+    value: NDArray[np.float64]
+
+
+@dataclass
+class Asyncs(Batch):
+    """Asynchronous events; ``key`` is the code of their pid, category and id."""
+
+    shape: I32
+    name: I32
+    start: I64
+    args: I64
+    length: I32
+    key: I32
+
+
+B = TypeVar("B", bound=Batch)
+
+
+class Pile(Generic[B]):
+    """Batches of one kind, in order. Small ones are joined as they come: many small arrays among
+    short-lived objects would keep memory from being given back.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[B] = deque()
+        self._small: list[B] = []
+        self._rows = 0
+
+    def append(self, batch: B) -> None:
+        self._small.append(batch)
+        self._rows += len(batch)
+        if self._rows >= BATCH_ROWS:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._small:
+            self._batches.append(type(self._small[0]).joined(self._small))
+            self._small, self._rows = [], 0
+
+    def __bool__(self) -> bool:
+        return bool(self._batches or self._small)
+
+    def __iter__(self) -> Iterator[B]:
+        self._settle()
+        return iter(self._batches)
+
+    def drain(self) -> Iterator[B]:
+        """Every batch, given up as it is taken."""
+        self._settle()
+        while self._batches:
+            yield self._batches.popleft()
+
+    def whole(self) -> B:
+        """All rows as one batch, given up; there must be some."""
+        batches = list(self.drain())
+        return type(batches[0]).joined(batches)
+
+
+class Tally:
+    """What was seen, lost and doubted, until the file has been read.
+
+    Places are kept apart from the order of reading, so that accounts do not depend on the size of
+    chunks or on the tier.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+        self._counts: Counter[tuple[str, str | None]] = Counter()
+        self._places: dict[tuple[str, str | None], Counter[str]] = {}
+
+    def saw(self, kind: str, count: int = 1) -> None:
+        """Count rows of a kind (see :data:`traceconv.core.model.KINDS`) as met."""
+        self._seen[kind] += int(count)
+
+    def add(self, code: str, where: str = "", count: int = 1, kind: str | None = None) -> None:
+        """Book ``count`` records under an issue code; ``kind`` as in ``TraceBuilder.skip``."""
+        if count <= 0:
+            return
+        self._counts[code, kind] += int(count)
+        if where:
+            self._places.setdefault((code, kind), Counter())[where] += int(count)
+
+    def count(self, code: str) -> int:
+        return sum(n for (c, _), n in self._counts.items() if c == code)
+
+    def book(self, build: TraceBuilder) -> None:
+        """Hand everything to the builder."""
+        for seen, count in self._seen.items():
+            build.seen(seen, count)
+        for (code, kind), left in sorted(self._counts.items(), key=str):
+            places = self._places.get((code, kind), Counter())
+            for where in sorted(places, key=_natural)[: build.issues.PLACES_KEPT]:
+                build.skip(code, where, places[where], kind)
+                left -= places[where]
+            build.skip(code, count=left, kind=kind)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Sort key by which numbers in places count as numbers."""
+    return [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text)]
+
+
+@dataclass
+class Tables:
+    """All that is read of a file: batches by kind, codes, accounts."""
+
+    shapes: Shapes = field(default_factory=Shapes)
+    names: NameCodes = field(default_factory=NameCodes)
+    series: Codes[tuple[str, str]] = field(default_factory=Codes)
+    types: Codes[str] = field(default_factory=Codes)
+    async_ids: Codes[tuple[str, str, str]] = field(default_factory=Codes)
+    tally: Tally = field(default_factory=Tally)
+    rows: Pile[Rows] = field(default_factory=Pile)
+    marks: Pile[Rows] = field(default_factory=Pile)
+    flows: Pile[Flows] = field(default_factory=Pile)
+    samples: Pile[Samples] = field(default_factory=Pile)
+    asyncs: Pile[Asyncs] = field(default_factory=Pile)
+    events: int = 0
+    rounded_durations: int = 0
+    rounded_stamps: int = 0
+
+    def add_rows(self, rows: Rows) -> None:
+        """Take slices and instants, and begins and ends apart from them."""
+        kind = self.shapes.kind[rows.shape]
+        marks = kind >= BEGIN
+        if marks.any():
+            self.marks.append(rows.take(marks))
+            rows = rows.take(~marks)
+        if len(rows):
+            self.rows.append(rows)

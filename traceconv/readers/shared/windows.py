@@ -1,0 +1,43 @@
+"""Several collection windows of one rank, a file each: what readers of such captures share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import MalformedInputError
+from traceconv.core.model import Capture
+
+Window = TypeVar("Window")
+Span = tuple[int, int] | None
+
+
+def read_windows(
+    capture: Capture,
+    build: TraceBuilder,
+    windows: Iterable[tuple[str, Window]],
+    read: Callable[[Window], Span],
+) -> None:
+    """Read every window; a broken one is booked, and the others are read.
+
+    Args:
+        windows: name of the file, and what ``read`` is to be called with.
+        read:    puts a window's events into ``build``; first and last time, None without events.
+
+    Raises:
+        MalformedInputError: all of them are broken.
+    """
+    failures: list[MalformedInputError] = []
+    for name, window in windows:
+        build.file = capture.source.title(name)
+        try:
+            span = read(window)
+        except MalformedInputError as e:
+            failures.append(e)
+            build.skip("malformed-record", str(e)[:200])
+        else:
+            if span and len(capture.files) > 1:
+                build.window(*span)
+    if len(failures) == len(capture.files):
+        raise failures[0]

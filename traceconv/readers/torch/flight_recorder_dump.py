@@ -1,0 +1,188 @@
+"""Dumps of PyTorch's flight recorder: their collectives as slices."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.errors import ClockError, MalformedInputError
+from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.io.sources import Source
+from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.lines import BROKEN, Slices, rank_in_path, text
+
+_OBJECT = re.compile(r'\{\s*"')
+_WASTE, _NESTED = 16, 2000
+"""Times its length that damaged text is looked at; bytes an error without a place stands for."""
+
+_ENTRIES = re.compile(rb'"entries"\s*:\s*\[')
+
+_CREATED, _STARTED, _COMPLETED = (
+    "time_created_ns",
+    "time_discovered_started_ns",
+    "time_discovered_completed_ns",
+)
+_NOT_ARGUMENTS = {"profiling_name", "frames", _CREATED, _STARTED, _COMPLETED}
+
+Entry = dict[str, msgspec.Raw]
+
+
+class _Dump(msgspec.Struct):
+    entries: list[Entry] = []
+    version: str = ""
+    nccl_version: str = ""
+
+
+_DUMP = msgspec.json.Decoder(_Dump)
+_ENTRY = msgspec.json.Decoder(Entry)
+
+
+def capture_of(source: Source, name: str) -> Capture:
+    """The capture that a dump is."""
+    title = source.title(name)
+    rank = rank_in_path(title)
+    return Capture(
+        reader="flight_recorder",
+        source=source,
+        files=(name,),
+        rank=rank,
+        rank_from="name" if rank is not None else "",
+        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
+        label=title,
+    )
+
+
+def read_dump(capture: Capture, build: TraceBuilder) -> None:
+    """Put every collective of a dump into ``build``.
+
+    Raises:
+        MalformedInputError: not one can be read.
+    """
+    title = capture.source.title(capture.files[0])
+    build.file = title
+    raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
+    try:
+        dump = _DUMP.decode(raw)
+    except BROKEN as e:
+        dump = _Dump(list(_salvaged(raw)))
+        if not dump.entries:
+            raise MalformedInputError(title, "", f"nothing can be read: {e}") from e
+        cut = "truncated" in str(e)
+        build.skip("truncated" if cut else "malformed-record", str(e)[:80])
+        if not cut and not raw.rstrip().endswith(b"}"):
+            build.skip("truncated", f"byte {len(raw)}")
+    if not raw.isascii():
+        _book_encoding(build, raw)
+    _place(build, dump.entries)
+    facts = {"version": dump.version, "nccl_version": dump.nccl_version}
+    build.notes["flight_recorder"] = facts
+
+
+def _book_encoding(build: TraceBuilder, raw: bytes) -> None:
+    try:
+        raw.decode()
+    except UnicodeDecodeError as e:
+        build.skip("bad-encoding", f"byte {e.start}")
+
+
+def _salvaged(raw: bytes) -> Iterator[Entry]:
+    """The entries of a dump that is cut off or damaged, those behind the damage too."""
+    match = _ENTRIES.search(raw)
+    if match is None:
+        return
+    rest = raw[match.end() :].decode(errors="replace")
+    scan, wasted = json.JSONDecoder(parse_int=len, parse_float=len).raw_decode, 0
+    begin = _OBJECT.search(rest)
+    while begin is not None and wasted <= _WASTE * len(rest):
+        at = begin.start()
+        try:
+            value, end = scan(rest, at)
+            if _CREATED in value:
+                yield _ENTRY.decode(rest[at:end])
+        except (*BROKEN, ValueError) as e:
+            wasted += getattr(e, "pos", at + _NESTED) - at
+            end = at + 1
+        begin = _OBJECT.search(rest, end)
+
+
+# -- collectives ----------------------------------------------------------------------------
+
+
+def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
+    """Put the collectives on a lane per process group."""
+    slices = Slices(build)
+    last = max((_ns(e, key) for e in entries for key in (_CREATED, _COMPLETED)), default=0)
+    for number, entry in enumerate(entries):
+        where = f"entry {number}"
+        span = _span(build, entry, where, last)
+        if span is None:
+            build.seen("slice")
+            build.skip("bad-time", where, kind="slice")
+        elif span[1] < span[0]:
+            build.seen("slice")
+            build.skip("negative-duration", where, kind="slice")
+        else:
+            name = text(entry.get("profiling_name", b"")) or "(no name)"
+            args = _arguments(entry, unfinished=not _ns(entry, _COMPLETED))
+            slices.add(_track(build, entry, name), span[0], span[1] - span[0], name, _COMM, args)
+    slices.flush()
+
+
+_COMM = OpClass.COMM
+
+
+def _span(build: TraceBuilder, entry: Entry, where: str, last: int) -> tuple[int, int] | None:
+    """Start and end of a collective; None if no time is known."""
+    created, started, completed = (_ns(entry, k) for k in (_CREATED, _STARTED, _COMPLETED))
+    if not (created or started):
+        return None
+    if not completed:
+        build.skip("unfinished-slice", where)
+        return started or created, last
+    length = _ns(entry, "duration_ms", "ms")
+    if length:
+        return max(completed - length, created), completed
+    if not started:
+        build.skip("time-estimated", where)
+    return started or created, completed
+
+
+def _ns(entry: Entry, key: str, unit: str = "ns") -> int:
+    """A time; 0 where it is missing, null or no time."""
+    try:
+        return max(to_ns(text(entry.get(key, b"0")) or "0", unit), 0)
+    except ClockError:
+        return 0
+
+
+def _track(build: TraceBuilder, entry: Entry, name: str) -> int:
+    library, colon, _ = name.partition(":")
+    title = library.upper() if colon else "NCCL"
+    return build.track(Layer.COMM, _group(entry), title=title)
+
+
+def _group(entry: Entry) -> str:
+    """The process group: its name and what it is for."""
+    try:
+        said = msgspec.json.decode(entry.get("process_group", b"[]"))
+    except BROKEN:
+        said = []
+    words = [str(word) for word in said] if isinstance(said, list) else [str(said)]
+    name = words[0] if words else text(entry.get("pg_id", b""))
+    return f"Group {name}" + (f" ({words[1]})" if len(words) > 1 and words[1] else "")
+
+
+def _arguments(entry: Entry, unfinished: bool) -> bytes:
+    members = [
+        quoted(key) + b":" + bytes(raw)
+        for key, raw in entry.items()
+        if key not in _NOT_ARGUMENTS and bytes(raw) != b"null"
+    ]
+    if unfinished:
+        members.append(b'"unfinished":true')
+    return b"{" + b",".join(members) + b"}"

@@ -1,0 +1,373 @@
+"""One file of a PyTorch trace: its lanes, and what is done to rows before they are added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.model import I32, Layer, OpClass, Track
+from traceconv.io.sources import Source
+from traceconv.readers.shared.gpu_kernels import note_memory
+from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
+from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, process_groups
+from traceconv.readers.torch.kineto.lanes import Classifier, Sort
+
+# Arguments of rows that are looked into while a PyTorch trace is read: few, so one by one.
+
+_AT_ONCE = 1 << 24
+_SPARSE = 16
+
+
+def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> list[bytes]:
+    """The arguments of some rows as JSON; ``b"{}"`` where there are none.
+
+    Bytes that lie near each other are fetched in one go: most are, as they are read in order.
+    """
+    address, length = rows.address[chosen], rows.length[chosen]
+    there = length > 0
+    if not there.any():
+        return [b"{}"] * len(chosen)
+    low, high = int(address[there].min()), int((address + length)[there].max())
+    size = int(length[there].sum())
+    if high - low <= min(_AT_ONCE, _SPARSE * size):
+        text, start = build.stored(low, high - low), (address - low).tolist()
+        return [
+            text[at : at + n] if n else b"{}" for at, n in zip(start, length.tolist(), strict=True)
+        ]
+    pairs = zip(address.tolist(), length.tolist(), strict=True)
+    return [build.stored(at, n) if n else b"{}" for at, n in pairs]
+
+
+def count_of(value: Any) -> int:
+    """A count as arguments spell it: 2, 2.0, "2"; -1 if it is none."""
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else -1
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return -1
+    return value if 0 <= value < 2**63 else -1
+
+
+# Kernels that communicate: on the lane of their process group, with size and bandwidth.
+#
+# PyTorch (2.2 and later, NCCL) copies what it knows of a collective into the arguments of its
+# kernel. The size is that of the larger side: what is gathered, what is to be scattered. Bandwidth
+# is that of the bus, as nccl-tests define it: bytes per time, times what the algorithm makes each
+# rank move. A kernel also waits for its peers, so that is what was reached, not what was possible.
+
+_BYTES = {
+    **dict.fromkeys(("complexdouble",), 16),
+    **dict.fromkeys(("double", "long", "complexfloat", "float64", "int64", "uint64"), 8),
+    **dict.fromkeys(("float", "int", "complexhalf", "float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("half", "bfloat16", "short", "float16", "int16", "uint16"), 2),
+    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
+}
+"""Size of an element by ``dtype``; 8-bit floats go by their prefix."""
+
+_SHARES = (
+    (re.compile("allreduce"), lambda n: 2 * (n - 1) / n),
+    (re.compile("allgather|reducescatter|alltoall|gather|scatter"), lambda n: (n - 1) / n),
+    (re.compile("broadcast|reduce|send|recv"), lambda n: 1.0),
+)
+
+
+class Facts(msgspec.Struct, rename={
+    "collective": "Collective name",
+    "sent": "In msg nelems",
+    "received": "Out msg nelems",
+    "dtype": "dtype",
+    "ranks": "Group size",
+    "group": "Process Group Name",
+    "description": "Process Group Description",
+    "known_bytes": "bytes",
+}):  # fmt: skip
+    """What the arguments of a kernel say of its collective."""
+
+    collective: Any = None
+    sent: Any = None
+    received: Any = None
+    dtype: Any = None
+    ranks: Any = None
+    group: Any = None
+    description: Any = None
+    known_bytes: Any = None
+
+
+_decode = msgspec.json.Decoder(Facts).decode
+
+
+@dataclass
+class Collectives:
+    """Moves kernels that communicate to their lanes.
+
+    Attributes:
+        groups: what the file's head says of process groups, by name.
+        device_lanes: the tracks kernels lie on, by number.
+    """
+
+    build: TraceBuilder
+    device_lanes: Mapping[int, Track]
+    groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
+
+    def place(self, rows: Incoming, chosen: NDArray[np.intp]) -> None:
+        """Give the chosen rows their tracks and more arguments."""
+        for row, text in zip(chosen.tolist(), texts_of(self.build, rows, chosen), strict=True):
+            try:
+                facts = _decode(text)
+            except msgspec.MsgspecError:
+                facts = Facts()
+            rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])])
+            more = self._more(facts, int(rows.dur_ns[row]))
+            if more:
+                longer = text.rstrip()[:-1] + more
+                rows.address[row] = self.build.spill(longer)
+                rows.length[row] = len(longer)
+
+    def _track(self, facts: Facts, stream: Track) -> int:
+        """The lane of the process group; of the stream, if no group is named."""
+        name = stream.name
+        if isinstance(facts.group, str | int) and facts.group != "":
+            key = str(facts.group)
+            said = facts.description
+            if not isinstance(said, str) or said in ("", "undefined"):
+                said = self.groups.get(key, ProcessGroup()).description
+            name = f"Group {key}" + (f" ({said})" if said else "")
+        return self.build.track(Layer.COMM, name, stream.group, "NCCL")
+
+    def _more(self, facts: Facts, dur_ns: int) -> bytes:
+        """Further members for the arguments, with the brace that closes them."""
+        size = _size(facts)
+        if size < 0 or facts.known_bytes is not None:
+            return b""
+        members = b', "bytes": %d' % size
+        ranks = count_of(facts.ranks)
+        if ranks < 0:
+            ranks = self.groups.get(str(facts.group), ProcessGroup()).size
+        share = _share(facts.collective, ranks)
+        if share > 0 and dur_ns > 0:
+            members += b', "bus bandwidth (GB/s)": %.3f' % (size / dur_ns * share)
+        return members + b"}"
+
+
+def _size(facts: Facts) -> int:
+    """Bytes of the larger side, -1 if that is not known."""
+    elements = max(count_of(facts.sent), count_of(facts.received))
+    kind = str(facts.dtype).lower()
+    each = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
+    return elements * each if elements >= 0 and each > 0 else -1
+
+
+def _share(collective: Any, ranks: int) -> float:
+    """Bus bytes per byte of a collective among so many ranks; 0 if that is not defined."""
+    name = str(collective).lower().replace("_", "")
+    if ranks < 2 or not isinstance(collective, str):
+        return 0.0
+    return next((share(ranks) for pattern, share in _SHARES if pattern.match(name)), 0.0)
+
+
+# Launch arrows, from calls to what they made the device do, by their correlation numbers.
+#
+# The profiler also marks both ends of every launch (``ac2g``). Marks are bound by time, and in files
+# that count whole microseconds two calls may begin at once; a call that launches nothing carries the
+# mark of an end, and all but the first kernel of a replayed graph one whose start is not there. The
+# numbers have none of this, and are in filtered files, too.
+
+
+@dataclass
+class Launches:
+    """Collects the numbers of calls and tasks of one file, then draws the arrows.
+
+    Attributes:
+        tasks_seen: what a device did, with or without a number.
+    """
+
+    build: TraceBuilder
+    tasks_seen: int = 0
+    _calls: list[tuple[I32, I32]] = field(default_factory=list)  # (number, row) each
+    _tasks: list[tuple[I32, I32]] = field(default_factory=list)
+
+    def note(self, rows: Incoming, calls: NDArray[np.bool_], tasks: NDArray[np.bool_]) -> None:
+        """Take in a batch of rows whose graph probe is the correlation number."""
+        self.tasks_seen += int(tasks.sum())
+        for which, kept in ((calls, self._calls), (tasks, self._tasks)):
+            at = np.flatnonzero(which & (rows.graph > 0)).astype(np.int32)
+            if len(at):
+                kept.append((rows.graph[at], at + np.int32(rows.first)))
+
+    @property
+    def numbered(self) -> bool:
+        """Whether arrows can be drawn by number; also if there is nothing to draw."""
+        return bool(self._tasks) or not self.tasks_seen
+
+    def draw(self) -> None:
+        """Add the arrows; a task whose call is not in the file is booked."""
+        number, task = _joined(self._tasks)
+        if not len(task):
+            return
+        called, call = _joined(self._calls)
+        order = np.argsort(called, kind="stable")
+        called, call = called[order], call[order]
+        at = np.minimum(np.searchsorted(called, number), max(len(called) - 1, 0))
+        found = called[at] == number if len(called) else np.zeros(len(number), bool)
+        self.build.seen("flow", len(task))
+        missing = int((~found).sum())
+        self.build.skip("flow-unbound", "no launching call", missing, "flow")
+        name = self.build.string("launch")
+        self.build.flows(src=call[at[found]], dst=task[found], name=name)
+
+
+def _joined(parts: list[tuple[I32, I32]]) -> tuple[I32, I32]:
+    none = np.empty(0, np.int32)
+    numbers, rows = zip(*parts, strict=True) if parts else ([none], [none])
+    return np.concatenate(numbers), np.concatenate(rows)
+
+
+# Marks of allocations (``[memory]``) as counters of what is allocated and reserved.
+#
+# Marks since 2022 say the totals after each change, per device; older ones only the change, from
+# which no total can be had. The marks themselves stay instants.
+
+_DEVICES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 15: "HPU", 19: "MTIA"}
+"""Device types as PyTorch numbers them (CUDA and HIP are both GPUs)."""
+
+
+class Mark(msgspec.Struct, gc=False, rename={
+    "allocated": "Total Allocated",
+    "reserved": "Total Reserved",
+    "device": "Device Id",
+    "type": "Device Type",
+}):  # fmt: skip
+    """What an allocation mark says, numbers also as text."""
+
+    allocated: int | float | str | None = None
+    reserved: int | float | str | None = None
+    device: int | float | str | None = None
+    type: int | float | str | None = None
+
+
+_decode_all = msgspec.json.Decoder(list[Mark]).decode
+
+
+def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> None:
+    """Add the totals that the chosen rows say as counter samples."""
+    start_ns = rows.start_ns[chosen].tolist()
+    samples: dict[int, list[tuple[int, int]]] = {}
+    for at, mark in zip(start_ns, _marks(texts_of(build, rows, chosen)), strict=True):
+        for what, said in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
+            value = -1 if said is None else count_of(said)
+            if value >= 0:
+                name = f"{_device(mark)} {what}"
+                track = build.track(Layer.COUNTER, name, "Memory", unit="B")
+                samples.setdefault(track, []).append((at, value))
+    for track, pairs in samples.items():
+        times, values = zip(*pairs, strict=True)
+        build.seen("counter", len(pairs))
+        build.counters(
+            track=track, start_ns=np.array(times, np.int64), value=np.array(values, np.float64)
+        )
+
+
+def _marks(texts: list[bytes]) -> list[Mark]:
+    try:
+        return _decode_all(b"[" + b",".join(texts) + b"]")
+    except msgspec.MsgspecError:
+        return [_mark(text) for text in texts]
+
+
+def _mark(text: bytes) -> Mark:
+    try:
+        said: Any = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return Mark()
+    keys = ("Total Allocated", "Total Reserved", "Device Id", "Device Type")
+    values = [said.get(key) for key in keys]
+    return Mark(*(v if isinstance(v, int | float | str) else None for v in values))
+
+
+def _device(mark: Mark) -> str:
+    kind, number = count_of(mark.type), count_of(mark.device)
+    name = _DEVICES.get(kind, f"Device type {kind}" if kind >= 0 else "Device")
+    return f"{name} {number}" if number >= 0 and name != "CPU" else name
+
+
+_PROBES = Probes(graph=("correlation",), type="")
+_TASKS = (Sort.KERNEL, Sort.COPY, Sort.SYNC)
+
+
+class File:
+    """Reads one file into ``build``.
+
+    Args:
+        is_unix: its stamps count from 1970, whatever base it names.
+    """
+
+    def __init__(self, build: TraceBuilder, is_unix: bool) -> None:
+        self._build, self._is_unix = build, is_unix
+        self._launches = Launches(build)
+        self._classify = Classifier(build, lambda: not self._launches.numbered)
+        self._collectives = Collectives(build, self._classify.tracks)
+
+    def read(self, source: Source, name: str) -> tuple[int, int] | None:
+        """Read it; earliest start and latest end of its slices, ns.
+
+        Raises:
+            MalformedInputError: nothing in it can be read as trace events.
+        """
+        build = self._build
+        span = read_events(source, name, build, self._classify, _PROBES, self._begin, self._revise)
+        self._launches.draw()
+        self._identify()
+        self._note_ranges()
+        return span
+
+    def _begin(self, keys: Mapping[str, Any]) -> int:
+        """Take in the keys around the events; what is to be added to stamps, ns."""
+        self._collectives.groups = process_groups(keys.get("distributedInfo"))
+        note_memory(self._build.notes, keys.get("deviceProperties"))
+        base_ns = count_of(keys.get(BASE))
+        return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
+
+    def _revise(self, rows: Incoming) -> None:
+        """Look into the rows that need it. The graph probe holds correlation numbers."""
+        numbered = self._classify.sorts
+        sorts = np.zeros(max(numbered) + 1, np.int8)
+        sorts[list(numbered)] = list(numbered.values())
+        sort_of_row = sorts[rows.track]
+        kernels = sort_of_row == Sort.KERNEL
+        tasks = np.isin(sort_of_row, _TASKS) & ~rows.instant
+        self._launches.note(rows, (sort_of_row == Sort.CALL) & ~rows.instant, tasks)
+        rows.graph[:] = -1
+        communicating = np.flatnonzero(kernels & (rows.op == OpClass.COMM) & ~rows.instant)
+        if len(communicating):
+            self._collectives.place(rows, communicating)
+        marks = np.flatnonzero((sort_of_row == Sort.MEMORY) & rows.instant)
+        if len(marks):
+            memory_counters(self._build, rows, marks)
+
+    def _note_ranges(self) -> None:
+        """Name the ranges whose device time is worth showing, unless the profiler shows it."""
+        if self._classify.annotations and Sort.PROJECTION not in self._classify.sorts.values():
+            names = self._build.notes.setdefault("range_names", [])
+            names += sorted(self._classify.annotations.keys() - names)
+
+    def _identify(self) -> None:
+        """Say of the capture which process and device it is, where that is certain by now."""
+        processes, capture = self._classify.processes, self._build.capture
+        if processes is None:
+            return
+        pid = count_of(processes.main)
+        device = count_of(processes.devices[0]) if len(processes.devices) == 1 else -1
+        self._build.capture = replace(
+            capture,
+            pid=pid if capture.pid < 0 else capture.pid,
+            device=device if capture.device < 0 else capture.device,
+        )

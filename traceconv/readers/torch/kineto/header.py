@@ -1,0 +1,209 @@
+"""What a PyTorch trace says of itself around its events: which rank it is, what its clock counts.
+
+Its keys stand before or after the list of events, in any order. What precedes is looked for first;
+the end of a file is read only if the clock (or all of it) is missing there. For compressed files
+that means unpacking them once more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from traceconv.core.clock import INT64_MAX, Anchor, Domain
+from traceconv.core.errors import SourceError
+from traceconv.io.sources import HEAD_BYTES, Source
+
+LONGEST_HEADER = 16 << 20
+"""Process groups of very large jobs make long headers; beyond this nothing is looked for."""
+
+UNIX_US = 10**15
+"""Stamps above this count from 1970 (it is 2001); above a base they count months."""
+
+BASE = "baseTimeNanoseconds"
+
+_NAME = re.compile(r".*\.pt\.trace\.json(?:\.gz)?")
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[]|\Z)")
+_KEYS = re.compile(
+    rb'"(?:schemaVersion"\s*:\s*\d|deviceProperties"\s*:|distributedInfo"\s*:|'
+    + BASE.encode()
+    + rb")"
+)
+_CATEGORIES = re.compile(
+    rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|kernel|gpu_memcpy|gpu_memset|'
+    rb"gpu_user_annotation|cpu_instant_event|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|"
+    rb'ac2g|Operator|Kernel|Runtime)"'
+)
+_OTHERS = re.compile(
+    rb'"traceconv"|"cname"|"span_ind(?:x|ex)"|"schemaVersion"\s*:\s*"|async_npu|Ascend Hardware'
+)
+"""Paddle, torch_npu and our own output have keys or categories in common with it."""
+
+_QUOTED_LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[.*?"ts"\s*:\s*"', re.DOTALL)
+"""torch_npu: a bare list, its stamps in quotes."""
+
+_BASE = re.compile(rb'"' + BASE.encode() + rb'"\s*:\s*"?(\d{1,19})(?!\d)')
+_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
+_parse = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known before the events are read.
+
+    Attributes:
+        rank, world_size: of ``distributedInfo``; None and -1 if it does not say.
+        host:    the name of the host, "" if it does not say.
+        base_ns: what stamps count from, Unix ns; None if they do not, or it is not known.
+        is_unix: whether the first stamps count from 1970 themselves; None if there are none.
+    """
+
+    rank: int | None = None
+    world_size: int = -1
+    host: str = ""
+    base_ns: int | None = None
+    is_unix: bool | None = None
+
+    def clock(self) -> Anchor | None:
+        """The clock of the events as they will be read: bases are added then."""
+        if self.is_unix:
+            return Anchor(Domain.UNIX, evidence="Unix time stamps")
+        if self.base_ns is not None:
+            return Anchor(Domain.UNIX, evidence=BASE)
+        return None if self.is_unix is None else Anchor(Domain.RELATIVE, evidence=f"no {BASE}")
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """One communication group: its description ("" if it has none), and how many ranks it has."""
+
+    description: str = ""
+    size: int = -1
+
+
+def header(source: Source, name: str) -> Header | None:
+    """What a file says of itself; None if it is no PyTorch trace."""
+    named = _NAME.fullmatch(name) is not None
+    if not _OPENING.match(source.head(name, 64)):
+        return Header() if named else None
+    head = source.head(name)
+    if not named and not is_kineto(head):
+        return None
+    while b'"traceEvents"' not in head and HEAD_BYTES <= len(head) < LONGEST_HEADER:
+        longer = source.head(name, 16 * len(head))
+        if len(longer) == len(head):
+            break
+        head = longer
+    before, key, events = head.partition(b'"traceEvents"')
+    stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
+    found = _read(before, max(stamps) > UNIX_US if stamps else None)
+    clockless = found.base_ns is None and not found.is_unix
+    if key and (clockless or not _KEYS.search(before)):
+        return _completed(found, _tail(source, name))
+    return found
+
+
+def is_kineto(head: bytes) -> bool:
+    """Whether the first bytes of a file are those of a PyTorch trace."""
+    if _OTHERS.search(head) or _QUOTED_LIST.match(head):
+        return False
+    before = head.partition(b'"traceEvents"')[0]
+    return bool(_KEYS.search(before) or _CATEGORIES.search(head))
+
+
+def _read(text: bytes, is_unix: bool | None) -> Header:
+    info = _member(text, b"distributedInfo")
+    rank, world_size = _info_numbers(info)
+    host = _member(text, b"host_name")
+    bases = _BASE.findall(text)
+    base_ns = int(bases[-1]) if bases and int(bases[-1]) <= INT64_MAX else None
+    return Header(rank, world_size, host if isinstance(host, str) else "", base_ns, is_unix)
+
+
+def _completed(found: Header, tail: bytes) -> Header:
+    """With what stands at the end of the file, where the beginning says nothing."""
+    after = _read(tail, found.is_unix)
+    return Header(
+        after.rank if found.rank is None else found.rank,
+        max(found.world_size, after.world_size),
+        found.host or after.host,
+        after.base_ns if found.base_ns is None else found.base_ns,
+        found.is_unix,
+    )
+
+
+def _tail(source: Source, name: str) -> bytes:
+    """The last bytes, unpacked; ``b""`` where they cannot be read."""
+    last = b""
+    try:
+        with source.open(name) as stream:
+            if stream.mapped is not None:
+                return bytes(stream.mapped[-HEAD_BYTES:])
+            while block := stream.read(1 << 20):
+                last = (last + block)[-HEAD_BYTES:]
+    except SourceError:
+        return b""
+    return last
+
+
+def _member(text: bytes, key: bytes) -> Any:
+    """The last value that stands behind a key, None if there is none."""
+    at = text.rfind(b'"%b"' % key)
+    match = re.compile(rb'"\w+"\s*:\s*').match(text, at) if at >= 0 else None
+    if match is None:
+        return None
+    try:
+        return _parse(text[match.end() :].decode("utf-8", "replace"))[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+# -- distributedInfo ----------------------------------------------------------------------
+
+
+def _info_numbers(info: Any) -> tuple[int | None, int]:
+    info = _unpacked(info)
+    if not isinstance(info, Mapping):
+        return None, -1
+    rank, world_size = _number(info.get("rank")), _number(info.get("world_size"))
+    return (rank if rank >= 0 else None), world_size
+
+
+def process_groups(info: Any) -> dict[str, ProcessGroup]:
+    """The groups ``distributedInfo`` lists, by name.
+
+    Lists in it may stand as text; the ranks of a group are not needed, but for their number.
+    """
+    info = _unpacked(info)
+    groups = _unpacked(info.get("pg_config")) if isinstance(info, Mapping) else None
+    found = {}
+    for group in groups if isinstance(groups, list) else ():
+        if isinstance(group, Mapping) and "pg_name" in group:
+            said = group.get("pg_desc")
+            size = _number(group.get("pg_size"))
+            ranks = _unpacked(group.get("ranks")) if size < 0 else None
+            found[str(group["pg_name"])] = ProcessGroup(
+                said if isinstance(said, str) and said != "undefined" else "",
+                len(ranks) if isinstance(ranks, list) else size,
+            )
+    return found
+
+
+def _unpacked(value: Any) -> Any:
+    """The value of JSON that stands in a string."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(value: Any) -> int:
+    """A count or rank, also in quotes; -1 if it is none."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return -1
+    return value if 0 <= value < 2**31 else -1

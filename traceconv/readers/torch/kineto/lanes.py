@@ -1,0 +1,203 @@
+"""Where the lanes of a PyTorch trace go, by the category of their events.
+
+Process and thread numbers say little: a GPU has the number of a process, and what a device did
+stands on the same row as what the profiler made of it. Categories of 2021 are those of today in
+capitals and without prefix ("Operator", "Kernel").
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+from functools import cached_property
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Layer, OpClass, Track
+from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
+from traceconv.readers.shared.trace_events.timeline import Lane, Named, Names, Placed, Skipped
+
+
+class Sort(IntEnum):
+    """What events of a category are."""
+
+    OPERATOR = auto()  # of the framework, and ranges of the user
+    CALL = auto()  # into the runtime or the driver
+    KERNEL = auto()
+    COPY = auto()
+    SYNC = auto()  # the host, or a stream, waiting for the device
+    PROJECTION = auto()  # of a host range onto the device: no work
+    COLLECTIVE = auto()  # seen by another profiler than that of kernels
+    MEMORY = auto()  # marks of allocations
+    PROFILER = auto()  # what it did itself
+    LAUNCH_MARK = auto()
+    OTHER = auto()
+
+
+_SORTS = {
+    **dict.fromkeys(("cpu_op", "operator", "user_annotation", "python_function"), Sort.OPERATOR),
+    **dict.fromkeys(("runtime", "hpu_op"), Sort.CALL),
+    **dict.fromkeys(("kernel", "mtia_ccp_events"), Sort.KERNEL),
+    **dict.fromkeys(("gpu_memcpy", "memcpy", "gpu_memset", "memset"), Sort.COPY),
+    **dict.fromkeys(("cuda_event", "gpu_sync"), Sort.SYNC),
+    **dict.fromkeys(("gpu_user_annotation", "cuda_profiler_range"), Sort.PROJECTION),
+    "collective_comm": Sort.COLLECTIVE,
+    "cpu_instant_event": Sort.MEMORY,
+    **dict.fromkeys(("trace", "overhead"), Sort.PROFILER),
+}
+_INSTANTS = ("i", "I", "R")
+_LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu")
+
+ON_DEVICE = (Sort.KERNEL, Sort.COPY, Sort.SYNC, Sort.PROJECTION)
+ON_HOST = (Sort.OPERATOR, Sort.CALL)
+
+MAX_ANNOTATIONS = 1000
+"""Ranges of further names are not told of."""
+
+_THREAD_NAME = re.compile(r"thread -?\d+ \((.+)\)")
+_STREAM = re.compile(r"(?:stream ?)?(-?\d+)(?: \(sync\))?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?[0-9]+")
+_NO_STREAMS = ("-1", str(2**32 - 1))
+
+
+def sort_of(category: str, phase: str = "X") -> Sort:
+    """What events of a category are; ``phase`` as in :class:`Lane` or as in the file."""
+    low = category.lower()
+    if low in _SORTS:
+        return _SORTS[low]
+    if phase in ("s", "t", "f") and low in _LAUNCH_MARKS:
+        return Sort.LAUNCH_MARK
+    if low.endswith(("_runtime", "_driver")):
+        return Sort.CALL
+    if not low and phase in _INSTANTS:
+        return Sort.MEMORY  # so it was in 2021
+    return Sort.SYNC if low.endswith("_sync") else Sort.OTHER
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a file that matter for the names of lanes.
+
+    Attributes:
+        main:    the process that was profiled, "" if there is none.
+        devices: the devices that did something.
+    """
+
+    main: str = ""
+    devices: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(names: Names) -> Processes:
+        """By what their lanes hold; of several host processes the one named as such, else the one
+        with most lanes."""
+        hosts: Counter[str] = Counter()
+        devices: dict[str, None] = {}
+        for phase, category, pid, _ in names.lanes:
+            sort = sort_of(category, phase)
+            if sort in ON_HOST:
+                hosts[pid] += 1000 if names.labels.get(pid) == "CPU" else 1
+            elif sort in (Sort.KERNEL, Sort.COPY):
+                devices[pid] = None
+        main = max(sorted(hosts), key=hosts.__getitem__) if hosts else ""
+        return Processes(main, tuple(sorted(devices)))
+
+
+@dataclass
+class Classifier:
+    """Says where the lanes of one file go.
+
+    Attributes:
+        build: told of every track at once, so that the following can be by its number.
+        takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
+        sorts:  what lies on a track.
+        tracks: the tracks of slices and instants.
+        annotations: names of host ranges that people marked (``record_function``).
+    """
+
+    build: TraceBuilder
+    takes_marks: Callable[[], bool]
+    sorts: dict[int, Sort] = field(default_factory=dict)
+    tracks: dict[int, Track] = field(default_factory=dict)
+    annotations: dict[str, None] = field(default_factory=dict)
+    processes: Processes | None = None
+
+    def __call__(self, lane: Lane) -> Placed | Skipped | None:
+        if self.processes is None:
+            self.processes = Processes.of(lane.names)
+        sort = sort_of(lane.category, lane.phase)
+        if sort in (Sort.MEMORY, Sort.OTHER) and not _NUMBER.fullmatch(lane.pid):
+            sort = Sort.PROFILER  # "Spans", "Traces"
+        if sort is Sort.LAUNCH_MARK and not self.takes_marks():
+            return Skipped("launch-mark")
+        placed = self._placed(lane, sort)
+        if lane.phase not in ("s", "C"):
+            number = self.build.add_track(placed.track)
+            self.sorts[number], self.tracks[number] = sort, placed.track
+        return placed
+
+    def _placed(self, lane: Lane, sort: Sort) -> Placed:
+        if lane.phase == "C":
+            title = " ".join(filter(None, (lane.labels, "Counters")))
+            return Placed(Track(Layer.COUNTER, "", lane.category, title))
+        if sort is Sort.OPERATOR:
+            named = self._annotated if lane.category == "user_annotation" else _host_named
+            return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=named)
+        if sort is Sort.CALL:
+            return Placed(self._thread(lane, Layer.RUNTIME), OpClass.HOST)
+        if sort in ON_DEVICE:
+            return self._on_device(lane, sort)
+        if sort is Sort.COLLECTIVE:
+            return Placed(Track(Layer.COMM, lane.tid, title="Collectives"), OpClass.COMM_TASK)
+        if sort is Sort.MEMORY:
+            return Placed(self._thread(lane, Layer.HOST, "Memory"), OpClass.HOST)
+        if sort is Sort.PROFILER:
+            name = "Overhead" if lane.category == "overhead" else "PyTorch Profiler"
+            return Placed(Track(Layer.OTHER, name, title="Profiler"))
+        return self._other(lane)
+
+    def _on_device(self, lane: Lane, sort: Sort) -> Placed:
+        assert self.processes is not None
+        match = _STREAM.fullmatch(lane.tid)
+        name = f"Stream {match[1]}" if match else lane.tid
+        if match and match[1] in _NO_STREAMS:
+            name = "No stream"
+        group = f"GPU {lane.pid}" if len(self.processes.devices) > 1 else ""
+        if sort is Sort.PROJECTION:
+            return Placed(Track(Layer.SCOPE, name, group, "GPU Annotations"))
+        if sort is Sort.SYNC:
+            return Placed(Track(Layer.RUNTIME, name, group, "GPU Synchronization"), OpClass.WAIT)
+        track = Track(Layer.DEVICE, name, group, "GPU Hardware")
+        if sort is Sort.COPY:
+            return Placed(track, OpClass.COPY)
+        return Placed(track, OpClass.COMPUTE, by_name=self._kernel_named)
+
+    def _other(self, lane: Lane) -> Placed:
+        """Categories nobody knows yet: beside the operators, if on a thread of the process."""
+        assert self.processes is not None
+        if lane.pid == self.processes.main and lane.phase != "b":
+            return Placed(self._thread(lane, Layer.HOST), OpClass.HOST)
+        return Placed(Track(Layer.OTHER, f"Lane {lane.tid}", f"Process {lane.pid}", lane.category))
+
+    def _thread(self, lane: Lane, layer: Layer, title: str = "") -> Track:
+        assert self.processes is not None
+        match = _THREAD_NAME.fullmatch(lane.thread)
+        name = f"Thread {lane.tid}" + (f" ({match[1]})" if match else "")
+        group = "" if lane.pid == self.processes.main else f"Process {lane.pid}"
+        return Track(layer, name, group, title, sort=int(lane.tid != lane.pid))
+
+    def _annotated(self, name: str) -> Named | None:
+        if len(self.annotations) < MAX_ANNOTATIONS:
+            self.annotations[name] = None
+        return _host_named(name)
+
+    @cached_property
+    def _kernel_named(self) -> Callable[[str], Named]:
+        words: Sequence[str] = self.build.comm_words
+        return lambda name: Named(kernel_class(name, words))
+
+
+def _host_named(name: str) -> Named | None:
+    step = step_number(name)
+    return Named(OpClass.HOST, step=step) if step >= 0 else None

@@ -1,0 +1,1 @@
+"""Figures to pages: HTML, Markdown, JSON, text."""

@@ -1,0 +1,83 @@
+"""Figures for people: lengths of time, bytes, shares, lists of ranks. Exact ones stand in tooltips
+and in JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from traceconv.core.clock import us_text
+
+_TIMES = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
+_SIZES = ("B", "KB", "MB", "GB", "TB")
+
+
+def unit_for(ns: float) -> tuple[str, int]:
+    """Name and length in ns of the unit that suits a length of time."""
+    return next(((name, n) for name, n in _TIMES if abs(ns) >= n), _TIMES[-1])
+
+
+def time(ns: float) -> str:
+    """``12.3 ms``: three digits that count."""
+    name, scale = unit_for(ns)
+    return f"{digits(ns / scale)} {name}"
+
+
+def exact(ns: int) -> str:
+    """``12345.678 µs``."""
+    return f"{us_text(ns)} µs"
+
+
+def stamp(ns: int) -> str:
+    """An instant, to the nanosecond, as viewers write it: ``1.234 567 890 s``."""
+    second, rest = divmod(abs(ns), 10**9)
+    digits_ = f"{rest:09d}"
+    return f"{'-' * (ns < 0)}{second}.{digits_[:3]} {digits_[3:6]} {digits_[6:]} s"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes in units of 1024."""
+    for unit in _SIZES:
+        if abs(n_bytes) < 1024 or unit == _SIZES[-1]:
+            return f"{digits(n_bytes)} {unit}"
+        n_bytes /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def amount(value: float, unit: str) -> str:
+    """A value of a curve: bytes, or a plain number."""
+    return size(value) if unit == "B" else digits(value)
+
+
+def digits(value: float) -> str:
+    """Three digits that count, whole ones all."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    places = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{places}f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """``part`` of ``whole``."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """``rank 3``, ``ranks 0-7``."""
+    known = sorted(numbers)
+    if not known:
+        return "no rank"
+    if len(known) == 1:
+        return f"rank {known[0]}"
+    if known == list(range(known[0], known[-1] + 1)):
+        return f"ranks {known[0]}-{known[-1]}"
+    return "ranks " + ", ".join(map(str, known))
+
+
+def ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round values from ``low`` to ``high``, about ``most`` of them."""
+    width = high - low
+    scale = 10.0 ** math.floor(math.log10(width / most))
+    step = next(m * scale for m in (1, 2, 5, 10, 20) if width / (m * scale) <= most + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -1,0 +1,148 @@
+"""The analysis of a report as Markdown: the same figures as on the page, as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from traceconv.report import figures as say
+from traceconv.report.markup import visible
+
+Section = Mapping[str, Any]
+
+_ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#])")
+
+
+def lines(overview: Section | None) -> list[str]:
+    """The lines of an overview (:func:`traceconv.report.run_summary.overview`); none without one."""
+    if overview is None:
+        return []
+    parts: list[list[str]] = [
+        [f"## {_text(overview['headline'])}", "", _text(" ".join(overview["sentences"]))],
+        [f"- {_text(remark)}" for remark in overview["remarks"]],
+        list(_findings(overview["findings"])),
+        _part("Where the time goes", overview["overlap"], _overlap),
+        _part("Step times", overview["steps"], _steps),
+        _part("Who is behind, step by step", overview["heat"], _heat),
+        _part("Communication", overview["communication"], _rows),
+        _part("Traffic between ranks", overview["links"], _links),
+        _part("Operators", overview["operators"], _rows),
+        _part("Queues and memory", overview["curves"], _curves),
+    ]
+    return [line for part in parts if part for line in (*part, "")][:-1]
+
+
+def _part(title: str, section: Section, tell: Any) -> list[str]:
+    told = [section["missing"]] if "missing" in section else list(tell(section))
+    return [f"## {title}", "", *told]
+
+
+def _text(value: Any) -> str:
+    """Text that shows as it is, on one line."""
+    return _ACTIVE.sub(r"\\\1", visible(" ".join(str(value).split())))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    shown = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
+    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *shown]
+
+
+def _findings(found: Sequence[Section]) -> Iterator[str]:
+    yield from ("## Findings", "")
+    if not found:
+        yield "No rule speaks."
+    for one in found:
+        yield f"- **{one['severity']}: {_text(one['title'])}**: {_text(one['text'])}"
+        if one["evidence"]:
+            yield f"  - {_text('; '.join(one['evidence']))}"
+        if one["also"]:
+            yield f"  - also: {_text(', '.join(one['also']))}"
+        if one["advice"]:
+            yield f"  - {_text(one['advice'])}"
+        for place in one["places"]:
+            yield (
+                f"  - {_text(place['name'])} of rank {place['rank']} at "
+                f"{say.stamp(place['start_ns'])}, {say.time(place['dur_ns'])} long: "
+                f"{_code(place['query'])}"
+            )
+
+
+def _code(text: str) -> str:
+    """Text between more backticks than it holds in a row."""
+    text = visible(" ".join(text.split()))
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"
+
+
+def _overlap(section: Section) -> Iterator[str]:
+    keys = ("known_ns", "pure_compute_ns", "overlapped_ns", "exposed_ns", "idle_ns")
+    head = ("rank", "steps", "known", "computing", "computing and communicating",
+            "communication not overlapped", "idle")  # fmt: skip
+    yield from _table(
+        head,
+        [
+            (row["rank"], row["steps"], *(say.exact(row[key]) for key in keys))
+            for row in section["rows"]
+        ],
+    )
+
+
+def _steps(section: Section) -> Iterator[str]:
+    yield from _table(
+        ("rank", "step", "duration"),
+        [
+            (row["rank"], step, say.exact(dur))
+            for row in section["rows"]
+            for step, dur in zip(row["step"], row["dur_ns"], strict=True)
+        ],
+    )
+
+
+def _heat(section: Section) -> Iterator[str]:
+    yield from _table(
+        ("behind by", *(f"step {step}" for step in section["steps"])),
+        [
+            (say.ranks(row["ranks"]), *("-" if v is None else say.exact(v) for v in row["late_ns"]))
+            for row in section["rows"]
+        ],
+    )
+
+
+def _rows(section: Section) -> Iterator[str]:
+    rows = section["rows"]
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    head = [name.removesuffix("_ns").replace("_", " ") for name in names]
+    yield from _table(head, [[_cell(name, row.get(name)) for name in names] for row in rows])
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_ns"):
+        return say.exact(value)
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _links(section: Section) -> Iterator[str]:
+    yield from _table(
+        ("group", "from", "to", "bytes", "time", "transport"),
+        [
+            (group["group"], cell["source"], cell["destination"], cell["bytes"],
+             say.exact(cell["time_ns"]), ", ".join(cell["transport"]))
+            for group in section["groups"]
+            for cell in group["cells"]
+        ],
+    )  # fmt: skip
+
+
+def _curves(section: Section) -> Iterator[str]:
+    yield from _table(
+        ("measure", "rank", "highest", "lowest", "last"),
+        [
+            (one["title"], line["rank"],
+             *(say.amount(v, one["unit"]) for v in (max(line["y"]), min(line["y"]), line["y"][-1])))
+            for one in section.get("drawings", ())
+            for line in one["lines"]
+        ],
+    )  # fmt: skip

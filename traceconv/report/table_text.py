@@ -1,0 +1,211 @@
+"""Tables as text, CSV, JSON and Markdown.
+
+Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
+in ns: both exactly. Text and Markdown give each column in the unit that suits its largest value.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import RANK, Result
+from traceconv.core.clock import us_text
+from traceconv.core.side_tables import ABSENT, unit_of
+
+SCHEMA_VERSION = 1
+
+WIDEST = 60
+"""Longer texts are cut in the middle in text tables."""
+
+_INSTANTS = ("Start Time", "Timestamp")
+"""Words in the headings of instants, which stay in us; lengths suit themselves."""
+
+_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+
+
+def text(results: Sequence[Result], explain: bool = False) -> str:
+    """Aligned columns below a title.
+
+    Args:
+        explain: the formula of every table above it.
+    """
+    return "\n".join(_text_table(result, explain) for result in results)
+
+
+def csv_text(result: Result) -> str:
+    """One table: headings and rows; what is absent is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if result.rows:
+        writer.writerow(_exact_heading(heading) for heading in result.side_table.columns)
+    columns = [_cells(h, c, _exact, "") for h, c in result.side_table.columns.items()]
+    writer.writerows(zip(*columns, strict=True))
+    return out.getvalue()
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """All tables as JSON values, with ``schema_version``; what is absent is null."""
+    return {"schema_version": SCHEMA_VERSION, "tables": [_described(r) for r in results]}
+
+
+def json_text(results: Sequence[Result]) -> str:
+    """:func:`document` as text."""
+    return orjson.dumps(document(results), option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def markdown(results: Sequence[Result], explain: bool = False) -> str:
+    """A section per table, with its formula if ``explain``."""
+    return "\n".join(_markdown_table(result, explain) for result in results)
+
+
+# -- text ---------------------------------------------------------------------------------
+
+
+def _headline(result: Result) -> str:
+    shown, rows = len(result.side_table), result.rows
+    more = f" (the first {shown} of {rows} rows; --top all for the rest)" if shown < rows else ""
+    return f"{result.table.title}{more}"
+
+
+def _missing(result: Result) -> str:
+    return f"no data: needs {result.table.needs}"
+
+
+def _text_table(result: Result, explain: bool) -> str:
+    lines = [_headline(result)]
+    if explain:
+        lines += ["  " + line for line in _wrapped(result.table.formula)]
+    if not result.rows:
+        return "\n".join([*lines, "  " + _missing(result), ""])
+    columns = [_shown(h, c, _shortened) for h, c in result.side_table.columns.items()]
+    kinds = [c.dtype == object for c in result.side_table.columns.values()]
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
+        cells = [
+            cell.ljust(width) if is_text else cell.rjust(width)
+            for cell, width, is_text in zip(row, widths, kinds, strict=True)
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join([*lines, ""])
+
+
+def _wrapped(words: str) -> list[str]:
+    lines = [""]
+    for word in words.split():
+        if len(lines[-1]) + len(word) > 92:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def _shortened(cell: str) -> str:
+    flat = " ".join(cell.split())
+    if len(flat) <= WIDEST:
+        return flat
+    half = (WIDEST - 3) // 2
+    return f"{flat[:half]}...{flat[-half:]}"
+
+
+def _shown(heading: str, column: NDArray[Any], short: Callable[[str], str]) -> list[str]:
+    """Heading and cells for people."""
+    absent = "all" if heading == RANK else "-"
+    if column.dtype == object:
+        return [heading, *(short(cell) for cell in column.tolist())]
+    if not (unit := unit_of(heading)):
+        return [heading, *_cells(heading, column, _readable, absent)]
+    instant = any(word in heading for word in _INSTANTS)
+    name, scale = _UNITS[2] if instant else _suited(column)
+    cells = _cells(heading, column, lambda h, ns: _scaled(ns, scale), absent)
+    return [heading.replace(f"({unit})", f"({name})"), *cells]
+
+
+def _suited(column: NDArray[Any]) -> tuple[str, int]:
+    """Name and length in ns of the largest unit that the largest value reaches."""
+    known = np.abs(column[column != ABSENT])
+    largest = int(known.max()) if len(known) else 0
+    return next(((n, s) for n, s in _UNITS[:3] if largest >= s), _UNITS[2])
+
+
+def _scaled(ns: int, scale: int) -> str:
+    """Three decimals, rounded half up; all there are in us."""
+    return us_text((abs(ns) * 1000 + scale // 2) // scale * (-1 if ns < 0 else 1))
+
+
+def _readable(heading: str, value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+# -- exact --------------------------------------------------------------------------------
+
+
+def _exact_heading(heading: str) -> str:
+    unit = unit_of(heading)
+    return heading.replace(f"({unit})", "(us)") if unit else heading
+
+
+def _exact(heading: str, value: Any) -> str:
+    if unit_of(heading):
+        return us_text(value)
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _cells(
+    heading: str, column: NDArray[Any], said: Callable[[str, Any], str], absent: str
+) -> list[str]:
+    absent = "all" if heading == RANK else absent
+    return [absent if _is_absent(v) else said(heading, v) for v in column.tolist()]
+
+
+def _is_absent(value: Any) -> bool:
+    return value == ABSENT or (isinstance(value, float) and math.isnan(value))
+
+
+def _described(result: Result) -> dict[str, Any]:
+    columns = result.side_table.columns
+    values = [[None if _is_absent(v) else v for v in c.tolist()] for c in columns.values()]
+    found: dict[str, Any] = {
+        "name": result.table.name,
+        "title": result.table.title,
+        "formula": result.table.formula,
+        "columns": [_column(heading) for heading in columns],
+        "rows": [list(row) for row in zip(*values, strict=True)],
+        "total_rows": result.rows,
+    }
+    return found if result.rows else {**found, "needs": result.table.needs}
+
+
+def _column(heading: str) -> dict[str, str]:
+    """Name and unit apart: "Total Time(us)" holds ns here."""
+    name, bracket, unit = heading.rpartition("(")
+    if unit_of(heading):
+        return {"name": name, "unit": "ns"}
+    return {"name": name, "unit": unit[:-1]} if bracket and name else {"name": heading, "unit": ""}
+
+
+# -- Markdown -----------------------------------------------------------------------------
+
+
+def _markdown_table(result: Result, explain: bool) -> str:
+    lines = [f"## {_headline(result)}", ""]
+    if explain:
+        lines += [result.table.formula, ""]
+    if not result.rows:
+        return "\n".join([*lines, _missing(result), ""])
+    columns = [_shown(h, c, _escaped) for h, c in result.side_table.columns.items()]
+    rule = ["---" if c.dtype == object else "---:" for c in result.side_table.columns.values()]
+    rows = list(zip(*columns, strict=True))
+    rows.insert(1, tuple(rule))
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
+
+
+def _escaped(cell: str) -> str:
+    flat = " ".join(cell.split())
+    return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,142 @@
+"""The verdict on a run in words: a headline, three sentences, a few figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from traceconv.core.errors import Issues, Severity
+from traceconv.report.figures import ranks, time
+
+Told = Mapping[str, Any]
+"""JSON values: a section, a verdict on stragglers, a finding."""
+
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
+_SHARES = (
+    ("computing", ("pure_compute_ns", "overlapped_ns")),
+    ("communication not overlapped", ("exposed_ns",)),
+    ("idle", ("idle_ns",)),
+)
+
+
+def headline(verdict: Told, overlap: Told) -> str:
+    """The one thing to know.
+
+    Args:
+        verdict: on stragglers (:meth:`traceconv.analysis.stragglers.verdict.Verdict.as_dict`).
+        overlap: the section of that name.
+    """
+    if verdict["culprit"]:
+        return f"Rank {verdict['culprit']['rank']} holds the others up"
+    shares = _shares(overlap)
+    who = ranks(verdict["ranks"])
+    who = who[:1].upper() + who[1:]
+    if not any(shares.values()):
+        return f"{who}: no device work was seen"
+    words, most = max(shares.items(), key=lambda item: item[1])
+    return f"{who}: {100 * most:.0f} % of a step is {words}"
+
+
+def sentences(
+    verdict: Told, drawn: Told, found: Sequence[Told], issues: Issues, clock: str
+) -> list[str]:
+    """Where the time goes; who is slow; what else there is, and how far to trust it.
+
+    Args:
+        drawn: the sections "overlap" and "steps".
+        found: findings, gravest first.
+        clock: how clocks were aligned.
+    """
+    return [
+        _where_time_goes(drawn["overlap"], drawn["steps"]),
+        _who_is_slow(verdict),
+        _what_else(found, issues, clock),
+    ]
+
+
+def late(one: Told) -> str:
+    """How late a rank comes; ``one`` is the culprit of a verdict, or one of its others."""
+    cause = f", mostly for {one['cause']}" if one["cause"] else ""
+    arrival, unsure = (time(one[key]) for key in ("late_by_arrival_ns", "uncertainty_ns"))
+    return (
+        f"Rank {one['rank']} comes {time(one['late_ns'])} late to {one['operation']} of "
+        f"{one['group']} (by arrival {arrival}, uncertainty {unsure}){cause}"
+    )
+
+
+def _shares(overlap: Told) -> dict[str, float]:
+    """Of what is known, over all ranks: from 0 to 1."""
+    rows = overlap.get("rows", ())
+    known = sum(row["known_ns"] for row in rows)
+    return {
+        words: sum(row[key] for row in rows for key in keys) / known if known else 0.0
+        for words, keys in _SHARES
+    }
+
+
+def _mean_step(steps: Told) -> tuple[float, int]:
+    lengths = [dur for row in steps.get("rows", ()) for dur in row["dur_ns"]]
+    return (sum(lengths) / len(lengths) if lengths else 0.0), len(lengths)
+
+
+def _where_time_goes(overlap: Told, steps: Told) -> str:
+    mean, count = _mean_step(steps)
+    shares = _shares(overlap)
+    told = ", ".join(f"{100 * share:.1f} % {words}" for words, share in shares.items())
+    taken = "No step is marked"
+    if count:
+        taken = f"A step takes {time(mean)} on average ({count} in all)"
+    if not any(shares.values()):
+        return f"{taken}; no device work was seen, so it cannot be told where the time goes."
+    what = "of the device's time" if overlap["per"] == "step" else "of the capture"
+    return f"{taken}; {what}, {told}."
+
+
+def _who_is_slow(verdict: Told) -> str:
+    if len(verdict["ranks"]) < 2:
+        return "One rank alone cannot be compared with others."
+    if not verdict["culprit"]:
+        doubt = _LENGTH.sub(lambda us: time(float(us[1]) * 1e3), verdict["doubt"])
+        return f"No rank can be called the straggler: {doubt}."
+    others = [one["rank"] for one in verdict["others"]]
+    too = f"; {ranks(others)} {'come' if len(others) > 1 else 'comes'} late, too"
+    return f"{late(verdict['culprit'])}{too if others else ''}."
+
+
+def _what_else(found: Sequence[Told], issues: Issues, clock: str) -> str:
+    warnings = [one for one in found if one["severity"] == "warning"]
+    told = f"{len(warnings)} finding{'s' * (len(warnings) != 1)} to act on"
+    told += f", first: {warnings[0]['title']}" if warnings else ""
+    lost, doubts = (
+        sum(issue.count for issue in issues if issue.severity is severity)
+        for severity in (Severity.LOSS, Severity.DOUBT)
+    )
+    trust = "nothing was lost" if not lost else f"{lost} records were lost"
+    trust += f", {doubts} are in doubt" if doubts else ""
+    return f"{told}; {trust}; clocks: {clock}."
+
+
+def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:
+    """Figures to be shown large: name, value, note."""
+    overlap, steps = drawn["overlap"], drawn["steps"]
+    mean, count = _mean_step(steps)
+    every = len(steps.get("rows", ()))
+    found = []
+    if count:
+        note = f"mean of {count}, {every} rank{'s' * (every > 1)}"
+        found.append({"name": "Step", "value": time(mean), "note": note})
+    shares = _shares(overlap)
+    note = "of the step" if overlap.get("per") == "step" else "of the capture"
+    if any(shares.values()):
+        found += [
+            {"name": words.capitalize(), "value": f"{100 * share:.1f} %", "note": note}
+            for words, share in shares.items()
+        ]
+    if len(verdict["ranks"]) > 1:
+        one = verdict["culprit"]
+        value = f"rank {one['rank']}" if one else "inconclusive"
+        compared = f"{verdict['collectives']} collectives compared"
+        note = f"late by {time(one['late_ns'])}" if one else compared
+        found.append({"name": "Straggler", "value": value, "note": note})
+    return found

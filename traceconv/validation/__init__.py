@@ -1,0 +1,188 @@
+"""Checks: judge a trace by what Perfetto's importer and viewer make of it.
+
+:func:`validate` gives a verdict on any Perfetto or Chrome JSON trace, ours or not; the ``decode``
+functions rebuild the slices, samples and arrows a viewer would show, as columns. No importer is
+run: its rules (release 58.2) are followed in Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from traceconv.core.errors import UnknownFormatError
+from traceconv.io.storage import redact_url
+from traceconv.validation.bundle import merged
+from traceconv.validation.chrome import check as chrome_json
+from traceconv.validation.container import Buffer, Member, Opened, open_trace, stored_bytes
+from traceconv.validation.perfetto import check as perfetto
+from traceconv.validation.perfetto.decoded import Argument, Counters, Decoded, Flows, Rows, TrackRow
+from traceconv.validation.rules import BAD, RULES, Rule, Severity
+from traceconv.validation.tally import Finding, Refused, Tally
+
+__all__ = [
+    "RULES",
+    "Argument",
+    "Counters",
+    "Decoded",
+    "Finding",
+    "Flows",
+    "Refused",
+    "Rows",
+    "Rule",
+    "Severity",
+    "TrackRow",
+    "Verdict",
+    "decode",
+    "decode_chrome_json",
+    "decode_perfetto",
+    "validate",
+]
+
+_Decode = Callable[[Buffer, str, Tally], Decoded]
+_DECODERS: dict[str, _Decode] = {"perfetto": perfetto.decode, "chrome_json": chrome_json.decode}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a check.
+
+    Attributes:
+        path:     the file, as it was named.
+        format:   "perfetto", "chrome_json", "archive" (several files, not all of one format), or
+            "unknown" (refused before it came to that).
+        findings: broken rules, in the order of :data:`RULES`.
+        counts:   slices, instants, counters, flows, tracks, and ``bytes`` on disk.
+        refused:  whether viewers refuse the file as a whole; the counts are then 0.
+    """
+
+    path: str
+    format: str
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    refused: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether a viewer shows all of the trace, and shows it right."""
+        return not any(finding.severity in BAD for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "path": self.path,
+            "format": self.format,
+            "ok": self.ok,
+            "refused": self.refused,
+            "counts": dict(self.counts),
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def validate(path: str | Path) -> Verdict:
+    """Judge a trace: plain, compressed, or an archive of several.
+
+    Raises:
+        SourceError: it cannot be read, is a decompression bomb, or needs a package to unpack it.
+        UnknownFormatError: it is neither a Perfetto trace nor Chrome JSON.
+    """
+    tally = Tally()
+    try:
+        opened = open_trace(path)
+        decoded = _decoded(opened, tally)
+    except Refused as refused:
+        tally.add(refused.rule, refused.where)
+        counts = dict.fromkeys(("slices", "instants", "counters", "flows", "tracks"), 0)
+        counts["bytes"] = stored_bytes(str(path))
+        return Verdict(
+            redact_url(str(path)), refused.format, tally.findings(), counts, refused=True
+        )
+    counts = decoded.counts() | {"bytes": opened.stored}
+    return Verdict(opened.path, decoded.format, tally.findings(), counts)
+
+
+def decode(path: str | Path) -> Decoded:
+    """What a viewer shows of a trace of either format, or of an archive of several.
+
+    Raises:
+        MalformedInputError: viewers refuse the file; the message says why.
+        SourceError, UnknownFormatError: as for :func:`validate`.
+    """
+    return _decoded(open_trace(path), Tally())
+
+
+def decode_perfetto(path: str | Path) -> Decoded:
+    """What a viewer shows of a Perfetto trace.
+
+    Raises:
+        UnknownFormatError: it is none.
+        MalformedInputError, SourceError: as for :func:`decode`.
+    """
+    return _of_format(path, "perfetto")
+
+
+def decode_chrome_json(path: str | Path) -> Decoded:
+    """What a viewer shows of a Chrome JSON trace.
+
+    Raises:
+        UnknownFormatError: it is none.
+        MalformedInputError, SourceError: as for :func:`decode`.
+    """
+    return _of_format(path, "chrome_json")
+
+
+def _of_format(path: str | Path, format: str) -> Decoded:
+    opened = open_trace(path)
+    if any(member.format != format for member in opened.members):
+        raise UnknownFormatError(f"{path}: no {format} trace")
+    return _decoded(opened, Tally())
+
+
+def _decoded(opened: Opened, tally: Tally) -> Decoded:
+    """All traces of a file as one."""
+    for name in opened.absent:
+        tally.add("F-absent", name)
+    parts: list[Decoded] = []
+    for member in opened.members:
+        own = Tally()
+        try:
+            parts.append(_part(opened, member, own))
+        finally:
+            tally.absorb(own, f"{member.name}: " if opened.archive else "")
+    return merged(parts, opened.members, tally)
+
+
+def _part(opened: Opened, member: Member, tally: Tally) -> Decoded:
+    label = f"{opened.path}/{member.name}" if opened.archive else opened.path
+    decoded = _DECODERS[member.format](member.data, label, tally)
+    _compare_counts(decoded, tally)
+    return decoded
+
+
+def _compare_counts(decoded: Decoded, tally: Tally) -> None:
+    """Hold the counts that were recorded when the trace was written against what is there."""
+    recorded = _recorded(decoded)
+    if recorded is None:
+        return
+    found = decoded.counts()
+    for kind in ("slice", "instant", "counter", "flow"):
+        wrote = recorded.get(kind)
+        if isinstance(wrote, int) and wrote != found[f"{kind}s"]:
+            tally.add("P24-counts", f"{kind}: {wrote} written, {found[f'{kind}s']} found")
+
+
+def _recorded(decoded: Decoded) -> dict[str, Any] | None:
+    """The counts in a trace's metadata, None where there are none."""
+    counts = decoded.metadata.get("traceconv.counts")
+    if counts is None:
+        own = decoded.metadata.get("traceconv")
+        counts = own.get("counts") if isinstance(own, dict) else None
+    if isinstance(counts, str):
+        try:
+            counts = json.loads(counts)
+        except ValueError:
+            return None
+    return counts if isinstance(counts, dict) else None

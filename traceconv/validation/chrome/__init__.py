@@ -1,0 +1,1 @@
+"""What readers of trace-event JSON refuse or misread."""

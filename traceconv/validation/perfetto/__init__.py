@@ -1,0 +1,1 @@
+"""What Perfetto's importer refuses or misreads."""

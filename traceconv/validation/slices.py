@@ -1,0 +1,267 @@
+"""How the importer builds slices: a stack of open slices per lane.
+
+Begin and end marks are matched by order alone; names only matter where an end carries one. Slices
+with a known length ("scoped": instants, Chrome's complete events) stay on the stack until a later
+event shows that they are over.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Hashable, Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+
+from traceconv.validation.perfetto.decoded import Arguments, Label, Rows, TrackRow, column
+from traceconv.validation.tally import Tally
+
+MAX_DEPTH = 512
+PENDING = -1
+"""Duration of a slice that has not ended."""
+
+NONE, OVERLAP = -1, -2
+"""Instead of a row number: no slice was made; it would cross an open one."""
+
+
+class Labels:
+    """Names and categories by number. ``pairs`` holds them in order."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Label] = []
+        self._numbers: dict[Label, int] = {}
+
+    def number(self, label: Label) -> int:
+        """The number of a label, given on first use."""
+        known = self._numbers.get(label)
+        if known is None:
+            known = self._numbers[label] = len(self.pairs)
+            self.pairs.append(label)
+        return known
+
+
+class Lane:
+    """One stack of slices.
+
+    Attributes:
+        track: number of the track the slices belong to.
+        stack: rows of the slices that may still be open, outermost first.
+        ended: how many of them have a known end.
+    """
+
+    __slots__ = ("ended", "stack", "track")
+
+    def __init__(self, track: int) -> None:
+        self.track = track
+        self.stack: list[int] = []
+        self.ended = 0
+
+
+class SliceBook:
+    """All slices of a trace, as growing columns.
+
+    Attributes:
+        ts, dur, depth, track, label: one entry per slice; ``label`` is a number of ``labels``.
+
+    Args:
+        family: "P16" or "J16": whose rules are broken.
+    """
+
+    def __init__(self, tally: Tally, family: str, labels: Labels) -> None:
+        self.ts, self.dur = array("q"), array("q")
+        self.depth, self.track, self.label = array("i"), array("i"), array("i")
+        self.labels = labels
+        self._tally = tally
+        self._rules = {w: f"{family}-{w}" for w in ("end", "open", "depth")}
+        crossing = "P17" if family == "P16" else family
+        self._rules |= {w: f"{crossing}-{w}" for w in ("crossing", "misplaced")}
+
+    def begin(self, lane: Lane, ts: int, label: int, dur: int = PENDING) -> int:
+        """Open a slice, or add one of known length ``dur``; its row, :data:`NONE`, or
+        :data:`OVERLAP`.
+        """
+        if lane.ended and not self._close(lane, ts, dur):
+            return OVERLAP
+        stack = lane.stack
+        depth = len(stack)
+        if depth >= MAX_DEPTH:
+            self._tally.add(self._rules["depth"], f"track {lane.track} at {ts}")
+            return NONE
+        row = len(self.ts)
+        self.ts.append(ts)
+        self.dur.append(dur)
+        self.depth.append(depth)
+        self.track.append(lane.track)
+        self.label.append(label)
+        stack.append(row)
+        if dur != PENDING:
+            lane.ended += 1
+        return row
+
+    def end(self, lane: Lane, ts: int, name: str | None, category: str | None) -> int:
+        """Close the innermost open slice that ``name`` and ``category`` allow; its row."""
+        if lane.ended:
+            self._close(lane, ts, PENDING)
+        stack = lane.stack
+        if name is None and category is None and stack and self.dur[stack[-1]] == PENDING:
+            row = stack.pop()
+            self.dur[row] = ts - self.ts[row]
+            return row
+        at = self._match(stack, name, category)
+        if at < 0:
+            self._tally.add(self._rules["end"], f"track {lane.track} at {ts}")
+            return NONE
+        row = stack[at]
+        self.dur[row] = ts - self.ts[row]
+        if at == len(stack) - 1:
+            stack.pop()
+        else:
+            lane.ended += 1
+            if any(self.dur[inner] == PENDING for inner in stack[at + 1 :]):
+                self._tally.add(self._rules["crossing"], f"track {lane.track} at {ts}")
+        return row
+
+    def finish(self) -> None:
+        """Count the slices that never ended."""
+        for row, dur in enumerate(self.dur):
+            if dur == PENDING:
+                where = f"track {self.track[row]} at {self.ts[row]}"
+                self._tally.add(self._rules["open"], where)
+
+    def rows(self, tracks: Sequence[TrackRow], arguments: Arguments) -> Rows:
+        """The finished table. ``arguments`` reads those of a row."""
+        return Rows(
+            ts=column(self.ts, np.int64),
+            dur=column(self.dur, np.int64),
+            depth=column(self.depth, np.int32),
+            track_id=column(self.track, np.int32),
+            index=np.arange(len(self.ts), dtype=np.int64),
+            label=column(self.label, np.int32),
+            labels=self.labels.pairs,
+            paths=[row.path for row in tracks],
+            _arguments=arguments,
+        )
+
+    def _match(self, stack: list[int], name: str | None, category: str | None) -> int:
+        for at in range(len(stack) - 1, -1, -1):
+            row = stack[at]
+            if self.dur[row] != PENDING:
+                continue
+            other_name, other_category = self.labels.pairs[self.label[row]]
+            if category is not None and category != other_category:
+                continue
+            if name is not None and other_name is not None and name != other_name:
+                continue
+            return at
+        return -1
+
+    def _close(self, lane: Lane, ts: int, dur: int) -> bool:
+        """Take slices off the stack that are over at ``ts``; False if the new one would cross."""
+        stack, pending = lane.stack, False
+        for at in range(len(stack) - 1, -1, -1):
+            row = stack[at]
+            length = self.dur[row]
+            if length == PENDING:
+                pending = True
+                continue
+            end = self.ts[row] + length
+            if pending:
+                if ts > end:
+                    self._truncate(lane, at, end)
+                    pending = False
+                continue
+            if end < ts or (end == ts and not (length == 0 and dur == 0)):
+                stack.pop()
+                lane.ended -= 1
+            elif dur != PENDING and ts < end < ts + dur:
+                return False
+        return True
+
+    def _truncate(self, lane: Lane, at: int, end: int) -> None:
+        """Close everything inside the ended slice at ``at`` when that slice ends."""
+        inner = lane.stack[at + 1 :]
+        lane.ended -= 1 + sum(self.dur[row] != PENDING for row in inner)
+        for row in inner:
+            self.dur[row] = end - self.ts[row]
+        del lane.stack[at:]
+        self._tally.add(self._rules["misplaced"], f"track {lane.track} at {end}")
+
+
+class LaneSet:
+    """Lanes of tracks that are shown as one: a slice goes to a lane where none is open.
+
+    ``cookie`` is whatever the slices of one stack have in common (a track's uuid, an async id).
+    """
+
+    def __init__(self, new_track: Callable[[], int]) -> None:
+        self._new_track = new_track
+        self._lanes: list[Lane] = []
+        self._cookies: list[Hashable] = []
+        self._nested: list[int] = []
+        self._of_cookie: dict[Hashable, int] = {}
+        self._free: list[int] = []
+        self._queued: set[int] = set()
+
+    def begin(self, cookie: Hashable) -> Lane:
+        """The lane a slice with ``cookie`` opens on."""
+        at = self._find(cookie)
+        self._nested[at] += 1
+        return self._lanes[at]
+
+    def end(self, cookie: Hashable) -> Lane:
+        """The lane a slice with ``cookie`` ends on."""
+        at = self._find(cookie)
+        if self._nested[at]:
+            self._nested[at] -= 1
+        if not self._nested[at] and at not in self._queued:
+            self._queued.add(at)
+            heappush(self._free, at)
+        return self._lanes[at]
+
+    def point(self, cookie: Hashable) -> Lane:
+        """The lane an instant with ``cookie`` stands on."""
+        self.begin(cookie)
+        return self.end(cookie)
+
+    def _find(self, cookie: Hashable) -> int:
+        """The lane of ``cookie``, else the first one without open slices, else a new one."""
+        known = self._of_cookie.get(cookie)
+        if known is not None:
+            return known
+        while self._free and self._nested[self._free[0]]:
+            self._queued.discard(heappop(self._free))
+        if self._free:
+            at = self._free[0]
+            del self._of_cookie[self._cookies[at]]
+            self._cookies[at] = cookie
+        else:
+            at = len(self._lanes)
+            self._lanes.append(Lane(self._new_track()))
+            self._cookies.append(cookie)
+            self._nested.append(0)
+        self._of_cookie[cookie] = at
+        return at
+
+
+class SpanLanes:
+    """Lanes for slices of known length that come in time order.
+
+    Args:
+        nesting: whether a slice may lie inside another one on a lane.
+    """
+
+    def __init__(self, new_track: Callable[[], int], nesting: bool) -> None:
+        self._new_track, self._nesting = new_track, nesting
+        self._lanes: list[tuple[Lane, list[int]]] = []
+
+    def place(self, ts: int, dur: int) -> Lane:
+        """The first lane on which the slice crosses no other."""
+        end = ts + dur
+        for lane, open_ends in self._lanes:
+            while open_ends and open_ends[-1] <= ts:
+                open_ends.pop()
+            if not open_ends or (self._nesting and end <= open_ends[-1]):
+                open_ends.append(end)
+                return lane
+        self._lanes.append((Lane(self._new_track()), [end]))
+        return self._lanes[-1][0]

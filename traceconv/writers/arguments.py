@@ -1,0 +1,170 @@
+"""Arguments of events as bytes that any JSON parser takes, without parsing them.
+
+Arguments travel as they were read. Only what viewers are known to choke on is rewritten: escaped
+surrogates (Perfetto's importer drops the argument, or the whole file), NaN and Infinity (no JSON),
+integers that int64 cannot hold (shown as -1), and decimals that a double cannot hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
+from traceconv.core.model import I32, Args
+
+_INT64 = range(-(2**63), 2**63)
+
+_RARE = re.compile(rb"\\u[dD][89a-fA-F]|NaN|Infinity|\d{19}|\d[eE]\+?\d{3}")
+_TOKEN = re.compile(
+    rb'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?', re.DOTALL
+)
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
+    re.DOTALL,
+)
+
+
+def fetch(args: Args, ids: I32) -> list[bytes]:
+    """The JSON objects of ``ids``, ``b""`` for -1."""
+    if not len(args) or not len(ids) or int(ids.max()) < 0:
+        return [b""] * len(ids)
+    address = args.address[ids]
+    start = address & OFFSET_MASK
+    end = np.where(ids >= 0, start + args.length[ids], start)
+    number = address >> BLOB_BITS
+    if (number == number[0]).all():
+        blob = _sliceable(args.blobs[int(number[0])])
+        return [blob[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True)]
+    blobs = [_sliceable(blob) for blob in args.blobs]
+    places = zip(number.tolist(), start.tolist(), end.tolist(), strict=True)
+    return [blobs[i][a:b] for i, a, b in places]
+
+
+def _sliceable(blob: Any) -> Any:
+    """``blob``, or a copy where its slices would not be bytes (a memoryview, an array)."""
+    return bytes(blob) if not isinstance(blob[:0], bytes) else blob
+
+
+@dataclass
+class Rewritten:
+    """How often something had to be written otherwise than it was read."""
+
+    numbers: int = 0
+    surrogates: int = 0
+    filtered: int = 0
+
+
+def strict(raws: list[bytes], tally: Rewritten) -> list[bytes]:
+    """``raws`` (JSON objects) as strict JSON; all others byte for byte as they are."""
+    if not _suspicious(b"\0".join(raws)):
+        return raws
+    return [strict_one(raw, tally) if _RARE.search(raw) else raw for raw in raws]
+
+
+def strict_one(raw: bytes, tally: Rewritten) -> bytes:
+    """One JSON value as strict JSON. It grows by two bytes per number at most."""
+
+    def rewritten(match: re.Match[bytes]) -> bytes:
+        token = match[0]
+        if token.startswith(b'"'):
+            return _ESCAPE.sub(unescaped, token) if b"\\u" in token else token
+        digits = token.removeprefix(b"-")
+        huge = len(digits) > 18 and digits.isdigit() and int(token[:400]) not in _INT64
+        if huge or not isfinite(float(token)):
+            tally.numbers += 1
+            return b'"' + token + b'"'
+        return token
+
+    def unescaped(match: re.Match[bytes]) -> bytes:
+        escape = match[0]
+        if len(escape) == 12:
+            high, low = int(escape[2:6], 16), int(escape[8:], 16)
+            return chr(0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF)).encode()
+        if len(escape) == 6:
+            tally.surrogates += 1
+            return "\ufffd".encode()
+        return escape
+
+    return _TOKEN.sub(rewritten, raw)
+
+
+def _suspicious(joined: bytes) -> bool:
+    """Whether anything :data:`_RARE` matches may be in there. Cheap, and never wrongly False."""
+    if b"\\" in joined and (b"\\ud" in joined or b"\\uD" in joined):
+        return True
+    codes = np.frombuffer(joined, np.uint8)
+    if _contains(codes, b"NaN") or _contains(codes, b"Infi"):
+        return True
+    if _exponents(codes):
+        return True
+    # 19 digits in a row cover two consecutive multiples of 9
+    sampled = (codes[::9] - np.uint8(48)) < 10
+    return bool((sampled[1:] & sampled[:-1]).any()) and _long_digits(codes)
+
+
+def _contains(codes: Any, word: bytes) -> bool:
+    """Whether ``word`` occurs; for words that begin as many others do, faster than ``in``."""
+    n = len(codes) - len(word) + 1
+    if n <= 0:
+        return False
+    hit = codes[:n] == word[0]
+    for i in range(1, len(word)):
+        hit &= codes[i : n + i] == word[i]
+    return bool(hit.any())
+
+
+def _exponents(codes: Any) -> bool:
+    """Whether a number may have an exponent of three digits, which a double may not hold."""
+    at = np.flatnonzero((codes[1:-3] | 32) == 101) + 1
+    digit = (codes - np.uint8(48)) < 10
+    return bool((digit[at - 1] & digit[at + 2] & digit[at + 3]).any()) if len(at) else False
+
+
+def _long_digits(codes: Any) -> bool:
+    """Whether 19 digits stand in a row anywhere, by runs of 2, 4, 8, 16 and 19."""
+    run = (codes - np.uint8(48)) < 10
+    for step in (1, 2, 4, 8, 3):
+        run = run[step:] & run[:-step]
+    return bool(run.any())
+
+
+def kept(wanted: frozenset[str] | None, tally: Rewritten) -> Callable[[list[bytes]], list[bytes]]:
+    """What leaves only the ``wanted`` keys of each object; ``b""`` where none is left."""
+    if wanted is None:
+        return lambda raws: raws
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    def one(raw: bytes) -> bytes:
+        if not raw:
+            return raw
+        try:
+            parsed = decoder.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            parsed = {}
+        pairs = [quoted(k) + b":" + bytes(v) for k, v in parsed.items() if k in wanted]
+        tally.filtered += len(pairs) < len(parsed) or not parsed
+        return b"{" + b",".join(pairs) + b"}" if pairs else b""
+
+    def all_of(raws: list[bytes]) -> list[bytes]:
+        if wanted:
+            return [one(raw) for raw in raws]
+        tally.filtered += sum(map(bool, raws))
+        return [b""] * len(raws)
+
+    return all_of
+
+
+def quoted(text: str) -> bytes:
+    """``text`` as a JSON string in UTF-8; half surrogates become U+FFFD."""
+    try:
+        return msgspec.json.encode(text)
+    except UnicodeEncodeError:
+        sound = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return msgspec.json.encode(sound)

@@ -1,0 +1,70 @@
+"""Perfetto: one protobuf file of TrackEvents, for ui.perfetto.dev and its trace processor.
+
+*Layout*: see :mod:`~traceconv.writers.perfetto.tracks`. *Time*: nanoseconds since the base,
+which stands in the trace attribute ``traceconv.base_ns``, beside all other facts.
+*Ranks*: each has a packet sequence, a range of track ids and a range of flow ids of its own, all
+made from the rank, so that ranks encoded apart may be joined end to end.
+*Slices*: a begin and an end each. *Arguments*: typed, strings by number
+(:mod:`~traceconv.writers.perfetto.arguments`). *Class* of an event: its category.
+*Arrows*: viewers draw them from the earlier event to the later, whichever is called the source.
+*Not written*: the names of arrows, for which the format has no room; the collection windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traceconv.core.errors import Issues
+from traceconv.core.model import Trace
+from traceconv.writers import Costs, Document
+
+
+class PerfettoWriter:
+    """Writes one file. Packets simply follow each other; there is nothing around them.
+
+    ``issues`` holds what could not be written as it was: arguments that are no JSON, numbers too
+    large, texts that are no UTF-8, arguments not wanted, samples that are no number.
+    """
+
+    name = "perfetto"
+    title = "Perfetto trace (protobuf)"
+    suffixes = (".perfetto-trace.gz", ".pftrace.gz", ".perfetto-trace", ".pftrace")
+    between = b""
+
+    def __init__(self) -> None:
+        self.issues = Issues()
+        self._document = Document(0, ())
+
+    def begin(self, document: Document) -> bytes:
+        from traceconv.writers.perfetto.encoder import head
+
+        self._document = document
+        return head(document)
+
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        """One rank, in blocks of bounded size.
+
+        Raises:
+            ClockError: a stamp lies before the document's base.
+            OutputError: the rank or the number of tracks is too large for the format.
+        """
+        from traceconv.writers.perfetto.encoder import Encoder
+
+        yield from Encoder(self._document, self.issues).trace(trace)
+
+    def end(self) -> bytes:
+        """Nothing: the format needs no closing."""
+        return b""
+
+    def costs(self, trace: Trace, document: Document) -> Costs:
+        """What rows take; reads and encodes their arguments once.
+
+        Raises:
+            ClockError, OutputError: as :meth:`trace`.
+        """
+        from traceconv.writers.perfetto.encoder import costs
+
+        return costs(trace, document)
+
+
+WRITER = PerfettoWriter

@@ -1,0 +1,348 @@
+"""Arguments: the JSON of an event as typed DebugAnnotations, strings by number.
+
+What becomes what, in this module and in the C part, byte for byte:
+
+* strings are interned while they are short and the table has room, else stand in place;
+* integers are ``int_value``; those beyond int64 keep their digits, as a string;
+* other numbers are doubles; those of 1e308 and more, and texts longer than 63 characters, keep
+  their digits, as a string;
+* NaN, Infinity and null are strings of that spelling, so are empty objects and arrays (``{}``);
+* a key that occurs twice is written twice; an empty key reads ``(empty)``;
+* what is no JSON object becomes the argument ``args``: typed if it is another JSON value, as text
+  if it is no JSON at all or is nested deeper than 32 levels. Bytes that are no UTF-8 are replaced.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from traceconv.core.model import I32, I64, Args
+from traceconv.writers.arguments import fetch
+from traceconv.writers.perfetto.wire import (
+    SURROGATES,
+    DebugAnnotation,
+    InternedData,
+    TrackEvent,
+    double,
+    interned,
+    message,
+    number,
+    tag,
+    tag_bytes,
+    utf8,
+    varint,
+)
+
+MAX_NAMES = 4096
+"""Argument names that get a number; further ones stand in place."""
+
+MAX_STRINGS = 65536
+"""String values that get a number."""
+
+MAX_BYTES = 256
+"""Length up to which a string may be interned."""
+
+_MAX_DEPTH = 32
+_MAX_NUMBER = 63
+_MAX_EXPONENT = 308
+_MAX_KNOWN = 1 << 16
+
+
+@dataclass(frozen=True)
+class Coded:
+    """The annotations of a block of rows.
+
+    Attributes:
+        data:     all of them, ready to stand in TrackEvents.
+        ends:     int64 per row: where its annotations end in ``data``.
+        interned: fields of InternedData that must be known before them.
+        not_json: rows whose arguments stand there as text.
+        clipped:  numbers that no int64 or double holds.
+        replaced: texts with bytes or half surrogates that are no UTF-8.
+        dropped:  rows of which an argument was not wanted.
+    """
+
+    data: bytes
+    ends: I64
+    interned: bytes
+    not_json: int = 0
+    clipped: int = 0
+    replaced: int = 0
+    dropped: int = 0
+
+
+class Coder(Protocol):
+    """Encodes the arguments of one packet sequence, block by block."""
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many names and strings have a number."""
+        ...
+
+    def block(self, args: Args, ids: I32) -> Coded:
+        """The annotations of some rows, given their argument ids (-1 = none)."""
+        ...
+
+
+def native() -> Any:
+    """The C part, or None where it is not built or ``TRACECONV_NATIVE=0``."""
+    if os.environ.get("TRACECONV_NATIVE") == "0":
+        return None
+    try:
+        return importlib.import_module("traceconv.native._encode")
+    except ImportError:
+        return None
+
+
+def coder(wanted: frozenset[str] | None) -> Coder:
+    """A fresh coder, the fastest there is. ``wanted``: keys to keep, None for all."""
+    module = native()
+    return PythonCoder(wanted) if module is None else NativeCoder(module, wanted)
+
+
+class NativeCoder:
+    """Encodes in C (``native/encode.c``), without holding the interpreter lock."""
+
+    def __init__(self, module: Any, wanted: frozenset[str] | None) -> None:
+        keys = None if wanted is None else tuple(map(utf8, sorted(wanted)))
+        seed = int.from_bytes(os.urandom(8))  # of the hash: which strings clash is not foreseeable
+        self._coder = module.Coder(keys, seed, MAX_NAMES, MAX_STRINGS, MAX_BYTES)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self._coder.sizes  # type: ignore[no-any-return]
+
+    def block(self, args: Args, ids: I32) -> Coded:
+        has = ids >= 0
+        address, length = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int32)
+        address[has], length[has] = args.address[ids[has]], args.length[ids[has]]
+        data, ends, strings, *counts = self._coder.block(args.blobs, address, length)
+        return Coded(data, np.frombuffer(ends, np.int64), strings, *counts)
+
+
+class _Object(list[tuple[str, Any]]):
+    """The pairs of a JSON object, in order, doubles included."""
+
+
+class _Digits(str):
+    """A number no int64 or double holds, as it was written."""
+
+    __slots__ = ()
+
+
+def _integer(digits: str) -> int | _Digits:
+    value = int(digits) if len(digits) <= 20 else 2**63
+    return value if -(2**63) <= value < 2**63 else _Digits(digits)
+
+
+def _real(digits: str) -> float | _Digits:
+    mantissa, _, exponent = digits.lower().partition("e")
+    whole = len(mantissa.lstrip("-").partition(".")[0])
+    if len(digits) > _MAX_NUMBER or whole + int(exponent or 0) > _MAX_EXPONENT:
+        return _Digits(digits)
+    return float(digits)
+
+
+_JSON = json.JSONDecoder(
+    object_pairs_hook=_Object,
+    parse_int=_integer,
+    parse_float=_real,
+    parse_constant=str,
+    strict=False,
+)
+
+
+def _parsed(raw: bytes) -> _Object | None:
+    """The pairs of an object, or of ``{"args": raw}``; None if it is no JSON, or too deep."""
+    try:
+        value = _JSON.decode(raw.decode())
+        pairs = value if isinstance(value, _Object) else _Object([("args", value)])
+        return pairs if _depth(pairs) <= _MAX_DEPTH else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, _Object):
+        return 1 + max((_depth(v) for _, v in value), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _pair(piece: bytes) -> _Object | None:
+    """The one pair ``{"<piece>}`` holds, quickly if both are plain strings."""
+    key, _, value = piece.partition(b'": "')
+    plain = key + value[:-1]
+    if value[-1:] == b'"' and plain.isascii() and b"\\" not in plain and b'"' not in plain:
+        return _Object([(key.decode(), value[:-1].decode())])
+    pairs = _parsed(b'{"' + piece + b"}")
+    return pairs if pairs is not None and len(pairs) == 1 else None
+
+
+class _Table:
+    """Strings by number, counted from 1."""
+
+    def __init__(self, field: InternedData, room: int) -> None:
+        self._field, self._room = field, room
+        self.ids: dict[bytes, int] = {}
+
+    def intern(self, value: bytes, new: list[bytes]) -> int:
+        """The number of ``value``, or 0 if it has to stand in place. New entries go to ``new``."""
+        iid = self.ids.get(value)
+        if iid is None:
+            if len(value) > MAX_BYTES or len(self.ids) >= self._room:
+                return 0
+            iid = self.ids[value] = len(self.ids) + 1
+            new.append(interned(self._field, iid, value))
+        return iid
+
+
+_ITEM = tag_bytes(TrackEvent.DEBUG_ANNOTATIONS)
+_ENTRY = tag_bytes(DebugAnnotation.DICT_ENTRIES)
+_ELEMENT = tag_bytes(DebugAnnotation.ARRAY_VALUES)
+_NAME_IID = tag(DebugAnnotation.NAME_IID)
+_INT = tag(DebugAnnotation.INT_VALUE)
+_STRING_IID = tag(DebugAnnotation.STRING_VALUE_IID)
+_LENGTHS = [varint(n) for n in range(128)]
+
+
+class PythonCoder:
+    """Encodes without the C part.
+
+    An object is cut at ``, "``; pieces met before are not parsed again. If every piece stands for
+    itself as ``{"piece}`` then, by the grammar, the object is exactly their sequence; if one does
+    not, the cut was wrong and the whole is parsed.
+    """
+
+    def __init__(self, wanted: frozenset[str] | None) -> None:
+        self._wanted = None if wanted is None else frozenset(map(utf8, wanted))
+        self._names = _Table(InternedData.DEBUG_ANNOTATION_NAMES, MAX_NAMES)
+        self._strings = _Table(InternedData.DEBUG_ANNOTATION_STRING_VALUES, MAX_STRINGS)
+        self._known: dict[bytes, bytes] = {}
+        self._integers: dict[bytes, bytes] = {}
+        self._new: list[bytes] = []
+        self._not_json = self._clipped = self._replaced = self._dropped = 0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return len(self._names.ids), len(self._strings.ids)
+
+    def block(self, args: Args, ids: I32) -> Coded:
+        self._new = []
+        self._not_json = self._clipped = self._replaced = self._dropped = 0
+        rows = [*map(self._row, fetch(args, ids))]
+        ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
+        counts = (self._not_json, self._clipped, self._replaced, self._dropped)
+        return Coded(b"".join(rows), ends, b"".join(self._new), *counts)
+
+    def _row(self, raw: bytes) -> bytes:
+        if raw[:2] != b'{"' or raw[-1:] != b"}":
+            return self._whole(raw) if raw else b""
+        pieces = raw[2:-1].split(b', "' if b', "' in raw else b',"')
+        done = [*map(self._known.get, pieces)]
+        if None in done and not self._learnt(pieces, done):
+            return self._whole(raw)
+        if self._wanted is not None and b"" in done:
+            self._dropped += 1
+        return b"".join(done)  # type: ignore[arg-type]
+
+    def _learnt(self, pieces: list[bytes], done: list[bytes | None]) -> bool:
+        """Fill in the pieces that are new; False if one of them is none."""
+        if len(self._known) > _MAX_KNOWN:
+            self._known.clear()
+        pairs: list[tuple[int, _Object]] = []
+        for i, piece in enumerate(pieces):
+            if done[i] is None:
+                done[i] = self._known_name(piece)
+                if done[i] is None:
+                    pair = _pair(piece)
+                    if pair is None:
+                        return False
+                    pairs.append((i, pair))
+        for i, pair in pairs:  # names and strings get their numbers when all is known to be good
+            counts = self._clipped, self._replaced
+            encoded = done[i] = self._pairs(pair)
+            if counts == (self._clipped, self._replaced):  # else it has to be counted every time
+                self._known[pieces[i]] = encoded
+        return True
+
+    def _known_name(self, piece: bytes) -> bytes | None:
+        """A piece with a name met before and a natural number, which is what ids are."""
+        name, _, digits = piece.partition(b'":')
+        start = self._integers.get(name)
+        digits = digits.lstrip(b" ")
+        if start is None or not digits.isdigit() or len(digits) > 18:
+            return None
+        if digits[0] == 48 and len(digits) > 1:
+            return None
+        body = start + varint(int(digits))
+        encoded = self._known[piece] = _ITEM + _LENGTHS[len(body)] + body
+        return encoded
+
+    def _whole(self, raw: bytes) -> bytes:
+        """A row that cannot be cut into pieces."""
+        sound = raw.decode("utf-8", "replace").encode()
+        self._replaced += sound != raw
+        pairs = _parsed(sound)
+        if pairs is None:
+            self._not_json += 1
+            pairs = _Object([("args", sound.decode())])
+        done = [self._pairs(_Object([pair])) for pair in pairs]
+        if b"" in done:
+            self._dropped += 1
+        return b"".join(done)
+
+    def _pairs(self, pairs: _Object) -> bytes:
+        """Pairs at the top of an object; ``b""`` if none is wanted."""
+        out = b""
+        for key, value in pairs:
+            raw = self._text(key)
+            if self._wanted is None or raw in self._wanted:
+                name = self._name(raw)
+                out += self._item(_ITEM, name, value)
+                if len(name) < 16 and b"\\" not in raw and b'"' not in raw:
+                    self._integers[raw] = name + _INT
+        return out
+
+    def _item(self, field: bytes, name: bytes, value: Any) -> bytes:
+        body = name + self._value(value)
+        return field + varint(len(body)) + body
+
+    def _text(self, value: str) -> bytes:
+        raw = utf8(value)
+        self._replaced += not value.isascii() and SURROGATES.search(value) is not None
+        return raw
+
+    def _name(self, key: bytes) -> bytes:
+        name = key or b"(empty)"
+        iid = self._names.intern(name, self._new)
+        return _NAME_IID + varint(iid) if iid else message(DebugAnnotation.NAME, name)
+
+    def _value(self, value: Any) -> bytes:
+        if isinstance(value, str):
+            self._clipped += isinstance(value, _Digits)
+            return self._string(value)
+        if value is None:
+            return self._string("null")
+        if isinstance(value, bool):
+            return number(DebugAnnotation.BOOL_VALUE, value)
+        if isinstance(value, int):
+            return _INT + varint(value)
+        if isinstance(value, float):
+            return double(DebugAnnotation.DOUBLE_VALUE, value)
+        if isinstance(value, _Object):
+            entries = [self._item(_ENTRY, self._name(self._text(k)), v) for k, v in value]
+            return b"".join(entries) or self._string("{}")
+        return b"".join([self._item(_ELEMENT, b"", v) for v in value]) or self._string("[]")
+
+    def _string(self, value: str) -> bytes:
+        raw = self._text(value)
+        iid = self._strings.intern(raw, self._new)
+        return _STRING_IID + varint(iid) if iid else message(DebugAnnotation.STRING_VALUE, raw)

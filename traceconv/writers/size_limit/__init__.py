@@ -1,0 +1,320 @@
+"""The size limit: settled before the first byte, from what the writer says rows cost.
+
+The limit counts bytes before compression, for that is what a viewer has to hold; costs are upper
+bounds, so what is planned to fit does fit. Three policies:
+
+* *fail* refuses.
+* *split* writes several files, each a stretch of time of all ranks, each complete in itself. Every
+  row is in exactly one of them, the one its start lies in.
+* *reduce* keeps the step trace and the overlap analysis whole, and shares what room is left among
+  the ranks (see :mod:`traceconv.writers.size_limit.measure`). There, counters are thinned first, then small
+  slices go (see :mod:`traceconv.writers.size_limit.coalesce`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from traceconv.core.errors import Issues, SizeLimitError
+from traceconv.core.model import Trace
+from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, Writer
+from traceconv.writers.size_limit.measure import (
+    Derived,
+    Each,
+    Measured,
+    Size,
+    forget,
+    header,
+    measured,
+    summed,
+    total,
+    with_counts,
+    with_issues,
+)
+
+if TYPE_CHECKING:
+    from traceconv.writers.size_limit.reduce import Cut
+
+
+# What viewers open without trouble, and how that is known.
+
+TARGETS: dict[str, tuple[int | None, int | None]] = {
+    "perfetto": (1 << 30, 10_000_000),
+    "chrome": (256 << 20, 2_000_000),
+    "none": (None, None),
+}
+"""Bytes (before compression) and rows by viewer; None = any.
+
+* *perfetto*: a 32-bit build of ui.perfetto.dev may use 4 GB. Its importer takes 250 to 265 bytes
+  per slice with three arguments (measured, release 58.2) and the opened viewer about 105 more: 4 GB
+  are full at 11 million slices. Where the browser has 64-bit memory, four times that fits.
+* *chrome*: chrome://tracing reads the file into one string, which may have 512 MB; 100 to 300 MB
+  are what people open.
+"""
+
+
+POLICIES = ("reduce", "split", "fail")
+
+UNLIMITED = 2**62
+
+TABLE_ROWS, TABLE_LEAST, TABLE_SHARE = 1000, 4, 4096
+"""Rows of the dropped table in the file: one per 4 KiB of the limit, within these bounds."""
+
+Factory = Callable[[], Writer]
+
+
+@dataclass(frozen=True)
+class SizeLimit:
+    """How large one output file may be, and what to do about it.
+
+    Attributes:
+        max_bytes:  before compression; None = any.
+        max_events: rows of all kinds (slices, instants, samples, arrows); None = any.
+        policy:     "reduce", "split" or "fail".
+    """
+
+    max_bytes: int | None = None
+    max_events: int | None = None
+    policy: str = "reduce"
+
+    @classmethod
+    def of_viewer(
+        cls,
+        viewer: str,
+        max_bytes: int | None = None,
+        max_events: int | None = None,
+        policy: str = "reduce",
+    ) -> SizeLimit | None:
+        """The limit that suits a viewer, "perfetto" or "chrome"; None if nothing limits anything.
+
+        Args:
+            viewer: one of :data:`~traceconv.writers.size_limit.TARGETS`.
+            max_bytes, max_events: go before what suits the viewer.
+
+        Raises:
+            SizeLimitError: there is no such viewer or policy.
+        """
+        if viewer not in TARGETS:
+            raise SizeLimitError(f"no viewer {viewer!r}; there are: {', '.join(TARGETS)}")
+        n_bytes, n_events = TARGETS[viewer]
+        limit = cls(
+            n_bytes if max_bytes is None else max_bytes,
+            n_events if max_events is None else max_events,
+            policy,
+        )
+        return None if limit.max_bytes is None and limit.max_events is None else limit
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise SizeLimitError(f"no policy {self.policy!r}; there are: {', '.join(POLICIES)}")
+
+    @property
+    def room(self) -> Size:
+        """The limit as numbers."""
+        return Size(
+            UNLIMITED if self.max_bytes is None else self.max_bytes,
+            UNLIMITED if self.max_events is None else self.max_events,
+        )
+
+
+def plan(
+    spilled: Sequence[SpilledRank],
+    document: Document,
+    writer_factory: Factory,
+    limit: SizeLimit | None,
+    each: Each = map,
+) -> Plan:
+    """What to write so that no file grows beyond ``limit``.
+
+    Args:
+        parked: all ranks, ascending; loaded one at a time, a few times over.
+        each:   as ``map`` of one argument: does the work on ranks, maybe elsewhere.
+
+    Raises:
+        SizeLimitError: the policy is "fail" and it does not fit; or it cannot be made to fit.
+    """
+    member = getattr(writer_factory(), "member", None)
+    if member is not None and (limit is None or not limit.room.fits(SizeLimit(*member).room)):
+        inner = _members(spilled, document, writer_factory, SizeLimit(*member).room, each)
+        if inner.dropped:
+            own = inner.parts[0]
+            made = plan(own.traces, own.document, writer_factory, limit, each)
+            return replace(made, issues=_both(inner, made), dropped=(*inner.dropped, *made.dropped))
+    if limit is None or (limit.max_bytes is None and limit.max_events is None):
+        return Plan((Part(document, tuple(spilled)),))
+    from traceconv.writers.size_limit.reduce import least
+
+    room = limit.room
+    planned = _with_run_args(document) if limit.policy == "reduce" else document
+    cost_of = partial(writer_factory().costs, document=planned)
+    bare = least if limit.policy == "reduce" else None
+    ranks = list(each(partial(measured, cost_of=cost_of, least=bare), spilled))
+    whole = header(writer_factory, document).plus(summed([rank.total for rank in ranks]))
+    if whole.fits(room):
+        return Plan((Part(document, tuple(spilled)),), limit.max_bytes, whole.bytes)
+    if limit.policy == "fail":
+        raise SizeLimitError(
+            f"the output would take up to {_said(whole)}, the limit is {_said(room)}; "
+            "say --over-limit reduce or split, raise the limit, or ask for fewer ranks, steps "
+            "or layers"
+        )
+    if limit.policy == "split":
+        from traceconv.writers.size_limit.split import split
+
+        made = split(spilled, document, writer_factory, room, ranks, each)
+    else:
+        made = _reduced(spilled, planned, writer_factory, room, ranks, each)
+    return replace(made, max_bytes=limit.max_bytes)
+
+
+def _members(
+    spilled: Sequence[SpilledRank],
+    document: Document,
+    writer_factory: Factory,
+    room: Size,
+    each: Each,
+) -> Plan:
+    """The ranks as members of an archive: those too large for a viewer are reduced, each alone."""
+    from traceconv.writers.size_limit.dropped import shortened
+    from traceconv.writers.size_limit.reduce import least
+
+    planned = _with_run_args(document)
+    cost_of = partial(writer_factory().costs, document=planned)
+    sizes = list(each(partial(measured, cost_of=cost_of, least=least), spilled))
+    traces: list[SpilledRank] = []
+    issues = Issues()
+    table: list[Mapping[str, Any]] = []
+    for one, size in zip(spilled, sizes, strict=True):
+        if size.total.fits(room):
+            traces.append(one)
+            continue
+        lone = replace(planned, ranks=(one.rank,))
+        made = _reduced([one], lone, writer_factory, room, [size], each)
+        traces += made.parts[0].traces
+        issues.extend(made.issues)
+        table += made.dropped
+    counts = issues.count("size-limit"), issues.count("size-coalesced")
+    told = _told(planned, shortened(table, TABLE_ROWS), *counts) if table else document
+    return Plan((Part(told, tuple(traces)),), None, 0, issues, tuple(table))
+
+
+def _both(first: Plan, second: Plan) -> Issues:
+    issues = first.issues.copy()
+    issues.extend(second.issues)
+    return issues
+
+
+def _said(size: Size) -> str:
+    """A size for people."""
+    n_bytes = "" if size.bytes >= UNLIMITED else f"{size.bytes} bytes"
+    if 2**20 <= size.bytes < UNLIMITED:
+        n_bytes = f"{size.bytes / 2**20:.1f} MiB"
+    rows = "" if size.rows >= UNLIMITED else f"{size.rows} events"
+    return " and ".join(word for word in (n_bytes, rows) if word)
+
+
+def _with_run_args(document: Document) -> Document:
+    """What a run of small slices tells travels even where other arguments do not."""
+    if document.args is None:
+        return document
+    return replace(document, args=document.args | {"count", "busy_ns", "longest"})
+
+
+def _reduced(
+    spilled: Sequence[SpilledRank],
+    document: Document,
+    writer_factory: Factory,
+    room: Size,
+    ranks: Sequence[Measured],
+    each: Each,
+) -> Plan:
+    """One file in which every rank keeps what always stays, and its share of the rest."""
+    from traceconv.writers.size_limit.dropped import longest_row, shortened
+    from traceconv.writers.size_limit.measure import shares
+
+    shown = min(TABLE_ROWS, max(TABLE_LEAST, room.bytes // TABLE_SHARE))
+    worst = [longest_row(rank.longest for rank in ranks)] * (shown + 1)
+    head = header(writer_factory, _told(document, worst, UNLIMITED, UNLIMITED))
+    bottom = head.plus(summed([rank.least for rank in ranks]))
+    if not bottom.fits(room):
+        raise SizeLimitError(
+            f"step trace, overlap analysis and the names of tracks alone take up to "
+            f"{_said(bottom)}, the limit is {_said(room)}; say --over-limit split, raise it, or "
+            "ask for fewer ranks or steps"
+        )
+    spare = room.minus(bottom)
+    needs = [rank.total.minus(rank.least) for rank in ranks]
+    cost_of = partial(writer_factory().costs, document=document)
+    issues, table, traces, predicted = Issues(), [], [], head
+    rows: Counter[str] = Counter()
+    parts = [
+        rank.least.plus(share) for rank, share in zip(ranks, shares(spare, needs), strict=True)
+    ]
+    for one, done in zip(
+        spilled,
+        each(partial(_shrunk, cost_of=cost_of), list(zip(spilled, parts, strict=True))),
+        strict=True,
+    ):
+        table += done.dropped
+        _book(issues, one.rank, done.dropped)
+        traces.append(Derived(one, partial(_cut, cut=done.cut)))
+        predicted = predicted.plus(done.size)
+        rows.update(done.counts)
+    counts = issues.count("size-limit"), issues.count("size-coalesced")
+    own = replace(document, facts=with_counts(document.facts, rows))
+    told = _told(own, shortened(table, shown), *counts)
+    return Plan((Part(told, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
+
+
+@dataclass(frozen=True)
+class _Shrunk:
+    """What is decided for one rank: its cut, what that drops, and what is left."""
+
+    cut: Cut
+    dropped: list[dict[str, Any]]
+    size: Size
+    counts: dict[str, int]
+
+
+def _shrunk(of: tuple[SpilledRank, Size], cost_of: Callable[[Trace], Costs]) -> _Shrunk:
+    """The mildest cut that takes a rank to its share."""
+    from traceconv.writers.size_limit.reduce import choose
+
+    spilled, share = of
+    done = choose(spilled.load(), cost_of, share)
+    found = _Shrunk(done.cut, done.dropped, total(cost_of(done.trace)), done.trace.counts())
+    del done  # one rank at a time
+    forget(spilled)
+    return found
+
+
+def _cut(trace: Trace, cut: Cut) -> Trace:
+    from traceconv.writers.size_limit.reduce import apply
+
+    return apply(trace, cut).trace
+
+
+def _told(
+    document: Document, table: Sequence[Mapping[str, Any]], lost: int, coalesced: int
+) -> Document:
+    """The head, with what the limit took."""
+    facts = {**document.facts, "dropped": list(table)}
+    counts = {"size-limit": lost, "size-coalesced": coalesced}
+    return replace(document, facts=with_issues(facts, counts))
+
+
+def _book(issues: Issues, rank: int, table: Sequence[Mapping[str, Any]]) -> None:
+    """Count what a rank lost, by heading."""
+    from traceconv.writers.size_limit.dropped import COALESCED
+
+    for code, coalesced in (("size-coalesced", True), ("size-limit", False)):
+        counts: Counter[str] = Counter()
+        for row in table:
+            if (row["reason"] == COALESCED) == coalesced:
+                counts[row["heading"] or row["reason"]] += row["rows"]
+        for heading, rows in counts.items():
+            issues.add(code, where=f"{heading}: {rows}", count=rows, rank=rank)

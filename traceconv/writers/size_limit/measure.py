@@ -1,0 +1,162 @@
+"""How ranks share what room there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from traceconv.core.model import Trace
+from traceconv.writers import Costs, Document, SpilledRank, Writer
+
+# Sizes of ranks, and ranks seen through a function.
+
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""As ``map``: a function of one argument, done with every job, in order."""
+
+
+class Size(NamedTuple):
+    """Bytes and rows."""
+
+    bytes: int
+    rows: int
+
+    def plus(self, other: Size) -> Size:
+        """Both together."""
+        return Size(self.bytes + other.bytes, self.rows + other.rows)
+
+    def minus(self, other: Size) -> Size:
+        """What is left when ``other`` is taken."""
+        return Size(self.bytes - other.bytes, self.rows - other.rows)
+
+    def fits(self, room: Size) -> bool:
+        """Whether it goes into ``room``."""
+        return self.bytes <= room.bytes and self.rows <= room.rows
+
+
+def summed(sizes: list[Size]) -> Size:
+    """All together."""
+    return Size(sum(s.bytes for s in sizes), sum(s.rows for s in sizes))
+
+
+def total(costs: Costs) -> Size:
+    """What a whole trace takes."""
+    columns = (costs.events, costs.counters, costs.flows)
+    return Size(costs.fixed + sum(int(c.sum()) for c in columns), sum(map(len, columns)))
+
+
+def header(writer_factory: Callable[[], Writer], document: Document) -> Size:
+    """What a file takes without any trace."""
+    writer = writer_factory()
+    return Size(len(writer.begin(document)) + len(writer.end()), 0)
+
+
+def with_issues(facts: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+    """``facts`` whose tally of issues, if there is one, has ``counts`` added."""
+    tally = facts.get("issues")
+    if not isinstance(tally, Mapping):
+        return dict(facts)
+    more = {code: n + tally.get(code, 0) for code, n in counts.items() if n}
+    return {**facts, "issues": {**tally, **more}}
+
+
+def with_counts(facts: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+    """``facts`` with the rows of this file, if they tell rows at all."""
+    return {**facts, "counts": dict(counts)} if "counts" in facts else dict(facts)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What planning remembers of a rank.
+
+    Attributes:
+        total:    what it takes.
+        least:    what is left of it at the least.
+        fixed:    bytes of its descriptions.
+        starts:   first and last start of its rows, ns; None if it has none.
+        longest:  heading and track, the longest of its tracks.
+    """
+
+    total: Size
+    least: Size
+    fixed: int
+    starts: tuple[int, int] | None
+    longest: tuple[str, str]
+
+
+def measured(
+    spilled: SpilledRank,
+    cost_of: Callable[[Trace], Costs],
+    least: Callable[[Trace], Trace] | None = None,
+) -> Measured:
+    """The measures of one rank; ``least`` stays nothing where no function says otherwise."""
+    trace = spilled.load()
+    costs = cost_of(trace)
+    bare = total(cost_of(least(trace))) if least else Size(0, 0)
+    labels = ((t.heading, f"{t.group} {t.name} ({t.lane})") for t in trace.tracks)
+    longest = max(labels, key=lambda label: len(json.dumps(label)), default=("", ""))
+    stamps = [c for c in (trace.events.start_ns, trace.counters.start_ns) if len(c)]
+    starts = (
+        (int(min(c.min() for c in stamps)), int(max(c.max() for c in stamps))) if stamps else None
+    )
+    found = Measured(total(costs), bare, costs.fixed, starts, longest)
+    forget(spilled)
+    return found
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A parked rank as a function makes it."""
+
+    spilled: SpilledRank
+    change: Callable[[Trace], Trace]
+
+    @property
+    def rank(self) -> int:
+        """The global rank."""
+        return self.spilled.rank
+
+    def load(self) -> Trace:
+        """The trace, changed."""
+        return self.change(self.spilled.load())
+
+    def rest(self) -> None:
+        """Let go of memory."""
+        forget(self.spilled)
+
+
+def forget(spilled: SpilledRank) -> None:
+    """Let ``parked`` give back the memory loading took, if it can."""
+    if rest := getattr(spilled, "rest", None):
+        rest()
+
+
+FLOOR = 8
+"""No rank is given less than this part of an equal share, unless it needs less."""
+
+
+def shares(room: Size, needs: Sequence[Size]) -> list[Size]:
+    """What of ``room`` each rank gets, in proportion to what it needs, but none next to nothing.
+
+    A rank whose part would be less than an eighth of ``room`` shared equally gets that eighth, or
+    what it needs if that is less; the others share the rest, again in proportion. So ranks of
+    about one size keep the same detail, and a small one does not vanish beside large ones.
+    """
+    columns = [_shared(room[i], [need[i] for need in needs]) for i in range(len(room))]
+    return [Size(*share) for share in zip(*columns, strict=True)]
+
+
+def _shared(room: int, needs: Sequence[int]) -> list[int]:
+    total = sum(needs)
+    if not total:
+        return [0] * len(needs)
+    part = [need * room // total for need in needs]
+    least = [min(need, room // (FLOOR * len(needs))) for need in needs]
+    poor = [one < low for one, low in zip(part, least, strict=True)]
+    left = room - sum(low for low, is_poor in zip(least, poor, strict=True) if is_poor)
+    rest = sum(need for need, is_poor in zip(needs, poor, strict=True) if not is_poor)
+    return [
+        low if is_poor else need * left // rest
+        for need, low, is_poor in zip(needs, least, poor, strict=True)
+    ]

@@ -1,0 +1,217 @@
+"""Cutting the output into stretches of time, so that each file stays below the limit.
+
+Costs are summed per bin of time, one rank at a time; bins that hold too much are cut finer and
+summed again, down to single nanoseconds if need be. Cuts lie between bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.errors import Issues, SizeLimitError
+from traceconv.core.model import I64, KINDS, Kind, Trace
+from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, Writer
+from traceconv.writers.size_limit.measure import (
+    Derived,
+    Each,
+    Measured,
+    Size,
+    forget,
+    header,
+    summed,
+    with_counts,
+    with_issues,
+)
+
+BINS = 65536
+"""Bins the whole time is cut into at first."""
+
+FINER = 64
+"""Bins that a bin with too much in it is cut into, per file's worth of rows."""
+
+COARSE = 8
+"""A bin may hold an eighth of a file: at most that much of a file stays empty."""
+
+MAX_PARTS = 9999
+"""More files than this are taken for a mistake."""
+
+ENDLESS = 2**63 - 1
+
+
+def split(
+    spilled: Sequence[SpilledRank],
+    document: Document,
+    writer_factory: Callable[[], Writer],
+    room: Size,
+    ranks: Sequence[Measured],
+    each: Each = map,
+) -> Plan:
+    """The plan for as many files as it takes.
+
+    Raises:
+        SizeLimitError: not even the rows that start in one nanosecond fit.
+    """
+    whole = {"number": MAX_PARTS, "of": MAX_PARTS, "start_ns": -ENDLESS, "end_ns": -ENDLESS}
+    head = header(writer_factory, _document(document, whole, ENDLESS))
+    head = head.plus(Size(sum(rank.fixed for rank in ranks), 0))
+    space = room.minus(head)
+    _check(space, head, summed([rank.total for rank in ranks]))
+    cost_of = partial(writer_factory().costs, document=document)
+    starts = [rank.starts for rank in ranks if rank.starts]
+    edges, sizes = _binned(spilled, cost_of, space, starts, each)
+    inner = _cuts(edges, sizes, space)
+    issues, rows = Issues(), np.zeros((len(KINDS), len(inner) + 1), np.int64)
+    tallies = each(partial(_of_rank, partial(_tally, cuts=inner)), spilled)
+    for one, (found, torn) in zip(spilled, tallies, strict=True):
+        rows += found
+        issues.add("flow-split", count=torn, rank=one.rank)
+    parts = _parts(spilled, document, inner.tolist(), rows, issues.count("flow-split"))
+    return Plan(parts, room.bytes, int(sizes[0].sum()) + len(parts) * head.bytes, issues)
+
+
+def _check(space: Size, head: Size, whole: Size) -> None:
+    if space.bytes <= 0 or space.rows <= 0:
+        raise SizeLimitError(
+            f"every file needs {head.bytes} bytes for its head and the names of its tracks alone; "
+            "raise the limit, or ask for fewer ranks or layers"
+        )
+    needed = max(whole.bytes // space.bytes, whole.rows // space.rows)
+    if needed > MAX_PARTS:
+        raise SizeLimitError(
+            f"at this limit it would take some {needed} files; raise it, or use --over-limit reduce"
+        )
+
+
+def _parts(
+    spilled: Sequence[SpilledRank], document: Document, inner: list[int], rows: I64, torn: int
+) -> tuple[Part, ...]:
+    cuts = [-ENDLESS, *inner, ENDLESS]
+    shown = [None, *(cut - document.base_ns for cut in inner), None]
+    parts = []
+    for i in range(len(cuts) - 1):
+        told = {"number": i + 1, "of": len(cuts) - 1, "start_ns": shown[i], "end_ns": shown[i + 1]}
+        window = partial(_within, stage=f"part {i + 1}", start_ns=cuts[i], end_ns=cuts[i + 1])
+        traces = tuple(Derived(one, window) for one in spilled)
+        counts = dict(zip(KINDS, rows[:, i].tolist(), strict=True))
+        own = replace(document, facts=with_counts(document.facts, counts))
+        parts.append(Part(_document(own, told, torn), traces))
+    return tuple(parts)
+
+
+def _document(document: Document, part: Mapping[str, int | None], torn: int) -> Document:
+    """The head of one part: its number, and its time, ns since the base, null where open."""
+    facts = {**document.facts, "part": dict(part)}
+    return replace(document, facts=with_issues(facts, {"flow-split": torn}))
+
+
+def _within(trace: Trace, stage: str, start_ns: int, end_ns: int) -> Trace:
+    """The rows that start in a stretch of time."""
+    masks = [
+        (start_ns <= column) & (column < end_ns)
+        for column in (trace.events.start_ns, trace.counters.start_ns)
+    ]
+    return trace.keep(stage, *masks)
+
+
+def _binned(
+    spilled: Sequence[SpilledRank],
+    cost_of: Callable[[Trace], Costs],
+    space: Size,
+    starts: Sequence[tuple[int, int]],
+    each: Each,
+) -> tuple[I64, I64]:
+    """Edges of bins fine enough, and what starts in each: bytes and rows, shape (2, bins)."""
+    edges = _even(starts)
+    most = np.array([space], np.int64).T
+    while True:
+        sizes = np.zeros((2, len(edges) - 1), np.int64)
+        for found in each(
+            partial(_of_rank, partial(_sizes, cost_of=cost_of, edges=edges)), spilled
+        ):
+            sizes += found
+        width = np.diff(edges)
+        if ((sizes > most).any(axis=0) & (width == 1)).any():
+            raise SizeLimitError(
+                "the rows that start in one nanosecond do not fit into a file; raise the limit, "
+                "or use --over-limit reduce"
+            )
+        load = np.max(COARSE * (sizes / most), axis=0)
+        coarse = (load > 1) & (width > 1)
+        if not coarse.any():
+            return edges, sizes
+        edges = _finer(edges, np.where(coarse, np.minimum(width, FINER * np.ceil(load)), 1))
+
+
+def _of_rank(measure: Callable[[Trace], Any], spilled: SpilledRank) -> Any:
+    """What ``measure`` says of one rank."""
+    found = measure(spilled.load())
+    forget(spilled)
+    return found
+
+
+def _even(starts: Sequence[tuple[int, int]]) -> I64:
+    first = min((a for a, _ in starts), default=0)
+    length = max((b for _, b in starts), default=0) + 1 - first
+    step = -(-length // BINS)
+    return first + step * np.arange(-(-length // step) + 1, dtype=np.int64)
+
+
+def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:
+    """Each bin cut into about so many pieces of equal, whole width."""
+    counts = pieces.astype(np.int64)
+    step = -(-np.diff(edges) // counts)
+    counts = -(-np.diff(edges) // step)
+    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    finer = np.repeat(edges[:-1], counts) + place * np.repeat(step, counts)
+    return np.append(finer, edges[-1])
+
+
+def _sizes(trace: Trace, cost_of: Callable[[Trace], Costs], edges: I64) -> I64:
+    """Bytes and rows of one rank per bin; an arrow counts where it begins."""
+    costs = cost_of(trace)
+    begun = trace.events.start_ns[trace.flows.src]
+    start = np.concatenate((trace.events.start_ns, trace.counters.start_ns, begun))
+    size = np.concatenate((costs.events, costs.counters, costs.flows))
+    where = np.searchsorted(edges, start, side="right") - 1
+    bins = len(edges) - 1
+    bytes_ = np.bincount(where, size, bins)  # sums below 2**53 are exact
+    return np.stack((bytes_.astype(np.int64), np.bincount(where, minlength=bins)))
+
+
+def _cuts(edges: I64, sizes: I64, space: Size) -> I64:
+    """The edges between files: every file takes as many bins as fit."""
+    before = np.concatenate((np.zeros((2, 1), np.int64), np.cumsum(sizes, axis=1)), axis=1)
+    cuts: list[int] = []
+    at, last = 0, len(edges) - 1
+    while True:
+        ends = [
+            int(np.searchsorted(sums, min(sums[at] + most, 2**62), side="right")) - 1
+            for sums, most in zip(before, space, strict=True)
+        ]
+        at = min(ends)
+        if at >= last:
+            return edges[cuts]
+        cuts.append(at)
+
+
+def _tally(trace: Trace, cuts: I64) -> tuple[I64, int]:
+    """Rows by kind and part, and how many arrows have their ends in two parts."""
+    events, flows = trace.events, trace.flows
+    part = np.searchsorted(cuts, events.start_ns, side="right")
+    sample = np.searchsorted(cuts, trace.counters.start_ns, side="right")
+    source, whole = part[flows.src], part[flows.src] == part[flows.dst]
+    instant = events.kind == Kind.INSTANT
+    columns = {
+        "slice": part[~instant],
+        "instant": part[instant],
+        "counter": sample,
+        "flow": source[whole],
+    }
+    counts = [np.bincount(columns[kind], minlength=len(cuts) + 1) for kind in KINDS]
+    return np.stack(counts), int(np.count_nonzero(~whole))

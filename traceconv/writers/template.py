@@ -1,0 +1,107 @@
+"""Text records by the thousand: pieces as lists of bytes, joined once per block.
+
+A piece that takes few different values is made once for each; times are made from integers by
+table; nothing is formatted row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.clock import us_text
+from traceconv.core.model import I64
+
+BLOCK_ROWS = 16384
+"""Rows encoded at a time: small enough to stay in the cache."""
+
+_TRIPLES = np.array([[48 + i // 100, 48 + i // 10 % 10, 48 + i % 10] for i in range(1000)], "u1")
+_POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
+
+
+def cut(table: Any) -> Iterator[Any]:
+    for at in range(0, len(table), BLOCK_ROWS):
+        yield table.take(slice(at, at + BLOCK_ROWS))
+
+
+def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
+    """``make`` of every value, made once for each different one."""
+    first = int(column[0])
+    if (column == first).all():
+        return [make(first)] * len(column)
+    values, where = np.unique(column, return_inverse=True)
+    table = np.empty(len(values), object)
+    table[:] = [make(v) for v in values.tolist()]
+    return table[where].tolist()  # type: ignore[no-any-return]
+
+
+def lengths(column: NDArray[Any], make: Callable[[int], bytes]) -> I64:
+    """Length of ``make`` of every value."""
+    values, where = np.unique(column, return_inverse=True)
+    return np.array([len(make(v)) for v in values.tolist()], np.int64)[where]
+
+
+def interleaved(*pieces: list[bytes]) -> bytes:
+    """First pieces of all lists, then second pieces of all ..."""
+    flat: list[bytes] = [b""] * (len(pieces) * len(pieces[0]))
+    for i, piece in enumerate(pieces):
+        flat[i :: len(pieces)] = piece
+    return b"".join(flat)
+
+
+def joined(parts: list[I64]) -> I64:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def us_texts(ns: I64, lead: bytes = b"") -> list[bytes]:
+    """Microseconds with three decimals, each after ``lead``.
+
+    Digits come three at a time from a table, right-aligned; rows of equal length are then moved
+    to the left together.
+    """
+    if int(ns.min()) < 0:  # before the base: only if a caller chose it so
+        return [lead + us_text(t).encode() for t in ns.tolist()]
+    groups = max(2, -(-len(str(int(ns.max()))) // 3))
+    width, skip = 3 * groups + 1, len(lead)
+    right = np.empty((len(ns), width), np.uint8)
+    right[:, -4] = ord(".")
+    rest = ns
+    for group in range(groups):
+        at = width - 3 * (group + 1) - (group > 0)
+        higher = rest // 1000
+        right[:, at : at + 3] = _TRIPLES[rest - higher * 1000]
+        rest = higher
+    left = np.zeros((len(ns), skip + width), np.uint8)
+    left[:, :skip] = np.frombuffer(lead, np.uint8)
+    blank = width - us_lengths(ns)
+    for n in np.flatnonzero(np.bincount(blank)).tolist():
+        rows = np.flatnonzero(blank == n)
+        left[rows, skip : skip + width - n] = right[rows, n:]
+    return left.view(f"S{skip + width}").ravel().tolist()
+
+
+def us_lengths(ns: I64) -> I64:
+    """Length of the microseconds text: digits, at least four, and the point."""
+    return np.maximum(_digits(ns), 4) + 1 + (ns < 0)
+
+
+def int_lengths(values: I64) -> I64:
+    """Length of the decimal text."""
+    return _digits(values) + (values < 0)
+
+
+def _digits(values: I64) -> I64:
+    return np.searchsorted(_POWERS, np.abs(values), side="right") + 1
+
+
+def number_texts(values: NDArray[np.float64]) -> tuple[list[bytes], int]:
+    """Shortest texts that give the values back; NaN and infinities as strings, and their count."""
+    texts = msgspec.json.encode(values.tolist())[1:-1].split(b",")
+    odd = np.flatnonzero(~np.isfinite(values)).tolist()
+    for i in odd:
+        texts[i] = b'"%b"' % str(values[i]).encode()
+    return texts, len(odd)
