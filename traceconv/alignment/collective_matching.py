@@ -1,9 +1,9 @@
 """Which operation of one rank is which of another: sequences of collectives, side by side.
 
 The ranks of a group issue the same collectives in the same order, but captures begin and end at
-different ones, and some operations are missing. So sequences of (kind, size) are aligned, as texts
-are compared; indexes that profilers print are not looked at. Training repeats itself, and many
-alignments of the texts are equally good: among those, the right one is where the ends of the
+different ones, and some operations are missing. Sequences of (kind, size) are therefore aligned
+like texts; indexes that profilers print are ignored. Training repeats itself, so many
+alignments of the sequences are equally good; among those, the right one is where the ends of the
 operations follow each other at the same pace on both ranks.
 """
 
@@ -23,17 +23,17 @@ from traceconv.core.robust import median_ns, slopes, spread
 Pairs = tuple[I64, I64]
 """Rows of one sequence and of another that belong together, both ascending."""
 
-_LONGEST = 1 << 14  # sequences of which a longest common subsequence is looked for
-_FIRST = 8  # shifts that are tried first, and alone if one of them fits
+_LONGEST = 1 << 14  # operations; above, no longest common subsequence is computed
+_FIRST = 8  # shifts tried first; no others if one of them fits
 _SHIFTS = 32  # at most so many shifts are tried
-_RARE = 256  # occurrences of the rarest operation that are looked at for shifts
-_VOTERS = 1 << 16  # at most so many pairs of ends are asked for the offset they would mean
-_SLOPES = 4  # fewer slopes say nothing of a drift
-_LIKENESS = 0.9  # of two shifted sequences: fewer equal operations are no alignment
-_STEADY = 1e-3  # ends that scatter by less than this part of their distance are not questioned
-_NEAR_NS = 2_000  # nor those that scatter by less than this
-_CLEAR = 1.5  # alignments that cost less than so many times the best might be right, too
-_FAR = 0.1  # ends that scatter by more of their distance do not belong together
+_RARE = 256  # occurrences of the rarest operation from which shifts are derived
+_VOTERS = 1 << 16  # at most so many pairs of ends vote for an offset
+_SLOPES = 4  # fewer slopes do not determine a drift
+_LIKENESS = 0.9  # share of equal operations that two shifted sequences need
+_STEADY = 1e-3  # a scatter below this share of the gap needs no other candidates
+_NEAR_NS = 2_000  # nor does one below this
+_CLEAR = 1.5  # alignments below this multiple of the best cost may be right as well
+_FAR = 0.1  # above this share of the gap, ends are of different operations
 _CLOSE = 0.02  # ends that differ by less than this part vote for the same offset
 
 
@@ -43,16 +43,16 @@ class Matched:
 
     Attributes:
         key:   of the group.
-        said:  whether profilers name the group; else a lane stands for it.
+        named: whether profilers name the group; otherwise a lane represents it.
         kinds: of each operation.
         ranks: ascending.
         base:  index into ``ranks`` of the one whose operations the rows are.
         start_ns, end_ns: int64 (operations, ranks), on each rank's own clock.
-        row:   int32 (operations, ranks): the row of that rank's evidence, -1 where it has none.
+        row:   int32 (operations, ranks): the row in that rank's records, -1 where it has none.
     """
 
     key: str
-    said: bool
+    named: bool
     kinds: tuple[str, ...]
     ranks: tuple[int, ...]
     base: int
@@ -64,9 +64,9 @@ class Matched:
 def matched(every: Sequence[CollectiveRecords]) -> Iterator[Matched]:
     """The groups that at least two ranks know, with their operations matched.
 
-    Operations between two of many ranks are left out: which two is not known. (Where nothing is
-    said of groups they stay, as libraries build exchanges among all from them.) Groups that more
-    ranks claim than they have members are left out as well: theirs is a name that several share.
+    Operations between two of many ranks are left out, because which two is unknown. (Where groups
+    have no names they are kept, as libraries build exchanges among all ranks from them.) Groups
+    that more ranks claim than they have members are left out as well: several share that name.
     """
     tokens: dict[tuple[str, int], int] = {}
     groups: dict[str, list[tuple[CollectiveRecords, int]]] = {}
@@ -76,8 +76,8 @@ def matched(every: Sequence[CollectiveRecords]) -> Iterator[Matched]:
     for key, members in sorted(groups.items()):
         size = max(e.groups[i].size for e, i in members)
         if len(members) >= 2 and not 0 < size < len(members):
-            said = members[0][0].groups[members[0][1]].said
-            yield _matched(key, members, tokens, not said or max(size, len(members)) == 2)
+            named = members[0][0].groups[members[0][1]].named
+            yield _matched(key, members, tokens, not named or max(size, len(members)) == 2)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _matched(
     one, index = members[base]
     kinds = tuple(one.kinds[k] for k in one.kind[lead.rows].tolist())
     ranks = tuple(m[0].rank for m in members)
-    return Matched(key, one.groups[index].said, kinds, ranks, base, start, end, row)
+    return Matched(key, one.groups[index].named, kinds, ranks, base, start, end, row)
 
 
 def _sequence(

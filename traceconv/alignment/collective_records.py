@@ -1,4 +1,4 @@
-"""What a rank knows of the collectives it took part in: small columns, fit to travel.
+"""The collectives a rank took part in, as small columns that are passed between processes.
 
 Groups are recognised across ranks by what their profilers say: the name and the members of a
 process group (PyTorch), the hash in the names of HCCL's operations, else the title of the lane.
@@ -39,7 +39,7 @@ _LANE = re.compile(
 )
 
 
-class _Facts(msgspec.Struct, rename={
+class _Arguments(msgspec.Struct, rename={
     "name": "Collective name",
     "group": "Process Group Name",
     "members": "Process Group Ranks",
@@ -48,7 +48,7 @@ class _Facts(msgspec.Struct, rename={
     "n_bytes": "bytes",
     "count": "count",
 }):  # fmt: skip
-    """What the arguments of an operation may say; everything else is passed over."""
+    """The arguments of an operation that are used; all others are skipped."""
 
     name: Any = None
     group: Any = None
@@ -59,8 +59,8 @@ class _Facts(msgspec.Struct, rename={
     count: Any = None
 
 
-_NOTHING = _Facts()
-_decode = msgspec.json.Decoder(_Facts).decode
+_NOTHING = _Arguments()
+_decode = msgspec.json.Decoder(_Arguments).decode
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Group:
     Attributes:
         key:  equal on all its ranks.
         size: how many ranks it has, -1 if unknown.
-        said: whether the source names it; otherwise a lane stands for it.
+        named: whether the source names it; otherwise a lane represents it.
     """
 
     key: str
     size: int = UNKNOWN
-    said: bool = True
+    named: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class CollectiveRecords:
 
 
 def collective_records(trace: Trace) -> CollectiveRecords:
-    """The whole communication operations of ``trace``, which must not have been narrowed yet."""
+    """The whole communication operations of ``trace``, before any selection is applied."""
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -162,7 +162,7 @@ def kind_of(name: str) -> str:
     return match[1] or (P2P if match[2] else match[3])
 
 
-def _facts(trace: Trace, ids: Sequence[int]) -> list[_Facts]:
+def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
     found = []
     for number in ids:
         try:
@@ -172,29 +172,29 @@ def _facts(trace: Trace, ids: Sequence[int]) -> list[_Facts]:
     return found
 
 
-def _group(facts: _Facts, name: str, track: Track, lanes: dict[Track, Group]) -> Group:
-    """The group of one operation, by the best that is said of it."""
+def _group(facts: _Arguments, name: str, track: Track, lanes: dict[Track, Group]) -> Group:
+    """The group of one operation, from the most specific source: arguments, name, lane."""
     size = max(_count(facts.ranks), _count(facts.rank_size))
-    said = _text(facts.group)
-    if said:
-        return Group(f"group {said} {_text(facts.members)}".strip(), size)
+    name_of_group = _text(facts.group)
+    if name_of_group:
+        return Group(f"group {name_of_group} {_text(facts.members)}".strip(), size)
     title = _title(track)
     match = _HCCL.match(name)
     if match:
         return Group(f"hccl {match[1]} {title}".strip(), size)
     if title:
         return Group(title, size)
-    lane = Group(f"lane {len(lanes)}", size, said=False)
+    lane = Group(f"lane {len(lanes)}", size, named=False)
     return lanes.setdefault(replace(track, lane=0), lane)
 
 
 def _title(track: Track) -> str:
-    """What a lane says of its group; "" if it only numbers it, as every rank does for itself."""
+    """The name of a group in its lane's title; "" for mere numbers, which differ between ranks."""
     title = track.group if _LANE.match(track.name) else track.name
     return "" if _NUMBERED.match(title) or _DEVICE.match(title) else title
 
 
-def _size(facts: _Facts) -> int:
+def _size(facts: _Arguments) -> int:
     return max(_count(facts.n_bytes), _count(facts.count))
 
 

@@ -1,4 +1,9 @@
-"""Offsets from the ends of collectives, and whether they are good enough not to be asked for."""
+"""Offsets from the ends of collectives: fits between two ranks, chained over all ranks.
+
+An operation that all ranks must reach ends at nearly the same true time on each; the ends differ
+by microseconds of noise, which averages out. The difference of the ends over time is therefore
+the offset between two clocks and its drift.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +22,18 @@ from traceconv.core.clock import MOST_DRIFT_PPT, NO_CORRECTION, PPT, Correction
 from traceconv.core.columns import I64
 from traceconv.core.robust import median_error, median_ns, slopes, spread
 
-# The clock of one rank against another's, from the ends of operations both took part in.
-#
-# An operation that all must reach ends at nearly the same true time everywhere; what it takes to end
-# differs by microseconds and averages out. So the distance of the ends, over time, is the offset of
-# the clocks and its drift.
-
 FEWEST = 3
-"""Fewer matches than this say nothing: any two ends are some offset apart."""
+"""Fewer matches than this prove nothing: any two ends are some offset apart."""
 
-_DRIFTING = 16  # so many matches before a drift is looked for
+_DRIFTING = 16  # matches required before a drift is fitted
 _FASTEST_PPT = 200 * 10**6  # quartz is good to 100 ppm, so two differ by at most twice that
-_NEAR_NS = 20_000  # ends that scatter by less are believed wherever they lie
-_SCATTER = 0.1  # ends that scatter by more of their distance are not those of one operation
-_LOOSE = 0.03  # ends that scatter by more are believed by those only who ask for it
-_BROKEN = 0.1  # of all operations: so many may end before somebody begins
+_NEAR_NS = 20_000  # a scatter below this is accepted whatever the gap between operations
+_SCATTER = 0.1  # a scatter above this share of the gap: the ends are of different operations
+_LOOSE = 0.03  # above this share of the gap, used only where "collective" was requested
+_BROKEN = 0.1  # share of operations that may end before all have begun
 
 _SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""Kinds that end nowhere before they have begun everywhere."""
+"""Kinds that end on no rank before they have begun on all."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class Fit:
         error_ns:   half the width of the interval the offset lies in, 99 of 100 times.
         spread_ns:  how far ends scatter around the fit (one standard deviation).
         matches:    operations it was made from.
-        doubt:      why it is not to be believed, or "".
-        loose:      why it is not to be believed unasked, or "".
+        doubt:      why it is rejected, or "".
+        loose:      why it is used only where "collective" was requested, or "".
     """
 
     correction: Correction = NO_CORRECTION
@@ -65,7 +64,7 @@ class Solved:
     Attributes:
         root: per rank, the rank whose clock its fit leads to; its own where nothing connects it.
         fits: per rank; of a root: no correction.
-        doubts: why links that there are were not used, by rank.
+        doubts: why links of a rank were rejected.
     """
 
     root: Mapping[int, int]
@@ -78,7 +77,7 @@ def fitted(own: tuple[I64, I64], other: tuple[I64, I64], synchronous: I64) -> Fi
 
     Args:
         own, other: (start_ns, end_ns) of the same operations, each on its rank's clock.
-        synchronous: bool per operation: does it end nowhere before it has begun everywhere.
+        synchronous: bool per operation: whether it ends on no rank before it has begun on all.
     """
     order = np.argsort(own[1], kind="stable")
     end, apart = own[1][order], (other[1] - own[1])[order]
@@ -117,7 +116,7 @@ def _drift(end: I64, apart: I64) -> tuple[int, float]:
 
 
 def _doubt(fit: Fit, own: tuple[I64, I64], other: tuple[I64, I64], synchronous: I64) -> str:
-    """Why a fit is not to be believed, or ""."""
+    """Why a fit is rejected, or ""."""
     if abs(fit.correction.drift_ppt) > _FASTEST_PPT:
         return f"the clocks would differ by {fit.correction.drift_ppt / 1e6:.0f} ppm"
     slack = round(3 * fit.spread_ns + fit.error_ns + _NEAR_NS)
@@ -129,7 +128,7 @@ def _doubt(fit: Fit, own: tuple[I64, I64], other: tuple[I64, I64], synchronous: 
 
 
 def _scattered(fit: Fit, gap_ns: float, most: float) -> str:
-    """Whether ends scatter by more than this part of their distance: in words, or ""."""
+    """Message if ends scatter by more than the share ``most`` of the gap, or ""."""
     if fit.spread_ns <= max(_NEAR_NS, most * gap_ns):
         return ""
     return (
@@ -227,19 +226,19 @@ def _chained(inner: Fit, outer: Fit) -> Fit:
 
 
 ENOUGH = 8
-"""So many operations a rank must share with others before collectives are used unasked."""
+"""Operations a rank must share with others before "auto" uses collectives."""
 
-_FAR_NS = 3600 * 10**9  # clocks that are set by people or over the network do not err by an hour
+_FAR_NS = 3600 * 10**9  # clocks set by people or over the network are not wrong by an hour
 
 
 @dataclass(frozen=True)
 class Found:
-    """Offsets of all ranks that are believed.
+    """Offsets of all ranks that were accepted.
 
     Attributes:
         offsets: per rank.
         alone:   ranks that no operation connects to the others, and why.
-        loose:   ranks whose offset is not to be believed unasked, and why.
+        loose:   ranks whose offset is used only where "collective" was requested, and why.
     """
 
     offsets: dict[int, Offset]
@@ -248,18 +247,18 @@ class Found:
 
 
 def by_collectives(
-    evidence: Sequence[CollectiveRecords],
+    records: Sequence[CollectiveRecords],
     anchors: Mapping[int, Offset],
     groups: Sequence[Matched] | None = None,
 ) -> Found:
     """The offset of every rank against the one that most ranks are connected with.
 
     Args:
-        anchors: what is known of clocks and Unix time. That of the rank which leads counts for
-            all it is connected with; ranks that are alone keep their own.
-        groups: of :func:`traceconv.alignment.collective_matching.matched`, if that is known already.
+        anchors: known offsets to Unix time. That of the root rank applies to all ranks connected
+            with it; ranks without connection keep their own.
+        groups: as :func:`.collective_matching.matched` returns them, if known already.
     """
-    result = solved((e.rank for e in evidence), matched(evidence) if groups is None else groups)
+    result = solved((e.rank for e in records), matched(records) if groups is None else groups)
     sizes = Counter(result.root.values())
     main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
     offsets, alone = {}, {}
@@ -278,11 +277,11 @@ def _offset(fit: Fit, root: int, anchor: Offset) -> Offset:
     """The fit of one rank, and on top of it what puts the leading rank on Unix time."""
     ours = fit.correction
     leads = not fit.matches
-    said = f"leads; {anchor.evidence}" if anchor.evidence else "leads"
+    lead = f"leads; {anchor.evidence}" if anchor.evidence else "leads"
     return Offset(
         ours.offset_ns + anchor.offset_ns,
         "collective",
-        said if leads else f"{fit.matches} operations shared, led by rank {root}",
+        lead if leads else f"{fit.matches} operations shared, led by rank {root}",
         None if leads else round(fit.spread_ns),
         ours.drift_ppt,
         ours.at_ns if ours.drift_ppt else 0,
@@ -292,10 +291,10 @@ def _offset(fit: Fit, root: int, anchor: Offset) -> Offset:
 
 
 def why_not(
-    found: Found, evidence: Sequence[CollectiveRecords], anchors: Mapping[int, Offset]
+    found: Found, records: Sequence[CollectiveRecords], anchors: Mapping[int, Offset]
 ) -> str:
-    """Why collectives do not suffice to align all ranks without being asked to; "" if they do."""
-    if not any(len(one) for one in evidence):
+    """Why "auto" does not use collectives for all ranks; "" if it does."""
+    if not any(len(one) for one in records):
         return "there are none"
     for doubts in (found.alone, found.loose):
         if doubts:

@@ -1,4 +1,8 @@
-"""What the captures themselves tell of their clocks: anchors, hosts, neighbours."""
+"""Offsets of clocks: their type and file, and those that captures state by themselves.
+
+A capture may hold an anchor (a pair of local and Unix time), share the monotonic clock of a host
+with others, or take over the clock of the other captures of its host.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,6 @@ from traceconv.core.clock import INT64_MAX, MOST_DRIFT_PPT, Anchor, Correction, 
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.core.model import Capture
 
-# What is added to the times of a rank, and the file that people keep it in.
-
 SCHEMA_VERSION = 1
 
 
@@ -23,11 +25,11 @@ class Offset:
 
     Attributes:
         offset_ns: positive moves events later.
-        method:    "collective", "meta", "wall", "host", "file", or "none" if nothing is known or
-            wanted.
-        evidence:  what it was taken from.
-        spread_ns: how far what it was taken from disagrees: anchors of one clock, or ends of
-            collectives (one standard deviation), where known.
+        method:    "collective", "meta", "wall", "host", "file", or "none" if nothing is known
+            or requested.
+        evidence:  the source of the offset, in words.
+        spread_ns: spread of the values behind it, where known: range of the anchors of one clock,
+            or one standard deviation of the ends of collectives.
         drift_ppt: what the offset grows by, in parts per trillion of the time since ``at_ns``.
         at_ns:     the instant, on the rank's own clock, at which ``offset_ns`` holds.
         error_ns:  half the width of the interval the true offset lies in; None if unknown.
@@ -49,19 +51,19 @@ class Offset:
         return Correction(self.offset_ns, self.drift_ppt, self.at_ns)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values; times of a clock as decimal strings, for they outgrow a double."""
-        told: dict[str, Any] = {
+        """JSON values; clock times are decimal strings because they exceed a double's precision."""
+        values: dict[str, Any] = {
             "offset_ns": str(self.offset_ns),
             "method": self.method,
             "evidence": self.evidence,
         }
         if self.spread_ns is not None:
-            told["spread_ns"] = self.spread_ns
+            values["spread_ns"] = self.spread_ns
         if self.drift_ppt:
-            told |= {"drift_ppt": self.drift_ppt, "at_ns": str(self.at_ns)}
+            values |= {"drift_ppt": self.drift_ppt, "at_ns": str(self.at_ns)}
         if self.error_ns is not None:
-            told["error_ns"] = self.error_ns
-        return told | ({"matches": self.matches} if self.matches else {})
+            values["error_ns"] = self.error_ns
+        return values | ({"matches": self.matches} if self.matches else {})
 
 
 def from_file(path: str, ranks: Collection[int], modes: Collection[str]) -> dict[int, Offset]:
@@ -71,7 +73,7 @@ def from_file(path: str, ranks: Collection[int], modes: Collection[str]) -> dict
     object per rank with "offset_ns" and, if its clock drifts, "drift_ppt" and "at_ns".
 
     Args:
-        modes: what could have been said instead of a file, for the message.
+        modes: the method names that are valid in place of a file, for the message.
 
     Raises:
         ClockError: the file holds no such offsets.
@@ -171,7 +173,7 @@ def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
 
 
 def one_file(captures: Sequence[Capture]) -> bool:
-    """Whether all ranks stand in the same files: whoever wrote them used one clock."""
+    """Whether all ranks come from the same files, whose writer used one clock."""
     return len({(id(c.source), c.files) for c in captures}) == 1
 
 
@@ -185,8 +187,10 @@ def one_host_clock(captures: Sequence[Capture]) -> bool:
 def neighbours(
     capture: Capture, captures: Sequence[Capture], offsets: Mapping[int, Offset], issues: Issues
 ) -> Offset:
-    """The clock of a capture that says nothing of its own: that of all others from the same host
-    and the same reader, if they agree; else none."""
+    """The offset of a capture without a clock: that of all others of its host and reader.
+
+    No offset, and an ``unaligned`` issue, where those disagree or do not exist.
+    """
     near = {
         offsets[rank_of(c)]
         for c in captures

@@ -1,7 +1,7 @@
 """Which correction puts each rank on the shared clock, and the one function that applies it.
 
-An offset is never guessed: where nothing is known the times stay as they are, and an issue says
-so. The shared clock is Unix time where captures tell how theirs relates to it.
+An offset is never guessed: where nothing is known, times stay as recorded and an issue is
+reported. The shared clock is Unix time where captures state how theirs relates to it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from traceconv.alignment.collective_records import (
-    CollectiveRecords,  # what a rank has to say to a plan
-)
+from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.offsets import (
     Offset,
     anchored,
@@ -29,10 +27,10 @@ from traceconv.core.columns import I64
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
 
-if TYPE_CHECKING:  # a copy aligns nothing by collectives, and does not load what matches them
+if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
     from traceconv.alignment.collective_matching import Matched
 
-_SPOKEN = {
+_METHOD_TEXT = {
     "collective": "ends of collectives",
     "meta": "Unix time, as the profilers recorded it (meta)",
     "wall": "stamps taken as Unix time (wall)",
@@ -66,10 +64,10 @@ class Plan:
         return self.offsets[rank].correction.of(ns)
 
     def error_ns(self, rank: int) -> int | None:
-        """How far the offset of ``rank`` may be off against the others; None if unknown.
+        """Largest error of the offset of ``rank`` against the others, ns; None if unknown.
 
-        The error of collectives is measured; ranks that share one clock have none; anchors tell
-        how far they disagree only where one clock has several.
+        For collectives the error is measured; ranks on one clock have none; for anchors it is
+        known only where one clock has several, as the spread between them.
         """
         one = self.offsets[rank]
         if one.error_ns is not None or one.method == "host" or len(self.offsets) == 1:
@@ -77,7 +75,7 @@ class Plan:
         return one.spread_ns
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values; offsets as decimal strings, for they outgrow a double."""
+        """JSON values; offsets are decimal strings because they exceed a double's precision."""
         return {
             "method": self.method,
             "text": self._text(),
@@ -95,7 +93,7 @@ class Plan:
         known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
         lost = self.issues.count("unaligned")
         return (
-            _SPOKEN.get(self.method, self.method)
+            _METHOD_TEXT.get(self.method, self.method)
             + known
             + (f"; {lost} ranks not aligned" if lost else "")
             + (f"; {self.remark}" if self.remark else "")
@@ -105,7 +103,7 @@ class Plan:
 def plan(
     captures: Sequence[Capture],
     mode: str = "auto",
-    evidence: Sequence[CollectiveRecords] | None = None,
+    records: Sequence[CollectiveRecords] | None = None,
     max_error_ns: int | None = None,
     groups: Sequence[Matched] | None = None,
 ) -> Plan:
@@ -117,10 +115,10 @@ def plan(
             an issue where they allow nothing; "collective" - the ends of collectives that ranks
             took part in together; "meta" - anchors, refused where one is missing; "wall" - stamps
             are Unix time already; "none" - no offsets; anything else - a JSON file of offsets.
-        evidence: what the ranks know of their collectives; None while they have not been read.
-        max_error_ns: the largest error to put up with; None = any.
-        groups: what :func:`traceconv.alignment.collective_matching.matched` makes of ``evidence``, if that is known
-            already.
+        records: the collectives of every rank; None while the ranks have not been read.
+        max_error_ns: the largest acceptable error, ns; None = any.
+        groups: the matched collectives, as :func:`.collective_matching.matched` returns them for
+            ``records``, where the caller has them already.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -130,13 +128,13 @@ def plan(
     issues = Issues()
     method = METHODS.get(mode)
     if method:
-        offsets, remark = method(captures, issues, evidence, groups)
+        offsets, remark = method(captures, issues, records, groups)
     else:
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
     name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
     found = Plan(name, offsets, issues, remark)
-    if max_error_ns is not None and evidence is not None:
+    if max_error_ns is not None and records is not None:
         _refuse_error(found, max_error_ns)
     return found
 
@@ -219,17 +217,17 @@ Method = Callable[[Sequence[Capture], Issues, Sequence[CollectiveRecords] | None
 def _auto(
     captures: Sequence[Capture],
     issues: Issues,
-    evidence: Sequence[CollectiveRecords] | None,
+    records: Sequence[CollectiveRecords] | None,
     groups: Groups,
 ) -> Found:
     remark = ""
     one_clock = one_file(captures) or one_host_clock(captures)
-    if evidence is not None and len(captures) > 1 and not one_clock:
+    if records is not None and len(captures) > 1 and not one_clock:
         from traceconv.alignment.fits import by_collectives, why_not
 
         anchors = anchored(captures)
-        found = by_collectives(evidence, anchors, groups)
-        remark = why_not(found, evidence, anchors)
+        found = by_collectives(records, anchors, groups)
+        remark = why_not(found, records, anchors)
         if not remark:
             return found.offsets, ""
         remark = f"collectives not used: {remark}"
@@ -255,15 +253,15 @@ def _by_anchor(captures: Sequence[Capture], issues: Issues) -> dict[int, Offset]
 def _collective(
     captures: Sequence[Capture],
     issues: Issues,
-    evidence: Sequence[CollectiveRecords] | None,
+    records: Sequence[CollectiveRecords] | None,
     groups: Groups,
 ) -> Found:
-    if evidence is None:
+    if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
     from traceconv.alignment.fits import by_collectives
 
-    found = by_collectives(evidence, anchored(captures), groups)
+    found = by_collectives(records, anchored(captures), groups)
     for capture in captures:
         if rank_of(capture) in found.alone:
             issues.add(
@@ -305,7 +303,7 @@ METHODS: Mapping[str, Method] = {
     "wall": _wall,
     "none": _none,
 }
-"""How offsets are found, by the name a user says."""
+"""How offsets are found, by the name of the ``align`` option."""
 
 FROM_EVENTS = ("auto", "collective")
-"""Methods that want to know what ranks say of their collectives."""
+"""Methods that need the collectives of the ranks."""
