@@ -17,9 +17,9 @@ from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host_records import NEVER, Dictionary, HostFiles
-from traceconv.readers.ascend.raw.pairs import combined_key
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.codes import Value, combined, number, shared, tracks
+from traceconv.readers.shared.pairing import combined_key, occurrences
 from traceconv.readers.shared.trace_events.binding import Binder
 from traceconv.readers.shared.trace_events.place import Anchors
 
@@ -151,21 +151,11 @@ def _whole(
 def _halves(rows: Mapping[str, I64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of starts, and of the end of each, -1 if there is none."""
     key = combined_key(*(rows[n] for n in ("level", "type", "thread", "request", "item")))
-    order, turn = turns(key, rows["time"])
+    order, turn = occurrences(key, rows["time"])
     opens = np.flatnonzero(turn % 2 == 0)
     after = np.minimum(opens + 1, len(order) - 1)
     ended = turn[after] == turn[opens] + 1
     return order[opens], np.where(ended, order[after], -1)
-
-
-def turns(key: I64, time: I64) -> tuple[NDArray[np.intp], I64]:
-    """Rows by key, then time, and how many of its key come before each, in that order."""
-    order = np.lexsort((time, key))
-    ordered = key[order]
-    new = np.ones(len(key), bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    first = np.flatnonzero(new)
-    return order, np.arange(len(key)) - first[np.cumsum(new) - 1] if len(key) else key
 
 
 def _last_of_thread(thread: I64, time_ns: I64) -> I64:

@@ -26,7 +26,6 @@ from traceconv.readers.ascend.raw.folders import Raw
 from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
 from traceconv.readers.ascend.raw.host import read_host
 from traceconv.readers.ascend.raw.join import described, launches, of_device, put_tasks, wraps
-from traceconv.readers.ascend.raw.pairs import combined_key
 from traceconv.readers.ascend.raw.slices import (
     LARGEST_BYTES,
     Blob,
@@ -37,6 +36,7 @@ from traceconv.readers.ascend.raw.slices import (
     records,
 )
 from traceconv.readers.ascend.raw.tasks import Tasks
+from traceconv.readers.shared.pairing import combined_key
 
 # Counters a device samples itself: how fast its cores run, how much of its memory is used.
 

@@ -20,10 +20,10 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
     timed,
 )
-from traceconv.readers.ascend.raw.pairs import combined_key, paired
 from traceconv.readers.ascend.raw.slices import layout
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.codes import Value, lookup, text
+from traceconv.readers.shared.pairing import combined_key, paired
 
 _OP = {
     "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),

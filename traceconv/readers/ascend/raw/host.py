@@ -21,13 +21,12 @@ from traceconv.readers.ascend.raw.api import (
     Around,
     Calls,
     read_calls,
-    turns,
 )
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host_records import Dictionary, HostFiles
-from traceconv.readers.ascend.raw.pairs import combined_key
 from traceconv.readers.shared import ascend_operators as ops
 from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
+from traceconv.readers.shared.pairing import combined_key, occurrences
 
 # What the numbers in records of the collector's host side stand for.
 
@@ -223,7 +222,7 @@ def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) 
     key = np.concatenate((records["call"][theirs], call[mine]))
     side = np.concatenate((np.zeros(len(theirs), np.int64), np.ones(len(mine), np.int64)))
     time = np.concatenate((records["start_ns"][theirs], time_ns[mine]))
-    order, turn = turns(key * 2 + side, time)
+    order, turn = occurrences(key * 2 + side, time)
     nth = np.empty(len(key), np.int64)
     nth[order] = turn
     keys = combined_key(key, nth)

@@ -20,7 +20,6 @@ from traceconv.core.side_tables import Columns
 from traceconv.readers.ascend.db.communication import group_titles
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host import HostSide
-from traceconv.readers.ascend.raw.pairs import combined_key, latest
 from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared import ascend_operators as ops
 from traceconv.readers.shared.codes import (
@@ -33,6 +32,7 @@ from traceconv.readers.shared.codes import (
     text,
     tracks,
 )
+from traceconv.readers.shared.pairing import combined_key, latest
 
 # Text beside the binary records of old captures: operators of tasks, and the AI CPU's log.
 

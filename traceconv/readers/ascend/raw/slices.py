@@ -126,3 +126,15 @@ def layout(size: int, /, **fields: tuple[int, str]) -> np.dtype[np.void]:
             "itemsize": size,
         }
     )
+
+
+def lost_between(sequence: NDArray[np.uint8], modulus: int = 16) -> int:
+    """Records missing in a run that is numbered from 0 to ``modulus`` - 1 over and over.
+
+    Numbers that do not follow each other more often than not number something else: 0.
+    """
+    if len(sequence) < 2:
+        return 0
+    step = (sequence[1:].astype(np.int16) - sequence[:-1]) % modulus
+    gaps = (step - 1) % modulus
+    return int(gaps.sum()) if int((gaps == 0).sum()) * 2 > len(gaps) else 0

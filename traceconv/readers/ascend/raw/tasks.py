@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
-from traceconv.readers.ascend.raw.pairs import combined_key, latest, lost_between, paired
-from traceconv.readers.ascend.raw.slices import Records, chosen, layout
+from traceconv.readers.ascend.raw.slices import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Marks
+from traceconv.readers.shared.pairing import combined_key, latest, paired
 
 # Tasks a device carried out, from the logs of its schedulers: HWTS, STARS and ``ts_track``.
 #
