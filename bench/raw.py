@@ -26,7 +26,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture
 from traceconv.io.sources import sources
 from traceconv.readers.ascend.raw import steps, tasks
-from traceconv.readers.ascend.raw.slices import gathered, records
+from traceconv.readers.ascend.raw.slice_files import gathered, records
 
 STREAMS, REDUCES = 48, 11
 

@@ -40,7 +40,7 @@ from traceconv.readers.ascend.raw import tasks as logs
 from traceconv.readers.ascend.raw import tasks as track
 from traceconv.readers.ascend.raw.clock import read_clock
 from traceconv.readers.ascend.raw.join import wraps
-from traceconv.readers.ascend.raw.slices import lost_between, numbered, records
+from traceconv.readers.ascend.raw.slice_files import lost_between, numbered, records
 from traceconv.readers.ascend.raw.steps import new_iterations
 from traceconv.readers.shared.pairing import combined_key, latest, paired
 

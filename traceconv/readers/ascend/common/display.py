@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.readers.shared import ascend_operators as ops
-from traceconv.readers.shared.ascend_lanes import Classifier, step_lane
+from traceconv.readers.shared.ascend_lanes import Classifier, step_lane, task_named
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
 
 _STREAM = re.compile(r"(?:Stream ?#?)?(\d+)")
@@ -59,7 +58,7 @@ class DisplayClassifier:
             return self._host(lane)
         title = "GPU Hardware" if lane.pid == "13000" else self.hardware
         track = Track(Layer.DEVICE, f"Stream {stream[1]}", title=title)
-        return Placed(track, OpClass.COMPUTE, by_name=ops.task_named)
+        return Placed(track, OpClass.COMPUTE, by_name=task_named)
 
     def _ai_cpu(self, lane: Lane) -> Placed:
         track = Track(Layer.DEVICE, _stream(lane), title="AI CPU")

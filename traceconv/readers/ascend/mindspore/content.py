@@ -16,8 +16,7 @@ from traceconv.readers.ascend.mindspore import host, operators
 from traceconv.readers.ascend.mindspore.display import Shown, read_display, read_queue
 from traceconv.readers.ascend.mindspore.files import Kind, Part, Plan
 from traceconv.readers.ascend.mindspore.steps import read_steps
-from traceconv.readers.ascend.raw.beside import Window, beside, window, with_known, with_read
-from traceconv.readers.ascend.raw.folders import Raw
+from traceconv.readers.ascend.raw.folders import Raw, Window, beside, window, with_known, with_read
 from traceconv.readers.ascend.tables.offer import add_side_tables
 from traceconv.readers.shared.trace_events.timeline import read_events
 

@@ -25,7 +25,7 @@ from traceconv.readers.ascend.common.identity import is_unix
 from traceconv.readers.ascend.common.parts import UNIX_NS, is_empty
 
 if TYPE_CHECKING:
-    from traceconv.readers.ascend.raw.beside import Window
+    from traceconv.readers.ascend.raw.folders import Window
 
 
 # The files of a generation A ``profiler`` folder: whose they are, and what each is read for.

@@ -22,7 +22,7 @@ from traceconv.readers.ascend.common.display import waiting_for_data
 from traceconv.readers.ascend.mindspore.display import Shown
 from traceconv.readers.ascend.mindspore.files import Kind, Part
 from traceconv.readers.ascend.mindspore.text_tables import lines_of, ruled_columns
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.ascend_lanes import task_named
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.numbers import times
 
@@ -39,7 +39,7 @@ def read_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Sho
     rows = shown.lacks(build, Layer.DEVICE, start, _timed(build, start, length))
     build.seen("slice", int(np.count_nonzero(rows)))
     full = [str(n) for n in name[rows].tolist()]
-    op = [found.op if (found := ops.task_named(n)) else OpClass.COMPUTE for n in full]
+    op = [found.op if (found := task_named(n)) else OpClass.COMPUTE for n in full]
     build.extend(
         track=_streams(build, stream[rows], "Ascend Hardware"),
         start_ns=start[rows], dur_ns=length[rows], op=np.array(op, np.int8),

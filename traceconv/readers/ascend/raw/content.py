@@ -15,7 +15,7 @@ from traceconv.core.errors import SourceError
 from traceconv.core.model import F64, I64, Layer
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.raw import framework_mindspore as ms
-from traceconv.readers.ascend.raw import framework_python as python
+from traceconv.readers.ascend.raw import framework_torch as python
 from traceconv.readers.ascend.raw import framework_torch as torch
 from traceconv.readers.ascend.raw import join as texts
 from traceconv.readers.ascend.raw import steps
@@ -24,9 +24,9 @@ from traceconv.readers.ascend.raw import tasks as track
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.folders import Raw
 from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
-from traceconv.readers.ascend.raw.host import read_host
+from traceconv.readers.ascend.raw.host_launches import read_host
 from traceconv.readers.ascend.raw.join import described, launches, of_device, put_tasks, wraps
-from traceconv.readers.ascend.raw.slices import (
+from traceconv.readers.ascend.raw.slice_files import (
     LARGEST_BYTES,
     Blob,
     Plausible,

@@ -20,7 +20,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
     timed,
 )
-from traceconv.readers.ascend.raw.slices import layout
+from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.codes import Value, combined, lookup, shared, text
 

@@ -19,7 +19,7 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.file_names import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.codes import Columns, apart, combined, factored, tracks
 
 # Files of tagged fields: u16 type, u32 length, value; all little-endian.
@@ -344,7 +344,7 @@ class Names:
     def steps(self) -> I32:
         """The step each row marks; -1 for none."""
         used, back = factored(self.codes)
-        marks = [ops.host_named(self.values[code]) for code in used.tolist()]
+        marks = [host_named(self.values[code]) for code in used.tolist()]
         return np.array([mark.step if mark else -1 for mark in marks], np.int32)[back]
 
 

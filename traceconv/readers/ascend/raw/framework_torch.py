@@ -1,13 +1,19 @@
-"""Files of PyTorch's own profiler: operators, the work queue between threads, memory, garbage."""
+"""Files of PyTorch's own profiler: operators, queue marks, memory, garbage, calls of Python.
+
+``torch.op_range``, ``torch.op_mark``, ``torch.memory_usage`` and ``torch.gc_record`` stand each
+for themselves; ``torch.python_tracer_func`` holds calls and returns, whose names are in
+``torch.python_tracer_hash``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I64
+from traceconv.core.model import I32, I64
 from traceconv.readers.ascend.raw.framework_rows import (
     FrameworkClock,
     Lanes,
@@ -20,10 +26,12 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
     timed,
 )
-from traceconv.readers.ascend.raw.slices import layout
+from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, lookup, text
+from traceconv.readers.shared.codes import Value, factored, lookup, text
 from traceconv.readers.shared.pairing import combined_key, paired
+from traceconv.readers.shared.trace_events.pairs import Marks
+from traceconv.readers.shared.trace_events.pairs import paired as nested
 
 _OP = {
     "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),
@@ -37,7 +45,7 @@ OP_MARK = layout(
     40, time=(0, "<i8"), category=(8, "<u8"), correlation=(16, "<u8"), thread=(24, "<u8"),
     pid=(32, "<u8"),
 )  # fmt: skip
-_END, _DEQUEUE = 1, 2
+_CLOSES, _DEQUEUE = 1, 2
 """Bits of the category of a mark."""
 
 _MEMORY = {
@@ -110,13 +118,13 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     table = read_table(data, (OP_MARK,), (1,), build)
     time_ns = clock.torch_ns(table.column("time"))
     category = table.column("category")
-    known = (category >= 0) & (category <= _DEQUEUE + _END)
+    known = (category >= 0) & (category <= _DEQUEUE + _CLOSES)
     build.skip("kind-not-read", "marks of unknown categories", int((~known).sum()))
     order = np.argsort(time_ns, kind="stable")
     order = order[known[order]]
     what = of_texts(table.text(1)).take(order)
     column = {n: table.column(n)[order] for n in ("category", "correlation", "thread", "pid")}
-    opens = column["category"] & _END == 0
+    opens = column["category"] & _CLOSES == 0
     leaving = column["category"] & _DEQUEUE
     begin, end, matched = paired(combined_key(column["thread"], leaving, what.codes), opens)
     stray, open_ = ~matched & ~opens, np.flatnonzero(~matched & opens)
@@ -189,3 +197,84 @@ def read_garbage(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     names = Names(np.zeros(int(kept.sum()), np.int64), ["GC"])
     lanes = Lanes.of(build, "Python GC", pid)
     put_slices(build, lanes.tracks(pid, pid)[kept], start[kept], end[kept], names)
+
+
+# -- Python's calls -------------------------------------------------------------------------------
+
+TRACER_FUNC = layout(
+    33, time=(0, "<u8"), thread=(8, "<u8"), pid=(16, "<u8"), key=(24, "<u8"), tag=(32, "u1")
+)
+TRACER_HASH = layout(8, key=(0, "<u8"))
+_LAST_TAG = 3  # call, return, call of C, return of C
+
+_MODULE = "######"
+"""Sets the name of a module apart from the number of the instance."""
+
+
+def read_names(build: TraceBuilder, data: Any) -> dict[int, str]:
+    """``torch.python_tracer_hash``: names of functions by their number."""
+    table = read_table(data, (TRACER_HASH,), (1,), build)
+    said = table.text(1)
+    keys = table.column("key").tolist()
+    return {key: said.values[c] for key, c in zip(keys, said.codes.tolist(), strict=True) if c >= 0}
+
+
+def read_calls(
+    build: TraceBuilder, data: Any, names: Mapping[int, str], clock: FrameworkClock
+) -> None:
+    """``torch.python_tracer_func``: calls on threads. A return ends the newest open call; those
+    that were never ended last until the last stamp of their thread.
+    """
+    rest = len(data) % TRACER_FUNC.itemsize
+    if rest:
+        build.skip("truncated", f"byte {len(data) - rest}")
+    rows = np.frombuffer(data, TRACER_FUNC, len(data) // TRACER_FUNC.itemsize)
+    rows = rows[_known(build, rows["tag"])]
+    column = {n: rows[n].astype(np.int64) for n in ("thread", "pid", "key", "tag")}
+    time_ns = clock.torch_ns(rows["time"].astype(np.int64))
+    threads, code = np.unique(column["thread"], return_inverse=True)
+    lane: I32 = code.astype(np.int32)
+    none = np.full(len(rows), -1, np.int32)
+    if not len(rows):
+        return
+    begin, end = nested(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
+    stray = begin < 0
+    build.seen("slice", int(stray.sum()))
+    build.skip("end-without-begin", "returns", int(stray.sum()), "slice")
+    begin, end = begin[~stray], end[~stray]
+    build.skip("unfinished-slice", "calls", int((end < 0).sum()))
+    last = np.zeros(len(threads), np.int64)
+    np.maximum.at(last, lane, time_ns)
+    start = time_ns[begin]
+    stop = np.where(end >= 0, time_ns[end], last[lane[begin]])
+    kept = timed(build, start, stop)
+    begin = begin[kept]
+    lanes = Lanes.of(build, "Python", column["pid"])
+    put_slices(
+        build,
+        lanes.tracks(column["pid"], column["thread"])[begin],
+        start[kept],
+        stop[kept],
+        _named(build, column["key"][begin], names),
+    )
+
+
+def _known(build: TraceBuilder, tag: Any) -> Any:
+    known = tag <= _LAST_TAG
+    build.skip("kind-not-read", "records of unknown tags", int((~known).sum()))
+    return known
+
+
+def _named(build: TraceBuilder, keys: I64, names: Mapping[int, str]) -> Names:
+    """Names of functions; instances of a module are numbered in the order of the rows."""
+    values, codes = factored(keys)
+    lacking = np.array([value not in names for value in values.tolist()], bool)
+    build.skip("name-unknown", "torch.python_tracer_hash", int(lacking[codes].sum()))
+    said = [names.get(value, str(value % (1 << 64))) for value in values.tolist()]
+    count: dict[str, int] = {}
+    for code in codes[np.sort(np.unique(codes, return_index=True)[1])].tolist():
+        module, apart, _ = said[code].partition(_MODULE)
+        if apart:
+            count[module] = count.get(module, -1) + 1
+            said[code] = f"nn.Module: {module}_{count[module]}"
+    return Names(codes, said)

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.side_tables import Columns
-from traceconv.readers.ascend.db.communication import group_titles
+from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.host import HostSide
+from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
 from traceconv.readers.shared.codes import (
     Value,
     apart,
@@ -266,7 +266,7 @@ def _by_kind(kinds: I64, informed: bool) -> I64:
     values, codes = factored(kinds)
     classes = []
     for value in values.tolist():
-        op = ops.BY_TASK_TYPE.get(kind_name(value), OpClass.OTHER)
+        op = BY_TASK_TYPE.get(kind_name(value), OpClass.OTHER)
         classes.append(OpClass.OTHER if informed and op == OpClass.COMPUTE else op)
     return np.array(classes, np.int64)[codes]
 

@@ -35,8 +35,7 @@ from traceconv.readers.ascend.common.file_names import PROF, folder_around, star
 from traceconv.readers.ascend.common.identity import Identity, collected_at
 
 if TYPE_CHECKING:
-    from traceconv.readers.ascend.raw.beside import Window
-    from traceconv.readers.ascend.raw.folders import Raw
+    from traceconv.readers.ascend.raw.folders import Raw, Window
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class AscendRawReader:
 def _capture(
     source: Source, ordered: Sequence[str], raw: Raw, alone: bool, issues: Issues
 ) -> Capture:
-    from traceconv.readers.ascend.raw.beside import window
+    from traceconv.readers.ascend.raw.folders import window
 
     label = source.title(raw.root) if raw.root else source.label
     identity = Identity(source, issues)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
 from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.slices import Records, layout
+from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.codes import number, shared, text
 from traceconv.readers.shared.pairing import combined_key, paired

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
-from traceconv.readers.ascend.raw.slices import Records, chosen, layout, lost_between
+from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Marks
 from traceconv.readers.shared.pairing import combined_key, latest, paired
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from traceconv.core.model import I64
 from traceconv.core.side_tables import ABSENT
-from traceconv.readers.ascend.db.gauges import KB, MB
+from traceconv.readers.ascend.db.content import KB, MB
 from traceconv.readers.ascend.tables.communication_json import whole
 from traceconv.readers.ascend.tables.names import SUMS
 from traceconv.readers.shared.codes import lookup, picked

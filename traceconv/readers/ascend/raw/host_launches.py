@@ -12,7 +12,8 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import graphs
-from traceconv.readers.ascend.raw.api import (
+from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.host_records import (
     HCCL,
     MODEL,
     NODE,
@@ -20,11 +21,11 @@ from traceconv.readers.ascend.raw.api import (
     STEP_INFO,
     Around,
     Calls,
+    Dictionary,
+    HostFiles,
     read_calls,
 )
-from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.host_records import Dictionary, HostFiles
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, task_named
 from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
 from traceconv.readers.shared.pairing import combined_key, occurrences
 
@@ -389,8 +390,8 @@ class _Columns:
         if part or unit in _COLLECTIVE:
             return OpClass.COMM_TASK
         if computes:
-            return ops.BY_TASK_TYPE.get(UNITS.get(unit, ""), OpClass.COMPUTE)
-        named = ops.task_named(self._all.kind_name(kind))
+            return BY_TASK_TYPE.get(UNITS.get(unit, ""), OpClass.COMPUTE)
+        named = task_named(self._all.kind_name(kind))
         return OpClass.COMPUTE if alone else named.op if named else OpClass.OTHER
 
     def _arguments(self, rows: Mapping[str, I64], unit: I64) -> Columns:
