@@ -16,7 +16,7 @@ from traceconv.io.sources import sources
 from traceconv.passes.kernel_args import kernel_args
 from traceconv.passes.table_counters import side_table_counters
 from traceconv.readers.ascend.tables import reader as ascend_tables
-from traceconv.readers.ascend.tables.communication_json import (
+from traceconv.readers.ascend.tables.load import (
     bandwidth_columns,
     matrix_columns,
     operation_columns,

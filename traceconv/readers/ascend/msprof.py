@@ -23,23 +23,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
-from traceconv.core.model import Capture
+from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.exports import (
-    Choice,
-    choose,
-    is_step_table,
-    is_timeline,
-    single_device,
-)
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
+    Detail,
+    Part,
+    Role,
     below,
     derived_rank,
     device_folder,
@@ -47,21 +44,16 @@ from traceconv.readers.ascend.common.file_names import (
     inside,
     is_capture_file,
     is_capture_folder,
+    is_empty,
     is_framework_database,
     is_prof_file,
-    starting,
-)
-from traceconv.readers.ascend.common.identity import Identity, is_unix
-from traceconv.readers.ascend.common.parts import (
-    Detail,
-    Part,
-    Role,
-    is_empty,
     joined,
-    read_parts,
+    last_run,
+    starting,
     tied_to_unix_time,
 )
-from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
+from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
 # Files the frameworks lay beside a rank's PROF folder.
 #
@@ -219,10 +211,9 @@ class MsprofReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.ascend.common.display import host_info_lane
-        from traceconv.readers.ascend.tables.offer import add_side_tables
+        from traceconv.readers.ascend.common.reading import read_parts
 
-        read_parts(capture, build, {Role.HOST_INFO: host_info_lane})
+        read_parts(capture, build)
         add_side_tables(capture, build)
 
 
@@ -255,7 +246,7 @@ def _capture(
     rank, rank_from = identity.rank(label)
     graphs = {p.graph for p in choice.parts if p.graph >= 0} | set(identity.graphs)
     for table in choice.tables:
-        from traceconv.readers.ascend.common.step_table import graphs_in
+        from traceconv.readers.ascend.common.reading import graphs_in
 
         graphs |= graphs_in(source, table, identity.issues)
     head = source.head(
@@ -274,7 +265,7 @@ def _capture(
         device=identity.device if device < 0 else device,
         pid=identity.pid,
         graphs=tuple(sorted(graphs)),
-        clock=identity.clock(is_unix(head, otherwise=not choice.single)),
+        clock=identity.clock(has_unix_stamps(head, otherwise=not choice.single)),
         world_size=identity.world_size,
         label=label,
         detail=detail,
@@ -333,7 +324,7 @@ def _lone(source: Source, name: str) -> list[Capture]:
     head = source.head(name) if name.endswith((".json", ".json.gz")) else b""
     if not _HEAD.search(head) or b'"traceconv"' in head:
         return []
-    clock = Identity(source, Issues()).clock(is_unix(head, otherwise=True))
+    clock = Identity(source, Issues()).clock(has_unix_stamps(head, otherwise=True))
     ranks = _ranks_within(source, name) if _RANKED.search(head) else []
     whose: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None)]
     if ranks:
@@ -365,3 +356,167 @@ def _ranks_within(source: Source, name: str) -> list[int]:
 
 
 READER = MsprofReader()
+
+
+# -- which exports of a PROF folder are read ------------------------------------------------------
+
+_WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")
+_SLICE = re.compile(r"msprof_slice_(\d+)_(\d{8,})\.json(?:\.gz)?")
+_STEPS = re.compile(r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)")
+_SINGLE = re.compile(r"(msprof|step_trace|hccl|task_time)_(\d+)_(\d+)_(\d+)\.(json|csv)")
+_FIRST_ITERATION = re.compile(rb'"Iteration (\d+)"')
+
+
+def is_timeline(name: str) -> bool:
+    """Whether a file's name is that of an export's timeline."""
+    base = PurePosixPath(name).name
+    found = (p.fullmatch(base) for p in (_WHOLE, _SLICE, _STEPS, _SINGLE))
+    return any(match and "csv" not in match.groups() for match in found)
+
+
+def is_step_table(name: str) -> bool:
+    """Whether a file's name is that of an export's step trace table."""
+    base = PurePosixPath(name).name
+    found = (p.fullmatch(base) for p in (_STEPS, _SINGLE))
+    return base.startswith("step_trace_") and any(m and "csv" in m.groups() for m in found)
+
+
+def single_device(name: str) -> int:
+    """The device in the file name of a single export; -1 if it is none."""
+    match = _SINGLE.fullmatch(PurePosixPath(name).name)
+    return int(match[2]) if match else -1
+
+
+@dataclass
+class Choice:
+    """What of an export is read, and what is left and why.
+
+    Attributes:
+        repeated:   files whose events stand in the chosen ones too.
+        superseded: files of older exports.
+        empty:      exports without content.
+        missing:    files that must have been there, by what their neighbours are called.
+        tables:     step trace tables.
+        single:     whether they are of the single export, one window per iteration.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    superseded: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    single: bool = False
+
+
+def choose(source: Source, names: Iterable[str]) -> Choice:
+    """Pick the files to read among the timelines and step tables of one PROF folder."""
+    choice = Choice()
+    by_name = {name: PurePosixPath(name).name for name in names}
+    full = [n for n in by_name if not is_empty(source, n)]
+    choice.empty = [n for n in by_name if n not in set(full)]
+    stamped = {n: by_name[n] for n in full if not _SINGLE.fullmatch(by_name[n])}
+    single = {n: by_name[n] for n in full if n not in stamped}
+    if any(base.startswith("msprof") for base in stamped.values()) or not single:
+        _choose_stamped(choice, stamped)
+        choice.superseded += single
+    else:
+        choice.superseded += stamped
+        _choose_single(choice, source, single)
+    if not choice.parts:
+        choice.parts = [Part(n) for n in choice.empty if by_name[n].startswith("msprof")]
+        choice.empty = [n for n in choice.empty if n not in {p.name for p in choice.parts}]
+    choice.parts += [Part(n, Role.STEP_TABLE) for n in choice.tables]
+    return choice
+
+
+def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
+    whole = {n: m[1] for n, base in names.items() if (m := _WHOLE.fullmatch(base))}
+    slices = {n: (m[2], int(m[1])) for n, base in names.items() if (m := _SLICE.fullmatch(base))}
+    steps = {n: m for n, base in names.items() if (m := _STEPS.fullmatch(base))}
+    run = last_run(slices)
+    newest = max(whole.values(), default="")
+    if whole and newest >= max((slices[n][0] for n in run), default=""):
+        events = [n for n, stamp in whole.items() if stamp == newest]
+    else:
+        events = run
+        numbers = [-1, *(slices[n][1] for n in run)]  # ascending; the gaps may be large
+        gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
+        choice.missing += [f"msprof_slice_{a}" + (f" to {b}" if b > a else "") for a, b in gaps]
+    for kind, role in (("json", Role.STEPS), ("csv", Role.STEP_TABLE)):
+        of_kind = {n: m[1] for n, m in steps.items() if m[2] == kind}
+        last = sorted(n for n, stamp in of_kind.items() if stamp == max(of_kind.values()))
+        if role is Role.STEPS:
+            choice.parts += [Part(n, role, EVERY_GRAPH) for n in last]
+        else:
+            choice.tables += last
+    choice.parts += [Part(n) for n in events]
+    kept = {p.name for p in choice.parts} | set(choice.tables)
+    choice.superseded += [n for n in names if n not in kept]
+
+
+def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> None:
+    files: dict[str, dict[tuple[int, int], str]] = {}
+    for name, base in names.items():
+        if match := _SINGLE.fullmatch(base):
+            kind = match[1] if match[5] == "json" else "table"
+            files.setdefault(kind, {})[int(match[3]), int(match[4])] = name
+    steps, older = _distinct_steps(source, files.get("step_trace", {}))
+    choice.parts += [Part(n, Role.STEPS, _graph(model)) for model, n in steps]
+    choice.superseded += older
+    choice.tables += _last_of_each_model(files.get("table", {}))
+    iterations = sorted(
+        {k for kind in ("msprof", "hccl", "task_time") for k in files.get(kind, {})}
+    )
+    for key in iterations:
+        for kind in ("msprof",) if key in files.get("msprof", {}) else ("hccl", "task_time"):
+            if key in files.get(kind, {}):
+                window = f"model {key[0]} iteration {key[1]}"
+                choice.parts.append(Part(files[kind][key], graph=_graph(key[0]), window=window))
+    whole = files.get("msprof", {})
+    for model, iteration in iterations:
+        if whole and (model, iteration) not in whole:
+            choice.missing.append(f"msprof_*_{model}_{iteration}.json")
+    kept = {p.name for p in choice.parts} | {*choice.tables, *choice.superseded}
+    choice.repeated += [n for n in names if n not in kept]
+    choice.single = True
+
+
+def _graph(model: int) -> int:
+    return -1 if model >= NO_GRAPH else model
+
+
+def _last_of_each_model(tables: dict[tuple[int, int], str]) -> list[str]:
+    last = {model: (model, iteration) for model, iteration in sorted(tables)}
+    return [tables[key] for key in last.values()]
+
+
+def _distinct_steps(
+    source: Source, files: dict[tuple[int, int], str]
+) -> tuple[list[tuple[int, str]], list[str]]:
+    """(model, file) of the step traces to read, and the files that hold less.
+
+    Every iteration's file usually holds the whole run's step trace, so one is enough: the
+    largest of those that begin with the same iteration. Files of several models may be alike too.
+    """
+    alike: dict[tuple[int, bytes], list[str]] = {}
+    for (model, _), name in sorted(files.items()):
+        match = _FIRST_ITERATION.search(source.head(name))
+        alike.setdefault((model, match[1] if match else b""), []).append(name)
+    distinct: dict[bytes, tuple[int, str]] = {}
+    shorter: list[str] = []
+    for (model, _), names in alike.items():
+        largest = max(names, key=source.size)
+        shorter += [n for n in names if source.size(n) < source.size(largest)]
+        distinct.setdefault(_digest(source, largest), (model, largest))
+    return list(distinct.values()), shorter
+
+
+def _digest(source: Source, name: str) -> bytes:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with source.open(name) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.digest()

@@ -26,10 +26,22 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import below, inside, is_capture_file
-from traceconv.readers.ascend.common.identity import Identity, collected_at, first_stamp, is_unix
-from traceconv.readers.ascend.common.parts import Detail, Part, is_empty, joined, read_parts
-from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.common.capture_files import (
+    Detail,
+    Part,
+    below,
+    inside,
+    is_capture_file,
+    is_empty,
+    joined,
+)
+from traceconv.readers.ascend.common.identity import (
+    Identity,
+    collected_at,
+    first_stamp,
+    has_unix_stamps,
+)
+from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
 _NAMES = ("trace_view.json", "trace_view.json.gz")
 
@@ -57,7 +69,7 @@ class TraceViewReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.ascend.tables.offer import add_side_tables
+        from traceconv.readers.ascend.common.reading import read_parts
 
         read_parts(capture, build)
         add_side_tables(capture, build)
@@ -86,7 +98,7 @@ class TraceViewReader:
             device=identity.device,
             pid=identity.pid,
             graphs=identity.graphs,
-            clock=identity.clock(is_unix(source.head(name), otherwise=True)),
+            clock=identity.clock(has_unix_stamps(source.head(name), otherwise=True)),
             world_size=identity.world_size,
             label=label,
             detail=detail,

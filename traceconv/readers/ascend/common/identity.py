@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import derived_rank
+from traceconv.readers.ascend.common.capture_files import derived_rank
 
 _SMALL_BYTES = 16 << 20
-_UNIX_US = 10**15
-"""Microseconds above this count from 1970 (it is 2001); no host is up for 31 years."""
-
 _DECODER = json.JSONDecoder(parse_float=str)
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d+)')
 _PROFILER_INFO = re.compile(r"profiler_info(?:_(\d+))?\.json")
@@ -253,14 +250,14 @@ def collected_at(path: str) -> str:
     return match["stamp"] if match else ""
 
 
-def is_unix(head: bytes, otherwise: bool) -> bool:
+def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
     """Whether the first stamps of a trace-event file count from 1970.
 
     Args:
         otherwise: the answer if there is no stamp.
     """
     stamps = _stamps(head)
-    return max(stamps) > _UNIX_US if stamps else otherwise
+    return is_unix_ns(max(stamps) * 1000) if stamps else otherwise
 
 
 def first_stamp(head: bytes) -> int:

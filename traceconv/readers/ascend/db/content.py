@@ -17,16 +17,14 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass
-from traceconv.readers.ascend.common.parts import Detail, Part
+from traceconv.readers.ascend.common.capture_files import Detail, Part
 from traceconv.readers.ascend.db import host
 from traceconv.readers.ascend.db.device import Communication, tasks
-from traceconv.readers.ascend.db.export import TIMES, Export
+from traceconv.readers.ascend.db.export import KB, MB, TIMES, Export
 from traceconv.readers.ascend.db.host import arrows, operators
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES, step_lane
 from traceconv.readers.shared.codes import combined, factored, shared, text, tracks
 from traceconv.readers.shared.sqlite.database import Database, opened
-
-KB, MB = 1 / 1024, 1 / 1024**2
 
 Spell = Callable[[int, Mapping[int, str]], str]
 """What the number in a column adds to the name of a series, given the strings."""

@@ -35,8 +35,10 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
+    Detail,
+    Part,
     below,
     folder_around,
     inside,
@@ -44,11 +46,11 @@ from traceconv.readers.ascend.common.file_names import (
     is_capture_folder,
     is_framework_database,
     is_prof_file,
+    joined,
     starting,
 )
 from traceconv.readers.ascend.common.identity import Identity, Trust, collected_at
-from traceconv.readers.ascend.common.parts import Detail, Part, joined
-from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 if TYPE_CHECKING:
@@ -293,7 +295,6 @@ class AscendDatabaseReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.ascend.db.content import read_databases
-        from traceconv.readers.ascend.tables.offer import add_side_tables
 
         read_databases(capture, build)
         add_side_tables(capture, build)

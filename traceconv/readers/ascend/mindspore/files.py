@@ -12,21 +12,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
+from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import PROF, derived_rank, is_capture_folder
-from traceconv.readers.ascend.common.identity import is_unix
-from traceconv.readers.ascend.common.parts import UNIX_NS, is_empty
-
-if TYPE_CHECKING:
-    from traceconv.readers.ascend.raw.folders import Window
-
+from traceconv.readers.ascend.common.capture_files import (
+    PROF,
+    derived_rank,
+    is_capture_folder,
+    is_empty,
+)
+from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
+from traceconv.readers.ascend.raw.folders import Raw, Window, beside, window, with_known, with_read
 
 # The files of a generation A ``profiler`` folder: whose they are, and what each is read for.
 
@@ -225,12 +227,12 @@ def _device(source: Source, place: Place, issues: Issues) -> Choice:
     if not displays:
         if tables:
             return tables + calls, COUNTER, 0
-        unix = bool(calls) and _host_stamp(source, calls[0].name) > UNIX_NS
+        unix = bool(calls) and is_unix_ns(_host_stamp(source, calls[0].name))
         clock = UNIX if unix else Anchor(Domain.MONOTONIC, evidence="ns of the host's clock")
         return calls, clock if calls else None, 0
     display = Part(Kind.DISPLAY, displays[0])
     _book(source, issues, "repeated-content", calls)
-    if is_unix(source.head(display.name), otherwise=False):
+    if has_unix_stamps(source.head(display.name), otherwise=False):
         _book(source, issues, "unused-file", tables, "its clock is not that of the display file")
         return [display], UNIX, 0
     offset = _offset(source, display.name, place.names) if tables else None
@@ -302,3 +304,31 @@ def _slices(text: str) -> Iterable[dict[str, Any]]:
         except (ValueError, RecursionError):
             return
         yield event
+
+
+# -- raw folders beside them -----------------------------------------------------------------
+
+_OF_DEVICE = (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS)
+"""What is made of the records of a device."""
+
+
+def with_raw(
+    source: Source, captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
+) -> list[Capture]:
+    """The captures with the raw folders beside them."""
+    found = list(captures)
+    for i, raws in beside(captures, ordered).items():
+        plan: Plan = found[i].detail
+        if any(part.kind in _OF_DEVICE for part in plan.parts):
+            found[i] = with_known(found[i], raws, issues)
+        else:
+            windows = tuple(_window(source, raw, issues) for raw in raws)
+            plan = replace(plan, raw=windows)
+            found[i] = replace(with_read(found[i], raws), detail=plan, device=raws[0].device)
+    return found
+
+
+def _window(source: Source, raw: Raw, issues: Issues) -> Window:
+    identity = Identity(source, issues)
+    identity.prof_files(raw.known, raw.device)
+    return window(identity, raw)

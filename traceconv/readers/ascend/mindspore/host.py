@@ -26,6 +26,7 @@ from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.shared.csv_tables import csv_columns
+from traceconv.readers.shared.trace_events.timeline import Lane, Placed
 
 _START, _END, _INSTANT = 0, 1, 2
 _NAMES = ("tid", "pid", "parent_pid", "module_name", "event", "stage", "level", "custom_info")
@@ -223,3 +224,10 @@ def _arguments(
         cells = records.cells(headings, int(rows[i]))
         ids[i] = build.args({**stated(*cells), "unfinished": True})
     return ids
+
+
+def host_info_lane(lane: Lane) -> Placed:
+    """Where a lane of ``host_info/timeline_<rank>.json`` goes: pids and tids are its only names."""
+    group = f"Process {lane.pid}" if lane.pid else ""
+    track = Track(Layer.HOST, f"Thread {lane.tid}", group, "MindSpore Host")
+    return Placed(track, OpClass.HOST)

@@ -55,8 +55,7 @@ class MindsporeReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per folder and rank in a file name."""
-        from traceconv.readers.ascend.mindspore.content import with_raw
-        from traceconv.readers.ascend.mindspore.files import places
+        from traceconv.readers.ascend.mindspore.files import places, with_raw
 
         ordered = sorted(names)
         found = [_capture(source, place, issues) for place in places(source, ordered)]

@@ -79,8 +79,7 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore import steps as hccl
-from traceconv.readers.ascend.mindspore.display import QUEUE_COLUMNS
-from traceconv.readers.ascend.mindspore.table_names import side_tables_of
+from traceconv.readers.ascend.mindspore.content import QUEUE_COLUMNS
 from traceconv.readers.ascend.mindspore.text_tables import (
     MAX_BYTES,
     Rows,
@@ -88,6 +87,7 @@ from traceconv.readers.ascend.mindspore.text_tables import (
     ruled_columns,
     spaced_columns,
 )
+from traceconv.readers.ascend.tables.names import mindspore_tables_of
 from traceconv.readers.shared.csv_tables import Column, csv_columns, table
 
 # JSON tables of a generation A folder as columns: data pipeline, processor use, shapes, FLOPs.
@@ -349,6 +349,6 @@ LAYOUTS: dict[str, Load] = {
 
 def announce(capture: Capture, build: TraceBuilder) -> None:
     """Announce these side tables of a capture to ``build``; no file is opened yet."""
-    for name, file, layout in side_tables_of(capture):
+    for name, file, layout in mindspore_tables_of(capture):
         loaded = partial(LAYOUTS[layout], capture.source, file, build.issues)
         build.side_table(name, capture.source.title(file), loaded)

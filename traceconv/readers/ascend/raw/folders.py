@@ -21,7 +21,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
     below,
     folder_around,

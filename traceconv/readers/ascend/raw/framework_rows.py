@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import starting
+from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter
 from traceconv.readers.shared.ascend_lanes import host_named
@@ -216,9 +217,6 @@ def _decoded(part: bytes) -> str | None:
 # gives the counter's speed and one stand of it there; else it writes nanoseconds of the monotonic
 # clock. MindSpore 2.2 and 2.3 write nanoseconds where ``info.json`` gives no decimal frequency.
 
-_UNIX_NS = 10**18
-"""Nanoseconds above this count from 1970 (it is 2001); no host is up for 31 years."""
-
 _INFO = re.compile(r"profiler_info(?:_\d+)?\.json")
 _HOST_INFO = re.compile(r"PROF_[^/]+/host/info\.json")
 _MHZ = re.compile(r"[0-9]{1,4}(?:\.[0-9]{0,6})?")
@@ -286,7 +284,7 @@ class FrameworkClock:
 
 def _nanoseconds(stamps: I64, offset: int) -> I64:
     """Stamps of Unix time, or of the monotonic clock, as times; -1 for unusable ones."""
-    unix = stamps >= _UNIX_NS
+    unix = is_unix_ns(stamps)
     reach = 2**62 - abs(offset)
     good = (stamps > 0) & (unix | (stamps < reach))
     return np.where(good, np.where(unix, stamps, np.where(good, stamps, 0) + offset), -1)

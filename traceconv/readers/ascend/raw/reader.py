@@ -31,7 +31,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import PROF, folder_around, starting
+from traceconv.readers.ascend.common.capture_files import PROF, folder_around, starting
 from traceconv.readers.ascend.common.identity import Identity, collected_at
 
 if TYPE_CHECKING:

@@ -27,16 +27,16 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
+    Detail,
     below,
     inside,
     is_capture_file,
     is_capture_folder,
 )
 from traceconv.readers.ascend.common.identity import Identity
-from traceconv.readers.ascend.common.parts import Detail
-from traceconv.readers.ascend.tables.names import CLUSTER, looks_like, with_tables
+from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, looks_like, with_tables
 
 _KERNELS = "kernel_details"
 _UNIX_STAMP = re.compile(rb"\b1\d{15}(?=[.\t,])")
@@ -68,7 +68,6 @@ class AscendTablesReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
         from traceconv.readers.ascend.tables.kernels import read_kernels
-        from traceconv.readers.ascend.tables.offer import add_side_tables
 
         build.notes.update(capture.detail.notes)
         side_table = add_side_tables(capture, build).get(_KERNELS)

@@ -1,12 +1,23 @@
-"""Names of files that belong to Ascend captures without being read for events."""
+"""Files of Ascend captures: whose they are by their names, and what each of a capture is read for."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cache
 from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from traceconv.core.clock import Anchor, Domain, is_unix_ns
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+
+if TYPE_CHECKING:
+    pass
+
 
 PROF = re.compile(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
 """The name of a folder of the CANN collector."""
@@ -130,3 +141,96 @@ def derived_rank(relative: str) -> int | None:
     if match is None:
         return None
     return next((int(rank) for rank in match.groups() if rank), -1)
+
+
+def last_run(slices: dict[str, tuple[str, int]]) -> list[str]:
+    """The slices of the newest export, by number.
+
+    Slices are written one after the other, so within an export the time does not fall as the
+    number rises; going back in time, a number that does not fall belongs to an older export.
+    """
+    run: list[str] = []
+    for name in sorted(slices, key=lambda n: slices[n], reverse=True):
+        if run and slices[name][1] >= slices[run[-1]][1]:
+            break
+        run.append(name)
+    return run[::-1]
+
+
+# -- captures of several files --------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """What a file is read for."""
+
+    EVENTS = "events"
+    STEPS = "steps"  # the step trace of the whole run
+    STEP_TABLE = "step table"  # its CSV, used only if no other file brings a step trace
+    HOST_INFO = "host_info"
+    HOST_RECORDS = "host_info records"
+    DISPLAY = "display"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a capture.
+
+    Attributes:
+        graph:  the graph its name says, -1 if none; of step traces, those it may hold.
+        window: the collection window it belongs to, by any name; "" if the capture has only one.
+    """
+
+    name: str
+    role: Role = Role.EVENTS
+    graph: int = -1
+    window: str = ""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What the Ascend readers remember from finding to reading.
+
+    Attributes:
+        parts: in reading order; the names are the files of the capture.
+        notes: for the trace.
+        root:  the folder of the capture within its source.
+        ranks: see :class:`traceconv.readers.shared.ascend_lanes.Classifier`.
+    """
+
+    parts: tuple[Part, ...]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    root: str = ""
+    ranks: tuple[int, ...] | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the parts."""
+        return tuple(part.name for part in self.parts)
+
+
+def is_empty(source: Source, name: str) -> bool:
+    """Whether a file holds nothing at all."""
+    return source.size(name) == 0 or not source.head(name, 1)
+
+
+def tied_to_unix_time(clock: Anchor | None) -> bool:
+    """Whether stamps of this clock can be put beside such that count from 1970."""
+    return clock is not None and (clock.domain is Domain.UNIX or is_unix_ns(clock.shared_ns))
+
+
+def joined(captures: Sequence[Capture]) -> Capture:
+    """Collection windows of one process as one capture, in the given order."""
+    parts = [
+        replace(part, window=f"{capture.label} {part.window}")
+        for capture in captures
+        for part in capture.detail.parts
+    ]
+    detail = replace(captures[0].detail, parts=tuple(parts))
+    return replace(
+        captures[0],
+        files=detail.files,
+        known=tuple(dict.fromkeys(name for c in captures for name in c.known)),
+        graphs=tuple(sorted({g for c in captures for g in c.graphs})),
+        world_size=max(c.world_size for c in captures),
+        detail=detail,
+    )
