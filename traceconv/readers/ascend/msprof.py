@@ -37,22 +37,24 @@ from traceconv.readers.ascend.common.capture_files import (
     Detail,
     Part,
     Role,
+    as_windows,
     below,
     derived_rank,
     device_folder,
+    files_in,
     folder_around,
+    folder_path,
     inside,
     is_capture_file,
     is_capture_folder,
     is_empty,
     is_framework_database,
     is_prof_file,
-    joined,
     last_run,
-    starting,
+    prof_folder,
     tied_to_unix_time,
 )
-from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
+from traceconv.readers.ascend.common.identity import Identity, collected_at, has_unix_stamps
 from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
 # Files the frameworks lay beside a rank's PROF folder.
@@ -138,6 +140,10 @@ class Place:
     alone: bool
 
 
+_AROUND = ("profiler_info", "profiler_metadata.json", "ASCEND_PROFILER_OUTPUT/ascend_")
+"""Files beside a PROF folder that may tell whose it is."""
+
+
 def places(ordered: Sequence[str]) -> list[Place]:
     """Timelines by folder and device; a joint export takes the single ones along."""
     found: dict[tuple[str, int], list[str]] = {}
@@ -153,26 +159,16 @@ def places(ordered: Sequence[str]) -> list[Place]:
     for (root, device), names in merged.items():
         folder = folder_around(root)
         alone = crowds[folder] == 1 or is_capture_folder(folder or "")
-        around = _files_in(ordered, folder)
+        around = files_in(ordered, folder, *_AROUND)
         found_places.append(Place(root, device, tuple(names), around, alone))
     return found_places
 
 
-def _files_in(ordered: Sequence[str], folder: str | None) -> tuple[str, ...]:
-    """The files of a folder that holds PROF folders that may tell whose these are."""
-    if folder is None:
-        return ()
-    wanted = ("profiler_info", "profiler_metadata.json", "ASCEND_PROFILER_OUTPUT/ascend_")
-    prefix = f"{folder}/" if folder else ""
-    return tuple(n for start in wanted for n in starting(ordered, prefix + start))
-
-
 def _root(name: str) -> str:
     """The folder an export belongs to: the PROF folder, or what stands for it."""
+    if prof := prof_folder(name):
+        return prof
     parts = PurePosixPath(name).parts[:-1]
-    for i in range(len(parts), 0, -1):
-        if PROF.fullmatch(parts[i - 1]):
-            return "/".join(parts[:i])
     if parts and parts[-1] == "mindstudio_profiler_output":
         parts = parts[:-1]
     elif len(parts) > 1 and parts[-1] == "timeline" and parts[-2].startswith("device_"):
@@ -243,33 +239,23 @@ def _capture(
 ) -> Capture:
     source = identity.source
     label = source.title(root) if root else source.label
-    rank, rank_from = identity.rank(label)
+    events = next((p for p in choice.parts if p.role is Role.EVENTS), choice.parts[0])
+    unix = has_unix_stamps(source.head(events.name), otherwise=not choice.single)
+    capture = identity.capture(
+        READER.name,
+        label,
+        Detail(tuple(choice.parts), identity.notes, root),
+        files=[part.name for part in choice.parts],
+        known=(*inner, *choice.repeated, *choice.superseded, *choice.empty),
+        device=device,
+        clock=identity.clock(unix),
+    )
     graphs = {p.graph for p in choice.parts if p.graph >= 0} | set(identity.graphs)
     for table in choice.tables:
         from traceconv.readers.ascend.common.reading import graphs_in
 
         graphs |= graphs_in(source, table, identity.issues)
-    head = source.head(
-        next((p for p in choice.parts if p.role is Role.EVENTS), choice.parts[0]).name
-    )
-    detail = Detail(tuple(choice.parts), identity.notes, root)
-    left = [*inner, *choice.repeated, *choice.superseded, *choice.empty]
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=detail.files,
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(n for n in dict.fromkeys(left) if n not in detail.files),
-        host=identity.host,
-        device=identity.device if device < 0 else device,
-        pid=identity.pid,
-        graphs=tuple(sorted(graphs)),
-        clock=identity.clock(has_unix_stamps(head, otherwise=not choice.single)),
-        world_size=identity.world_size,
-        label=label,
-        detail=detail,
-    )
+    return replace(capture, graphs=tuple(sorted(graphs)))
 
 
 def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
@@ -286,33 +272,22 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
 def _identify(identity: Identity, place: Place, inner: Sequence[str]) -> None:
     """The collector's own files first: they say which of several ``profiler_info_*`` is meant."""
     identity.prof_files(inner, place.device)
-    root = place.root or PurePosixPath(identity.source.label).name
+    root = folder_path(identity.source, place.root)
     identity.folder(root.rpartition("/")[0] or root)
     identity.around(place.around, place.alone)
 
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     """PROF folders side by side that one process filled one after the other, as one capture."""
-    groups: dict[object, list[Capture]] = {}
+    groups: dict[object, list[tuple[str, Capture]]] = {}
     for capture in captures:
-        root = capture.detail.root
+        root: str = capture.detail.root
         whose = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
-        single = capture.rank is None or capture.pid < 0 or not PROF.fullmatch(_last(root))
-        groups.setdefault((root, capture.device) if single else whose, []).append(capture)
-    done: list[Capture] = []
-    for group in groups.values():
-        group.sort(key=lambda c: _collected_at(c.detail.root))
-        apart = len({_collected_at(c.detail.root) for c in group}) == len(group)
-        done += [joined(group)] if len(group) > 1 and apart else group
-    return done
-
-
-def _last(root: str) -> str:
-    return root.rpartition("/")[2]
-
-
-def _collected_at(root: str) -> str:
-    return _last(root).split("_")[2] if PROF.fullmatch(_last(root)) else ""
+        known = capture.rank is not None and capture.pid >= 0
+        own = known and PROF.fullmatch(root.rpartition("/")[2])
+        key = whose if own else (root, capture.device)
+        groups.setdefault(key, []).append((collected_at(root), capture))
+    return [done for group in groups.values() for done in as_windows(group)]
 
 
 def _lone(source: Source, name: str) -> list[Capture]:

@@ -29,11 +29,13 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     Detail,
     Part,
+    as_windows,
     below,
+    capture_folder,
+    folder_path,
     inside,
     is_capture_file,
     is_empty,
-    joined,
 )
 from traceconv.readers.ascend.common.identity import (
     Identity,
@@ -60,10 +62,12 @@ class TraceViewReader:
         found: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
         for name in ordered:
             if PurePosixPath(name).name in _NAMES:
-                root = _capture_folder(name)
+                root = capture_folder(name, ("ASCEND_PROFILER_OUTPUT",))
                 for worker, capture in self._capture(source, ordered, root, name, issues):
                     key = worker if _same_process(worker, capture) else f"{root}/"
-                    found.setdefault((capture.rank, key), []).append((_path(source, root), capture))
+                    found.setdefault((capture.rank, key), []).append(
+                        (collected_at(folder_path(source, root)), capture)
+                    )
         captures = [capture for group in found.values() for capture in _windows(group)]
         return with_tables(captures, ordered)
 
@@ -84,38 +88,17 @@ class TraceViewReader:
             return []
         label = source.title(root) if root else source.label
         identity = Identity(source, issues)
-        worker = _identify(identity, inner, root, _path(source, root))
-        rank, rank_from = identity.rank(label)
-        detail = Detail((Part(name),), notes=identity.notes)
-        capture = Capture(
-            reader=self.name,
-            source=source,
-            files=detail.files,
-            rank=rank,
-            rank_from=rank_from,
-            known=tuple(inner),
-            host=identity.host,
-            device=identity.device,
-            pid=identity.pid,
+        worker = _identify(identity, inner, root, folder_path(source, root))
+        capture = identity.capture(
+            self.name,
+            label,
+            Detail((Part(name),), notes=identity.notes),
+            files=(name,),
+            known=inner,
             graphs=identity.graphs,
             clock=identity.clock(has_unix_stamps(source.head(name), otherwise=True)),
-            world_size=identity.world_size,
-            label=label,
-            detail=detail,
         )
         return [(worker, capture)]
-
-
-def _capture_folder(name: str) -> str:
-    folder = PurePosixPath(name).parent
-    if folder.name == "ASCEND_PROFILER_OUTPUT":
-        folder = folder.parent
-    return "" if str(folder) == "." else str(folder)
-
-
-def _path(source: Source, root: str) -> str:
-    """The folder as a path whose last part is its own name, if that can be known."""
-    return root or PurePosixPath(source.label).name
 
 
 def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) -> str:
@@ -139,17 +122,14 @@ def _same_process(worker: str, capture: Capture) -> bool:
 
 
 def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
-    """Captures of one process joined in the order of time, unless two claim the same time."""
-    times = {id(capture): collected_at(path) for path, capture in group}
-    captures = sorted((c for _, c in group), key=lambda c: times[id(c)])
-    if len(captures) == 1 or not _apart([times[id(c)] for c in captures]):
-        return captures
-    first = [first_stamp(c.source.head(c.files[0])) for c in captures]
-    return [joined(captures)] if _apart([t for t in first if t >= 0]) else captures
-
-
-def _apart(times: Sequence[str] | Sequence[int]) -> bool:
-    return len(set(times)) == len(times) and "" not in times
+    """Captures of one process as its collection windows; apart if two begin with the same stamp,
+    as copies of a folder do.
+    """
+    heads = (capture.source.head(capture.files[0]) for _, capture in group)
+    first = [stamp for head in heads if (stamp := first_stamp(head)) >= 0]
+    if len(set(first)) < len(first):
+        return [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
+    return as_windows(group)
 
 
 READER = TraceViewReader()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from itertools import takewhile
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
@@ -100,6 +101,40 @@ def starting(ordered: Sequence[str], prefix: str) -> list[str]:
 def folder_around(folder: str) -> str | None:
     """The folder that holds ``folder``, "" for the source itself, None if that lies outside."""
     return folder.rpartition("/")[0] if folder else None
+
+
+def prof_folder(name: str) -> str:
+    """The innermost ``PROF_*`` folder around a file, "" if there is none."""
+    folder = name.rpartition("/")[0]
+    while folder and not PROF.fullmatch(folder.rpartition("/")[2]):
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def capture_folder(name: str, outputs: Collection[str]) -> str:
+    """The folder of the capture a file belongs to: the framework's, else the collector's.
+
+    Args:
+        outputs: names of the folders within a capture in which such files are.
+    """
+    if prof := prof_folder(name):
+        around = prof.rpartition("/")[0]
+        return around if is_capture_folder(around) else prof
+    folder, _, base = name.rpartition("/")[0].rpartition("/")
+    return folder if base in outputs else name.rpartition("/")[0]
+
+
+def folder_path(source: Source, folder: str) -> str:
+    """A folder as a path whose last part is its own name, if that can be known."""
+    return folder or PurePosixPath(source.label).name
+
+
+def files_in(ordered: Sequence[str], folder: str | None, *starts: str) -> tuple[str, ...]:
+    """The files of ``folder`` whose names start so, of a sorted list; none outside the source."""
+    if folder is None:
+        return ()
+    prefix = f"{folder}/" if folder else ""
+    return tuple(name for start in starts for name in starting(ordered, prefix + start))
 
 
 def device_folder(relative: str, otherwise: int) -> int:
@@ -216,6 +251,25 @@ def is_empty(source: Source, name: str) -> bool:
 def tied_to_unix_time(clock: Anchor | None) -> bool:
     """Whether stamps of this clock can be put beside such that count from 1970."""
     return clock is not None and (clock.domain is Domain.UNIX or is_unix_ns(clock.shared_ns))
+
+
+def as_windows(
+    stamped: Iterable[tuple[str, Capture]],
+    join: Callable[[Sequence[Capture]], Capture] | None = None,
+) -> list[Capture]:
+    """Captures of one process, with the time of each, as one: its collection windows in order.
+
+    They stay apart, in the order of time, if two have the same time or one has none ("").
+
+    Args:
+        join: makes one of them; None for :func:`joined`.
+    """
+    ordered = sorted(stamped, key=lambda pair: pair[0])
+    captures = [capture for _, capture in ordered]
+    times = {time for time, _ in ordered}
+    if len(captures) == 1 or len(times) < len(captures) or "" in times:
+        return captures
+    return [(join or joined)(captures)]
 
 
 def joined(captures: Sequence[Capture]) -> Capture:

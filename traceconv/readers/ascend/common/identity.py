@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.capture_files import derived_rank
+from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
+from traceconv.readers.shared.numbers import whole_number
 
 _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
@@ -80,6 +82,44 @@ class Identity:
             where = ", ".join(f"{place}: {rank}" for _, rank, place in said)
             self.issues.add("rank-conflict", label, where)
         return ordered[0][1], ordered[0][2]
+
+    def capture(
+        self,
+        reader: str,
+        label: str,
+        detail: Any,
+        *,
+        files: Sequence[str] = (),
+        known: Iterable[str] = (),
+        device: int = -1,
+        graphs: Iterable[int] = (),
+        clock: Anchor | None = None,
+    ) -> Capture:
+        """The capture these files are of.
+
+        Args:
+            known:  its other files; those in ``files``, and repeated ones, are left out.
+            device: -1 for that of its small files.
+
+        Issues: rank-conflict.
+        """
+        rank, rank_from = self.rank(label)
+        return Capture(
+            reader=reader,
+            source=self.source,
+            files=tuple(files),
+            rank=rank,
+            rank_from=rank_from,
+            known=tuple(dict.fromkeys(n for n in known if n not in set(files))),
+            host=self.host,
+            device=self.device if device < 0 else device,
+            pid=self.pid,
+            graphs=tuple(sorted(graphs)),
+            clock=clock,
+            world_size=self.world_size,
+            label=label,
+            detail=detail,
+        )
 
     def clock(self, unix: bool) -> Anchor:
         """What stamps are measured against, given whether they count from 1970."""
@@ -245,8 +285,13 @@ class Identity:
 
 
 def collected_at(path: str) -> str:
-    """The time stamp in the name of a ``*_ascend_*`` folder, as text that sorts by time."""
-    match = _WORKER.fullmatch(path.rstrip("/").rpartition("/")[2])
+    """The time in the name of a ``*_ascend_*`` or ``PROF_*`` folder, as text that sorts by time; ""
+    if there is none.
+    """
+    base = path.rstrip("/").rpartition("/")[2]
+    if PROF.fullmatch(base):
+        return base.split("_")[2]
+    match = _WORKER.fullmatch(base)
     return match["stamp"] if match else ""
 
 
@@ -279,11 +324,6 @@ def _group(entry: Any) -> dict[str, Any] | None:
 
 
 def _whole(value: object) -> int:
-    """A non-negative integer given as number or text; -1 for anything else."""
-    if isinstance(value, bool):
-        return -1
-    if isinstance(value, int):
-        return value if 0 <= value < 1 << 63 else -1
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value.strip()):
-        return min(int(value), (1 << 63) - 1)
-    return -1
+    """A number from 0 on given as number or text; -1 for anything else."""
+    number = whole_number(value)
+    return -1 if number is None else number

@@ -39,15 +39,16 @@ from traceconv.readers.ascend.common.capture_files import (
     PROF,
     Detail,
     Part,
+    as_windows,
     below,
+    capture_folder,
+    files_in,
     folder_around,
+    folder_path,
     inside,
     is_capture_file,
-    is_capture_folder,
     is_framework_database,
     is_prof_file,
-    joined,
-    starting,
 )
 from traceconv.readers.ascend.common.identity import Identity, Trust, collected_at
 from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
@@ -73,6 +74,7 @@ _SIGNS = frozenset(
 _SUMS = frozenset(
     ("StepTraceTime", "CommAnalyzerTime", "CommAnalyzerBandwidth", "CommAnalyzerMatrix")
 )
+_OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _METADATA = ("distributed_args", "parallel_group_info")
 """What is looked at in META_DATA; environment variables stand there too, and stay there."""
 
@@ -205,7 +207,7 @@ def places(
             root=root,
             folder=folders[name],
             known=tuple(n for n in known if n not in chosen),
-            around=_around(ordered, folders[name]),
+            around=files_in(ordered, folders[name], "profiler_info", "profiler_metadata.json"),
             alone=mine and crowds[folders[name]] == 1,
         )
 
@@ -216,7 +218,7 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     A framework's database holds what the collector's of the same folder does; of several exports
     of one collection, the newest is read.
     """
-    events = {name: _root(name) for name, what in held.items() if what.events}
+    events = {name: capture_folder(name, _OUTPUTS) for name, what in held.items() if what.events}
     whole = {root for name, root in events.items() if is_framework_database(name)}
     newest: dict[PurePosixPath, str] = {}
     for name, root in list(events.items()):
@@ -233,18 +235,6 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     return events
 
 
-def _root(name: str) -> str:
-    """The folder of the capture a database belongs to: the framework's, else the collector's."""
-    parts = PurePosixPath(name).parts[:-1]
-    for i in range(len(parts), 0, -1):
-        if PROF.fullmatch(parts[i - 1]):
-            around = "/".join(parts[: i - 1])
-            return around if is_capture_folder(around) else "/".join(parts[:i])
-    if parts and parts[-1] in ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output"):
-        parts = parts[:-1]
-    return "/".join(parts)
-
-
 def _folder(root: str) -> str:
     """The folder that carries names: that around a folder of the collector, else the root."""
     around = folder_around(root)
@@ -256,16 +246,10 @@ def _known(ordered: Sequence[str], held: Mapping[str, Held], name: str, root: st
     found = []
     for other in below(ordered, root):
         relative = inside(other, root)
-        sums = other in held and not held[other].events and _root(other) == root
+        sums = other in held and not held[other].events and capture_folder(other, _OUTPUTS) == root
         if other != name and (sums or is_capture_file(relative) or is_prof_file(relative)):
             found.append(other)
     return found
-
-
-def _around(ordered: Sequence[str], folder: str) -> tuple[str, ...]:
-    prefix = f"{folder}/" if folder else ""
-    wanted = ("profiler_info", "profiler_metadata.json")
-    return tuple(n for start in wanted for n in starting(ordered, prefix + start))
 
 
 class AscendDatabaseReader:
@@ -288,8 +272,10 @@ class AscendDatabaseReader:
             capture = _capture(identity, place)
             same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
             key = (capture.rank, worker if same else f"{place.name}/")
-            groups.setdefault(key, []).append((_path(source, place.root), capture))
-        captures = [capture for group in groups.values() for capture in _windows(group)]
+            groups.setdefault(key, []).append(
+                (collected_at(folder_path(source, place.root)), capture)
+            )
+        captures = [capture for group in groups.values() for capture in as_windows(group)]
         return with_tables(captures, ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
@@ -300,49 +286,24 @@ class AscendDatabaseReader:
         add_side_tables(capture, build)
 
 
-def _path(source: Source, root: str) -> str:
-    """A folder as a path whose last part is its own name, if that can be known."""
-    return root or PurePosixPath(source.label).name
-
-
 def _identify(identity: Identity, place: Place) -> str:
     """Take in the files around a database; the worker its folder is named after, or ""."""
     identity.prof_files(place.known)
-    path = _path(identity.source, place.folder)
     identity.around(place.around, place.alone)
-    return identity.folder(path) if place.alone else ""
+    return identity.folder(folder_path(identity.source, place.folder)) if place.alone else ""
 
 
 def _capture(identity: Identity, place: Place) -> Capture:
     source = identity.source
     label = source.title(place.root) if place.root and place.alone else source.title(place.name)
-    rank, rank_from = identity.rank(label)
-    detail = Detail((Part(place.name),), identity.notes, place.root)
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=detail.files,
-        rank=rank,
-        rank_from=rank_from,
+    return identity.capture(
+        READER.name,
+        label,
+        Detail((Part(place.name),), identity.notes, place.root),
+        files=(place.name,),
         known=place.known,
-        host=identity.host,
-        device=identity.device,
-        pid=identity.pid,
-        graphs=identity.graphs,
         clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
-        world_size=identity.world_size,
-        label=label,
-        detail=detail,
     )
-
-
-def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
-    """Captures of one process joined in the order of time, unless two claim the same time."""
-    stamped = sorted(((collected_at(path), c) for path, c in group), key=lambda pair: pair[0])
-    times = {time for time, _ in stamped}
-    captures = [capture for _, capture in stamped]
-    apart = len(times) == len(captures) and "" not in times
-    return [joined(captures)] if len(captures) > 1 and apart else captures
 
 
 READER = AscendDatabaseReader()

@@ -78,20 +78,14 @@ def _capture(source: Source, place: Place, issues: Issues) -> Capture:
     identity.claim(Trust.SUFFIX, place.suffix, PurePosixPath(first).name)
     for name in place.names:
         identity.profiler_info(name)
-    rank, rank_from = identity.rank(label)
-    files = tuple(part.name for part in parts)
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=files,
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(name for name in place.names if name not in files),
+    return identity.capture(
+        READER.name,
+        label,
+        Plan(tuple(parts), offset_ns, identity.notes),
+        files=[part.name for part in parts],
+        known=place.names,
         graphs=identity.graphs,
         clock=clock,
-        world_size=identity.world_size,
-        label=label,
-        detail=Plan(tuple(parts), offset_ns, identity.notes),
     )
 
 

@@ -31,7 +31,12 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.capture_files import PROF, folder_around, starting
+from traceconv.readers.ascend.common.capture_files import (
+    as_windows,
+    files_in,
+    folder_around,
+    folder_path,
+)
 from traceconv.readers.ascend.common.identity import Identity, collected_at
 
 if TYPE_CHECKING:
@@ -93,29 +98,20 @@ def _capture(
     label = source.title(raw.root) if raw.root else source.label
     identity = Identity(source, issues)
     identity.prof_files(raw.known, raw.device)
-    identity.folder(raw.around or raw.root or source.label.rpartition("/")[2])
+    identity.folder(folder_path(source, raw.around or raw.root))
     parent = raw.around if raw.around is not None else folder_around(raw.root)
-    if parent is not None:
-        prefix = f"{parent}/" if parent else ""
-        identity.around(starting(ordered, prefix + "profiler_"), alone)
-    rank, rank_from = identity.rank(label)
+    identity.around(files_in(ordered, parent, "profiler_"), alone)
     own = window(identity, raw)
     detail = _Detail((own,), _notes(identity, raw))
-    return Capture(
-        reader=READER.name,
-        source=source,
+    return identity.capture(
+        READER.name,
+        label,
+        detail,
         files=detail.files,
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(n for n in dict.fromkeys(raw.known) if n not in set(detail.files)),
-        host=identity.host,
-        device=raw.device if raw.device >= 0 else identity.device,
-        pid=identity.pid,
+        known=raw.known,
+        device=raw.device,
         graphs=identity.graphs,
         clock=own.clock.anchor,
-        world_size=identity.world_size,
-        label=label,
-        detail=detail,
     )
 
 
@@ -126,26 +122,14 @@ def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     """Folders one process filled one after the other, as one capture."""
-    groups: dict[object, list[Capture]] = {}
+    groups: dict[object, list[tuple[str, Capture]]] = {}
     for capture in captures:
         raw: Raw = capture.detail.windows[0].raw
+        time = collected_at(raw.root) or collected_at(raw.around or "")
         whose = (capture.rank, capture.host, capture.pid, capture.device)
-        stamped = capture.rank is not None and capture.pid >= 0 and _collected(raw)
-        groups.setdefault(whose if stamped else (raw.root, raw.device), []).append(capture)
-    done: list[Capture] = []
-    for group in groups.values():
-        group.sort(key=lambda c: _collected(c.detail.windows[0].raw))
-        apart = len({_collected(c.detail.windows[0].raw) for c in group}) == len(group)
-        done += [_joined(group)] if len(group) > 1 and apart else group
-    return done
-
-
-def _collected(raw: Raw) -> str:
-    """The time in the name of a folder, as text that sorts by time; "" if there is none."""
-    base = raw.root.rpartition("/")[2]
-    if PROF.fullmatch(base):
-        return base.split("_")[2]
-    return collected_at(raw.around or raw.root)
+        known = capture.rank is not None and capture.pid >= 0 and time
+        groups.setdefault(whose if known else (raw.root, raw.device), []).append((time, capture))
+    return [done for group in groups.values() for done in as_windows(group, _joined)]
 
 
 def _joined(captures: Sequence[Capture]) -> Capture:

@@ -28,19 +28,19 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
-    PROF,
     Detail,
     below,
+    capture_folder,
+    folder_path,
     inside,
     is_capture_file,
-    is_capture_folder,
 )
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, looks_like, with_tables
 
 _KERNELS = "kernel_details"
 _UNIX_STAMP = re.compile(rb"\b1\d{15}(?=[.\t,])")
-_PARTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")
+_OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")
 
 
 class AscendTablesReader:
@@ -57,7 +57,7 @@ class AscendTablesReader:
         places: dict[str, list[str]] = {}
         for name in ordered:
             if looks_like(source, name):
-                places.setdefault(_place(name), []).append(name)
+                places.setdefault(capture_folder(name, _OUTPUTS), []).append(name)
         alone = len(ordered) == len(source.names())
         found = [
             _capture(source, ordered, root, tables, alone, issues)
@@ -80,18 +80,6 @@ class AscendTablesReader:
         read_kernels(columns, build)
 
 
-def _place(name: str) -> str:
-    """The folder of the capture a table belongs to: the framework's, else the collector's."""
-    parts = list(PurePosixPath(name).parts[:-1])
-    for i, part in enumerate(parts):
-        if PROF.fullmatch(part):
-            around = "/".join(parts[:i])
-            return around if is_capture_folder(around) else "/".join(parts[: i + 1])
-    if parts and parts[-1] in _PARTS:
-        parts.pop()
-    return "/".join(parts)
-
-
 def _capture(
     source: Source,
     ordered: Sequence[str],
@@ -105,23 +93,10 @@ def _capture(
     inner = [n for n in below(ordered, root) if is_capture_file(inside(n, root))]
     if PurePosixPath(root).name == CLUSTER:
         inner = []
-    _identify(identity, inner, root or PurePosixPath(source.label).name)
-    rank, rank_from = identity.rank(label)
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=(),
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(dict.fromkeys((*tables, *inner))),
-        host=identity.host,
-        device=identity.device,
-        pid=identity.pid,
-        world_size=identity.world_size,
-        label=label,
-        detail=Detail((), identity.notes, root),
-        optional=not alone,
-    )
+    _identify(identity, inner, folder_path(source, root))
+    detail = Detail((), identity.notes, root)
+    capture = identity.capture(READER.name, label, detail, known=(*tables, *inner))
+    return replace(capture, optional=not alone)
 
 
 def _identify(identity: Identity, inner: Sequence[str], folder: str) -> None:
