@@ -47,6 +47,13 @@ BY_TASK_TYPE: dict[str, OpClass] = {
 }  # fmt: skip
 """Class of a hardware task by its ``Task Type``; others with an operator's name compute."""
 
+COPY_DIRECTIONS = {
+    0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
+    4: "managed memory", 5: "addr device to device", 6: "host to device ex",
+    7: "device to host ex",
+}  # fmt: skip
+"""What CANN calls its copies, by the number in its records."""
+
 _KINDS = re.compile(
     r"(?P<copy>(?:MEMCPY|MEMSET|REDUCE|RDMA|SDMA|PCIE_DMA)(?:_[A-Z0-9]+)*)"
     r"|(?P<wait>(?:EVENT|NOTIFY|WRITE_VALUE|MEM_WAIT|MEM_WRITE|BARRIER)(?:_[A-Z0-9]+)*"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, task_named
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
 from traceconv.readers.shared.codes import (
     Columns,
     apart,
@@ -100,14 +100,6 @@ _SAID = {
     "Output Data Types": "outputDataTypes", "Output Shapes": "outputShapes", "Attr": "attrInfo",
     "State": "opState", "HF32 Eligible": "hf32Eligible", "Grid Dim": "gridDim",
 }  # fmt: skip
-
-
-COPIES = {
-    0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
-    4: "managed memory", 5: "addr device to device", 6: "host to device ex",
-    7: "device to host ex", 65535: "other",
-}  # fmt: skip
-"""What MEMCPY_INFO calls its operations."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +251,7 @@ def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Column
         "size(B)": (picked(copies["size"], at), number),
         "operation": (
             picked(copies["memcpyOperation"], at),
-            label(export.enum("ENUM_MEMCPY_OPERATION", COPIES)),
+            label(export.enum("ENUM_MEMCPY_OPERATION", {**COPY_DIRECTIONS, 65535: "other"})),
         ),
     }
 

@@ -326,18 +326,32 @@ def _first_connection(pairs: dict[str, I64], ids: I64) -> I64:
 
 
 def _backward_arrows(export: Export, operators: Operators) -> None:
-    """From the innermost forward operator of a sequence number to the first backward one, if
-    that runs on another thread: so the JSON export has it.
-    """
     columns = operators.columns
-    sequence, start = columns["sequenceNumber"], columns["startNs"]
-    numbered = np.flatnonzero((sequence >= 0) & (columns["fwdThreadId"] >= 0))
-    order = numbered[np.lexsort((start[numbered], sequence[numbered]))]
-    backward = columns["fwdThreadId"][order] > 0
-    forward, after = order[~backward][::-1], order[backward]
+    forward = columns["fwdThreadId"]
+    sequence = np.where(forward >= 0, columns["sequenceNumber"], -1)
+    source, target = backward_pairs(sequence, forward > 0, columns["globalTid"], columns["startNs"])
+    _draw(export, "fwdbwd", operators.row, source, operators.row[target])
+
+
+def backward_pairs(
+    sequence: I64, backward: NDArray[np.bool_], thread: I64, start_ns: I64
+) -> tuple[I64, I64]:
+    """From the innermost forward operator of a sequence number to the first backward one, if
+    that runs on another thread: the arrows of the JSON export.
+
+    Args:
+        sequence: of each operator; -1 for none.
+        backward: which are backward operators.
+
+    Returns:
+        Rows of the forward and of the backward operators.
+    """
+    order = np.lexsort((start_ns, sequence))
+    order = order[sequence[order] >= 0]
+    # of a sequence number, lookup finds the first in this order: the forward one started last
+    forward, after = order[~backward[order]][::-1], order[backward[order]]
     after = after[np.unique(sequence[after], return_index=True)[1]]
     at = lookup(sequence[forward], sequence[after])
-    source = np.where(at >= 0, forward[np.maximum(at, 0)] if len(forward) else -1, -1)
-    threads = columns["globalTid"]
-    apart = threads[np.maximum(source, 0)] != threads[after] if len(threads) else source >= 0
-    _draw(export, "fwdbwd", operators.row, np.where(apart, source, -1), operators.row[after])
+    forward, after = forward[at[at >= 0]], after[at >= 0]
+    apart = thread[forward] != thread[after]
+    return forward[apart], after[apart]

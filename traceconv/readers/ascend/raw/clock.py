@@ -14,11 +14,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64
 from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.shared.numbers import whole_number
 
 MHZ = Fraction(100)
 """How fast a device's counter runs where no file says so: every known chip's does."""
@@ -148,7 +151,7 @@ class _Side:
     @property
     def cpu_mhz(self) -> Fraction | None:
         """How fast the host's counter runs."""
-        return _frequency(_first(self.info.get("CPU")).get("Frequency"))
+        return _frequency(first_object(self.info.get("CPU")).get("Frequency"))
 
 
 def read_clock(identity: Identity, names: Iterable[str], device: int) -> Clock:
@@ -199,7 +202,7 @@ def _host_counter(host: _Side, offset: int) -> Counter:
 
 
 def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
-    about = _first(device.info.get("DeviceInfo"))
+    about = first_object(device.info.get("DeviceInfo"))
     tick_ns = 1000 / (_frequency(about.get("hwts_frequency")) or MHZ)
     ticks = device.device_log.get("cntvct")
     began = device.began_ns if device.began_ns is not None else host.began_ns
@@ -216,6 +219,20 @@ def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: in
     if at_ns is None or not 0 <= at_ns < _LONGEST_NS or (tick is None and offset == 0):
         return Counter(tick_ns)
     return Counter(tick_ns, tick, at_ns)
+
+
+def timed(
+    build: TraceBuilder, start: I64, end: I64, place: str = "", kind: str = "slice"
+) -> NDArray[np.bool_]:
+    """Which rows have usable times (:meth:`Clock.device_ns` gives -1 for others) and do not end
+    before they start; the others are booked as lost.
+    """
+    bad = (start < 0) | (end < 0)
+    negative = ~bad & (end < start)
+    build.seen(kind, len(start))
+    build.skip("bad-time", place, int(bad.sum()), kind)
+    build.skip("negative-duration", place, int(negative.sum()), kind)
+    return ~bad & ~negative
 
 
 # -- the files ----------------------------------------------------------------------------
@@ -253,7 +270,7 @@ def _log(identity: Identity, name: str) -> dict[str, int]:
     return {key: value for key, value in found.items() if value < _LONGEST_NS}
 
 
-def _first(entries: object) -> Mapping[str, Any]:
+def first_object(entries: object) -> Mapping[str, Any]:
     """The first object of a list; ``{}`` if there is none."""
     first = entries[0] if isinstance(entries, list) and entries else None
     return first if isinstance(first, dict) else {}
@@ -261,10 +278,7 @@ def _first(entries: object) -> Mapping[str, Any]:
 
 def _number(value: object) -> int | None:
     """A whole number as number or text, within reason."""
-    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value)):
-        number = int(value)
-        return number if 0 <= number < _LONGEST_NS else None
-    return None
+    return whole_number(value, _LONGEST_NS - 1)
 
 
 def _frequency(value: object) -> Fraction | None:

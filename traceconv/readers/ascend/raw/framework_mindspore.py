@@ -8,6 +8,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Kind, OpClass
+from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
     FrameworkClock,
     Lanes,
@@ -18,7 +19,6 @@ from traceconv.readers.ascend.raw.framework_rows import (
     put_memory,
     put_slices,
     read_table,
-    timed,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import quoted

@@ -19,9 +19,10 @@ from traceconv.core.model import I32, I64, Kind, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
-from traceconv.readers.ascend.raw.clock import Clock, Counter
+from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
 from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.codes import Columns, apart, combined, factored, tracks
+from traceconv.readers.shared.numbers import whole_number
 
 # Files of tagged fields: u16 type, u32 length, value; all little-endian.
 #
@@ -246,7 +247,7 @@ class FrameworkClock:
     def old_ns(self, stamps: I64) -> I64:
         """Times of stamps of MindSpore 2.2 and 2.3."""
         info = self._json(_HOST_INFO)
-        frequency = _first(info.get("CPU")).get("Frequency")
+        frequency = first_object(info.get("CPU")).get("Frequency")
         if isinstance(frequency, str) and "." in frequency:
             return self.ticks_ns(stamps)
         return _nanoseconds(stamps, self._host.offset_ns or 0)
@@ -296,19 +297,10 @@ def _offset(end: Mapping[str, Any]) -> int | None:
     return unix - monotonic if unix is not None and monotonic is not None else None
 
 
-def _first(entries: object) -> Mapping[str, Any]:
-    first = entries[0] if isinstance(entries, list) and entries else None
-    return first if isinstance(first, dict) else {}
-
-
 def _whole(value: object) -> int | None:
-    """A number of nanoseconds or ticks, written as number or text."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    text = str(value).partition(".")[0]
-    return (
-        int(text) if re.fullmatch(r"[0-9]{1,18}|[0-9]{19}", text) and int(text) < 1 << 62 else None
-    )
+    """A number of nanoseconds or ticks; decimals are cut off."""
+    whole = value.partition(".")[0] if isinstance(value, str) else value
+    return whole_number(whole, (1 << 62) - 1)
 
 
 MB = 1 << 20
@@ -379,16 +371,6 @@ class Lanes:
             return self.build.track(Layer.HOST, f"Thread {thread % (1 << 64)}", above, self.title)
 
         return tracks((pids, threads), track)
-
-
-def timed(build: TraceBuilder, start: I64, end: I64, kind: str = "slice") -> Bools:
-    """Which rows have usable times; the others are booked as lost."""
-    bad = (start < 0) | (end < 0)
-    negative = ~bad & (end < start)
-    build.seen(kind, len(start))
-    build.skip("bad-time", "", int(bad.sum()), kind)
-    build.skip("negative-duration", "", int(negative.sum()), kind)
-    return ~bad & ~negative
 
 
 def put_slices(

@@ -14,6 +14,8 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
+from traceconv.readers.ascend.db.host import backward_pairs
+from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
     FrameworkClock,
     Lanes,
@@ -24,7 +26,6 @@ from traceconv.readers.ascend.raw.framework_rows import (
     put_memory,
     put_slices,
     read_table,
-    timed,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import quoted
@@ -82,7 +83,12 @@ def read_operators(build: TraceBuilder, data: Any, clock: FrameworkClock) -> Non
         arguments(build, numbers, said),
         names.steps(),
     )
-    _backward(build, column["sequence"], column["forward"], column["thread"], start[kept], rows)
+    source, target = backward_pairs(
+        column["sequence"], column["forward"] != 0, column["thread"], start[kept]
+    )
+    build.seen("flow", len(source))
+    if len(source):
+        build.flows(src=rows[source], dst=rows[target], name=build.string("fwdbwd"))
 
 
 def _listed(texts: Texts) -> Value:
@@ -92,25 +98,6 @@ def _listed(texts: Texts) -> Value:
         return quoted(texts.values[code].replace(";", ";\r\n")) if code >= 0 else b""
 
     return value
-
-
-def _backward(
-    build: TraceBuilder, sequence: I64, forward: I64, thread: I64, start: I64, rows: I64
-) -> None:
-    """From the innermost forward operator of a sequence number to the first backward one, if
-    that runs on another thread.
-    """
-    order = np.lexsort((start, sequence))
-    order = order[sequence[order] >= 0]
-    behind = forward[order] != 0
-    before, after = order[~behind][::-1], order[behind]
-    after = after[np.unique(sequence[after], return_index=True)[1]]
-    at = lookup(sequence[before], sequence[after])
-    before, after = before[at[at >= 0]], after[at >= 0]
-    apart = thread[before] != thread[after]
-    build.seen("flow", int(apart.sum()))
-    if apart.any():
-        build.flows(src=rows[before[apart]], dst=rows[after[apart]], name=build.string("fwdbwd"))
 
 
 def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:

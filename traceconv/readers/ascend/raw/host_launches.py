@@ -25,7 +25,7 @@ from traceconv.readers.ascend.raw.host_records import (
     HostFiles,
     read_calls,
 )
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, task_named
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
 from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
 from traceconv.readers.shared.pairing import combined_key, occurrences
 
@@ -51,13 +51,6 @@ LINKS = {
 }  # fmt: skip
 TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", **_UNSAID}
 RDMA = {0: "RDMA_SEND_NOTIFY", 1: "RDMA_SEND_PAYLOAD", **_UNSAID}
-
-COPY_DIRECTIONS = {
-    0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
-    4: "managed memory", 5: "addr device to device", 6: "host to device ex",
-    7: "device to host ex",
-}  # fmt: skip
-
 
 # Tasks the host launched, joined with the records the layers above made about them.
 #

@@ -20,7 +20,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
-from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.codes import Value, combined, factored, number, shared, tracks
@@ -262,13 +262,8 @@ def read_calls(files: HostFiles, names: Dictionary, clock: Clock) -> Calls:
     build = files.build
     rows = files.columns("api_event.data")
     rows, end, closed = _whole(rows, clock.host_ns(rows["time"]), clock)
-    start = rows["start_ns"]
-    bad = (start < 0) | (end < 0) | (rows["time"] == 0)
-    negative = ~bad & (end < start)
-    build.seen("slice", len(start))
-    build.skip("bad-time", "api_event", int(bad.sum()), "slice")
-    build.skip("negative-duration", "api_event", int(negative.sum()), "slice")
-    good = ~bad & ~negative
+    start = np.where(rows["time"] == 0, -1, rows["start_ns"])
+    good = timed(build, start, end, "api_event")
     build.skip("unfinished-slice", "api_event", int((good & ~closed).sum()))
     rows = {name: column[good] for name, column in rows.items()}
     start, end, closed = start[good], end[good], closed[good]

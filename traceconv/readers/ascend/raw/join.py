@@ -18,7 +18,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.side_tables import Columns
 from traceconv.readers.ascend.db.device import group_titles
-from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
@@ -32,7 +32,7 @@ from traceconv.readers.shared.codes import (
     text,
     tracks,
 )
-from traceconv.readers.shared.pairing import combined_key, latest
+from traceconv.readers.shared.pairing import combined_key, latest, occurrences
 
 # Text beside the binary records of old captures: operators of tasks, and the AI CPU's log.
 
@@ -143,12 +143,7 @@ def ai_cpu(text: str) -> AiCpu:
 def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock, group: str) -> None:
     """The runs of the AI CPU on a lane of their own; the streams' own tasks are what computes."""
     start, end = clock.device_ns(found.first), clock.device_ns(found.last)
-    bad = (start < 0) | (end < 0)
-    negative = ~bad & (end < start)
-    build.seen("slice", len(start))
-    build.skip("bad-time", "", int(bad.sum()), "slice")
-    build.skip("negative-duration", "", int(negative.sum()), "slice")
-    kept = np.flatnonzero(~bad & ~negative)
+    kept = np.flatnonzero(timed(build, start, end))
     said = {
         "Thread Id": (found.thread[kept], label({})),
         "Dispatch Time(us)": (found.dispatch[kept], label({})),
@@ -451,10 +446,9 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, whose: I64) -> tuple
     """
     launch = timed.launch[at]
     start, end = timed.start_ns[at], timed.start_ns[at] + timed.dur_ns[at]
-    order = np.lexsort((start, launch))
-    ordered = launch[order]
+    order, nth = occurrences(launch, start)
     run = np.empty(len(at), np.int64)
-    run[order] = np.arange(len(at)) - np.searchsorted(ordered, ordered)
+    run[order] = nth
     call = np.where(host.row[launch] >= 0, host.row[launch], -1)
     key = combined_key(whose, timed.name[at].astype(np.int64), call, run)
     values, codes = np.unique(key, return_inverse=True)

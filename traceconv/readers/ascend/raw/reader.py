@@ -101,18 +101,18 @@ def _capture(
     identity.folder(folder_path(source, raw.around or raw.root))
     parent = raw.around if raw.around is not None else folder_around(raw.root)
     identity.around(files_in(ordered, parent, "profiler_"), alone)
-    own = window(identity, raw)
-    detail = _Detail((own,), _notes(identity, raw))
-    return identity.capture(
+    capture = identity.capture(
         READER.name,
         label,
-        detail,
-        files=detail.files,
+        None,
+        files=raw.files,
         known=raw.known,
         device=raw.device,
         graphs=identity.graphs,
-        clock=own.clock.anchor,
     )
+    own = window(identity, raw)
+    detail = _Detail((own,), _notes(identity, raw))
+    return replace(capture, clock=own.clock.anchor, detail=detail)
 
 
 def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:

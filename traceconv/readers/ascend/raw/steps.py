@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
-from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.codes import number, shared, text
@@ -306,12 +306,7 @@ class _Put:
     ) -> None:
         build = self._build
         begin, close = self._clock.device_ns(start), self._clock.device_ns(end)
-        bad = (begin < 0) | (close < 0)
-        negative = ~bad & (close < begin)
-        build.seen("slice", len(names))
-        build.skip("bad-time", "step marks", int(bad.sum()), "slice")
-        build.skip("negative-duration", "step marks", int(negative.sum()), "slice")
-        kept = ~bad & ~negative
+        kept = timed(build, begin, close, "step marks")
         if kept.any():
             build.extend(
                 track=build.add_track(step_lane(self._graph).track),

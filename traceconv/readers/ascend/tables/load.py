@@ -24,6 +24,7 @@ from traceconv.core.model import I64
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import KB, MB
+from traceconv.readers.ascend.mindspore.text_tables import MAX_BYTES, doubts_of
 from traceconv.readers.ascend.tables.names import SUMS
 from traceconv.readers.shared.codes import lookup, picked
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, stacked, table, typed
@@ -69,11 +70,8 @@ def _part(source: Source, table: str, name: str, issues: Issues) -> Columns:
     if name.endswith(".json"):
         return _JSON[table](source, name, issues)
 
-    def doubt(code: str, where: str, count: int) -> None:
-        issues.add(code, source.title(name), where, count)
-
     with opened(source, name, salvage=True) as database:
-        return database_columns(database, table, doubt)
+        return database_columns(database, table, doubts_of(source, name, issues))
 
 
 def _ignored(code: str, where: str, count: int) -> None:
@@ -81,9 +79,6 @@ def _ignored(code: str, where: str, count: int) -> None:
 
 
 # -- communication*.json --------------------------------------------------------------------------
-
-MAX_BYTES = 512 << 20
-"""Larger files are refused."""
 
 _TIMES, _BANDWIDTH = "Communication Time Info", "Communication Bandwidth Info"
 _SIZES = "Size Distribution"
@@ -191,15 +186,12 @@ def _columns(
     sign: str,
     rows: Callable[[Row, Mapping[str, Any]], Iterator[Row]],
 ) -> Columns:
-    title = source.title(name)
     found: list[Row] = []
     for path, info in _walk(_loaded(source, name), (), sign):
         if _TOTAL not in path:
             found += rows(_place(path), info)
 
-    def doubt(code: str, where: str, count: int) -> None:
-        issues.add(code, title, where, count)
-
+    doubt = doubts_of(source, name, issues)
     columns = table(found, doubt, text=_NAMES)
     if found:
         columns["Step"] = step_numbers(columns["Step"], doubt)
