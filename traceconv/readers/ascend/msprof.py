@@ -11,9 +11,9 @@ Units and clock: us; in 2023 as numbers of the host's monotonic clock, later as 
 Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json`` (-1 is none).
 Quirks: the step trace of the whole run is repeated in every iteration's file and once more inside
 ``msprof_*``; ``hccl_*`` and ``task_time_*`` repeat what ``msprof_*`` holds; the graph of a device
-task stands in the file name only.
-Beside them: tables are side tables; in the detail view the rows of ``op_summary_*.csv`` are arguments of
-their slices, and memory is a counter (golden op_summary_slices).
+task is in the file name only (golden single_export_2023).
+Beside them: tables are side tables; in the detail view the rows of ``op_summary_*.csv`` are
+arguments of their slices, and memory is a counter (golden op_summary_slices).
 Ignored: databases and raw data (listed as known); the flows ``Data_aug Bound``.
 Source: Ascend/msprof, which writes it; test data of mindspore-ai/mindinsight and
 Ascend/msinsight. Golden cases: single_export_2023, step_export_slices, not_json.
@@ -57,12 +57,7 @@ from traceconv.readers.ascend.common.capture_files import (
 from traceconv.readers.ascend.common.identity import Identity, collected_at, has_unix_stamps
 from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
-# Files the frameworks lay beside a rank's PROF folder.
-#
-# What they derived from it shows the same run again, so it belongs to the capture of the PROF
-# folder; only the host's side holds more, and is read along where its clock is known: its records,
-# or the timeline made of them.
-
+# -- files that MindSpore writes beside a rank's PROF folder -----------------------------------
 _REPEATED = re.compile(r"(?:ascend_)?timeline_display_\d+\.json")
 _HOST = re.compile(r"host_info/(?:(host_info_\d+\.csv)|timeline_\d+\.json)")
 _UNUSED = re.compile(
@@ -75,8 +70,12 @@ def with_derived(
 ) -> list[Capture]:
     """The captures with the files that MindSpore derived from them.
 
-    A derived file goes to the capture of its rank in the same folder; one without a rank in its
-    name to the first capture there.
+    They show the run of the PROF folder again, so they are known files of its capture. Only the
+    host's side has more: its records, or the timeline made of them, are read along where the
+    clock is known.
+
+    A derived file belongs to the capture of its rank in the same folder; one without a rank in
+    its name to the first capture there.
     """
     owners: dict[tuple[str, int], int] = {}
     for i, capture in enumerate(captures):
@@ -118,7 +117,7 @@ def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture
     return replace(capture, known=(*capture.known, name))
 
 
-# Where CANN's exports lie: PROF folders, and what stands for one if only a part is given.
+# -- folders with exports ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,11 @@ class Place:
     """One folder with exports.
 
     Attributes:
-        root:    the PROF folder, or what stands for it.
+        root:    the PROF folder; of copied files the folder that takes its place.
         device:  of single exports; -1 for the devices of a joint one.
         exports: the timelines.
-        around:  files beside the folder that may tell whose it is.
-        alone:   whether they can speak of nothing else, as no other PROF folder lies there.
+        around:  files beside the folder that may name its rank.
+        alone:   whether no other PROF folder is there, so that they are about this one.
     """
 
     root: str
@@ -141,11 +140,11 @@ class Place:
 
 
 _AROUND = ("profiler_info", "profiler_metadata.json", "ASCEND_PROFILER_OUTPUT/ascend_")
-"""Files beside a PROF folder that may tell whose it is."""
+"""Files beside a PROF folder that may name its rank."""
 
 
 def places(ordered: Sequence[str]) -> list[Place]:
-    """Timelines by folder and device; a joint export takes the single ones along."""
+    """Timelines by folder and device; single exports of a folder with a joint one belong to it."""
     found: dict[tuple[str, int], list[str]] = {}
     for name in ordered:
         if is_timeline(name):
@@ -154,18 +153,18 @@ def places(ordered: Sequence[str]) -> list[Place]:
     merged: dict[tuple[str, int], list[str]] = {}
     for (root, device), names in found.items():
         merged.setdefault((root, -1 if root in joint else device), []).extend(names)
-    crowds = Counter(folder_around(root) for root, _ in merged)
+    per_folder = Counter(folder_around(root) for root, _ in merged)
     found_places = []
     for (root, device), names in merged.items():
         folder = folder_around(root)
-        alone = crowds[folder] == 1 or is_capture_folder(folder or "")
+        alone = per_folder[folder] == 1 or is_capture_folder(folder or "")
         around = files_in(ordered, folder, *_AROUND)
         found_places.append(Place(root, device, tuple(names), around, alone))
     return found_places
 
 
 def _root(name: str) -> str:
-    """The folder an export belongs to: the PROF folder, or what stands for it."""
+    """The folder an export belongs to: the PROF folder, or where its files were copied to."""
     if prof := prof_folder(name):
         return prof
     parts = PurePosixPath(name).parts[:-1]
@@ -216,8 +215,8 @@ class MsprofReader:
 def _in_folder(
     source: Source, ordered: Sequence[str], place: Place, issues: Issues
 ) -> list[Capture]:
-    """The capture of one place; none if a framework's database beside it, which holds all of it
-    and more, stands for it.
+    """The capture of one place; none if a framework's database, which has all of it and more, is
+    beside it.
     """
     root, device = place.root, place.device
     if any(is_framework_database(n) and source.size(n) for n in place.around):
@@ -270,7 +269,7 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
 
 
 def _identify(identity: Identity, place: Place, inner: Sequence[str]) -> None:
-    """The collector's own files first: they say which of several ``profiler_info_*`` is meant."""
+    """The collector's own files first: they name the rank, and so which of several ``profiler_info_*`` is meant."""
     identity.prof_files(inner, place.device)
     root = folder_path(identity.source, place.root)
     identity.folder(root.rpartition("/")[0] or root)
@@ -282,10 +281,10 @@ def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     groups: dict[object, list[tuple[str, Capture]]] = {}
     for capture in captures:
         root: str = capture.detail.root
-        whose = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
+        process = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
         known = capture.rank is not None and capture.pid >= 0
         own = known and PROF.fullmatch(root.rpartition("/")[2])
-        key = whose if own else (root, capture.device)
+        key = process if own else (root, capture.device)
         groups.setdefault(key, []).append((collected_at(root), capture))
     return [done for group in groups.values() for done in as_windows(group)]
 
@@ -301,9 +300,9 @@ def _lone(source: Source, name: str) -> list[Capture]:
         return []
     clock = Identity(source, Issues()).clock(has_unix_stamps(head, otherwise=True))
     ranks = _ranks_within(source, name) if _RANKED.search(head) else []
-    whose: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None)]
+    parts: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None)]
     if ranks:
-        whose = [(rank, (rank, -1) if rank == ranks[0] else (rank,)) for rank in ranks]
+        parts = [(rank, (rank, -1) if rank == ranks[0] else (rank,)) for rank in ranks]
     return [
         Capture(
             reader=READER.name,
@@ -315,7 +314,7 @@ def _lone(source: Source, name: str) -> list[Capture]:
             label=source.title(name),
             detail=Detail((Part(name),), {"vendor": "ascend"}, ranks=lanes),
         )
-        for rank, lanes in whose
+        for rank, lanes in parts
     ]
 
 
@@ -333,7 +332,12 @@ def _ranks_within(source: Source, name: str) -> list[int]:
 READER = MsprofReader()
 
 
-# -- which exports of a PROF folder are read ------------------------------------------------------
+# -- which exports of a PROF folder are read: newest first, nothing twice -----------------------
+#
+# Three generations of names: ``msprof_<time>.json`` and ``msprof_slice_<n>_<time>.json`` in
+# ``mindstudio_profiler_output``, and the single export of 2023, one set of files per iteration:
+# ``{msprof,step_trace,hccl,task_time}_<device>_<model>_<iteration>.json`` in
+# ``device_<d>/timeline``.
 
 _WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")
 _SLICE = re.compile(r"msprof_slice_(\d+)_(\d{8,})\.json(?:\.gz)?")
@@ -367,7 +371,7 @@ class Choice:
     """What of an export is read, and what is left and why.
 
     Attributes:
-        repeated:   files whose events stand in the chosen ones too.
+        repeated:   files whose events are in the chosen ones too.
         superseded: files of older exports.
         empty:      exports without content.
         missing:    files that must have been there, by what their neighbours are called.

@@ -9,8 +9,8 @@ Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_
 name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
 Quirks: hardware, communication and framework layers carry pids of three encodings; planes of all
 groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
-Beside it: tables are side tables; in the detail view the rows of ``kernel_details.csv`` are arguments of
-their slices, and memory is a counter (golden with_tables).
+Beside it: tables are side tables; in the detail view the rows of ``kernel_details.csv`` are
+arguments of their slices, and memory is a counter (golden with_tables).
 Ignored: databases and raw data of the same folder (listed as known); environment variables in
 ``profiler_metadata.json`` are never copied.
 Source: Ascend/pytorch and Ascend/msprof, which write it; test data of Ascend/msinsight and
@@ -81,7 +81,7 @@ class TraceViewReader:
     def _capture(
         self, source: Source, ordered: Sequence[str], root: str, name: str, issues: Issues
     ) -> list[tuple[str, Capture]]:
-        """The capture of one folder with its worker; none if a database must stand in for it."""
+        """The capture of one folder with its worker; none if a database is read instead."""
         inner = [n for n in below(ordered, root) if n != name and is_capture_file(inside(n, root))]
         if is_empty(source, name) and any(n.endswith(".db") and source.size(n) for n in inner):
             issues.add("empty-file", source.title(name))

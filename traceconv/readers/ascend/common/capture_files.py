@@ -1,4 +1,4 @@
-"""Files of Ascend captures: whose they are by their names, and what each of a capture is read for."""
+"""Files of Ascend captures: to which they belong, by their names, and what each is read for."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def starting(ordered: Sequence[str], prefix: str) -> list[str]:
 
 
 def folder_around(folder: str) -> str | None:
-    """The folder that holds ``folder``, "" for the source itself, None if that lies outside."""
+    """The folder that holds ``folder``, "" for the source itself, None if that is outside."""
     return folder.rpartition("/")[0] if folder else None
 
 
@@ -130,7 +130,7 @@ def folder_path(source: Source, folder: str) -> str:
 
 
 def files_in(ordered: Sequence[str], folder: str | None, *starts: str) -> tuple[str, ...]:
-    """The files of ``folder`` whose names start so, of a sorted list; none outside the source."""
+    """The files of ``folder`` whose names start with one of ``starts``, of a sorted list; none outside the source."""
     if folder is None:
         return ()
     prefix = f"{folder}/" if folder else ""
@@ -138,7 +138,7 @@ def files_in(ordered: Sequence[str], folder: str | None, *starts: str) -> tuple[
 
 
 def device_folder(relative: str, otherwise: int) -> int:
-    """The device whose folder a file of a PROF folder lies in."""
+    """The device whose folder a file of a PROF folder is in."""
     match = re.match(r"device_(\d+)/", relative)
     return int(match[1]) if match else otherwise
 
@@ -169,7 +169,7 @@ def is_prof_file(relative: str) -> bool:
 
 
 def derived_rank(relative: str) -> int | None:
-    """The rank of a file of a generation A ``profiler`` folder: -1 if its name has none, None
+    """The rank of a file of a ``profiler`` folder of MindSpore before 2.4: -1 if its name has none, None
     if it is no such file.
     """
     match = _any(_DERIVED).fullmatch(relative)
@@ -211,7 +211,7 @@ class Part:
     """One file of a capture.
 
     Attributes:
-        graph:  the graph its name says, -1 if none; of step traces, those it may hold.
+        graph:  the graph in its name, -1 if none; of step traces, those it may hold.
         window: the collection window it belongs to, by any name; "" if the capture has only one.
     """
 
@@ -249,7 +249,7 @@ def is_empty(source: Source, name: str) -> bool:
 
 
 def tied_to_unix_time(clock: Anchor | None) -> bool:
-    """Whether stamps of this clock can be put beside such that count from 1970."""
+    """Whether stamps of this clock can be converted to Unix time."""
     return clock is not None and (clock.domain is Domain.UNIX or is_unix_ns(clock.shared_ns))
 
 

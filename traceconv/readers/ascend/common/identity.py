@@ -45,7 +45,7 @@ class Trust(IntEnum):
 
 @dataclass
 class Identity:
-    """What the files of one capture say about it, filled in step by step.
+    """What the files of one capture say about it, filled in file by file.
 
     Attributes:
         claims: (trust, rank, place).
@@ -77,9 +77,9 @@ class Identity:
         if not self.claims:
             return None, ""
         ordered = sorted(self.claims, key=lambda c: c[0])
-        said = [c for c in ordered if c[0] < Trust.FOLDER]
-        if len({rank for _, rank, _ in said}) > 1:
-            where = ", ".join(f"{place}: {rank}" for _, rank, place in said)
+        files = [c for c in ordered if c[0] < Trust.FOLDER]
+        if len({rank for _, rank, _ in files}) > 1:
+            where = ", ".join(f"{place}: {rank}" for _, rank, place in files)
             self.issues.add("rank-conflict", label, where)
         return ordered[0][1], ordered[0][2]
 
@@ -128,7 +128,7 @@ class Identity:
         if self.anchor is not None:
             return self.anchor
         if self.diff_ns:
-            # any instant will do, but 0 says that none is shared
+            # any instant will do, but a shared time of 0 means that there is none
             return Anchor(Domain.MONOTONIC, self.diff_ns + 1, 1, "profiler_info: diff_time")
         return Anchor(Domain.MONOTONIC, evidence="stamps far below Unix time, no start_info")
 
@@ -145,7 +145,7 @@ class Identity:
     # -- the files, in order of trust -----------------------------------------------------
 
     def around(self, names: Iterable[str], alone: bool) -> None:
-        """The files that lie around a capture, as far as they are meant for it.
+        """The files around a capture that are about it.
 
         Args:
             alone: it is the only capture there; else its rank must be known by now, and only
@@ -201,7 +201,7 @@ class Identity:
 
     def distributed(self, info: Mapping[str, Any], place: str) -> None:
         """Rank, world size and parallel groups out of ``distributed_args`` and
-        ``parallel_group_info``, wherever these stand.
+        ``parallel_group_info``, wherever these are stored.
         """
         args = info.get("distributed_args")
         if isinstance(args, dict):
@@ -268,7 +268,7 @@ class Identity:
             self.info_json(name) if what == "info.json" else self.start_info(name)
 
     def folder(self, path: str) -> str:
-        """What the name of a folder (and of the one around it) says.
+        """Host, process and rank in the name of a folder, and of the one around it.
 
         Returns:
             The worker of ``<worker>_<time>_ascend_*``, or "".

@@ -122,7 +122,7 @@ def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
 
 
 def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
-    """Add the slices a step table stands for: iterations, FP_BP, refresh and reduce."""
+    """Add the slices of a step table: iterations, FP_BP, refresh and reduce."""
     text = _text(source, name)
     rows, lines = _rows(text), text.count("\n")
     try:

@@ -35,24 +35,24 @@ def plain(value: int, strings: Mapping[int, str]) -> str:
     return str(value)
 
 
-def said(value: int, strings: Mapping[int, str]) -> str:
-    """The string it stands for."""
+def named(value: int, strings: Mapping[int, str]) -> str:
+    """Its string."""
     return strings.get(value, str(value))
 
 
 def title(value: int, strings: Mapping[int, str]) -> str:
     """The same with a capital: "Read"."""
-    return said(value, strings).capitalize()
+    return named(value, strings).capitalize()
 
 
 def upper(value: int, strings: Mapping[int, str]) -> str:
     """The same as "APP" and "Device" are spelled."""
-    name = said(value, strings)
+    name = named(value, strings)
     return name.upper() if name == "app" else name.capitalize()
 
 
 def dies(value: int, strings: Mapping[int, str]) -> str:
-    """A die, where several are told apart; others have none."""
+    """A die, where there are several; else ""."""
     return f" die {value}" if value >= 0 else ""
 
 
@@ -71,8 +71,8 @@ class Gauge:
     """A table of samples.
 
     Attributes:
-        group:  what its tracks stand under: the process of the JSON.
-        ids:    columns that tell series apart, and how they are spelled.
+        group:  the group of its tracks: the process of the JSON.
+        ids:    columns that distinguish series, and how they are spelled.
         time:   the column of time, ns; names separated by "|" are one renamed column.
         enum:   the table the ids are spelled from instead of the strings.
         unless: its rows repeat those of this table, if that has any.
@@ -197,13 +197,13 @@ GAUGES = (
             for way in ("rx", "tx")
             for kind in ("Req", "Rsp", "Snp", "Dat")
         ),
-        (("name", said),),
+        (("name", named),),
     ),
     Gauge(
         "QOS",
         "QoS",
         (Series("bandwidth", "{0}{1}", "", MB),),
-        (("eventName", said), ("dieId", dies)),
+        (("eventName", named), ("dieId", dies)),
     ),
     Gauge(
         "UB",
@@ -222,7 +222,7 @@ GAUGES = (
             Series("freq", "{0} {1} Freq", "MHz"),
             Series("totalCycle", "{0} {1} Cycles"),
         ),
-        (("coreType", said), ("coreId", plain)),
+        (("coreType", named), ("coreId", plain)),
     ),
     Gauge("CPU_USAGE", "CPU Usage", (Series("usage", "CPU {0} Usage", "%"),), (("cpuId", plain),)),
     Gauge("HOST_MEM_USAGE", "Memory Usage", (Series("usage", "Memory Usage", "%"),)),
@@ -244,21 +244,21 @@ GAUGES = (
         "NPU_MODULE_MEM",
         "NPU Module Mem",
         (Series("totalReserved", "{0}", "MB", MB),),
-        (("moduleId", said),),
+        (("moduleId", named),),
         enum="ENUM_MODULE",
     ),
     Gauge(
         "MEMORY_RECORD",
         "Memory",
         _totals("{0}", "totalAllocated", "totalReserved", "totalActive"),
-        (("component", said),),
+        (("component", named),),
         time="timestamp|timestampNs",
     ),
     Gauge(
         "NPU_OP_MEM",
         "Memory",
         _totals("{0}", "totalAllocate", "totalReserve"),
-        (("component", said),),
+        (("component", named),),
         unless="MEMORY_RECORD",
     ),
     Gauge(
@@ -282,8 +282,6 @@ GAUGES = (
 
 
 # -- lanes of their own ---------------------------------------------------------------------------
-
-# Lanes that the export derived itself: steps and overlap; and units beside the streams.
 
 _INT32_MAX = 2**31 - 1
 
@@ -357,7 +355,7 @@ def units(export: Export) -> None:
         )
 
 
-# Counters of a database, as the table of gauges describes them.
+# -- counters ---------------------------------------------------------------------------------
 
 
 def counters(export: Export) -> None:
@@ -419,7 +417,7 @@ def _has_rows(export: Export, table: str) -> bool:
 
 
 _UNREAD = ("SAMPLE_PMU_SUMMARY",)
-"""Tables of sums, which lie at no time."""
+"""Tables of sums, which have no times."""
 
 
 def read_databases(capture: Capture, build: TraceBuilder) -> None:

@@ -1,6 +1,6 @@
 """A device's work in a database: tasks on streams, communication on lanes and planes.
 
-Table TASK has the times; other tables say what each task is. An operation of communication is
+Table TASK has the times; other tables have what each task is. An operation of communication is
 put on the lane of its group as a whole, its parts on the group's planes at the times of their
 tasks.
 """
@@ -34,11 +34,9 @@ from traceconv.readers.shared.codes import (
 )
 from traceconv.readers.shared.sqlite.database import Column
 
-# Readings of the performance counters of tasks: table TASK_PMU_INFO as arguments.
-
 
 class Pmu:
-    """The readings of every task; :meth:`members` gives them as JSON, batch by batch.
+    """Readings of performance counters of tasks (TASK_PMU_INFO); :meth:`Pmu.members` gives them as JSON, batch by batch.
 
     Readings of tasks that are not there, and those that are NULL, are booked.
     """
@@ -70,12 +68,12 @@ class Pmu:
             return [b""] * len(count)
         ends = np.cumsum(count)
         at = np.repeat(start - ends + count, count) + np.arange(ends[-1])
-        said = [
+        texts = [
             self._keys[name] + b"%.15g" % value
             for name, value in zip(self._name[at].tolist(), self._value[at].tolist(), strict=True)
         ]
         borders = [0, *ends.tolist()]
-        return [b"".join(said[a:b]) for a, b in pairwise(borders)]
+        return [b"".join(texts[a:b]) for a, b in pairwise(borders)]
 
 
 NO_CONTEXT = NO_CONNECTION = 4294967295
@@ -94,7 +92,7 @@ _OPERATOR = {
     "outputDataTypes": -1, "outputShapes": -1, "attrInfo": -1, "opState": -1,
     "hf32Eligible": -1, "gridDim": -1,
 }  # fmt: skip
-_SAID = {
+_STRINGS = {
     "Op Type": "opType", "Input Formats": "inputFormats", "Input Data Types": "inputDataTypes",
     "Input Shapes": "inputShapes", "Output Formats": "outputFormats",
     "Output Data Types": "outputDataTypes", "Output Shapes": "outputShapes", "Attr": "attrInfo",
@@ -129,7 +127,7 @@ class Tasks:
 
 
 def connected(connections: I64) -> NDArray[np.bool_]:
-    """Which are ids of a connection, and not the stand-in for none."""
+    """Which are ids of a connection, and not the number for none."""
     there: NDArray[np.bool_] = (connections >= 0) & (connections < NO_CONNECTION)
     return there
 
@@ -166,21 +164,21 @@ def tasks(export: Export) -> Tasks:
 
 
 def _is_named(export: Export, ids: I64, name: str) -> NDArray[np.bool_]:
-    return np.isin(ids, [i for i, said in export.strings.items() if said == name])
+    return np.isin(ids, [i for i, string in export.strings.items() if string == name])
 
 
 def _marked(export: Export, mark: NDArray[np.bool_], connections: I64, names: I64) -> I64:
     """The names, for marks those that the host gave them."""
     if not mark.any():
         return names
-    said = export.database.columns("MSTX_EVENTS", {"connectionId": -1, "message": -1})
-    message = picked(said["message"], lookup(said["connectionId"], connections))
+    marks = export.database.columns("MSTX_EVENTS", {"connectionId": -1, "message": -1})
+    message = picked(marks["message"], lookup(marks["connectionId"], connections))
     return np.where(mark & (message >= 0), message, names)
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the tables beside TASK say of its rows.
+    """What is in the tables beside TASK about its rows.
 
     Attributes:
         operator: whether a row carries out an operator.
@@ -212,14 +210,14 @@ def _facts(export: Export, rows: dict[str, Column]) -> _Facts:
 
 def _class(export: Export, name: int, kind: int, task_type: int) -> OpClass:
     """What a task does. Only tasks with an operator's name compute."""
-    said = export.strings.get(name, "")
-    named = task_named(said)
+    string = export.strings.get(name, "")
+    named = task_named(string)
     if kind == 1 or (named and named.op == OpClass.COMM_TASK):
         return OpClass.COMM_TASK
     if kind == 2:
         of_type = BY_TASK_TYPE.get(export.strings.get(task_type, ""))
         return OpClass.COMM_TASK if of_type == OpClass.COMM_TASK else OpClass.COMPUTE
-    op = named.op if named else BY_TASK_TYPE.get(said, OpClass.OTHER)
+    op = named.op if named else BY_TASK_TYPE.get(string, OpClass.OTHER)
     return OpClass.OTHER if op == OpClass.COMPUTE else op
 
 
@@ -232,8 +230,8 @@ def _parents(rows: dict[str, Column]) -> NDArray[np.bool_]:
 
 
 def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Columns:
-    """Members under the keys the JSON export has for them, then what the operator's row says."""
-    said, columns = text(export.strings), facts.columns
+    """Members under the keys the JSON export has for them, then those of the operator's row."""
+    string, columns = text(export.strings), facts.columns
     copies = export.database.columns(
         "MEMCPY_INFO", {"globalTaskId": -1, "size": -1, "memcpyOperation": -1}
     )
@@ -242,10 +240,10 @@ def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Column
         "Model Id": (rows["modelId"], number),
         "Task Type": (
             np.where(columns["taskType"] >= 0, columns["taskType"], rows["taskType"]),
-            said,
+            string,
         ),
         "Physic Stream Id": (rows["streamId"], number),
-        **{key: (columns[name], said) for key, name in _SAID.items()},
+        **{key: (columns[name], string) for key, name in _STRINGS.items()},
         "Block Num": (columns["blockNum"], number),
         "Mix Block Num": (columns["mixBlockDim"], number),
         "size(B)": (picked(copies["size"], at), number),
@@ -305,15 +303,15 @@ class Communication:
         rows, dur = export.timed(self._operations, "COMMUNICATION_OP")
         of_task = self._tasks.of_connection("deviceId", rows["connectionId"])
         device = np.where(rows["deviceId"] >= 0, rows["deviceId"], of_task)
-        names, said = label(export.enum("ENUM_HCCL_DATA_TYPE")), text(export.strings)
+        names, string = label(export.enum("ENUM_HCCL_DATA_TYPE")), text(export.strings)
         args = apart(
             build,
             {"connection_id": rows["connectionId"]},
             {
                 "data_type": (rows["dataType"], names),
-                "alg_type": (rows["algType"], said),
+                "alg_type": (rows["algType"], string),
                 "count": (rows["count"], number),
-                "op_type": (rows["opType"], said),
+                "op_type": (rows["opType"], string),
                 "rank_size": (rows["rankSize"], number),
                 "relay": (rows["relay"], label({0: "no", 1: "yes"})),
                 "retry": (rows["retry"], label({0: "no", 1: "yes"})),
@@ -363,7 +361,7 @@ class Communication:
         return self._export.build.track(Layer.COMM, name, above, self._title, sort=1)
 
     def _arguments(self, rows: Mapping[str, Column], of: Mapping[str, Column], dur: I64) -> Column:
-        said = text(self._export.strings)
+        string = text(self._export.strings)
         enum = self._export.enum
         speed = np.where((rows["size"] > 0) & (dur > 0), rows["size"] / np.maximum(dur, 1), 0.0)
         notify = rows["notifyId"]
@@ -380,8 +378,8 @@ class Communication:
             {"task id": of["taskId"], "context id": of["contextId"]},
             {
                 "stream id": (of["streamId"], number),
-                "task type": (rows["taskType"], said),
-                "operator": (rows["name"], said),
+                "task type": (rows["taskType"], string),
+                "operator": (rows["name"], string),
                 "src rank": (rows["srcRank"], number),
                 "dst rank": (rows["dstRank"], number),
                 "transport type": (rows["transportType"], label(enum("ENUM_HCCL_TRANSPORT_TYPE"))),
@@ -399,14 +397,14 @@ def group_titles(used: I64, strings: Mapping[int, str]) -> dict[int, str]:
     titles: dict[int, str] = {}
     numbered = 0
     for group in dict.fromkeys(used.tolist()):
-        said = strings.get(group, "")
-        if said in ("", "N/A"):
+        string = strings.get(group, "")
+        if string in ("", "N/A"):
             continue
-        if _ADDRESS.fullmatch(said):
+        if _ADDRESS.fullmatch(string):
             titles[group] = f"Group {numbered}"
             numbered += 1
         else:
-            titles[group] = f"Group {said}"
+            titles[group] = f"Group {string}"
     return titles
 
 

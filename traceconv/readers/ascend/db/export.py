@@ -60,7 +60,7 @@ class Export:
 
     @cached_property
     def several(self) -> bool:
-        """Whether rows of more than one device lie here."""
+        """Whether there are rows of more than one device."""
         found: set[int] = set()
         for table in _DEVICE_TABLES:
             found |= {d for d in self.database.distinct(table, "deviceId") if d >= 0}

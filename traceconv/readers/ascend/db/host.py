@@ -31,8 +31,6 @@ from traceconv.readers.shared.codes import (
 )
 from traceconv.readers.shared.sqlite.database import Column
 
-# The host's side but for the framework: calls of CANN and of the system, marks, garbage.
-
 LAYERS = {
     "acl": "AscendCL", "model": "Model", "node": "Node", "hccl": "Hccl",
     "communication": "Communication", "runtime": "Runtime",
@@ -84,8 +82,8 @@ def _call_names(
     export.build.skip("missing-name", "table CANN_API", int(unknown[codes].sum()))
     names = []
     for kind, name in table:
-        said = kinds.get(kind, "")
-        above = LAYERS.get(said, said)
+        layer = kinds.get(kind, "")
+        above = LAYERS.get(layer, layer)
         names.append(
             f"{above}@{export.strings.get(name, '')}" if above else export.strings.get(name, "")
         )
@@ -182,11 +180,11 @@ def operators(export: Export) -> Operators:
     table = "PYTORCH_API"
     rows, dur = export.timed(export.database.columns(table, _OPERATOR), table)
     values, codes = factored(rows["name"])
-    said = [export.strings.get(v, "") for v in values.tolist()]
-    marks = [host_named(name) for name in said]
+    texts = [export.strings.get(v, "") for v in values.tolist()]
+    marks = [host_named(name) for name in texts]
     steps = np.array([mark.step if mark else -1 for mark in marks], np.int32)
-    dequeue = np.array([name.startswith("Dequeue") for name in said], bool)[codes]
-    enqueue = np.array([name.startswith("Enqueue") for name in said], bool)[codes]
+    dequeue = np.array([name.startswith("Dequeue") for name in texts], bool)[codes]
+    enqueue = np.array([name.startswith("Enqueue") for name in texts], bool)[codes]
     queue = (rows["type"] == QUEUE) | ((rows["type"] < 0) & (enqueue | dequeue))
     first = export.build.extend(
         track=threads(export, rows["globalTid"], Layer.HOST, export.framework),
@@ -207,14 +205,14 @@ def _arguments(export: Export, rows: Mapping[str, Column]) -> I32:
     shapes, types = rows["inputShapes"], rows["inputDtypes"]
     codes, table = combined(shapes, types)
     swapped = np.array([_is_swapped(export.strings, *row) for row in table], bool)[codes]
-    said = text(export.strings)
+    string = text(export.strings)
     return shared(
         export.build,
         {
             "Sequence number": (rows["sequenceNumber"], number),
             "Fwd thread id": (rows["fwdThreadId"], number),
-            "Input Dims": (np.where(swapped, types, shapes), said),
-            "Input type": (np.where(swapped, shapes, types), said),
+            "Input Dims": (np.where(swapped, types, shapes), string),
+            "Input type": (np.where(swapped, shapes, types), string),
             "Call stack": (rows["callchainId"], _stacks(export)),
         },
     )
@@ -236,8 +234,8 @@ def _stacks(export: Export) -> Value:
 
     def value(chain: int) -> bytes:
         first, stop = np.searchsorted(ids, [chain, chain + 1])
-        said = [export.strings.get(i, "") for i in frames[first:stop].tolist()]
-        return quoted(";\r\n".join(said)) if chain >= 0 and said else b""
+        texts = [export.strings.get(i, "") for i in frames[first:stop].tolist()]
+        return quoted(";\r\n".join(texts)) if chain >= 0 and texts else b""
 
     return value
 
@@ -263,14 +261,15 @@ def arrows(
         )
     _draw(export, "HostToDevice", calls.row, caller, row)
     _framework_arrows(export, operators, connection, row)
-    told = tasks.columns["connectionId"][tasks.mark]
-    _draw(export, "MsTx", marks.row, lookup(marks.connection, told), tasks.row[tasks.mark])
+    marked = tasks.columns["connectionId"][tasks.mark]
+    _draw(export, "MsTx", marks.row, lookup(marks.connection, marked), tasks.row[tasks.mark])
 
 
 def _arrow_targets(tasks: Tasks, operations: Operations) -> tuple[I64, I64, NDArray[np.bool_]]:
     """Connections and events arrows may lead to, and whether one must.
 
-    An operation stands for its tasks, subtasks for a task that only holds them.
+    Arrows end at an operation, not at its tasks, and at subtasks, not at the task that only
+    holds them.
     """
     connection = tasks.columns["connectionId"]
     whole = np.isin(connection, operations.connection) & ~tasks.launched

@@ -4,14 +4,14 @@ Written by: torch_npu, MindSpore 2.4+, CANN msprof and msMonitor, asked for the 
 samples of 2023-10 to 2025-07.
 Files: ``*_ascend_{pt,ms}/ASCEND_PROFILER_OUTPUT/ascend_*_profiler[_<rank>].db``, or ``PROF_*/
 msprof_<time>.db``; any SQLite file with their tables, whatever it is called. A ``-wal`` file
-beside one is read, too. Where a timeline in JSON lies in the same folder, that is read instead,
+beside one is read, too. Where a timeline in JSON is in the same folder, that is read instead,
 unless this reader is asked for by name. ``analysis.db`` and ``communication_analyzer.db`` hold
-sums of the same: they are side tables here, and alone they are left to the reader ``ascend_tables``.
+sums of the same: they are side tables here; alone they are left to the reader ``ascend_tables``.
 Units and clock: integer ns of Unix time; those of the framework as text.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
 RANK_DEVICE_MAP, name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder
 name. A rank of -1 is none.
-Quirks: columns are renamed between versions, enumerations of 2023 lie among the strings, in graph
+Quirks: columns are renamed between versions, enumerations of 2023 are among the strings, in graph
 mode one task id runs often (golden two_devices); a framework's shapes and types may be the wrong
 way round, marks of the program name tasks of the device (framework); rows without times
 (bad_rows). In a cut file, tables are read up to their first missing page.
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from traceconv.readers.shared.sqlite.database import Database
 
 
-# Which files are databases of Ascend captures, and what they say about whose they are.
+# -- databases, and what they hold ------------------------------------------------------------
 
 _NAMED = re.compile(r"(?:ascend_[a-z]+_profiler(?:_\d+)?|msprof_\d+|msmonitor_[\d_]+)\.db")
 _OTHER_KINDS = (
@@ -76,7 +76,7 @@ _SUMS = frozenset(
 )
 _OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _METADATA = ("distributed_args", "parallel_group_info")
-"""What is looked at in META_DATA; environment variables stand there too, and stay there."""
+"""What is read of META_DATA; the environment variables there are left alone."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Held:
     host: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    def tell(self, identity: Identity, name: str) -> None:
-        """Add what the database and its name say."""
+    def identify(self, identity: Identity, name: str) -> None:
+        """Add rank, device and host of the database and its name."""
         if len(self.ranks) == 1:
             identity.claim(Trust.DATABASE, self.ranks[0], "RANK_DEVICE_MAP")
         identity.database(name)
@@ -116,7 +116,7 @@ def is_named(name: str) -> bool:
 def peeked(source: Source, names: Iterable[str]) -> dict[str, Held]:
     """The databases of Ascend captures among ``names``.
 
-    A file with the right name is one even if it cannot be opened: reading it says why.
+    A file with the right name is one even if it cannot be opened: reading it reports why.
     """
     found = {}
     for name in names:
@@ -151,8 +151,8 @@ def _held(database: Database) -> Held | None:
         host=hosts[0] if len(hosts) == 1 and not set(hosts[0]) & set("/\\") else "",
         metadata={
             name: value
-            for name, said in database.rows("META_DATA", "name", "value")
-            if name in _METADATA and (value := _parsed(said)) is not None
+            for name, stored in database.rows("META_DATA", "name", "value")
+            if name in _METADATA and (value := _parsed(stored)) is not None
         },
     )
 
@@ -161,14 +161,14 @@ def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(sorted({v for v in values if isinstance(v, int) and v >= 0}))
 
 
-def _parsed(said: Any) -> Any:
+def _parsed(stored: Any) -> Any:
     try:
-        return json.loads(said) if isinstance(said, str) else None
+        return json.loads(stored) if isinstance(stored, str) else None
     except (ValueError, RecursionError):
         return None
 
 
-# Where databases of Ascend captures lie: which are read, and which files belong to each.
+# -- which are read, and which files belong to each ---------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ class Place:
 
     Attributes:
         root:   the folder of its capture.
-        folder: the one whose name may tell whose it is.
+        folder: the one whose name may hold worker and rank.
         known:  the capture's other files.
-        around: files that may tell whose it is.
-        alone:  whether they can speak of nothing else, as no other database lies there.
+        around: files that may name its rank.
+        alone:  whether no other database is there, so that they are about this one.
     """
 
     name: str
@@ -194,10 +194,10 @@ class Place:
 def places(
     source: Source, ordered: Sequence[str], held: Mapping[str, Held], issues: Issues
 ) -> Iterator[Place]:
-    """The databases to read; those that say the same again are booked."""
+    """The databases to read; those that repeat others are booked."""
     chosen = _chosen(source, held, issues)
     folders = {name: _folder(root) for name, root in chosen.items()}
-    roots, crowds = Counter(chosen.values()), Counter(folders.values())
+    roots, per_folder = Counter(chosen.values()), Counter(folders.values())
     for name, root in chosen.items():
         mine = roots[root] == 1
         known = _known(ordered, held, name, root) if mine else []
@@ -208,7 +208,7 @@ def places(
             folder=folders[name],
             known=tuple(n for n in known if n not in chosen),
             around=files_in(ordered, folders[name], "profiler_info", "profiler_metadata.json"),
-            alone=mine and crowds[folders[name]] == 1,
+            alone=mine and per_folder[folders[name]] == 1,
         )
 
 
@@ -258,7 +258,7 @@ class AscendDatabaseReader:
     name = "ascend_db"
     title = "Ascend PyTorch profiler, MindSpore, CANN msprof: databases"
     files = "ascend_{pytorch,mindspore}_profiler_*.db, msprof_*.db"
-    order = 115  # after the readers of JSON: they know which databases say the same again
+    order = 115  # after the readers of JSON: they know which databases repeat their files
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
@@ -268,7 +268,7 @@ class AscendDatabaseReader:
         for place in places(source, ordered, held, issues):
             identity = Identity(source, issues)
             worker = _identify(identity, place)
-            held[place.name].tell(identity, place.name)
+            held[place.name].identify(identity, place.name)
             capture = _capture(identity, place)
             same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
             key = (capture.rank, worker if same else f"{place.name}/")

@@ -71,7 +71,7 @@ _QUEUE = re.compile(r"(?:.*/)?(?:GetNext|InitData)[^/]*")
 
 @dataclass(frozen=True)
 class DisplayClassifier:
-    """Says where the lanes of a display file go.
+    """Decides on which tracks the lanes of a display file are shown.
 
     Attributes:
         hardware: title of the device layer: "Ascend Hardware" or "GPU Hardware".
@@ -133,8 +133,6 @@ def waiting_for_data(name: str) -> Named | None:
 
 
 # -- the display file, and the queue of the data pipeline -----------------------------------------
-
-# The display file of a generation A folder, and which rows of other files it already shows.
 
 
 @dataclass
@@ -314,8 +312,8 @@ def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown
     tracks = {
         t: build.add_track(Track(Layer.HOST, f"Thread {t}", title="CPU OP")) for t in set(thread)
     }
-    met = dict.fromkeys(zip(named, kinds, strict=True))
-    args = {pair: build.args({"type": pair[1]} if pair[1] else None) for pair in met}
+    kinds_of = dict.fromkeys(zip(named, kinds, strict=True))
+    args = {pair: build.args({"type": pair[1]} if pair[1] else None) for pair in kinds_of}
     build.extend(
         track=np.array([tracks[thread[i]] for i in kept], np.int32),
         start_ns=begin[rows], dur_ns=length.ns[rows], op=OpClass.HOST,

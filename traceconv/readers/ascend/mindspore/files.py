@@ -1,8 +1,8 @@
-"""Which files of a generation A folder are read for events, and how their clocks hang together.
+"""Which files of a ``profiler`` folder of MindSpore before 2.4 are read, and on which clock.
 
-Three clocks are about. The counter of the device, in ticks of 10 ns or as ms or us of it: the
+There are three clocks. The counter of the device, in ticks of 10 ns or as ms or us of it: the
 step table, the operators and the AI CPU's. The display file shows the same rows, counted from the
-first of them; ``min_cycle_counter`` says what that one's stamp was, else the first operator of
+first of them; ``min_cycle_counter`` has the stamp of that one, else the first operator of
 both files does. The host's Unix time: ``host_info``, and the display files of GPU. Nothing ties
 the last to the others, so that of host and device only the device is shown if both are there.
 """
@@ -29,8 +29,6 @@ from traceconv.readers.ascend.common.capture_files import (
 )
 from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
 from traceconv.readers.ascend.raw.folders import Raw, Window, beside, window, with_known, with_read
-
-# The files of a generation A ``profiler`` folder: whose they are, and what each is read for.
 
 
 class Kind(StrEnum):
@@ -65,7 +63,7 @@ _HOST_FILE = re.compile(r"(?:timeline|host_info|host_memory|dataset)_(\d+)\.(?:j
 _HOST_HEAD = re.compile(rb'"parent_pid"|^(?:\xef\xbb\xbf)?(?:tid,pid,parent_pid,|Operation,Stage,)')
 _PACKED = re.compile(r"\.gz$")
 _IDENTITY = re.compile(r"profiler_info_\d+\.json|min_cycle_counter_\d+\.txt")
-_GENERATION_A = re.compile(rb'"(?:context_mode|parallel_mode)"')
+_BEFORE_2_4 = re.compile(rb'"(?:context_mode|parallel_mode)"')
 _RAW = re.compile(rf"(?:(?P<folder>.*?)/)?(?:JOB[^/]*|{PROF.pattern})/")
 
 
@@ -131,7 +129,7 @@ def places(source: Source, ordered: Sequence[str]) -> Iterator[Place]:
                 owned.setdefault((folder, rank), []).append(name)
     raw = {match["folder"] or "" for name in ordered if (match := _RAW.match(name))}
     for (folder, rank), names in owned.items():
-        if _speaks(source, names, folder in raw):
+        if _is_capture(source, names, folder in raw):
             yield Place(folder, rank, tuple(sorted([*names, *shared.get(folder, ())])))
 
 
@@ -153,7 +151,7 @@ def _text(folder: PurePosixPath) -> str:
     return "" if str(folder) == "." else str(folder)
 
 
-def _speaks(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
+def _is_capture(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
     """Whether files make a capture: what a run left, not only who it was.
 
     Beside raw data, tables are left to the reader of these.
@@ -162,10 +160,10 @@ def _speaks(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
         return True
     if beside_raw:
         return False
-    told = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
-    if present(source, [name for name in told if "FRAMEWORK/" not in name]):
+    others = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
+    if present(source, [name for name in others if "FRAMEWORK/" not in name]):
         return True
-    return any(_GENERATION_A.search(source.head(name)) for name in names)
+    return any(_BEFORE_2_4.search(source.head(name)) for name in names)
 
 
 def present(source: Source, names: Sequence[str]) -> list[str]:
@@ -258,7 +256,7 @@ def _host_stamp(source: Source, name: str) -> int:
 
 
 def _offset(source: Source, display: str, names: Sequence[str]) -> int | None:
-    """Nanoseconds of the counter at the display file's zero; None if nothing says."""
+    """Nanoseconds of the counter at the display file's zero; None if no file tells."""
     found: list[int | None] = [None]
     for name in names:
         base = PurePosixPath(name).name

@@ -7,7 +7,7 @@ line may be cut.
 
 A start and the next end of the same event, stage, thread and process are a slice. One that never
 ends lasts to the last stamp of the file, one that starts again before it has ended to that start;
-both say that they are unfinished. (The profiler's own timeline leaves the latter out.)
+both are marked as unfinished. (The profiler's own timeline leaves the latter out.)
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Records:
         return found
 
     def cells(self, headings: Sequence[str], row: int) -> list[str]:
-        """What one record says in these columns."""
+        """The texts of one record in these columns."""
         return [self.words[h][self.codes[h][row]] for h in headings]
 
 
@@ -153,7 +153,7 @@ def _coded(column: NDArray[Any]) -> tuple[NDArray[np.intp], list[str]]:
 def _paired(
     build: TraceBuilder, records: _Records
 ) -> tuple[NDArray[np.intp], I64, NDArray[np.bool_]]:
-    """The rows that start something; when each ends; whether no end says so.
+    """The rows that start something; when each ends; whether its end is missing.
 
     Ends without a start are booked as lost.
     """
@@ -204,7 +204,7 @@ def _lane(build: TraceBuilder, pid: str, tid: str) -> int:
 def _ids(
     records: _Records, rows: NDArray[np.intp], headings: Sequence[str], make: Any
 ) -> NDArray[np.int32]:
-    """For each row what ``make`` gives for its cells; asked once for equal ones."""
+    """For each row what ``make`` returns for its cells; called once for equal ones."""
     key = records.key(headings, rows)
     _, first, back = np.unique(key, return_index=True, return_inverse=True)
     made = [make(*records.cells(headings, i)) for i in rows[first].tolist()]
@@ -227,7 +227,7 @@ def _arguments(
 
 
 def host_info_lane(lane: Lane) -> Placed:
-    """Where a lane of ``host_info/timeline_<rank>.json`` goes: pids and tids are its only names."""
+    """The track of a lane of ``host_info/timeline_<rank>.json``: it has a pid and a tid, no names."""
     group = f"Process {lane.pid}" if lane.pid else ""
     track = Track(Layer.HOST, f"Thread {lane.tid}", group, "MindSpore Host")
     return Placed(track, OpClass.HOST)

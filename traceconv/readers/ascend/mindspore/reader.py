@@ -1,4 +1,4 @@
-"""What old MindSpore leaves in its ``profiler`` folder (generation A), and hosts of crashed runs.
+"""The ``profiler`` folder of MindSpore before 2.4, and the host's side of its crashed runs.
 
 Written by: MindSpore 1.x to 2.3; samples of 2020 and 2021.
 Files: ``profiler/ascend_timeline_display_<rank>.json`` (older ``timeline_display_<device>.json``,
@@ -7,17 +7,18 @@ on GPU ``gpu_timeline_display_<device>.json``); ``step_trace_raw_<rank>_detail_t
 ``output_data_preprocess_aicpu_<rank>.txt``, ``cpu_op_execute_timestamp_<rank>.txt``;
 ``host_info/{host_info,host_memory}_<rank>.csv`` and ``host_info/timeline_<rank>.json``;
 ``{device_queue,dataset_iterator}_profiling_<rank>.txt``. Tables beside them are side tables
-(:mod:`traceconv.readers.ascend.mindspore.tables`); a folder of nothing but tables is a capture, too.
+(:mod:`traceconv.readers.ascend.mindspore.tables`); a folder of nothing but tables is a capture,
+too.
 Units and clock: display files us from their first event (later ones and those of GPU Unix time);
 step table ticks of 10 ns of the device's counter, operators ms and AI CPU us of the same;
 ``host_info`` us of Unix time; host operators ns (durations ms) and queues ms of the host.
 Rank from: ``profiler_info_<rank>.json``, else the suffix of the file's name.
-Quirks: pids stand for kinds of lanes; the last row of the step table is an average; a host stage
+Quirks: pids name kinds of lanes; the last row of the step table is an average; a host stage
 that never ended is a start without an end, in ``timeline_<rank>.json`` a lone ``B``; pids and
 tids are text.
 Twice in the folder, once in the trace: the display file holds the operators with their shapes and
 the collectives and may be cut at a size limit; of the tables only the rows it lacks are added,
-and its steps give way to the step table, which knows forward, backward and tail. The records of
+and its steps are left out beside the step table, which has forward, backward and tail. The records of
 ``host_info`` hold all its timeline does and modules, levels, notes and memory; the timeline is
 read where they are missing.
 Ignored: a host's files beside a device's whose clock is not Unix time, since nothing ties them.

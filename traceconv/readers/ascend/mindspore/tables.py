@@ -1,6 +1,6 @@
-"""Tables of a generation A ``profiler`` folder as side tables: see :class:`traceconv.core.side_tables.SideTable`.
+"""Tables of the ``profiler`` folder of MindSpore before 2.4, as side tables of a trace.
 
-A CSV file keeps its headings; all else is laid out as this table says. ``(ms)`` and ``(us)`` in a
+A CSV file keeps its headings; all else is laid out as in this table. ``(ms)`` and ``(us)`` in a
 heading mean that the column holds int64 nanoseconds; times without a unit are as written, in the
 unit given here. ``<r>`` is the rank.
 
@@ -90,8 +90,6 @@ from traceconv.readers.ascend.mindspore.text_tables import (
 from traceconv.readers.ascend.tables.names import mindspore_tables_of
 from traceconv.readers.shared.csv_tables import Column, csv_columns, table
 
-# JSON tables of a generation A folder as columns: data pipeline, processor use, shapes, FLOPs.
-
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
 
 Columns = dict[str, Column]
@@ -154,12 +152,12 @@ def utilization_columns(source: Source, name: str, issues: Issues) -> Columns:
     """``minddata_cpu_utilization``: one row per sample of the machine, the process, an operator."""
     info = _object(source, name)
     stamps = [_text(stamp) for stamp in _plain_list(info.get("time_stamp"))]
-    whose = [("device", "", info.get("device_info")), ("process", "", info.get("process_info"))]
-    whose += [
+    scopes = [("device", "", info.get("device_info")), ("process", "", info.get("process_info"))]
+    scopes += [
         ("operator", _text(op.get("op_id")), op.get("metrics")) for op in _list(info.get("op_info"))
     ]
     rows: Rows = []
-    for scope, op, metrics in whose:
+    for scope, op, metrics in scopes:
         series = {
             key: _plain_list(values)
             for key, values in (metrics if isinstance(metrics, dict) else {}).items()
@@ -232,7 +230,7 @@ def scope_columns(source: Source, name: str, issues: Issues) -> Columns:
 
 
 def object_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """A JSON object as a table of one row; what is not a number or text stands as JSON."""
+    """A JSON object as a table of one row; what is not a number or text is given as JSON."""
     return table([_row(_object(source, name))], doubts_of(source, name, issues))
 
 
@@ -344,7 +342,8 @@ LAYOUTS: dict[str, Load] = {
     "scopes": scope_columns,
     "cluster": _cluster_columns,
 }
-"""How files are laid out (see ``_mindspore_side_table_names``), and what reads them."""
+"""What reads a file, by its layout in ``MINDSPORE_TABLES`` of
+:mod:`traceconv.readers.ascend.tables.names`."""
 
 
 def announce(capture: Capture, build: TraceBuilder) -> None:

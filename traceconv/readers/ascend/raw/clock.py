@@ -1,8 +1,8 @@
 """Counters of host and device as nanoseconds, from the small files of a collector's folder.
 
-``info.json`` says how fast the counters run, ``host_start.log`` and ``dev_start.log`` where they
-stood at one instant of the monotonic clock, ``start_info`` what time it was. What is missing
-after a crash leaves times relative, and is said.
+``info.json`` has the frequencies of the counters, ``host_start.log`` and ``dev_start.log`` their
+values at one instant of the monotonic clock, ``start_info`` the Unix time of it. Where they are
+missing after a crash, times are relative to the first record, which is booked (clock-assumed).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.shared.numbers import whole_number
 
 MHZ = Fraction(100)
-"""How fast a device's counter runs where no file says so: every known chip's does."""
+"""How fast a device's counter runs where no file has it: every known chip's does."""
 
 _FASTEST_MHZ = 9000
 """Remainders of slower counters, given in whole Hz, times 10**9 fit int64."""
 
 _ROOM_NS = 3_600_000_000_000
-"""Where the first host record without an anchor lies: others may be an hour older than it."""
+"""The time of the first host record without an anchor: others may be an hour older than it."""
 
 _LONGEST_NS = 1 << 61
 """73 years: what a counter may be away from its anchor, and a clock from its zero."""
@@ -49,7 +49,7 @@ class Counter:
 
     Attributes:
         tick_ns: nanoseconds of a tick.
-        tick:    a stand of the counter; None until the first ticks are known.
+        tick:    a value of the counter; None until the first ticks are known.
         at_ns:   the time then.
         doubt:   what had to be assumed of it, "" if nothing.
     """
@@ -84,7 +84,7 @@ class Clock:
     Attributes:
         host, device: their counters.
         domain:    what zero is.
-        offset_ns: Unix time minus the host's monotonic clock, None if no file says.
+        offset_ns: Unix time minus the host's monotonic clock, None if no file has it.
         evidence:  the files the anchors were read from.
         doubts:    what had to be assumed.
     """
@@ -97,11 +97,11 @@ class Clock:
     doubts: tuple[str, ...] = ()
 
     def fresh(self) -> Clock:
-        """The same clock, not yet told of any tick."""
+        """The same clock before it was given any tick."""
         return replace(self, host=replace(self.host), device=replace(self.device))
 
     def begin(self, tick: int) -> None:
-        """Tell the first of all device ticks: where no file ties them to a time, it does."""
+        """Set the first of all device ticks: the anchor, where no file has one."""
         if self.device.tick is None:
             self.device.tick = tick
 
@@ -121,9 +121,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class _Side:
-    """What the files of the host or of one device say; absent numbers are None.
+    """What is in the files of the host or of one device; absent numbers are None.
 
-    ``unread``: ``info.json`` is there and says nothing.
+    ``unread``: ``info.json`` is there and cannot be read.
     """
 
     info: Mapping[str, Any]
@@ -214,7 +214,7 @@ def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
 
 
 def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: int) -> Counter:
-    """A counter of which one stand and its time are known, or only the time, or neither."""
+    """A counter of which one value and its time are known, or only the time, or neither."""
     at_ns = None if began is None else began + offset
     if at_ns is None or not 0 <= at_ns < _LONGEST_NS or (tick is None and offset == 0):
         return Counter(tick_ns)

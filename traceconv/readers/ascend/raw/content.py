@@ -38,7 +38,7 @@ from traceconv.readers.ascend.raw.slice_files import (
 from traceconv.readers.ascend.raw.tasks import Tasks
 from traceconv.readers.shared.pairing import combined_key
 
-# Counters a device samples itself: how fast its cores run, how much of its memory is used.
+# -- counters that a device samples itself: frequency of its cores, use of its memory ------------
 
 _CHANGES = 55
 FREQUENCY = np.dtype(
@@ -50,10 +50,10 @@ FREQUENCY = np.dtype(
     }
 )
 """A record of ``lpmFreqConv``: the first ``count`` changes are filled."""
-MEMORY = layout(32, whose=(0, "<u4"), ddr=(8, "<u8"), hbm=(16, "<u8"), time=(24, "<u8"))
+MEMORY = layout(32, owner=(0, "<u4"), ddr=(8, "<u8"), hbm=(16, "<u8"), time=(24, "<u8"))
 """A record of ``npu_mem``."""
 
-_WHOSE = ("APP", "Device")
+_OWNERS = ("APP", "Device")
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def plausible_frequency(rows: Records) -> NDArray[np.bool_]:
 
 
 def plausible_memory(rows: Records) -> NDArray[np.bool_]:
-    """A record says whose memory it is about."""
-    found: NDArray[np.bool_] = rows["whose"] < len(_WHOSE)
+    """Which records are about a known kind of owner."""
+    found: NDArray[np.bool_] = rows["owner"] < len(_OWNERS)
     return found
 
 
@@ -90,12 +90,12 @@ def frequency(rows: Records) -> list[Samples]:
 def memory(rows: Records) -> list[Samples]:
     """The memory of a device in use, by the application and in all."""
     found = []
-    for number, whose in enumerate(_WHOSE):
-        of = rows[rows["whose"] == number]
+    for number, owner in enumerate(_OWNERS):
+        of = rows[rows["owner"] == number]
         time = of["time"].astype(np.int64)
         for kind in ("ddr", "hbm"):
             used = of[kind].astype(np.float64) / 1024
-            found.append(Samples("NPU MEM", f"{whose}/{kind.upper()}", "KB", time, used))
+            found.append(Samples("NPU MEM", f"{owner}/{kind.upper()}", "KB", time, used))
     return found
 
 
@@ -115,7 +115,7 @@ def put_samples(build: TraceBuilder, samples: Samples, clock: Clock, group: str)
         build.counters(track=track, start_ns=time[kept], value=samples.value[kept])
 
 
-# Files of ``FRAMEWORK``: what PyTorch and MindSpore write about themselves while they run.
+# -- files of FRAMEWORK: what PyTorch and MindSpore record of themselves -------------------------
 
 _HASHES, _CALLS = "torch.python_tracer_hash", "torch.python_tracer_func"
 
@@ -168,11 +168,11 @@ def _read(
 def _read_calls(
     build: TraceBuilder, source: Source, names: dict[str, str], clock: FrameworkClock
 ) -> None:
-    said = {}
+    functions = {}
     if _HASHES in names:
-        said = python.read_names(build, _content(build, source, names[_HASHES]))
+        functions = python.read_names(build, _content(build, source, names[_HASHES]))
     data = _content(build, source, names[_CALLS])
-    python.read_calls(build, data, said, clock)
+    python.read_calls(build, data, functions, clock)
 
 
 def _content(build: TraceBuilder, source: Source, name: str) -> Any:
@@ -282,9 +282,9 @@ def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Devi
 def _decode_texts(read: _Files, found: Device) -> None:
     found.operators = texts.operators(read.text("tasks"), read.text("graph"))
     found.points = texts.points(read.text("points"))
-    said = read.text("ai_cpu", "\0")
-    if said:
-        found.ai_cpu = texts.ai_cpu(said)
+    log = read.text("ai_cpu", "\0")
+    if log:
+        found.ai_cpu = texts.ai_cpu(log)
         read.build.side_table("aicpu", read.build.file, found.ai_cpu.side_table)
 
 

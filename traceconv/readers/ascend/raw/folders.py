@@ -1,4 +1,4 @@
-"""Where raw data of the CANN collector are, which file of a folder is what, and whose they are.
+"""Where raw data of the CANN collector are, what each file of a folder is, and to which capture it belongs.
 
 Three kinds of folders hold them: ``PROF_*`` with a folder per side, ``JOB*`` of old MindSpore
 with one of one device, and the folders of the frameworks' profilers around a PROF folder.
@@ -72,7 +72,7 @@ class Raw:
         slices: kind of the device's records -> files by number; "other" holds the unknown ones.
         host:   files of the host's side.
         framework: files of ``FRAMEWORK``.
-        known:  all others that lie there.
+        known:  all others in the folder.
         around: the folder of a framework's profiler that holds it, None for none.
     """
 
@@ -110,9 +110,11 @@ def raw_folders(ordered: Sequence[str]) -> list[Raw]:
     for name in ordered:
         if _is_raw(name):
             roots.setdefault(_root(name))
-    crowds = Counter(folder_around(root) for root in roots)
+    per_folder = Counter(folder_around(root) for root in roots)
     found = [
-        raw for root in roots for raw in _in_folder(ordered, root, crowds[folder_around(root)] == 1)
+        raw
+        for root in roots
+        for raw in _in_folder(ordered, root, per_folder[folder_around(root)] == 1)
     ]
     return found + _framework_alone(ordered, found)
 
@@ -140,10 +142,10 @@ def _root(name: str) -> str:
 
 
 def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
-    """One entry per device of a folder; the host's side goes with each.
+    """One entry per device of a folder; the host's side belongs to each.
 
     Args:
-        alone: no other folder with raw data lies beside it.
+        alone: no other folder with raw data is beside it.
     """
     every = [n for n in below(ordered, root) if _belongs(inside(n, root))]
     data = [n for n in every if SLICE.fullmatch(n)]
@@ -155,12 +157,12 @@ def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
             folder = _OF.search(inside(name, root))
             device = int(folder[1]) if folder else device
             by_device.setdefault(device, {}).setdefault(kind, []).append(name)
-    strays = by_device.pop(-1, {}) if len(by_device) > 1 else {}
+    unnumbered = by_device.pop(-1, {}) if len(by_device) > 1 else {}
     around = folder_around(root)
     holder = root if around is None or not (alone or is_capture_folder(around)) else around
     around = around if around is not None and is_capture_folder(around) else None
     used = {*host, *(n for kinds in by_device.values() for names in kinds.values() for n in names)}
-    left = [n for n in every if n not in used] + [n for names in strays.values() for n in names]
+    left = [n for n in every if n not in used] + [n for names in unnumbered.values() for n in names]
     framework = _framework(ordered, holder)
     rest = framework[1]
     entries = []
@@ -257,7 +259,7 @@ class Window:
 
 
 def window(identity: Identity, raw: Raw) -> Window:
-    """A folder with what its small files say."""
+    """A folder with its clock and chip, from its small files."""
     from traceconv.readers.ascend.raw.clock import read_clock
 
     clock = read_clock(identity, raw.known, raw.device)
@@ -265,7 +267,7 @@ def window(identity: Identity, raw: Raw) -> Window:
 
 
 def beside(captures: Sequence[Capture], ordered: Sequence[str]) -> dict[int, list[Raw]]:
-    """Raw folders by the capture (its position) they lie beside: of several the one whose rank
+    """Raw folders by the capture (its position) they are beside: of several the one whose rank
     is the device's number.
     """
     found: dict[int, list[Raw]] = {}

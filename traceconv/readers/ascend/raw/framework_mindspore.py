@@ -99,7 +99,7 @@ def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
 
 
 def _steps(names: Names, step: I64) -> I32:
-    """The step a mark names, else the one the record says; -1 for none."""
+    """The step a mark names, else the one in the record; -1 for none."""
     marked = names.steps()
     plausible = (step > 0) & (step < 1 << 31)
     return np.where(marked >= 0, marked, np.where(plausible, step, -1)).astype(np.int32)
@@ -110,10 +110,11 @@ def _names(table: Table) -> Names:
     texts = [table.text(kind) for kind in (_NAME, _FULL_NAME, _MODULE, _EVENT)]
     flags = ("module", "event", "stage", "is_graph", "is_stage", "is_stack")
     columns = (*(table.column(flag) for flag in flags), *(t.codes for t in texts))
-    said = [[*t.values, ""] for t in texts]  # code -1 finds the last
+    spelled = [[*t.values, ""] for t in texts]  # code -1 finds the last
     codes, rows = combined(*columns)
     return Names(
-        codes, [_spelled(row, [v[c] for v, c in zip(said, row[6:], strict=True)]) for row in rows]
+        codes,
+        [_spelled(row, [v[c] for v, c in zip(spelled, row[6:], strict=True)]) for row in rows],
     )
 
 
@@ -171,7 +172,7 @@ def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> No
     names = of_texts(table.text(3)).take(kept)
     keys = {"Input type": 4, "Input Dims": 5, "Call stack": 6, "Module Hierarchy": 7, "flops": 8}
     fields = {key: table.text(kind) for key, kind in keys.items()}
-    said = {
+    members = {
         key: (t.codes[kept], _stack(t.mapping()) if key == "Call stack" else text(t.mapping()))
         for key, t in fields.items()
     }
@@ -185,7 +186,7 @@ def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> No
         start[kept],
         end[kept],
         names,
-        arguments(build, {key: column[kept] for key, column in numbers.items()}, said),
+        arguments(build, {key: column[kept] for key, column in numbers.items()}, members),
         names.steps(),
     )
 

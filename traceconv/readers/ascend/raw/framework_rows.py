@@ -24,11 +24,11 @@ from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.codes import Columns, apart, combined, factored, tracks
 from traceconv.readers.shared.numbers import whole_number
 
-# Files of tagged fields: u16 type, u32 length, value; all little-endian.
+# -- files of tagged fields ---------------------------------------------------------------------
 #
-# A file is a list of such fields. The value of each is one record: a fixed struct, then fields of its
-# own that hold text. Lengths are walked field by field; everything else is done for all records at
-# once.
+# u16 type, u32 length, value; all little-endian. A file is a list of such fields. The value of
+# each is one record: a fixed struct, then fields of its own that hold text. Lengths are walked
+# field by field; everything else is done for all records at once.
 
 _HEAD = Struct("<HI")
 _SAMPLE = 1000
@@ -200,8 +200,8 @@ def _texts(data: Any, fields: _Fields, kind: int, count: int, build: TraceBuilde
     decoded = [_decoded(part) for part in known]
     undecodable = np.array([text is None for text in decoded], bool)
     if undecodable.any():
-        told = codes[codes >= 0]
-        build.skip("bad-encoding", f"field {kind}", int(undecodable[told].sum()))
+        present = codes[codes >= 0]
+        build.skip("bad-encoding", f"field {kind}", int(undecodable[present].sum()))
     return Texts(codes, [UNDECODABLE if text is None else text for text in decoded])
 
 
@@ -212,11 +212,7 @@ def _decoded(part: bytes) -> str | None:
         return None
 
 
-# What stamps of a framework's own files are measured against.
-#
-# MindSpore stamps with the host's counter. PyTorch does so if its ``profiler_info`` says so, and
-# gives the counter's speed and one stand of it there; else it writes nanoseconds of the monotonic
-# clock. MindSpore 2.2 and 2.3 write nanoseconds where ``info.json`` gives no decimal frequency.
+# -- the clock of the stamps --------------------------------------------------------------------
 
 _INFO = re.compile(r"profiler_info(?:_\d+)?\.json")
 _HOST_INFO = re.compile(r"PROF_[^/]+/host/info\.json")
@@ -225,6 +221,10 @@ _MHZ = re.compile(r"[0-9]{1,4}(?:\.[0-9]{0,6})?")
 
 class FrameworkClock:
     """The clocks of the files in one ``FRAMEWORK`` folder.
+
+    MindSpore stamps with the host's counter. PyTorch does so if its ``profiler_info`` tells, which
+    then has the counter's speed and one value of it; else it writes nanoseconds of the monotonic
+    clock. MindSpore 2.2 and 2.3 write nanoseconds where ``info.json`` has no decimal frequency.
 
     Args:
         folder: the one around it, "" for the source itself.
@@ -303,6 +303,8 @@ def _whole(value: object) -> int | None:
     return whole_number(whole, (1 << 62) - 1)
 
 
+# -- rows -----------------------------------------------------------------------------------------
+
 MB = 1 << 20
 
 Bools = NDArray[np.bool_]
@@ -310,7 +312,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Names:
-    """Names of rows: a code per row, and what each code stands for."""
+    """Names of rows: a code per row, and the text of each code."""
 
     codes: I64
     values: list[str]

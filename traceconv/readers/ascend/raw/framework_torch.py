@@ -1,7 +1,7 @@
 """Files of PyTorch's own profiler: operators, queue marks, memory, garbage, calls of Python.
 
-``torch.op_range``, ``torch.op_mark``, ``torch.memory_usage`` and ``torch.gc_record`` stand each
-for themselves; ``torch.python_tracer_func`` holds calls and returns, whose names are in
+``torch.op_range``, ``torch.op_mark``, ``torch.memory_usage`` and ``torch.gc_record`` are complete
+by themselves; ``torch.python_tracer_func`` holds calls and returns, whose names are in
 ``torch.python_tracer_hash``.
 """
 
@@ -68,7 +68,7 @@ def read_operators(build: TraceBuilder, data: Any, clock: FrameworkClock) -> Non
     names = of_texts(table.text(2)).take(kept)
     keys = {"Input Dims": 4, "Input type": 3, "Call stack": 8, "Module Hierarchy": 9, "flops": 10}
     fields = {key: table.text(kind) for key, kind in keys.items()}
-    said = {
+    members = {
         key: (t.codes[kept], text(t.mapping()) if kind > 8 else _listed(t))
         for (key, t), kind in zip(fields.items(), keys.values(), strict=True)
     }
@@ -80,7 +80,7 @@ def read_operators(build: TraceBuilder, data: Any, clock: FrameworkClock) -> Non
         start[kept],
         end[kept],
         names,
-        arguments(build, numbers, said),
+        arguments(build, numbers, members),
         names.steps(),
     )
     source, target = backward_pairs(
@@ -201,9 +201,13 @@ _MODULE = "######"
 def read_names(build: TraceBuilder, data: Any) -> dict[int, str]:
     """``torch.python_tracer_hash``: names of functions by their number."""
     table = read_table(data, (TRACER_HASH,), (1,), build)
-    said = table.text(1)
+    functions = table.text(1)
     keys = table.column("key").tolist()
-    return {key: said.values[c] for key, c in zip(keys, said.codes.tolist(), strict=True) if c >= 0}
+    return {
+        key: functions.values[c]
+        for key, c in zip(keys, functions.codes.tolist(), strict=True)
+        if c >= 0
+    }
 
 
 def read_calls(
@@ -257,11 +261,11 @@ def _named(build: TraceBuilder, keys: I64, names: Mapping[int, str]) -> Names:
     values, codes = factored(keys)
     lacking = np.array([value not in names for value in values.tolist()], bool)
     build.skip("name-unknown", "torch.python_tracer_hash", int(lacking[codes].sum()))
-    said = [names.get(value, str(value % (1 << 64))) for value in values.tolist()]
+    spelled = [names.get(value, str(value % (1 << 64))) for value in values.tolist()]
     count: dict[str, int] = {}
     for code in codes[np.sort(np.unique(codes, return_index=True)[1])].tolist():
-        module, apart, _ = said[code].partition(_MODULE)
+        module, apart, _ = spelled[code].partition(_MODULE)
         if apart:
             count[module] = count.get(module, -1) + 1
-            said[code] = f"nn.Module: {module}_{count[module]}"
-    return Names(codes, said)
+            spelled[code] = f"nn.Module: {module}_{count[module]}"
+    return Names(codes, spelled)

@@ -29,37 +29,30 @@ from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS,
 from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
 from traceconv.readers.shared.pairing import combined_key, occurrences
 
-# What the numbers in records of the collector's host side stand for.
-
 UNITS = {
     0: "AI_CORE", 1: "AI_CPU", 2: "AI_VECTOR_CORE", 3: "WRITE_BACK", 4: "MIX_AIC", 5: "MIX_AIV",
     6: "FFTS_PLUS", 7: "DSA_SQE", 8: "DVPP", 9: "COMMUNICATION", 10: "INVALID", 11: "HCCL_AI_CPU",
 }  # fmt: skip
-"""What carries out an operator, as ``node_basic_info`` says."""
+"""What carries out an operator, as ``node_basic_info`` has it."""
 
-_UNSAID = {255: "RESERVED", 4294967295: "INVALID_TYPE"}
+_NO_TYPE = {255: "RESERVED", 4294967295: "INVALID_TYPE"}
 
 DATA_TYPES = {
     0: "INT8", 1: "INT16", 2: "INT32", 3: "FP16", 4: "FP32", 5: "INT64", 6: "UINT64", 7: "UINT8",
-    8: "UINT16", 9: "UINT32", 10: "FP64", 11: "BFP16", 12: "INT128", **_UNSAID,
+    8: "UINT16", 9: "UINT32", 10: "FP64", 11: "BFP16", 12: "INT128", **_NO_TYPE,
 }  # fmt: skip
 """Of the elements a communication moves."""
 
 LINKS = {
     0: "ON_CHIP", 1: "HCCS", 2: "PCIE", 3: "ROCE", 4: "SIO", 5: "HCCS_SW", 6: "STANDARD_ROCE",
-    **_UNSAID,
+    **_NO_TYPE,
 }  # fmt: skip
-TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", **_UNSAID}
-RDMA = {0: "RDMA_SEND_NOTIFY", 1: "RDMA_SEND_PAYLOAD", **_UNSAID}
-
-# Tasks the host launched, joined with the records the layers above made about them.
-#
-# A record of ``task_track`` is made by the thread that launches, within the calls that led to it.
-# Operators, communication and copies are told in records of their own, made within the same calls.
+TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", **_NO_TYPE}
+RDMA = {0: "RDMA_SEND_NOTIFY", 1: "RDMA_SEND_PAYLOAD", **_NO_TYPE}
 
 _NO_CONTEXT = 4294967295
 _FUSED = 6
-"""What ``node_basic_info`` says of the task that holds fused ones; it is no operator."""
+"""Unit in ``node_basic_info`` of the task that holds fused ones; it is no operator."""
 _OF_DPU = 1
 """In the upper bits of a device number."""
 _COMPUTE = ("KERNEL_AICORE", "KERNEL_AIVEC", "KERNEL_AICPU", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV")
@@ -73,11 +66,11 @@ class Launches:
 
     Attributes:
         calls: of CANN.
-        names: what hashes stand for.
+        names: the texts of hashes.
         operators, collectives, parts, copies: records of their kind, in the order of time.
         tasks: ``device, stream, task, batch, kind, kernel, start_ns`` of every task and subtask
             with ``context`` (-1: a task), and indices, -1 for none: ``node, hccl, model, runtime,
-            other`` into the calls around its launch; ``operator, collective, told, copy`` into
+            other`` into the calls around its launch; ``operator, collective, part_info, copy`` into
             the records about it. Flags: ``computes`` (an operator), ``alone`` (a kernel no
             operator launched), ``part`` (of a communication).
     """
@@ -149,12 +142,12 @@ class Launches:
         rows["alone"] = ((rows["node"] < 0) & alone).astype(np.int64)
         rows["part"] = ((rows["node"] >= 0) & ~outside).astype(np.int64)
         real = np.flatnonzero(self.operators["unit"] != _FUSED)
-        told = lookup(self.operators["call"][real], rows["node"])
-        told = np.where(rows["node"] >= 0, told, -1)
-        rows["operator"] = picked(real, told)
+        record = lookup(self.operators["call"][real], rows["node"])
+        record = np.where(rows["node"] >= 0, record, -1)
+        rows["operator"] = picked(real, record)
         collective = lookup(self.collectives["call"], rows["node"])
         rows["collective"] = np.where(rows["node"] >= 0, collective, -1)
-        rows["told"] = self._told_part(rows)
+        rows["part_info"] = self._part_info(rows)
         rows["copy"] = _by_turn(self.copies, rows["call"], rows["start_ns"], copies)
         rows["context"] = np.full(len(kinds), -1, np.int64)
 
@@ -169,7 +162,7 @@ class Launches:
         found = [self.names.hashes.get(i, "").startswith("Lccl") for (i,) in table]
         return np.array(found, bool)[codes]
 
-    def _told_part(self, rows: Mapping[str, I64]) -> I64:
+    def _part_info(self, rows: Mapping[str, I64]) -> I64:
         """For parts of a communication the record about it: of several in a call the k-th."""
         plain = np.flatnonzero(self.parts["context"] == _NO_CONTEXT)
         parts = {name: column[plain] for name, column in self.parts.items()}
@@ -184,14 +177,14 @@ class Launches:
         task = _last(rows["hccl"], self.parts["call"][at])
         at, task = at[task >= 0], task[task >= 0]
         found = {name: column[task] for name, column in rows.items()}
-        return {**found, "told": at, "context": self.parts["context"][at]}
+        return {**found, "part_info": at, "context": self.parts["context"][at]}
 
     def _of_operators(self, rows: Mapping[str, I64]) -> dict[str, I64]:
         """Subtasks of operators that were fused into one task."""
         outside = np.where((rows["computes"] > 0) & (rows["hccl"] < 0), rows["node"], -1)
-        said = self._contexts["contexts"]
-        count = np.minimum(self._contexts["count"], said.shape[1])
-        record, place = np.nonzero(np.arange(said.shape[1]) < count[:, None])
+        contexts = self._contexts["contexts"]
+        count = np.minimum(self._contexts["count"], contexts.shape[1])
+        record, place = np.nonzero(np.arange(contexts.shape[1]) < count[:, None])
         task = _last(outside, self._contexts["call"][record])
         task = np.where(self._contexts["call"][record] >= 0, task, -1)
         record, place, task = record[task >= 0], place[task >= 0], task[task >= 0]
@@ -202,7 +195,7 @@ class Launches:
         keys = combined_key(
             np.concatenate((basic["call"], call)), np.concatenate((basic["op"], op))
         )
-        return {**found, "operator": lookup(keys[:n], keys[n:]), "context": said[record, place]}
+        return {**found, "operator": lookup(keys[:n], keys[n:]), "context": contexts[record, place]}
 
 
 def _is_kernel(name: str) -> bool:
@@ -227,7 +220,7 @@ def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) 
 
 
 def _last(keys: I64, wanted: I64) -> I64:
-    """Where each of ``wanted`` last stands in ``keys``; -1 = nowhere."""
+    """The last position of each of ``wanted`` in ``keys``; -1 = nowhere."""
     at = lookup(keys[::-1], wanted)
     return np.where(at >= 0, len(keys) - 1 - at, -1)
 
@@ -237,7 +230,7 @@ def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
 
 
 _COLLECTIVE = (9, 11)
-"""What ``node_basic_info`` says of operators that communicate."""
+"""Units in ``node_basic_info`` of operators that communicate."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +247,7 @@ class HostSide:
         name:      string id of the operator, or of the communication it is a part of; -1 = none.
         part:      string id of what a part of a communication does ("Notify_Wait"); -1.
         kind:      string id of the host's name for what the task is ("KERNEL_AICORE").
-        unit:      string id of what carries it out ("AI_CORE"); -1 = not said.
+        unit:      string id of what carries it out ("AI_CORE"); -1 = unknown.
         op:        its class.
         graph:     -1 = none.
         row:       event row of the launching call, as ``TraceBuilder.extend`` numbers them; -1.
@@ -316,12 +309,12 @@ class _Columns:
         unit = np.where(rows["computes"] > 0, unit, -1)
         name, part = self._named(rows)
         collective = (rows["part"] > 0) | np.isin(unit, _COLLECTIVE)
-        group = picked(self._all.parts["group"], rows["told"])
+        group = picked(self._all.parts["group"], rows["part_info"])
         group = np.where(
             group == -1, picked(self._all.collectives["group"], rows["collective"]), group
         )
         group = np.where(collective, group, -1)
-        plane = picked(self._all.parts["plane"], rows["told"])
+        plane = picked(self._all.parts["plane"], rows["part_info"])
         return HostSide(
             device=rows["device"],
             stream=rows["stream"],
@@ -355,8 +348,8 @@ class _Columns:
         whole = np.where(rows["operator"] >= 0, own, _picked_hash(item, rows["node"]))
         inside = rows["part"] > 0
         part = np.where(
-            rows["told"] >= 0,
-            picked(self._all.parts["item"], rows["told"]),
+            rows["part_info"] >= 0,
+            picked(self._all.parts["item"], rows["part_info"]),
             _picked_hash(item, rows["hccl"]),
         )
         name = np.where((rows["computes"] > 0) | (rows["part"] > 0), whole, 0)
@@ -369,10 +362,10 @@ class _Columns:
         return self._interned(hashes, lambda code: named.get(code, ""))
 
     def _interned(self, codes: I64, spelled: Callable[[int], str]) -> I32:
-        """String ids of what codes stand for; -1 for ""."""
+        """String ids of the texts of codes; -1 for ""."""
         back, table = combined(codes)
-        said = [spelled(*row) for row in table]
-        ids = [self._build.string(text) if text else -1 for text in said]
+        texts = [spelled(*row) for row in table]
+        ids = [self._build.string(text) if text else -1 for text in texts]
         return np.array(ids, np.int32)[back]
 
     def _classes(self, rows: Mapping[str, I64], unit: I64) -> I8:
@@ -389,7 +382,7 @@ class _Columns:
 
     def _arguments(self, rows: Mapping[str, I64], unit: I64) -> Columns:
         """Members that the profiler's own JSON has, too."""
-        of_part = {key: picked(self._all.parts[key], rows["told"]) for key in self._all.parts}
+        of_part = {key: picked(self._all.parts[key], rows["part_info"]) for key in self._all.parts}
         of_op = {
             key: picked(self._all.operators[key], rows["operator"]) for key in self._all.operators
         }
@@ -399,10 +392,10 @@ class _Columns:
         }
         copy = {key: picked(self._all.copies[key], rows["copy"]) for key in self._all.copies}
         hashed = text(self._all.names.hashes)
-        said = unit >= 0
+        known = unit >= 0
         return {
-            "Op Type": (np.where(said, of_op["op_type"], 0), hashed),
-            "Block Num": (np.where(said, of_op["blocks"] & 0xFFFF, -1), number),
+            "Op Type": (np.where(known, of_op["op_type"], 0), hashed),
+            "Block Num": (np.where(known, of_op["blocks"] & 0xFFFF, -1), number),
             "src rank": (of_part["local_rank"], number),
             "dst rank": (of_part["remote_rank"], number),
             "transport type": (of_part["transport"], label(TRANSPORTS)),

@@ -33,7 +33,7 @@ NEVER = -1
 """The end of an API record that is one half of an event (2**64 - 1), as a column holds it."""
 
 _HEAD = {"magic": (0, "<u2"), "thread": (8, "<u4"), "time": (16, "<u8")}
-"""Of all but calls; level, type and length say what the file's name does, too."""
+"""Of all but calls; level, type and length repeat what is in the file's name."""
 
 LAYOUTS: Mapping[str, np.dtype[np.void]] = {
     "api_event.data": layout(
@@ -166,7 +166,7 @@ class Dictionary:
         return self.hashes.get(code) or str(code % (1 << 64))
 
     def names(self, codes: I64, place: str) -> dict[int, str]:
-        """Strings of all hashes of a column but 0, which stands for none; those that are lacking
+        """Strings of all hashes of a column but 0, which means none; those that are lacking
         are booked under ``place``.
         """
         values, back = factored(codes)
@@ -240,8 +240,8 @@ class Around:
     def at(self, thread: I64, time_ns: I64) -> I64:
         """The call around each instant, -1 if there is none.
 
-        A record is made at the end of its call: a call that ends just then goes before one that
-        begins.
+        A record is made at the end of its call: a call that ends just then is preferred to one
+        that begins.
         """
         found = np.full(len(thread), -1, np.int64)
         if not len(self._index):
@@ -272,7 +272,7 @@ def read_calls(files: HostFiles, names: Dictionary, clock: Clock) -> Calls:
         start_ns=start,
         dur_ns=end - start,
         op=OpClass.HOST,
-        **_said(build, names, rows, closed),
+        **_names_and_arguments(build, names, rows, closed),
     )
     row = np.arange(first, first + len(start))
     return Calls(rows["level"], rows["type"], rows["thread"], rows["item"], start, end, row)
@@ -327,25 +327,25 @@ def _last_of_thread(thread: I64, time_ns: I64) -> I64:
     return last
 
 
-def _said(
+def _names_and_arguments(
     build: TraceBuilder, names: Dictionary, rows: Mapping[str, I64], closed: NDArray[np.bool_]
 ) -> dict[str, I32]:
     """Names and arguments, called as in the profiler's own JSON."""
     items = names.names(_hashed_items(names, rows), "api_event: item_id")
     codes, table = combined(rows["level"], rows["type"], rows["item"])
-    said = [_call(names, items, *row) for row in table]
+    spelled = [_call(names, items, *row) for row in table]
     unknown = np.array([not names.type_name(level, kind) for level, kind, _ in table], bool)
     build.skip("name-unknown", "api_event: type", int(unknown[codes].sum()))
 
     def member(key: str) -> tuple[I64, Value]:
-        return codes, lambda code: quoted(said[code][key]) if key in said[code] else b""
+        return codes, lambda code: quoted(spelled[code][key]) if key in spelled[code] else b""
 
     arguments: dict[str, tuple[I64, Value]] = {
         "Thread Id": (rows["thread"], number),
         **{key: member(key) for key in ("Mode", "level", "id", "item_id")},
         "unfinished": (np.where(closed, -1, 1), lambda code: b"true" if code > 0 else b""),
     }
-    texts = np.array([build.string(call["name"]) for call in said], np.int32)
+    texts = np.array([build.string(call["name"]) for call in spelled], np.int32)
     return {"name": texts[codes], "args": shared(build, arguments)}
 
 
@@ -364,13 +364,13 @@ def _call(
     names: Dictionary, items: Mapping[int, str], level: int, kind: int, item: int
 ) -> dict[str, str]:
     """What a call is called, and its arguments."""
-    told = LEVELS.get(level, str(level))
+    layer = LEVELS.get(level, str(level))
     known = names.type_name(level, kind) or str(kind)
     plain = item == 0 or _is_plain(names, level, kind)
     what = str(item % (1 << 64)) if plain else items[item]
-    above = LAYERS.get(told, "Api")
+    above = LAYERS.get(layer, "Api")
     if level == ACL:
         mode, own, name = _ACL_MODES.get(kind >> 16, str(kind >> 16)), known, known
     else:
         mode, own, name = known, "0", what if level == HCCL else known
-    return {"name": f"{above}@{name}", "Mode": mode, "level": told, "id": own, "item_id": what}
+    return {"name": f"{above}@{name}", "Mode": mode, "level": layer, "id": own, "item_id": what}

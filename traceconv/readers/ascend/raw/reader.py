@@ -6,8 +6,8 @@ Files: ``JOB*/[data/]{training_trace,hwts.log.data}.*`` with ``Framework.host.vm
 ``DATA_PREPROCESS.dev.AICPU.*``; ``PROF_*/device_<d>/data/{ts_track,hwts,stars_soc,lpmFreqConv,
 npu_mem}.*``; ``PROF_*/host/data/{aging,unaging}.*``; ``FRAMEWORK/*`` beside a PROF folder. Clocks
 and identity from ``info.json``, ``start_info``, ``host_start.log`` and ``dev_start.log``.
-Units and clock: ticks of counters, 100 MHz mostly; Unix time where the small files say what the
-counters meant, else from the first record.
+Units and clock: ticks of counters, 100 MHz mostly; Unix time where the small files have an
+anchor of the counters, else from the first record.
 Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json``.
 Quirks: slices are put together by their number and may begin or end in the middle of a record;
 records are lost where their running number jumps; a task's number wraps; the logical stream in
@@ -70,11 +70,11 @@ class AscendRawReader:
 
         ordered = sorted(names)
         folders = [raw for raw in raw_folders(ordered) if raw.files]
-        crowds = Counter(raw.root for raw in folders)
-        alone = Counter(folder_around(root) for root in crowds)
+        per_folder = Counter(raw.root for raw in folders)
+        alone = Counter(folder_around(root) for root in per_folder)
         found = []
         for raw in folders:
-            single = crowds[raw.root] == 1 and alone[folder_around(raw.root)] == 1
+            single = per_folder[raw.root] == 1 and alone[folder_around(raw.root)] == 1
             found.append(_capture(source, ordered, raw, single, issues))
         return _joined_windows(found)
 
@@ -126,9 +126,9 @@ def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     for capture in captures:
         raw: Raw = capture.detail.windows[0].raw
         time = collected_at(raw.root) or collected_at(raw.around or "")
-        whose = (capture.rank, capture.host, capture.pid, capture.device)
+        process = (capture.rank, capture.host, capture.pid, capture.device)
         known = capture.rank is not None and capture.pid >= 0 and time
-        groups.setdefault(whose if known else (raw.root, raw.device), []).append((time, capture))
+        groups.setdefault(process if known else (raw.root, raw.device), []).append((time, capture))
     return [done for group in groups.values() for done in as_windows(group, _joined)]
 
 

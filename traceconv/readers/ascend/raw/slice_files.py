@@ -1,6 +1,6 @@
 """Binary files of the collector: slices put together, cut into records, faults counted.
 
-A file comes in slices ``<kind>.slice_<n>``; a record may lie across two of them. The collector
+A file comes in slices ``<kind>.slice_<n>``; a record may be split between two of them. The collector
 drops its oldest bytes when it runs out of room, so a file may begin in the middle of a record;
 one that was being written when the run died ends in the middle of one.
 """
@@ -70,10 +70,10 @@ def _content(source: Source, name: str, room: int, alone: bool) -> Blob:
 
 
 def _compare(source: Source, name: str, size: int, build: TraceBuilder) -> None:
-    """Book a slice that is shorter than its ``.done`` file says."""
-    said = _FILESIZE.search(source.head(name + DONE, 64))
-    if said and int(said[1]) > size:
-        build.skip("truncated", f"{size} of {int(said[1])} bytes")
+    """Book a slice that is shorter than its ``.done`` file states."""
+    stated = _FILESIZE.search(source.head(name + DONE, 64))
+    if stated and int(stated[1]) > size:
+        build.skip("truncated", f"{size} of {int(stated[1])} bytes")
 
 
 def records(
@@ -84,7 +84,7 @@ def records(
     Args:
         blob:      its bytes.
         layout:    of a record.
-        plausible: tells records from what lies between them, and so where the first one begins.
+        plausible: tells records from what is between them, and so where the first one begins.
     """
     spare = len(blob) % layout.itemsize
     rows = _from(blob, layout, spare)

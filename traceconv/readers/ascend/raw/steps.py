@@ -297,8 +297,8 @@ class _Put:
         """Rows of collectives, with their stream and, where it is known, their operator."""
         pairs = zip(found.step.tolist(), found.within.tolist(), strict=True)
         names = [f"Reduce_{step}_{k}" for step, k in pairs]
-        said = {"Stream Id": (found.stream, number), "Operator": (found.tag, text(points))}
-        args = shared(self._build, said)
+        members = {"Stream Id": (found.stream, number), "Operator": (found.tag, text(points))}
+        args = shared(self._build, members)
         self._extend(names, OpClass.REDUCE, found.step, found.start, found.end, args)
 
     def _extend(

@@ -1,4 +1,9 @@
-"""Records of the task scheduler (``ts_track``, 40 bytes): steps, tasks, wraps of task numbers."""
+"""Tasks a device carried out, from the logs of its schedulers: HWTS, STARS and ``ts_track``.
+
+Each log marks beginnings and ends. A beginning whose end is missing is the last thing its stream
+did before the run died, or its end was lost; either way it is kept. ``ts_track`` (40 bytes a
+record) also has the step marks, and the wraps of task numbers.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,6 @@ from traceconv.core.model import I64, NO_GRAPH
 from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Marks
 from traceconv.readers.shared.pairing import combined_key, latest, paired
-
-# Tasks a device carried out, from the logs of its schedulers: HWTS, STARS and ``ts_track``.
-#
-# Each log marks beginnings and ends. A beginning whose end is missing is the last thing its stream
-# did before the run died, or its end was lost; either way it is kept.
 
 MAGIC = 0x6BD3
 NO_CONTEXT = -1
@@ -204,6 +204,8 @@ def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
     return tasks.take(kept)
 
 
+# -- ts_track -----------------------------------------------------------------------------------
+
 TRACK = layout(40, type=(1, "u1"), size=(2, "<u2"), time=(8, "<u8"))
 """The head every record has."""
 SIZE = TRACK.itemsize
@@ -241,7 +243,7 @@ class Flips:
 
 
 def plausible(rows: Records) -> NDArray[np.bool_]:
-    """Records say their own size."""
+    """Which records state their right size."""
     found: NDArray[np.bool_] = rows["size"] == SIZE
     return found
 

@@ -55,7 +55,7 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
 
 
 def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
-    """The steps the table names, as far as their operators reach: its rows say no more."""
+    """The steps the table names, from the first start to the last end of their operators."""
     order = np.argsort(step, kind="stable")
     numbers, first = np.unique(step[order], return_index=True)
     begin = np.minimum.reduceat(start[order], first)

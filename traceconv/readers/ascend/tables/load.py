@@ -4,7 +4,8 @@ All have the headings of the newest generation of CSV, whatever they are stored 
 
 ``communication.json`` and ``communication_matrix.json`` have one layout each for all that is called
 so: with steps (``step5``: p2p or collective: operator) as the framework profilers write it, without
-them as CANN does, and by groups of ranks as the cluster tools do (``(0, 1)``: step: operator: rank).
+them as CANN does, and by groups of ranks as the cluster tools do (``(0, 1)``: step: operator:
+rank).
 
 ``analysis.db`` and ``communication_analyzer.db`` hold sums, as text or numbers of milli- and
 microseconds; the databases of events hold the samples of memory and the operators, in ns and bytes.
@@ -231,7 +232,7 @@ def _walk(
 
 
 def _place(path: tuple[str, ...]) -> Row:
-    """What the keys above an object say."""
+    """Step, kind, operator, group and ranks, from the keys above an object."""
     row = dict.fromkeys(("Step", *_NAMES), "")
     for key in path:
         if key in _KINDS and not row["Kind"]:
@@ -287,7 +288,9 @@ _TEXT_HEADINGS = ("Kind", "Operator", "Group", "Op Name", "Transport Type")
 
 
 def database_columns(database: Database, side_table: str, doubt: Doubt) -> Columns:
-    """The columns of a side table that a database holds; see :class:`traceconv.core.side_tables.SideTable`."""
+    """The columns of a side table that a database holds; see
+    :class:`traceconv.core.side_tables.SideTable`.
+    """
     if side_table in SUMS:
         return _sums(database, *SUMS[side_table], doubt)
     return _MADE[side_table](database)
@@ -319,16 +322,16 @@ def _named(names: Mapping[int, str]) -> Callable[[I64], Column]:
     """Numbers of names as names; "" for none and for what is not available."""
 
     def of(codes: I64) -> Column:
-        said = {c: names.get(c, "") for c in np.unique(codes).tolist()}
+        texts = {c: names.get(c, "") for c in np.unique(codes).tolist()}
         found = np.empty(len(codes), object)
-        found[:] = ["" if said[c] == "N/A" else said[c] for c in codes.tolist()]
+        found[:] = ["" if texts[c] == "N/A" else texts[c] for c in codes.tolist()]
         return found
 
     return of
 
 
 def _absent(column: I64) -> I64:
-    """Without the stand-in of :meth:`Database.columns` for what is not there."""
+    """Negative numbers, which :meth:`~Database.columns` gives for NULL, as ABSENT."""
     return np.where(column < 0, ABSENT, column)
 
 
@@ -404,8 +407,8 @@ def _kernel_details(database: Database) -> Columns:
     kept = np.flatnonzero((at >= 0) & (tasks["startNs"] >= 0))
     kept = kept[np.argsort(tasks["startNs"][kept], kind="stable")]
     at, tasks = at[kept], {name: column[kept] for name, column in tasks.items()}
-    said = _strings(database)
-    own = {heading: said(picked(info[column], at)) for heading, column in _KERNEL.items()}
+    named = _strings(database)
+    own = {heading: named(picked(info[column], at)) for heading, column in _KERNEL.items()}
     return {
         "Device_id": _absent(tasks["deviceId"]),
         "Model ID": _absent(tasks["modelId"]),

@@ -25,8 +25,6 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
-# The side tables that databases of Ascend captures hold, and the tables each is made of.
-
 _OPERATION = {
     "step": "Step", "type": "Kind", "hccl_op_name": "Operator", "group_name": "Group",
 }  # fmt: skip
@@ -73,7 +71,7 @@ SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
 }  # fmt: skip
-"""SideTables of sums: the table, and the heading of each of its columns."""
+"""Side tables of sums: the table, and the heading of each of its columns."""
 
 TABLES: Mapping[str, frozenset[str]] = {
     "kernel_details": frozenset(("TASK", "COMPUTE_TASK_INFO", "STRING_IDS")),
@@ -81,7 +79,7 @@ TABLES: Mapping[str, frozenset[str]] = {
     "operator_memory": frozenset(("OP_MEMORY", "STRING_IDS")),
     "npu_module_mem": frozenset(("NPU_MODULE_MEM", "ENUM_MODULE")),
 }
-"""SideTables made of the tables of events, and the tables they need."""
+"""Side tables made of the tables of events, and the tables they need."""
 
 
 _ALIASES = {"op_summary": "kernel_details", "aicpu": "data_preprocess"}
@@ -115,7 +113,7 @@ _SIGNS = {
     "kernel_details": (b"Duration(us)",),
 }
 _ANY_SIGN = (b"(us)", b"(KB)", b"(MB)", b"Hit Rate", b"_id", b"Device", b"stream")
-"""What stands in the first bytes of a table, whoever else may call a file so."""
+"""What the first bytes of a table hold; other programs use the same file names."""
 
 _BANDWIDTH = {
     "communication": "communication_bandwidth",
@@ -133,7 +131,7 @@ _IDENTITY = re.compile(
 _RAW = ("data", "sqlite", "FRAMEWORK")
 """Folders of raw data within a capture: of many files, and none is looked at."""
 
-_SAID = (
+_USES = (
     (re.compile(r".*\.done"), "marks a finished file"),
     (_IDENTITY, "rank, device, host, clock"),
     (re.compile(r".*-(?:wal|shm)"), "read with its database"),
@@ -207,11 +205,12 @@ def _described(capture: Capture) -> Capture:
     for table, names in tables.items():
         for name in names:
             holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
-    uses = {n: holds.get(n) or _said(capture.source, n) for n in capture.known}
+    uses = {n: holds.get(n) or _use_of(capture.source, n) for n in capture.known}
     return replace(capture, tables=tables, uses=uses)
 
 
-def _said(source: Source, name: str) -> str:
+def _use_of(source: Source, name: str) -> str:
+    """What a file that is not read is good for, in words for ``inspect``."""
     base = name.rpartition("/")[2]
     if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
         return "raw data, as the timeline holds it"
@@ -219,7 +218,7 @@ def _said(source: Source, name: str) -> str:
         return "empty"
     if table := table_of(name):
         return f"another export of table {table}"
-    return next((words for pattern, words in _SAID if pattern.fullmatch(base)), "not needed")
+    return next((words for pattern, words in _USES if pattern.fullmatch(base)), "not needed")
 
 
 def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -245,7 +244,7 @@ def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, .
 
 
 def _one_each(names: Sequence[str]) -> tuple[str, ...]:
-    """One database per folder, the framework's before the collector's: others say it again."""
+    """One database per folder, the framework's before the collector's: the others repeat it."""
     outside = [name for name in names if not PROF.search(name)]
     folders: dict[str, str] = {}
     for name in outside or names:
@@ -363,8 +362,8 @@ MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
     ("parallel_strategy", r"parallel_strategy_\d+\.json", "object"),
     ("cluster_analyse", r"ascend_cluster_analyse_.+_\d+\.csv", "cluster"),
 )
-"""Name, file and layout (see ``_mindspore_side_tables``) of every side table; of two of one name the later is
-preferred."""
+"""Name, file and layout (see ``LAYOUTS`` in :mod:`traceconv.readers.ascend.mindspore.tables`) of
+every side table; of two of one name the later is preferred."""
 
 _MINDSPORE_STARTS = (
     "step_trace_", "hccl_raw_", "aicore_", "aicpu_", "output_", "framework_raw_", "timeline_",
@@ -415,7 +414,7 @@ def add_side_tables(capture: Capture, build: TraceBuilder) -> dict[str, SideTabl
     if mindspore_tables_of(capture):
         from traceconv.readers.ascend.mindspore.tables import announce
 
-        announce(capture, build)  # the first to say how a table is read
+        announce(capture, build)  # of two ways to read a table, the first announced is used
     found = {}
     for table, files in capture.tables.items():
         load = _Loader(capture.source, table, files)

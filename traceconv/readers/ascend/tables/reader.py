@@ -5,12 +5,13 @@ Written by: torch_npu, MindSpore 2.4+, CANN msprof and the cluster tools made fo
 Files: ``ASCEND_PROFILER_OUTPUT/*.csv``, ``communication*.json`` and ``analysis.db``; CANN's
 ``op_summary_*.csv`` and its like; ``cluster_analysis_output/``. Beside a timeline, the same files
 belong to the timeline's capture.
-Units and clock: as headings say; ns of Unix time, or of the host's monotonic clock in 2023.
-Rank from: ``profiler_info_<rank>.json`` and the other files that tell it beside a timeline.
+Units and clock: as in the headings; ns of Unix time, or of the host's monotonic clock in 2023.
+Rank from: ``profiler_info_<rank>.json`` and the other files that name it beside a timeline.
 Quirks: ``kernel_details`` and ``op_summary`` hold the start of every operator, so they are read as
 the hardware's streams; level 0 names no stream, then there is one lane per kind of core (golden
-kernels_alone). Other tables lie at no time: their captures have side tables and no events, and do not
-stop a merge if nobody knows their rank.
+kernels_alone). Other tables have no times: their captures have side tables and no events, and do
+not stop a merge if their rank is unknown. A table cut in the middle of a row keeps the rows before
+it (golden cut_off).
 Ignored: nothing of the tables; what they lack (launches, planes) cannot be made up.
 Source: the headings themselves; test data of Ascend/msinsight and Ascend/msprof-analyze.
 """
@@ -40,11 +41,13 @@ from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, look
 
 _KERNELS = "kernel_details"
 _UNIX_STAMP = re.compile(rb"\b1\d{15}(?=[.\t,])")
+"""Microseconds of Unix time among other numbers: 2001 to 2033."""
+
 _OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")
 
 
 class AscendTablesReader:
-    """Reads tables that no timeline lies beside."""
+    """Reads tables that have no timeline beside them."""
 
     name = "ascend_tables"
     title = "Ascend tables without a timeline"
