@@ -269,7 +269,7 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
 
 
 def _identify(identity: Identity, place: Place, inner: Sequence[str]) -> None:
-    """The collector's own files first: they name the rank, and so which of several ``profiler_info_*`` is meant."""
+    """The collector's own files first: they name the rank, and so the ``profiler_info`` to read."""
     identity.prof_files(inner, place.device)
     root = folder_path(identity.source, place.root)
     identity.folder(root.rpartition("/")[0] or root)

@@ -130,7 +130,10 @@ def folder_path(source: Source, folder: str) -> str:
 
 
 def files_in(ordered: Sequence[str], folder: str | None, *starts: str) -> tuple[str, ...]:
-    """The files of ``folder`` whose names start with one of ``starts``, of a sorted list; none outside the source."""
+    """The files of ``folder`` whose names start with one of ``starts``, of a sorted list.
+
+    None of a folder outside the source.
+    """
     if folder is None:
         return ()
     prefix = f"{folder}/" if folder else ""
@@ -169,8 +172,8 @@ def is_prof_file(relative: str) -> bool:
 
 
 def derived_rank(relative: str) -> int | None:
-    """The rank of a file of a ``profiler`` folder of MindSpore before 2.4: -1 if its name has none, None
-    if it is no such file.
+    """The rank of a file of MindSpore before 2.4: -1 if its name has none, None if it is no file of
+    its ``profiler`` folder.
     """
     match = _any(_DERIVED).fullmatch(relative)
     if match is None:

@@ -385,6 +385,7 @@ def _read_series(export: Export, gauge: Gauge, series: list[Series]) -> None:
         export.build.seen("counter", int(there.sum()))
         export.build.skip("bad-time", place, int(late.sum()), "counter")
         kept = there & ~late
+        # only combinations with samples of this series get a track
         used, of_row = factored(codes[kept])
         tracks = [_track(export, one, *names[code]) for code in used.tolist()]
         if tracks:

@@ -36,7 +36,7 @@ from traceconv.readers.shared.sqlite.database import Column
 
 
 class Pmu:
-    """Readings of performance counters of tasks (TASK_PMU_INFO); :meth:`Pmu.members` gives them as JSON, batch by batch.
+    """Performance counters of tasks, table TASK_PMU_INFO; :meth:`Pmu.members` gives them as JSON.
 
     Readings of tasks that are not there, and those that are NULL, are booked.
     """
@@ -53,6 +53,7 @@ class Pmu:
         order = np.flatnonzero(known)
         order = order[np.argsort(rows["globalTaskId"][order], kind="stable")]
         owner = rows["globalTaskId"][order]
+        # readings sorted by task: those of a task are between two positions
         self._start = np.searchsorted(owner, tasks, "left")
         self._stop = np.searchsorted(owner, tasks, "right")
         self._name, self._value = rows["name"][order], rows["value"][order]
@@ -67,6 +68,7 @@ class Pmu:
         if not count.any():
             return [b""] * len(count)
         ends = np.cumsum(count)
+        # positions of all readings of the batch: runs from each start, one after the other
         at = np.repeat(start - ends + count, count) + np.arange(ends[-1])
         texts = [
             self._keys[name] + b"%.15g" % value
@@ -200,6 +202,7 @@ def _facts(export: Export, rows: dict[str, Column]) -> _Facts:
     at = lookup(compute.pop("globalTaskId"), rows["globalTaskId"])
     columns = {name: picked(column, at) for name, column in compute.items()}
     scheduled = lookup(schedule["globalTaskId"], rows["globalTaskId"])
+    # 2: an operator, 1: scheduled for a communication, 0: neither
     kind = np.where(at >= 0, 2, np.where(scheduled >= 0, 1, 0))
     name = np.where(kind == 1, picked(schedule["name"], scheduled), rows["taskType"])
     name = np.where(kind == 2, columns["name"], name)
@@ -363,6 +366,7 @@ class Communication:
     def _arguments(self, rows: Mapping[str, Column], of: Mapping[str, Column], dur: I64) -> Column:
         string = text(self._export.strings)
         enum = self._export.enum
+        # bytes per ns are GB/s
         speed = np.where((rows["size"] > 0) & (dur > 0), rows["size"] / np.maximum(dur, 1), 0.0)
         notify = rows["notifyId"]
 
@@ -418,7 +422,9 @@ def _by_task(parts: I64, tasks: I64) -> tuple[I64, I64]:
     ids, start, count = np.unique(parts[by_part], return_index=True, return_counts=True)
     first = np.searchsorted(tasks[by_task], ids, "left")
     runs = np.searchsorted(tasks[by_task], ids, "right") - first
+    # pairs per id: a lone part goes with every run, else k-th with k-th as far as both reach
     number = np.where(count == 1, runs, np.minimum(count, runs))
+    # 0, 1, ... within the pairs of each id
     step = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
     part = np.repeat(start, number) + np.where(np.repeat(count, number) == 1, 0, step)
     return by_part[part], by_task[np.repeat(first, number) + step]

@@ -298,6 +298,7 @@ def _framework_arrows(export: Export, operators: Operators, connection: I64, row
     working = np.flatnonzero((ids >= 0) & ~operators.queue)
     owner = lookup(ids[working], pairs["id"])
     theirs, owner = pairs["connectionId"][owner >= 0], working[owner[owner >= 0]]
+    # a set of connections has one row per connection: from the set to its operator, and on
     at = lookup(theirs, connection)
     operator = owner[np.maximum(at, 0)] if len(owner) else at
     _draw(export, "async_npu", operators.row, np.where(at >= 0, operator, -1), row)

@@ -20,7 +20,7 @@ host's steady clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -277,13 +277,27 @@ def read_ai_cpu(capture: Capture, build: TraceBuilder, part: Part, shown: Shown)
     )  # fmt: skip
 
 
-def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
-    """Add the operators that ran on the host. Beside those of a device they are taken to be
-    stamped by its clock, as the profiler's own display does: clock-assumed.
-    """
-    named: list[str] = []
-    kinds: list[str] = []
-    runs: list[list[str]] = []
+@dataclass
+class _HostRuns:
+    """Runs of operators on the host, a row each; all text."""
+
+    name: list[str] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
+    length: list[str] = field(default_factory=list)
+    thread: list[str] = field(default_factory=list)
+
+    def add(self, name: str, kind: str, cells: Sequence[str]) -> None:
+        """One run: ``cells`` are start, length and thread."""
+        row = (name, kind, *cells)
+        columns = (self.name, self.kind, self.start, self.length, self.thread)
+        for column, cell in zip(columns, row, strict=True):
+            column.append(cell)
+
+
+def _host_runs(capture: Capture, build: TraceBuilder, part: Part) -> _HostRuns:
+    """All runs of ``cpu_op_execute_timestamp``; what is none is booked."""
+    runs = _HostRuns()
     *lines, rest = lines_of(capture.source, part.name)
     build.skip("truncated", f"line {len(lines) + 1}", bool(rest.strip()))
     for at, line in enumerate(lines, 1):
@@ -292,16 +306,21 @@ def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown
         for stamp in stamps.split():
             cells = stamp.split(",")
             if len(cells) == 3:
-                named.append(name)
-                kinds.append(kind)
-                runs.append(cells)
+                runs.add(name, kind, cells)
             else:
                 build.seen("slice")
                 build.skip("malformed-record", f"line {at}", kind="slice")
-    if not runs:
+    return runs
+
+
+def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Shown) -> None:
+    """Add the operators that ran on the host. Beside those of a device they are taken to be
+    stamped by its clock, as the profiler's own display does: clock-assumed.
+    """
+    runs = _host_runs(capture, build, part)
+    if not runs.name:
         return
-    begun, lasted, thread = zip(*runs, strict=True)
-    start, length = times(begun, "ns"), times(lasted, "ms")
+    start, length = times(runs.start, "ns"), times(runs.length, "ms")
     fine = start.present & ~start.bad & length.present & ~length.bad
     begin = np.where(fine, start.ns, ABSENT)
     rows = _timed(build, begin, np.where(fine, length.ns, ABSENT))
@@ -310,15 +329,16 @@ def read_host_operators(capture: Capture, build: TraceBuilder, part: Part, shown
     if any(other.kind is Kind.OPERATORS for other in capture.detail.parts):
         build.skip("clock-assumed", "that of the device", len(kept))
     tracks = {
-        t: build.add_track(Track(Layer.HOST, f"Thread {t}", title="CPU OP")) for t in set(thread)
+        thread: build.add_track(Track(Layer.HOST, f"Thread {thread}", title="CPU OP"))
+        for thread in dict.fromkeys(runs.thread)
     }
-    kinds_of = dict.fromkeys(zip(named, kinds, strict=True))
-    args = {pair: build.args({"type": pair[1]} if pair[1] else None) for pair in kinds_of}
+    kinds = dict.fromkeys(runs.kind)
+    args = {kind: build.args({"type": kind} if kind else None) for kind in kinds}
     build.extend(
-        track=np.array([tracks[thread[i]] for i in kept], np.int32),
+        track=np.array([tracks[runs.thread[i]] for i in kept], np.int32),
         start_ns=begin[rows], dur_ns=length.ns[rows], op=OpClass.HOST,
-        name=np.array([build.string(named[i]) for i in kept], np.int32),
-        args=np.array([args[named[i], kinds[i]] for i in kept], np.int32),
+        name=np.array([build.string(runs.name[i]) for i in kept], np.int32),
+        args=np.array([args[runs.kind[i]] for i in kept], np.int32),
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class _Records:
         found = np.zeros(len(rows), np.intp)
         for heading in headings:
             found = found * len(self.words[heading]) + self.codes[heading][rows]
-            found = np.unique(found, return_inverse=True)[1]  # small again
+            found = np.unique(found, return_inverse=True)[1]  # ranks again, so that it fits
         return found
 
     def cells(self, headings: Sequence[str], row: int) -> list[str]:
@@ -161,11 +161,13 @@ def _paired(
     key = records.key(("event", "stage", "tid", "pid"), marks)
     by_key = np.argsort(key, kind="stable")
     rows, key = marks[by_key], key[by_key]
+    # marks of one key are neighbours now, in the order of the file
     starts = records.mark[rows] == _START
     follows = np.append(key[1:] == key[:-1], [False])[: len(rows)]  # the next is of the same key
     after = np.append(rows[1:], rows[-1:])
     ended = starts & follows & ~np.append(starts[1:], [False])[: len(rows)]
     taken = np.append([False], ended[:-1])[: len(rows)]
+    # an end that does not follow a start directly has none
     orphans = int(np.count_nonzero(~starts & ~taken))
     build.seen("slice", orphans)
     build.skip("end-without-begin", "", orphans, kind="slice")
@@ -227,7 +229,7 @@ def _arguments(
 
 
 def host_info_lane(lane: Lane) -> Placed:
-    """The track of a lane of ``host_info/timeline_<rank>.json``: it has a pid and a tid, no names."""
+    """The track of a lane of ``host_info/timeline_<rank>.json``: it has no names."""
     group = f"Process {lane.pid}" if lane.pid else ""
     track = Track(Layer.HOST, f"Thread {lane.tid}", group, "MindSpore Host")
     return Placed(track, OpClass.HOST)

@@ -86,7 +86,7 @@ def link_columns(source: Source, name: str, issues: Issues) -> dict[str, Column]
 def costs_beside(
     capture: Capture, name: str, issues: Issues
 ) -> dict[tuple[int, str], dict[str, Any]]:
-    """By step and operator the costs in ``hccl_raw`` in the folder of ``name``: arguments, in ms."""
+    """Costs in the ``hccl_raw`` beside ``name`` by step and operator: arguments, in ms."""
     folder = name.rpartition("/")[0]
     beside = [
         other

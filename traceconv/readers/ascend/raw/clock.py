@@ -69,9 +69,11 @@ class Counter:
         if self.tick is None:
             self.tick = int(ticks.min())
         past, least = self.tick_ns.numerator, self.tick_ns.denominator
+        # ticks farther away than this would leave int64 in the products below
         reach = _LONGEST_NS // past * least
         low, high = max(self.tick - reach, 0), min(self.tick + reach, 2**63 - 1)
         usable = (ticks >= low) & (ticks <= high)
+        # whole periods and the rest are multiplied apart: exact, and no product overflows
         whole, rest = np.divmod(np.where(usable, ticks, self.tick) - self.tick, least)
         ns: I64 = whole * past + (rest * past + least // 2) // least + self.at_ns
         return np.where(usable & (ns >= 0), ns, -1)

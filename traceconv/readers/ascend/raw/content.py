@@ -81,6 +81,7 @@ def plausible_memory(rows: Records) -> NDArray[np.bool_]:
 
 def frequency(rows: Records) -> list[Samples]:
     """How fast the cores of a device ran, from every change on."""
+    # a record has room for a fixed number of changes; only the first ones are filled
     filled = np.arange(_CHANGES) < rows["count"][:, None]
     changes = rows["changes"][filled]
     time, mhz = changes["time"].astype(np.int64), changes["mhz"].astype(np.float64)
@@ -384,6 +385,7 @@ def _last_of_streams(tasks: Tasks) -> NDArray[np.bool_]:
     done = np.maximum(tasks.start, tasks.end)
     order = np.lexsort((tasks.start, done, tasks.stream))
     stream = tasks.stream[order]
+    # in the order of streams, a task before a change of stream is the last of its own
     last = np.zeros(len(tasks), bool)
     last[order[np.flatnonzero(np.diff(stream, append=-2) != 0)]] = True
     return last & (tasks.stream >= 0)

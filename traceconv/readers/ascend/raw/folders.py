@@ -1,4 +1,4 @@
-"""Where raw data of the CANN collector are, what each file of a folder is, and to which capture it belongs.
+"""Folders of raw data of the CANN collector: what each file is, and of which capture.
 
 Three kinds of folders hold them: ``PROF_*`` with a folder per side, ``JOB*`` of old MindSpore
 with one of one device, and the folders of the frameworks' profilers around a PROF folder.

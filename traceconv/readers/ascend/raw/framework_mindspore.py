@@ -81,6 +81,7 @@ def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     whole = begun & ~instant
     at = np.flatnonzero(whole)
     kept = at[timed(build, start[at], end[at])]
+    # rows of the trace: the slices, then the instants
     order = np.concatenate((kept, np.flatnonzero(instant)))
     names, columns = _names(table), {n: table.column(n) for n in OP_RANGE.names or ()}
     lanes = Lanes.of(build, "MindSpore", columns["pid"])
@@ -149,6 +150,7 @@ def _arrows(build: TraceBuilder, table: Table, flow: I64, order: I64, first: int
     source = np.flatnonzero(marks & (number != NO_FLOW))
     target = np.flatnonzero(~marks & (number != NO_FLOW))
     at = lookup(number[source], number[target])
+    # a number that several ranges carry is no arrow
     _, once, count = np.unique(number[target], return_index=True, return_counts=True)
     alone = np.zeros(len(target), bool)
     alone[once[count == 1]] = True

@@ -132,6 +132,7 @@ def _gathered(view: Bytes, start: I64, size: int) -> Bytes:
     """``size`` bytes from every start, as rows."""
     if not len(start):
         return np.zeros((0, size), np.uint8)
+    # a window per byte costs nothing; only those at the starts are copied
     return np.lib.stride_tricks.sliding_window_view(view, size)[start]
 
 
@@ -155,12 +156,14 @@ def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, NDArray[np.bool
     bad = np.zeros(len(start), bool)
     found: list[tuple[I64, ...]] = [(record[:0],) * 4]
     for _ in range(_MOST_FIELDS):
+        # records that are not yet at their end, and have room for one more head
         record = record[at[record] < end[record]]
         roomy = at[record] + _HEAD.size <= end[record]
         bad[record[~roomy]] = True
         record = record[roomy]
         if not len(record):
             break
+        # u16 and u32 at odd places: copied together, then read as columns
         head = _gathered(view, at[record], _HEAD.size)
         kind = head[:, :2].copy().view("<u2")[:, 0].astype(np.int64)
         size = head[:, 2:].copy().view("<u4")[:, 0].astype(np.int64)
@@ -196,6 +199,7 @@ def _texts(data: Any, fields: _Fields, kind: int, count: int, build: TraceBuilde
     known = dict.fromkeys(parts)
     index = {part: i for i, part in enumerate(known)}
     codes: I64 = np.full(count, -1, np.int64)
+    # a later field of the same record overwrites an earlier one
     codes[fields.record[of]] = np.fromiter(map(index.__getitem__, parts), np.int64, len(parts))
     decoded = [_decoded(part) for part in known]
     undecodable = np.array([text is None for text in decoded], bool)

@@ -118,6 +118,7 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     build.seen("slice", int(stray.sum()))
     build.skip("end-without-begin", "marks", int(stray.sum()), "slice")
     build.skip("missing-duration", "marks without an end", len(open_))
+    # a mark without an end is a slice from itself to itself
     begin, end = np.concatenate((begin, open_)), np.concatenate((end, open_))
     start, stop = time_ns[order][begin], time_ns[order][end]
     kept = timed(build, start, stop)
@@ -228,6 +229,7 @@ def read_calls(
     none = np.full(len(rows), -1, np.int32)
     if not len(rows):
         return
+    # names are not in the marks, so calls nest by their order alone
     begin, end = nested(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
     stray = begin < 0
     build.seen("slice", int(stray.sum()))
@@ -263,6 +265,7 @@ def _named(build: TraceBuilder, keys: I64, names: Mapping[int, str]) -> Names:
     build.skip("name-unknown", "torch.python_tracer_hash", int(lacking[codes].sum()))
     spelled = [names.get(value, str(value % (1 << 64))) for value in values.tolist()]
     count: dict[str, int] = {}
+    # codes in the order of their first row: unique sorts them, its indices restore the order
     for code in codes[np.sort(np.unique(codes, return_index=True)[1])].tolist():
         module, apart, _ = spelled[code].partition(_MODULE)
         if apart:

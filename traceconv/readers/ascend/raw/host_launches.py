@@ -184,6 +184,7 @@ class Launches:
         outside = np.where((rows["computes"] > 0) & (rows["hccl"] < 0), rows["node"], -1)
         contexts = self._contexts["contexts"]
         count = np.minimum(self._contexts["count"], contexts.shape[1])
+        # of the fixed number of places in a record, those that are filled
         record, place = np.nonzero(np.arange(contexts.shape[1]) < count[:, None])
         task = _last(outside, self._contexts["call"][record])
         task = np.where(self._contexts["call"][record] >= 0, task, -1)
@@ -191,6 +192,7 @@ class Launches:
         found = {name: column[task] for name, column in rows.items()}
         call, op = self._contexts["call"][record], self._contexts["op"][record]
         basic = self.operators
+        # keys of both sides from one numbering, then taken apart again
         n = len(basic["op"])
         keys = combined_key(
             np.concatenate((basic["call"], call)), np.concatenate((basic["op"], op))
@@ -206,13 +208,14 @@ def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) 
     """For the chosen rows a record of the same call: for the k-th row the k-th record, -1."""
     theirs = np.flatnonzero(records["call"] >= 0)
     mine = np.flatnonzero(which & (call >= 0))
+    # number records and rows of each call in the order of time, each side for itself
     key = np.concatenate((records["call"][theirs], call[mine]))
     side = np.concatenate((np.zeros(len(theirs), np.int64), np.ones(len(mine), np.int64)))
     time = np.concatenate((records["start_ns"][theirs], time_ns[mine]))
     order, turn = occurrences(key * 2 + side, time)
     nth = np.empty(len(key), np.int64)
     nth[order] = turn
-    keys = combined_key(key, nth)
+    keys = combined_key(key, nth)  # call and number: equal for the two that belong together
     at = lookup(keys[: len(theirs)], keys[len(theirs) :])
     found = np.full(len(call), -1, np.int64)
     found[mine] = picked(theirs, at)
@@ -221,7 +224,7 @@ def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) 
 
 def _last(keys: I64, wanted: I64) -> I64:
     """The last position of each of ``wanted`` in ``keys``; -1 = nowhere."""
-    at = lookup(keys[::-1], wanted)
+    at = lookup(keys[::-1], wanted)  # the first in reverse order
     return np.where(at >= 0, len(keys) - 1 - at, -1)
 
 

@@ -250,6 +250,7 @@ class Around:
         known = self._threads[lane] == thread
         lane, time = lane[known].astype(np.int32), time_ns[known]
         always = np.ones(len(lane), bool)
+        # first the call around the instant before; what ended by then gives way to a new one
         at = self._binder.rows(lane, time - 1, always)
         missed = (at < 0) | (self._end[at] < time)
         at[missed] = self._binder.rows(lane[missed], time[missed], always[missed])
@@ -301,7 +302,7 @@ def _whole(
     last = _last_of_thread(rows["thread"], np.maximum(time_ns, end))
     end = np.where(closed, end, last)
     kept = ~half
-    kept[at[opens]] = True
+    kept[at[opens]] = True  # a pair of halves is kept as its start
     rows = {name: column[kept] for name, column in {**rows, "start_ns": time_ns}.items()}
     return rows, end[kept], closed[kept]
 
@@ -310,6 +311,7 @@ def _halves(rows: Mapping[str, I64]) -> tuple[NDArray[np.intp], NDArray[np.intp]
     """Rows of starts, and of the end of each, -1 if there is none."""
     key = combined_key(*(rows[n] for n in ("level", "type", "thread", "request", "item")))
     order, turn = occurrences(key, rows["time"])
+    # of one key the halves alternate: even ones start, and the next in order ends them
     opens = np.flatnonzero(turn % 2 == 0)
     after = np.minimum(opens + 1, len(order) - 1)
     ended = turn[after] == turn[opens] + 1
@@ -323,6 +325,7 @@ def _last_of_thread(thread: I64, time_ns: I64) -> I64:
     order = np.argsort(thread, kind="stable")
     _, first, back = np.unique(thread[order], return_index=True, return_inverse=True)
     last: I64 = np.empty_like(time_ns)
+    # maximum of each thread's run in the order of threads, spread over its rows
     last[order] = np.maximum.reduceat(time_ns[order], first)[back]
     return last
 

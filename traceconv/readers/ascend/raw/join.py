@@ -8,7 +8,7 @@ scheduler's log tells wraps apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,6 +197,7 @@ def wraps(tasks: Tasks, flips: Flips) -> I64:
     """How often the task numbers of its stream had started anew when each task began; -1 for
     streams that log no wraps.
     """
+    # one numbering of streams for both, so that their keys can be compared
     key = combined_key(np.concatenate((flips.stream, tasks.stream)))
     known, asked = key[: len(flips.stream)], key[len(flips.stream) :]
     at = latest(known, flips.time, asked, tasks.start)
@@ -220,6 +221,7 @@ def launches(tasks: Tasks, start_ns: I64, batch: I64, host: HostSide, chip_6: bo
     asked = np.where(tasks.stream < 0, 0, tasks.stream)
     whole = np.full(len(tasks), NO_CONTEXT, np.int64)
     found = np.full(len(tasks), -1, np.int64)
+    # from the least to the most certain: what agrees in more columns replaces what was found
     for context in (whole, tasks.context):  # for a subtask there may be a record of its task only
         pairs = [(stream, asked), (number, tasks.task), (host.context, context)]
         for keys in (pairs, [*pairs, (host.batch, batch)]):
@@ -392,6 +394,7 @@ def _put_parts(
     at = np.flatnonzero(part)
     owner, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
     named = {g: build.strings[g] for g in np.unique(owner).tolist() if g >= 0}
+    # groups without a readable name are numbered in the order of their first part
     titles = group_titles(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
 
     def lane(name: str, of: int, sort: int) -> int:
@@ -415,10 +418,17 @@ def _put_parts(
     build.seen("slice", len(on))
     known = (owner >= 0) | (_of_launch(timed, host, "part")[at] >= 0)
     whole = np.flatnonzero(known & (timed.name[at] >= 0))
-    at, owner = at[whole], owner[whole]
+    _put_whole(build, timed, host, at[whole], owner[whole], whole_lane)
+
+
+def _put_whole(
+    build: TraceBuilder, timed: Timed, host: HostSide, at: I64, owner: I64,
+    lane: Callable[[int], int],
+) -> None:  # fmt: skip
+    """Whole collectives, made of their parts in rows ``at``, each with its launch arrow."""
     first, start, end = whole_operations(timed, host, at, owner)
     added = build.extend(
-        track=tracks((owner[first],), whole_lane),
+        track=tracks((owner[first],), lane),
         start_ns=start,
         dur_ns=end - start,
         name=timed.name[at[first]],
@@ -448,7 +458,7 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple
     start, end = timed.start_ns[at], timed.start_ns[at] + timed.dur_ns[at]
     order, nth = occurrences(launch, start)
     run = np.empty(len(at), np.int64)
-    run[order] = nth
+    run[order] = nth  # which run of its launch a part belongs to
     call = np.where(host.row[launch] >= 0, host.row[launch], -1)
     key = combined_key(owner, timed.name[at].astype(np.int64), call, run)
     values, codes = np.unique(key, return_inverse=True)
@@ -456,6 +466,7 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple
     high = np.zeros(len(values), np.int64)
     np.minimum.at(low, codes, start)
     np.maximum.at(high, codes, end)
+    # the earliest part gives the collective: its name, group and graph
     by_start = np.lexsort((start, codes))
     first = by_start[np.searchsorted(codes[by_start], np.arange(len(values)))]
     return first.astype(np.int64), low, high

@@ -109,6 +109,7 @@ def old_iterations(marks: Marks) -> Iterations:
     step = _of_each(closed, len(marks.tag))
     forward = _last_in(step, marks, _FORWARD, len(closed))
     backward = _last_in(step, marks, _BACKWARD, len(closed))
+    # a step starts where the one before ended; the first one at its forward mark, if it has one
     start = np.concatenate((forward[:1], end[:-1]))
     start[:1] = np.where(start[:1] < 0, end[:1], start[:1])
     first = np.concatenate(([0], closed[:-1] + 1))[: len(closed)]
@@ -118,6 +119,7 @@ def old_iterations(marks: Marks) -> Iterations:
 
 def _of_each(last: NDArray[np.intp] | I64, marks: int) -> NDArray[np.intp]:
     """The step each mark belongs to, given the last mark of each; one more behind the last."""
+    # a one behind each last mark: the sum up to a mark counts the steps that ended before it
     ended = np.zeros(marks + 1, np.intp)
     ended[last + 1] = 1
     return np.cumsum(ended)[:marks]
@@ -127,7 +129,7 @@ def _last_in(step: NDArray[np.intp], marks: Marks, tag: int, steps: int) -> I64:
     """The time of the last mark of this tag in each step."""
     found = np.full(steps + 1, -1, np.int64)
     rows = np.flatnonzero(marks.tag == tag)
-    found[step[rows]] = marks.time[rows]
+    found[step[rows]] = marks.time[rows]  # of several marks in a step the last one stays
     return found[:steps]
 
 
@@ -144,6 +146,7 @@ def _reduces(
 ) -> Reduces:  # fmt: skip
     """Pairs of marks of one kind within one iteration; ``within`` counts its pairs in order."""
     rows = np.flatnonzero(wanted)
+    # the step of each mark; marks between two steps, or behind the last, belong to none
     at = _of_each(steps.last, len(marks.tag))[rows]
     inside = at < len(steps.last)
     inside[inside] = steps.first[at[inside]] <= rows[inside]
@@ -152,6 +155,7 @@ def _reduces(
     first, last, step = rows[start], rows[end], at[start]
     order = np.argsort(step, kind="stable")
     first, last, step = first[order], last[order], step[order]
+    # pairs of one step are neighbours now: their number is the distance to the first of them
     runs = np.flatnonzero(np.diff(step, prepend=-1))
     within = np.arange(len(step)) - np.repeat(runs, np.diff(runs, append=len(step)))
     return Reduces(

@@ -58,6 +58,7 @@ def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
     """The steps the table names, from the first start to the last end of their operators."""
     order = np.argsort(step, kind="stable")
     numbers, first = np.unique(step[order], return_index=True)
+    # rows of one step are neighbours now: the least start and the greatest end of each run
     begin = np.minimum.reduceat(start[order], first)
     end = np.maximum.reduceat((start + length)[order], first)
     build.seen("slice", len(numbers))
