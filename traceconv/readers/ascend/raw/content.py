@@ -14,18 +14,23 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import F64, I64, Layer
 from traceconv.io.sources import Source
+from traceconv.readers.ascend.raw import device_tasks as texts
 from traceconv.readers.ascend.raw import framework_mindspore as ms
-from traceconv.readers.ascend.raw import framework_torch as python
 from traceconv.readers.ascend.raw import framework_torch as torch
-from traceconv.readers.ascend.raw import join as texts
+from traceconv.readers.ascend.raw import scheduler_logs as logs
 from traceconv.readers.ascend.raw import steps
-from traceconv.readers.ascend.raw import tasks as logs
-from traceconv.readers.ascend.raw import tasks as track
 from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.device_tasks import (
+    described,
+    launches,
+    of_device,
+    put_tasks,
+    wraps,
+)
 from traceconv.readers.ascend.raw.folders import Raw
 from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
 from traceconv.readers.ascend.raw.host_launches import read_host
-from traceconv.readers.ascend.raw.join import described, launches, of_device, put_tasks, wraps
+from traceconv.readers.ascend.raw.scheduler_logs import Tasks
 from traceconv.readers.ascend.raw.slice_files import (
     LARGEST_BYTES,
     Blob,
@@ -35,7 +40,6 @@ from traceconv.readers.ascend.raw.slice_files import (
     layout,
     records,
 )
-from traceconv.readers.ascend.raw.tasks import Tasks
 from traceconv.readers.shared.pairing import combined_key
 
 # -- counters that a device samples itself: frequency of its cores, use of its memory ------------
@@ -171,9 +175,9 @@ def _read_calls(
 ) -> None:
     functions = {}
     if _HASHES in names:
-        functions = python.read_names(build, _content(build, source, names[_HASHES]))
+        functions = torch.read_names(build, _content(build, source, names[_HASHES]))
     data = _content(build, source, names[_CALLS])
-    python.read_calls(build, data, functions, clock)
+    torch.read_calls(build, data, functions, clock)
 
 
 def _content(build: TraceBuilder, source: Source, name: str) -> Any:
@@ -201,7 +205,7 @@ class Device:
     old: steps.Marks | None = None
     new: steps.Marks | None = None
     tasks: list[Tasks] = field(default_factory=list)
-    flips: track.Flips | None = None
+    flips: logs.Flips | None = None
     samples: list[Samples] = field(default_factory=list)
     ai_cpu: texts.AiCpu | None = None
     operators: texts.Operators = field(default_factory=lambda: texts.operators("", ""))
@@ -260,9 +264,9 @@ def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Devi
     if "steps" in raw.slices:
         found.old = steps.old_marks(read.records("steps", steps.OLD, steps.plausible_old))
     if "track" in raw.slices:
-        rows = read.records("track", track.TRACK, track.plausible)
-        found.new, found.flips = track.marks(rows, chip_6), track.flips(rows)
-        found.tasks.append(track.tasks(rows, build))
+        rows = read.records("track", logs.TRACK, logs.plausible)
+        found.new, found.flips = logs.marks(rows, chip_6), logs.flips(rows)
+        found.tasks.append(logs.tasks(rows, build))
     if "hwts" in raw.slices:
         found.tasks.append(logs.hwts_tasks(read.records("hwts", logs.HWTS, logs.marked), build))
     if "stars" in raw.slices:

@@ -20,7 +20,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
-from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
+from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
 from traceconv.readers.shared.codes import (
     Value,
