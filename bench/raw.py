@@ -5,7 +5,7 @@
 Prints one JSON object: ``{kind: {records, bytes, seconds and records per second of each way}}``,
 medians of processor time. The ways: ``numpy.fromfile`` of the same bytes, which decodes nothing; a
 loop over ``struct.iter_unpack`` that pairs with a dictionary; and traceconv, from the file to
-steps or tasks.
+steps or
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture
 from traceconv.io.sources import sources
-from traceconv.readers.ascend.raw import steps, tasks
-from traceconv.readers.ascend.raw.slices import gathered, records
+from traceconv.readers.ascend.raw import steps
+from traceconv.readers.ascend.raw.scheduler_logs import HWTS, MAGIC, hwts_tasks, marked
+from traceconv.readers.ascend.raw.slice_files import gathered, records
 
 STREAMS, REDUCES = 48, 11
 
@@ -58,11 +59,11 @@ def training(n: int) -> np.ndarray[Any, np.dtype[np.void]]:
 
 def scheduled(n: int) -> np.ndarray[Any, np.dtype[np.void]]:
     """Beginnings and ends of tasks on many streams, in turns."""
-    rows = np.zeros(n, tasks.HWTS)
+    rows = np.zeros(n, HWTS)
     at = np.arange(n)
     kind = at // STREAMS % 2
     rows["head"] = (at % 16) << 4 | kind
-    rows["magic"], rows["stream"] = tasks.MAGIC, 500 + at % STREAMS
+    rows["magic"], rows["stream"] = MAGIC, 500 + at % STREAMS
     rows["task"] = at // (2 * STREAMS) % 65536
     rows["time"] = at * 120 + 40_000_000_000
     return rows
@@ -114,7 +115,7 @@ def by_loop_tasks(path: Path) -> int:
     open_: dict[tuple[int, int], int] = {}
     found = 0
     for head, _, magic, _, task, at, stream in struct.iter_unpack("<BBHHHQI44x", path.read_bytes()):
-        if magic != tasks.MAGIC:
+        if magic != MAGIC:
             continue
         if head & 7 == 0:
             open_[stream, task] = at
@@ -136,8 +137,8 @@ def our_steps(path: Path) -> int:
 def our_tasks(path: Path) -> int:
     """Pairs in columns."""
     source, build = _opened(path)
-    rows = records(gathered(source, [path.name], build), tasks.HWTS, tasks.marked, build)
-    return int((tasks.hwts_tasks(rows, build).end >= 0).sum())
+    rows = records(gathered(source, [path.name], build), HWTS, marked, build)
+    return int((hwts_tasks(rows, build).end >= 0).sum())
 
 
 def _opened(path: Path) -> tuple[Any, TraceBuilder]:

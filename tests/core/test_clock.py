@@ -2,11 +2,12 @@
 
 from decimal import ROUND_HALF_UP, Decimal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.core.clock import INT64_MAX, Anchor, Domain, to_ns, us_text
+from traceconv.core.clock import INT64_MAX, UNIX_FROM_NS, Anchor, Domain, is_unix_ns, to_ns, us_text
 from traceconv.core.errors import ClockError
 
 
@@ -66,3 +67,13 @@ def test_microsecond_text_reads_back(ns):
 def test_an_anchor_says_what_must_be_added():
     """The sign of an offset: shared = local + offset."""
     assert Anchor(Domain.MONOTONIC, local_ns=5, shared_ns=105).offset_ns == 100
+
+
+def test_size_of_a_stamp_tells_its_clock():
+    """Stamps from 2001 on count from 1970; what counts from a boot does not get there."""
+    assert [is_unix_ns(0), is_unix_ns(UNIX_FROM_NS - 1), is_unix_ns(UNIX_FROM_NS)] == [
+        False,
+        False,
+        True,
+    ]
+    assert is_unix_ns(np.array([5, 1736408883704643212])).tolist() == [False, True]

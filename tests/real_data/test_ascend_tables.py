@@ -20,8 +20,7 @@ from traceconv.io.sources import sources
 from traceconv.readers.ascend import trace_view
 from traceconv.readers.ascend.db import reader as ascend_db
 from traceconv.readers.ascend.tables import reader as ascend_tables
-from traceconv.readers.ascend.tables.communication_json import matrix_columns, operation_columns
-from traceconv.readers.ascend.tables.database import database_columns
+from traceconv.readers.ascend.tables.load import database_columns, matrix_columns, operation_columns
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.sqlite.database import opened
 

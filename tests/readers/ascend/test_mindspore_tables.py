@@ -8,8 +8,8 @@ from ascend_files import Folder, read
 
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.side_tables import ABSENT
-from traceconv.readers.ascend.mindspore import table_names as _mindspore_side_table_names
-from traceconv.readers.ascend.mindspore import tables as _mindspore_side_tables
+from traceconv.readers.ascend.mindspore import tables
+from traceconv.readers.ascend.tables import names as table_names
 
 
 @pytest.fixture
@@ -301,5 +301,5 @@ def test_side_tables_of_a_folder_with_exports(folder):
 
 def test_every_layout_of_a_file_can_be_read():
     """Files are found by one table and read by another: both know the same layouts."""
-    named = {layout for _, _, layout in _mindspore_side_table_names.SHEETS}
-    assert set(_mindspore_side_tables.LAYOUTS) == named
+    named = {layout for _, _, layout in table_names.MINDSPORE_TABLES}
+    assert set(tables.LAYOUTS) == named

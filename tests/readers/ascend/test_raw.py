@@ -36,13 +36,12 @@ from traceconv.readers.ascend import msprof, trace_view
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.mindspore import reader as mindspore
 from traceconv.readers.ascend.raw import reader as ascend_raw
-from traceconv.readers.ascend.raw import tasks as logs
-from traceconv.readers.ascend.raw import tasks as track
+from traceconv.readers.ascend.raw import scheduler_logs as logs
 from traceconv.readers.ascend.raw.clock import read_clock
-from traceconv.readers.ascend.raw.join import wraps
-from traceconv.readers.ascend.raw.pairs import combined_key, latest, lost_between, paired
-from traceconv.readers.ascend.raw.slices import numbered, records
+from traceconv.readers.ascend.raw.device_tasks import wraps
+from traceconv.readers.ascend.raw.slice_files import lost_between, numbered, records
 from traceconv.readers.ascend.raw.steps import new_iterations
+from traceconv.readers.shared.pairing import combined_key, latest, paired
 
 
 def column(*values):
@@ -226,8 +225,8 @@ def test_other_records_are_skipped_one_at_a_time(build):
 
 
 def iterations(*marks):
-    rows = np.frombuffer(b"".join(mark(tag, time) for tag, time in marks), track.TRACK)
-    found = new_iterations(track.marks(rows, chip_6=False))
+    rows = np.frombuffer(b"".join(mark(tag, time) for tag, time in marks), logs.TRACK)
+    found = new_iterations(logs.marks(rows, chip_6=False))
     return list(zip(found.start.tolist(), found.end.tolist(), found.forward.tolist(), strict=True))
 
 
@@ -287,11 +286,11 @@ def test_a_task_with_subtasks_gives_way_to_them(build):
 
 def test_wraps_of_task_numbers():
     """Tasks before the first logged wrap belong to the round before it; other streams say -1."""
-    rows = np.frombuffer(flip(100, 2, 4) + flip(200, 2, 5), track.TRACK)
+    rows = np.frombuffer(flip(100, 2, 4) + flip(200, 2, 5), logs.TRACK)
     tasks = logs.Tasks(*(column(*c) for c in (
         (2, 2, 2, 8), (1, 1, 1, 1), (50, 150, 250, 150), (60, 160, 260, 160), (0,) * 4, (-1,) * 4
     )))  # fmt: skip
-    assert wraps(tasks, track.flips(rows)).tolist() == [3, 4, 5, -1]
+    assert wraps(tasks, logs.flips(rows)).tolist() == [3, 4, 5, -1]
 
 
 # -- what is said of it -------------------------------------------------------------------

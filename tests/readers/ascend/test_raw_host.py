@@ -10,7 +10,7 @@ from traceconv.core.model import Capture, OpClass
 from traceconv.io.sources import sources
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import read_clock
-from traceconv.readers.ascend.raw.host import read_host
+from traceconv.readers.ascend.raw.host_launches import read_host
 from traceconv.readers.ascend.raw.host_records import LAYOUTS, Dictionary, HostFiles
 
 T = 10_000_000

@@ -16,7 +16,7 @@ from traceconv.io.sources import sources
 from traceconv.passes.kernel_args import kernel_args
 from traceconv.passes.table_counters import side_table_counters
 from traceconv.readers.ascend.tables import reader as ascend_tables
-from traceconv.readers.ascend.tables.communication_json import (
+from traceconv.readers.ascend.tables.load import (
     bandwidth_columns,
     matrix_columns,
     operation_columns,
@@ -77,7 +77,8 @@ def test_the_newest_export_of_a_table_is_read(folder):
         folder.add(f"{place}/{name}.csv", f"OP Type,Count\nMm,{count}\n")
     folder.add(f"{RANK0}/{OUTPUT}/step_trace_time.csv", "OP Type,Count\nMm,7\n")
     (trace,) = traces(folder)
-    assert {name: side_table["Count"].tolist() for name, side_table in trace.side_tables.items()} == {
+    counts = {name: table["Count"].tolist() for name, table in trace.side_tables.items()}
+    assert counts == {
         "api_statistic": [3, 4], "op_statistic": [2], "step_trace_time": [7],
     }  # fmt: skip
     uses = {n.rpartition("/")[2]: use for n, use in trace.capture.uses.items()}

@@ -11,9 +11,9 @@ Units and clock: us; in 2023 as numbers of the host's monotonic clock, later as 
 Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json`` (-1 is none).
 Quirks: the step trace of the whole run is repeated in every iteration's file and once more inside
 ``msprof_*``; ``hccl_*`` and ``task_time_*`` repeat what ``msprof_*`` holds; the graph of a device
-task stands in the file name only.
-Beside them: tables are side tables; in the detail view the rows of ``op_summary_*.csv`` are arguments of
-their slices, and memory is a counter (golden op_summary_slices).
+task is in the file name only (golden single_export_2023).
+Beside them: tables are side tables; in the detail view the rows of ``op_summary_*.csv`` are
+arguments of their slices, and memory is a counter (golden op_summary_slices).
 Ignored: databases and raw data (listed as known); the flows ``Data_aug Bound``.
 Source: Ascend/msprof, which writes it; test data of mindspore-ai/mindinsight and
 Ascend/msinsight. Golden cases: single_export_2023, step_export_slices, not_json.
@@ -23,52 +23,41 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
-from traceconv.core.model import Capture
+from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.exports import (
-    Choice,
-    choose,
-    is_step_table,
-    is_timeline,
-    single_device,
-)
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
-    below,
-    derived_rank,
-    device_folder,
-    folder_around,
-    inside,
-    is_capture_file,
-    is_capture_folder,
-    is_framework_database,
-    is_prof_file,
-    starting,
-)
-from traceconv.readers.ascend.common.identity import Identity, is_unix
-from traceconv.readers.ascend.common.parts import (
     Detail,
     Part,
     Role,
+    as_windows,
+    below,
+    derived_rank,
+    device_folder,
+    files_in,
+    folder_around,
+    folder_path,
+    inside,
+    is_capture_file,
+    is_capture_folder,
     is_empty,
-    joined,
-    read_parts,
+    is_framework_database,
+    is_prof_file,
+    last_run,
+    prof_folder,
     tied_to_unix_time,
 )
-from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.common.identity import Identity, collected_at, has_unix_stamps
+from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
-# Files the frameworks lay beside a rank's PROF folder.
-#
-# What they derived from it shows the same run again, so it belongs to the capture of the PROF
-# folder; only the host's side holds more, and is read along where its clock is known: its records,
-# or the timeline made of them.
-
+# -- files that MindSpore writes beside a rank's PROF folder -----------------------------------
 _REPEATED = re.compile(r"(?:ascend_)?timeline_display_\d+\.json")
 _HOST = re.compile(r"host_info/(?:(host_info_\d+\.csv)|timeline_\d+\.json)")
 _UNUSED = re.compile(
@@ -81,8 +70,12 @@ def with_derived(
 ) -> list[Capture]:
     """The captures with the files that MindSpore derived from them.
 
-    A derived file goes to the capture of its rank in the same folder; one without a rank in its
-    name to the first capture there.
+    They show the run of the PROF folder again, so they are known files of its capture. Only the
+    host's side has more: its records, or the timeline made of them, are read along where the
+    clock is known.
+
+    A derived file belongs to the capture of its rank in the same folder; one without a rank in
+    its name to the first capture there.
     """
     owners: dict[tuple[str, int], int] = {}
     for i, capture in enumerate(captures):
@@ -124,7 +117,7 @@ def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture
     return replace(capture, known=(*capture.known, name))
 
 
-# Where CANN's exports lie: PROF folders, and what stands for one if only a part is given.
+# -- folders with exports ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -132,11 +125,11 @@ class Place:
     """One folder with exports.
 
     Attributes:
-        root:    the PROF folder, or what stands for it.
+        root:    the PROF folder; of copied files the folder that takes its place.
         device:  of single exports; -1 for the devices of a joint one.
         exports: the timelines.
-        around:  files beside the folder that may tell whose it is.
-        alone:   whether they can speak of nothing else, as no other PROF folder lies there.
+        around:  files beside the folder that may name its rank.
+        alone:   whether no other PROF folder is there, so that they are about this one.
     """
 
     root: str
@@ -146,8 +139,12 @@ class Place:
     alone: bool
 
 
+_AROUND = ("profiler_info", "profiler_metadata.json", "ASCEND_PROFILER_OUTPUT/ascend_")
+"""Files beside a PROF folder that may name its rank."""
+
+
 def places(ordered: Sequence[str]) -> list[Place]:
-    """Timelines by folder and device; a joint export takes the single ones along."""
+    """Timelines by folder and device; single exports of a folder with a joint one belong to it."""
     found: dict[tuple[str, int], list[str]] = {}
     for name in ordered:
         if is_timeline(name):
@@ -156,31 +153,21 @@ def places(ordered: Sequence[str]) -> list[Place]:
     merged: dict[tuple[str, int], list[str]] = {}
     for (root, device), names in found.items():
         merged.setdefault((root, -1 if root in joint else device), []).extend(names)
-    crowds = Counter(folder_around(root) for root, _ in merged)
+    per_folder = Counter(folder_around(root) for root, _ in merged)
     found_places = []
     for (root, device), names in merged.items():
         folder = folder_around(root)
-        alone = crowds[folder] == 1 or is_capture_folder(folder or "")
-        around = _files_in(ordered, folder)
+        alone = per_folder[folder] == 1 or is_capture_folder(folder or "")
+        around = files_in(ordered, folder, *_AROUND)
         found_places.append(Place(root, device, tuple(names), around, alone))
     return found_places
 
 
-def _files_in(ordered: Sequence[str], folder: str | None) -> tuple[str, ...]:
-    """The files of a folder that holds PROF folders that may tell whose these are."""
-    if folder is None:
-        return ()
-    wanted = ("profiler_info", "profiler_metadata.json", "ASCEND_PROFILER_OUTPUT/ascend_")
-    prefix = f"{folder}/" if folder else ""
-    return tuple(n for start in wanted for n in starting(ordered, prefix + start))
-
-
 def _root(name: str) -> str:
-    """The folder an export belongs to: the PROF folder, or what stands for it."""
+    """The folder an export belongs to: the PROF folder, or where its files were copied to."""
+    if prof := prof_folder(name):
+        return prof
     parts = PurePosixPath(name).parts[:-1]
-    for i in range(len(parts), 0, -1):
-        if PROF.fullmatch(parts[i - 1]):
-            return "/".join(parts[:i])
     if parts and parts[-1] == "mindstudio_profiler_output":
         parts = parts[:-1]
     elif len(parts) > 1 and parts[-1] == "timeline" and parts[-2].startswith("device_"):
@@ -219,18 +206,17 @@ class MsprofReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.ascend.common.display import host_info_lane
-        from traceconv.readers.ascend.tables.offer import add_side_tables
+        from traceconv.readers.ascend.common.reading import read_parts
 
-        read_parts(capture, build, {Role.HOST_INFO: host_info_lane})
+        read_parts(capture, build)
         add_side_tables(capture, build)
 
 
 def _in_folder(
     source: Source, ordered: Sequence[str], place: Place, issues: Issues
 ) -> list[Capture]:
-    """The capture of one place; none if a framework's database beside it, which holds all of it
-    and more, stands for it.
+    """The capture of one place; none if a framework's database, which has all of it and more, is
+    beside it.
     """
     root, device = place.root, place.device
     if any(is_framework_database(n) and source.size(n) for n in place.around):
@@ -252,33 +238,23 @@ def _capture(
 ) -> Capture:
     source = identity.source
     label = source.title(root) if root else source.label
-    rank, rank_from = identity.rank(label)
+    events = next((p for p in choice.parts if p.role is Role.EVENTS), choice.parts[0])
+    unix = has_unix_stamps(source.head(events.name), otherwise=not choice.single)
+    capture = identity.capture(
+        READER.name,
+        label,
+        Detail(tuple(choice.parts), identity.notes, root),
+        files=[part.name for part in choice.parts],
+        known=(*inner, *choice.repeated, *choice.superseded, *choice.empty),
+        device=device,
+        clock=identity.clock(unix),
+    )
     graphs = {p.graph for p in choice.parts if p.graph >= 0} | set(identity.graphs)
     for table in choice.tables:
-        from traceconv.readers.ascend.common.step_table import graphs_in
+        from traceconv.readers.ascend.common.reading import graphs_in
 
         graphs |= graphs_in(source, table, identity.issues)
-    head = source.head(
-        next((p for p in choice.parts if p.role is Role.EVENTS), choice.parts[0]).name
-    )
-    detail = Detail(tuple(choice.parts), identity.notes, root)
-    left = [*inner, *choice.repeated, *choice.superseded, *choice.empty]
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=detail.files,
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(n for n in dict.fromkeys(left) if n not in detail.files),
-        host=identity.host,
-        device=identity.device if device < 0 else device,
-        pid=identity.pid,
-        graphs=tuple(sorted(graphs)),
-        clock=identity.clock(is_unix(head, otherwise=not choice.single)),
-        world_size=identity.world_size,
-        label=label,
-        detail=detail,
-    )
+    return replace(capture, graphs=tuple(sorted(graphs)))
 
 
 def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
@@ -293,35 +269,24 @@ def _book(choice: Choice, source: Source, issues: Issues, label: str) -> None:
 
 
 def _identify(identity: Identity, place: Place, inner: Sequence[str]) -> None:
-    """The collector's own files first: they say which of several ``profiler_info_*`` is meant."""
+    """The collector's own files first: they name the rank, and so the ``profiler_info`` to read."""
     identity.prof_files(inner, place.device)
-    root = place.root or PurePosixPath(identity.source.label).name
+    root = folder_path(identity.source, place.root)
     identity.folder(root.rpartition("/")[0] or root)
     identity.around(place.around, place.alone)
 
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     """PROF folders side by side that one process filled one after the other, as one capture."""
-    groups: dict[object, list[Capture]] = {}
+    groups: dict[object, list[tuple[str, Capture]]] = {}
     for capture in captures:
-        root = capture.detail.root
-        whose = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
-        single = capture.rank is None or capture.pid < 0 or not PROF.fullmatch(_last(root))
-        groups.setdefault((root, capture.device) if single else whose, []).append(capture)
-    done: list[Capture] = []
-    for group in groups.values():
-        group.sort(key=lambda c: _collected_at(c.detail.root))
-        apart = len({_collected_at(c.detail.root) for c in group}) == len(group)
-        done += [joined(group)] if len(group) > 1 and apart else group
-    return done
-
-
-def _last(root: str) -> str:
-    return root.rpartition("/")[2]
-
-
-def _collected_at(root: str) -> str:
-    return _last(root).split("_")[2] if PROF.fullmatch(_last(root)) else ""
+        root: str = capture.detail.root
+        process = (folder_around(root), capture.rank, capture.host, capture.pid, capture.device)
+        known = capture.rank is not None and capture.pid >= 0
+        own = known and PROF.fullmatch(root.rpartition("/")[2])
+        key = process if own else (root, capture.device)
+        groups.setdefault(key, []).append((collected_at(root), capture))
+    return [done for group in groups.values() for done in as_windows(group)]
 
 
 def _lone(source: Source, name: str) -> list[Capture]:
@@ -333,11 +298,11 @@ def _lone(source: Source, name: str) -> list[Capture]:
     head = source.head(name) if name.endswith((".json", ".json.gz")) else b""
     if not _HEAD.search(head) or b'"traceconv"' in head:
         return []
-    clock = Identity(source, Issues()).clock(is_unix(head, otherwise=True))
+    clock = Identity(source, Issues()).clock(has_unix_stamps(head, otherwise=True))
     ranks = _ranks_within(source, name) if _RANKED.search(head) else []
-    whose: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None)]
+    parts: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None)]
     if ranks:
-        whose = [(rank, (rank, -1) if rank == ranks[0] else (rank,)) for rank in ranks]
+        parts = [(rank, (rank, -1) if rank == ranks[0] else (rank,)) for rank in ranks]
     return [
         Capture(
             reader=READER.name,
@@ -349,7 +314,7 @@ def _lone(source: Source, name: str) -> list[Capture]:
             label=source.title(name),
             detail=Detail((Part(name),), {"vendor": "ascend"}, ranks=lanes),
         )
-        for rank, lanes in whose
+        for rank, lanes in parts
     ]
 
 
@@ -365,3 +330,172 @@ def _ranks_within(source: Source, name: str) -> list[int]:
 
 
 READER = MsprofReader()
+
+
+# -- which exports of a PROF folder are read: newest first, nothing twice -----------------------
+#
+# Three generations of names: ``msprof_<time>.json`` and ``msprof_slice_<n>_<time>.json`` in
+# ``mindstudio_profiler_output``, and the single export of 2023, one set of files per iteration:
+# ``{msprof,step_trace,hccl,task_time}_<device>_<model>_<iteration>.json`` in
+# ``device_<d>/timeline``.
+
+_WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")
+_SLICE = re.compile(r"msprof_slice_(\d+)_(\d{8,})\.json(?:\.gz)?")
+_STEPS = re.compile(r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)")
+_SINGLE = re.compile(r"(msprof|step_trace|hccl|task_time)_(\d+)_(\d+)_(\d+)\.(json|csv)")
+_FIRST_ITERATION = re.compile(rb'"Iteration (\d+)"')
+
+
+def is_timeline(name: str) -> bool:
+    """Whether a file's name is that of an export's timeline."""
+    base = PurePosixPath(name).name
+    found = (p.fullmatch(base) for p in (_WHOLE, _SLICE, _STEPS, _SINGLE))
+    return any(match and "csv" not in match.groups() for match in found)
+
+
+def is_step_table(name: str) -> bool:
+    """Whether a file's name is that of an export's step trace table."""
+    base = PurePosixPath(name).name
+    found = (p.fullmatch(base) for p in (_STEPS, _SINGLE))
+    return base.startswith("step_trace_") and any(m and "csv" in m.groups() for m in found)
+
+
+def single_device(name: str) -> int:
+    """The device in the file name of a single export; -1 if it is none."""
+    match = _SINGLE.fullmatch(PurePosixPath(name).name)
+    return int(match[2]) if match else -1
+
+
+@dataclass
+class Choice:
+    """What of an export is read, and what is left and why.
+
+    Attributes:
+        repeated:   files whose events are in the chosen ones too.
+        superseded: files of older exports.
+        empty:      exports without content.
+        missing:    files that must have been there, by what their neighbours are called.
+        tables:     step trace tables.
+        single:     whether they are of the single export, one window per iteration.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    superseded: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    single: bool = False
+
+
+def choose(source: Source, names: Iterable[str]) -> Choice:
+    """Pick the files to read among the timelines and step tables of one PROF folder."""
+    choice = Choice()
+    by_name = {name: PurePosixPath(name).name for name in names}
+    full = [n for n in by_name if not is_empty(source, n)]
+    choice.empty = [n for n in by_name if n not in set(full)]
+    stamped = {n: by_name[n] for n in full if not _SINGLE.fullmatch(by_name[n])}
+    single = {n: by_name[n] for n in full if n not in stamped}
+    if any(base.startswith("msprof") for base in stamped.values()) or not single:
+        _choose_stamped(choice, stamped)
+        choice.superseded += single
+    else:
+        choice.superseded += stamped
+        _choose_single(choice, source, single)
+    if not choice.parts:
+        choice.parts = [Part(n) for n in choice.empty if by_name[n].startswith("msprof")]
+        choice.empty = [n for n in choice.empty if n not in {p.name for p in choice.parts}]
+    choice.parts += [Part(n, Role.STEP_TABLE) for n in choice.tables]
+    return choice
+
+
+def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
+    whole = {n: m[1] for n, base in names.items() if (m := _WHOLE.fullmatch(base))}
+    slices = {n: (m[2], int(m[1])) for n, base in names.items() if (m := _SLICE.fullmatch(base))}
+    steps = {n: m for n, base in names.items() if (m := _STEPS.fullmatch(base))}
+    run = last_run(slices)
+    newest = max(whole.values(), default="")
+    if whole and newest >= max((slices[n][0] for n in run), default=""):
+        events = [n for n, stamp in whole.items() if stamp == newest]
+    else:
+        events = run
+        numbers = [-1, *(slices[n][1] for n in run)]  # ascending; the gaps may be large
+        gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
+        choice.missing += [f"msprof_slice_{a}" + (f" to {b}" if b > a else "") for a, b in gaps]
+    for kind, role in (("json", Role.STEPS), ("csv", Role.STEP_TABLE)):
+        of_kind = {n: m[1] for n, m in steps.items() if m[2] == kind}
+        last = sorted(n for n, stamp in of_kind.items() if stamp == max(of_kind.values()))
+        if role is Role.STEPS:
+            choice.parts += [Part(n, role, EVERY_GRAPH) for n in last]
+        else:
+            choice.tables += last
+    choice.parts += [Part(n) for n in events]
+    kept = {p.name for p in choice.parts} | set(choice.tables)
+    choice.superseded += [n for n in names if n not in kept]
+
+
+def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> None:
+    files: dict[str, dict[tuple[int, int], str]] = {}
+    for name, base in names.items():
+        if match := _SINGLE.fullmatch(base):
+            kind = match[1] if match[5] == "json" else "table"
+            files.setdefault(kind, {})[int(match[3]), int(match[4])] = name
+    steps, older = _distinct_steps(source, files.get("step_trace", {}))
+    choice.parts += [Part(n, Role.STEPS, _graph(model)) for model, n in steps]
+    choice.superseded += older
+    choice.tables += _last_of_each_model(files.get("table", {}))
+    iterations = sorted(
+        {k for kind in ("msprof", "hccl", "task_time") for k in files.get(kind, {})}
+    )
+    for key in iterations:
+        for kind in ("msprof",) if key in files.get("msprof", {}) else ("hccl", "task_time"):
+            if key in files.get(kind, {}):
+                window = f"model {key[0]} iteration {key[1]}"
+                choice.parts.append(Part(files[kind][key], graph=_graph(key[0]), window=window))
+    whole = files.get("msprof", {})
+    for model, iteration in iterations:
+        if whole and (model, iteration) not in whole:
+            choice.missing.append(f"msprof_*_{model}_{iteration}.json")
+    kept = {p.name for p in choice.parts} | {*choice.tables, *choice.superseded}
+    choice.repeated += [n for n in names if n not in kept]
+    choice.single = True
+
+
+def _graph(model: int) -> int:
+    return -1 if model >= NO_GRAPH else model
+
+
+def _last_of_each_model(tables: dict[tuple[int, int], str]) -> list[str]:
+    last = {model: (model, iteration) for model, iteration in sorted(tables)}
+    return [tables[key] for key in last.values()]
+
+
+def _distinct_steps(
+    source: Source, files: dict[tuple[int, int], str]
+) -> tuple[list[tuple[int, str]], list[str]]:
+    """(model, file) of the step traces to read, and the files that hold less.
+
+    Every iteration's file usually holds the whole run's step trace, so one is enough: the
+    largest of those that begin with the same iteration. Files of several models may be alike too.
+    """
+    alike: dict[tuple[int, bytes], list[str]] = {}
+    for (model, _), name in sorted(files.items()):
+        match = _FIRST_ITERATION.search(source.head(name))
+        alike.setdefault((model, match[1] if match else b""), []).append(name)
+    distinct: dict[bytes, tuple[int, str]] = {}
+    shorter: list[str] = []
+    for (model, _), names in alike.items():
+        largest = max(names, key=source.size)
+        shorter += [n for n in names if source.size(n) < source.size(largest)]
+        distinct.setdefault(_digest(source, largest), (model, largest))
+    return list(distinct.values()), shorter
+
+
+def _digest(source: Source, name: str) -> bytes:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with source.open(name) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.digest()

@@ -9,8 +9,8 @@ Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_
 name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder name.
 Quirks: hardware, communication and framework layers carry pids of three encodings; planes of all
 groups are called alike; at level 0 the runtime layer is gone and its arrows stay.
-Beside it: tables are side tables; in the detail view the rows of ``kernel_details.csv`` are arguments of
-their slices, and memory is a counter (golden with_tables).
+Beside it: tables are side tables; in the detail view the rows of ``kernel_details.csv`` are
+arguments of their slices, and memory is a counter (golden with_tables).
 Ignored: databases and raw data of the same folder (listed as known); environment variables in
 ``profiler_metadata.json`` are never copied.
 Source: Ascend/pytorch and Ascend/msprof, which write it; test data of Ascend/msinsight and
@@ -26,10 +26,24 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import below, inside, is_capture_file
-from traceconv.readers.ascend.common.identity import Identity, collected_at, first_stamp, is_unix
-from traceconv.readers.ascend.common.parts import Detail, Part, is_empty, joined, read_parts
-from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.common.capture_files import (
+    Detail,
+    Part,
+    as_windows,
+    below,
+    capture_folder,
+    folder_path,
+    inside,
+    is_capture_file,
+    is_empty,
+)
+from traceconv.readers.ascend.common.identity import (
+    Identity,
+    collected_at,
+    first_stamp,
+    has_unix_stamps,
+)
+from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 
 _NAMES = ("trace_view.json", "trace_view.json.gz")
 
@@ -48,16 +62,18 @@ class TraceViewReader:
         found: dict[tuple[int | None, str], list[tuple[str, Capture]]] = {}
         for name in ordered:
             if PurePosixPath(name).name in _NAMES:
-                root = _capture_folder(name)
+                root = capture_folder(name, ("ASCEND_PROFILER_OUTPUT",))
                 for worker, capture in self._capture(source, ordered, root, name, issues):
                     key = worker if _same_process(worker, capture) else f"{root}/"
-                    found.setdefault((capture.rank, key), []).append((_path(source, root), capture))
+                    found.setdefault((capture.rank, key), []).append(
+                        (collected_at(folder_path(source, root)), capture)
+                    )
         captures = [capture for group in found.values() for capture in _windows(group)]
         return with_tables(captures, ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.ascend.tables.offer import add_side_tables
+        from traceconv.readers.ascend.common.reading import read_parts
 
         read_parts(capture, build)
         add_side_tables(capture, build)
@@ -65,45 +81,24 @@ class TraceViewReader:
     def _capture(
         self, source: Source, ordered: Sequence[str], root: str, name: str, issues: Issues
     ) -> list[tuple[str, Capture]]:
-        """The capture of one folder with its worker; none if a database must stand in for it."""
+        """The capture of one folder with its worker; none if a database is read instead."""
         inner = [n for n in below(ordered, root) if n != name and is_capture_file(inside(n, root))]
         if is_empty(source, name) and any(n.endswith(".db") and source.size(n) for n in inner):
             issues.add("empty-file", source.title(name))
             return []
         label = source.title(root) if root else source.label
         identity = Identity(source, issues)
-        worker = _identify(identity, inner, root, _path(source, root))
-        rank, rank_from = identity.rank(label)
-        detail = Detail((Part(name),), notes=identity.notes)
-        capture = Capture(
-            reader=self.name,
-            source=source,
-            files=detail.files,
-            rank=rank,
-            rank_from=rank_from,
-            known=tuple(inner),
-            host=identity.host,
-            device=identity.device,
-            pid=identity.pid,
+        worker = _identify(identity, inner, root, folder_path(source, root))
+        capture = identity.capture(
+            self.name,
+            label,
+            Detail((Part(name),), notes=identity.notes),
+            files=(name,),
+            known=inner,
             graphs=identity.graphs,
-            clock=identity.clock(is_unix(source.head(name), otherwise=True)),
-            world_size=identity.world_size,
-            label=label,
-            detail=detail,
+            clock=identity.clock(has_unix_stamps(source.head(name), otherwise=True)),
         )
         return [(worker, capture)]
-
-
-def _capture_folder(name: str) -> str:
-    folder = PurePosixPath(name).parent
-    if folder.name == "ASCEND_PROFILER_OUTPUT":
-        folder = folder.parent
-    return "" if str(folder) == "." else str(folder)
-
-
-def _path(source: Source, root: str) -> str:
-    """The folder as a path whose last part is its own name, if that can be known."""
-    return root or PurePosixPath(source.label).name
 
 
 def _identify(identity: Identity, inner: Sequence[str], root: str, path: str) -> str:
@@ -127,17 +122,14 @@ def _same_process(worker: str, capture: Capture) -> bool:
 
 
 def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
-    """Captures of one process joined in the order of time, unless two claim the same time."""
-    times = {id(capture): collected_at(path) for path, capture in group}
-    captures = sorted((c for _, c in group), key=lambda c: times[id(c)])
-    if len(captures) == 1 or not _apart([times[id(c)] for c in captures]):
-        return captures
-    first = [first_stamp(c.source.head(c.files[0])) for c in captures]
-    return [joined(captures)] if _apart([t for t in first if t >= 0]) else captures
-
-
-def _apart(times: Sequence[str] | Sequence[int]) -> bool:
-    return len(set(times)) == len(times) and "" not in times
+    """Captures of one process as its collection windows; apart if two begin with the same stamp,
+    as copies of a folder do.
+    """
+    heads = (capture.source.head(capture.files[0]) for _, capture in group)
+    first = [stamp for head in heads if (stamp := first_stamp(head)) >= 0]
+    if len(set(first)) < len(first):
+        return [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
+    return as_windows(group)
 
 
 READER = TraceViewReader()

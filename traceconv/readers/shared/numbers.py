@@ -133,3 +133,12 @@ def _value(text: str) -> float:
     except ValueError:
         return float("nan")
     return number if abs(number) != float("inf") and "_" not in text else float("nan")
+
+
+def whole_number(value: object, most: int = INT64_MAX) -> int | None:
+    """A number from 0 to ``most`` of JSON, written as number or text; None for anything else."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value.strip()):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= most else None

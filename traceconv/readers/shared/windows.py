@@ -1,4 +1,4 @@
-"""Several collection windows of one rank, a file each: what readers of such captures share."""
+"""Several collection windows of one rank, a file each; and whether their clock is as expected."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Domain, is_unix_ns
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture
 
@@ -41,3 +42,16 @@ def read_windows(
                 build.window(*span)
     if len(failures) == len(capture.files):
         raise failures[0]
+
+
+def check_clock(capture: Capture, build: TraceBuilder) -> None:
+    """Book ``clock-assumed`` if the stamps are not of the clock that finding took them for.
+
+    Finding looks at the first stamps of a file only; all have been read here.
+    """
+    span = build.span()
+    if span is None or capture.clock is None:
+        return
+    if (capture.clock.domain is Domain.UNIX) != is_unix_ns(span[1]):
+        build.file = capture.label
+        build.skip("clock-assumed", f"last stamp {span[1]} ns, taken as {capture.clock.domain}")

@@ -1,1 +1,1 @@
-"""What the readers of this family share."""
+"""What the readers of this family share: identity, files and reading of captures."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import derived_rank
+from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
+from traceconv.readers.shared.numbers import whole_number
 
 _SMALL_BYTES = 16 << 20
-_UNIX_US = 10**15
-"""Microseconds above this count from 1970 (it is 2001); no host is up for 31 years."""
-
 _DECODER = json.JSONDecoder(parse_float=str)
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d+)')
 _PROFILER_INFO = re.compile(r"profiler_info(?:_(\d+))?\.json")
@@ -46,7 +45,7 @@ class Trust(IntEnum):
 
 @dataclass
 class Identity:
-    """What the files of one capture say about it, filled in step by step.
+    """What the files of one capture say about it, filled in file by file.
 
     Attributes:
         claims: (trust, rank, place).
@@ -78,11 +77,49 @@ class Identity:
         if not self.claims:
             return None, ""
         ordered = sorted(self.claims, key=lambda c: c[0])
-        said = [c for c in ordered if c[0] < Trust.FOLDER]
-        if len({rank for _, rank, _ in said}) > 1:
-            where = ", ".join(f"{place}: {rank}" for _, rank, place in said)
+        files = [c for c in ordered if c[0] < Trust.FOLDER]
+        if len({rank for _, rank, _ in files}) > 1:
+            where = ", ".join(f"{place}: {rank}" for _, rank, place in files)
             self.issues.add("rank-conflict", label, where)
         return ordered[0][1], ordered[0][2]
+
+    def capture(
+        self,
+        reader: str,
+        label: str,
+        detail: Any,
+        *,
+        files: Sequence[str] = (),
+        known: Iterable[str] = (),
+        device: int = -1,
+        graphs: Iterable[int] = (),
+        clock: Anchor | None = None,
+    ) -> Capture:
+        """The capture these files are of.
+
+        Args:
+            known:  its other files; those in ``files``, and repeated ones, are left out.
+            device: -1 for that of its small files.
+
+        Issues: rank-conflict.
+        """
+        rank, rank_from = self.rank(label)
+        return Capture(
+            reader=reader,
+            source=self.source,
+            files=tuple(files),
+            rank=rank,
+            rank_from=rank_from,
+            known=tuple(dict.fromkeys(n for n in known if n not in set(files))),
+            host=self.host,
+            device=self.device if device < 0 else device,
+            pid=self.pid,
+            graphs=tuple(sorted(graphs)),
+            clock=clock,
+            world_size=self.world_size,
+            label=label,
+            detail=detail,
+        )
 
     def clock(self, unix: bool) -> Anchor:
         """What stamps are measured against, given whether they count from 1970."""
@@ -91,7 +128,7 @@ class Identity:
         if self.anchor is not None:
             return self.anchor
         if self.diff_ns:
-            # any instant will do, but 0 says that none is shared
+            # any instant will do, but a shared time of 0 means that there is none
             return Anchor(Domain.MONOTONIC, self.diff_ns + 1, 1, "profiler_info: diff_time")
         return Anchor(Domain.MONOTONIC, evidence="stamps far below Unix time, no start_info")
 
@@ -108,7 +145,7 @@ class Identity:
     # -- the files, in order of trust -----------------------------------------------------
 
     def around(self, names: Iterable[str], alone: bool) -> None:
-        """The files that lie around a capture, as far as they are meant for it.
+        """The files around a capture that are about it.
 
         Args:
             alone: it is the only capture there; else its rank must be known by now, and only
@@ -164,7 +201,7 @@ class Identity:
 
     def distributed(self, info: Mapping[str, Any], place: str) -> None:
         """Rank, world size and parallel groups out of ``distributed_args`` and
-        ``parallel_group_info``, wherever these stand.
+        ``parallel_group_info``, wherever these are stored.
         """
         args = info.get("distributed_args")
         if isinstance(args, dict):
@@ -231,7 +268,7 @@ class Identity:
             self.info_json(name) if what == "info.json" else self.start_info(name)
 
     def folder(self, path: str) -> str:
-        """What the name of a folder (and of the one around it) says.
+        """Host, process and rank in the name of a folder, and of the one around it.
 
         Returns:
             The worker of ``<worker>_<time>_ascend_*``, or "".
@@ -248,19 +285,24 @@ class Identity:
 
 
 def collected_at(path: str) -> str:
-    """The time stamp in the name of a ``*_ascend_*`` folder, as text that sorts by time."""
-    match = _WORKER.fullmatch(path.rstrip("/").rpartition("/")[2])
+    """The time in the name of a ``*_ascend_*`` or ``PROF_*`` folder, as text that sorts by time; ""
+    if there is none.
+    """
+    base = path.rstrip("/").rpartition("/")[2]
+    if PROF.fullmatch(base):
+        return base.split("_")[2]
+    match = _WORKER.fullmatch(base)
     return match["stamp"] if match else ""
 
 
-def is_unix(head: bytes, otherwise: bool) -> bool:
+def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
     """Whether the first stamps of a trace-event file count from 1970.
 
     Args:
         otherwise: the answer if there is no stamp.
     """
     stamps = _stamps(head)
-    return max(stamps) > _UNIX_US if stamps else otherwise
+    return is_unix_ns(max(stamps) * 1000) if stamps else otherwise
 
 
 def first_stamp(head: bytes) -> int:
@@ -282,11 +324,6 @@ def _group(entry: Any) -> dict[str, Any] | None:
 
 
 def _whole(value: object) -> int:
-    """A non-negative integer given as number or text; -1 for anything else."""
-    if isinstance(value, bool):
-        return -1
-    if isinstance(value, int):
-        return value if 0 <= value < 1 << 63 else -1
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value.strip()):
-        return min(int(value), (1 << 63) - 1)
-    return -1
+    """A number from 0 on given as number or text; -1 for anything else."""
+    number = whole_number(value)
+    return -1 if number is None else number

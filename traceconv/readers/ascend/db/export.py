@@ -15,6 +15,9 @@ from traceconv.readers.shared.sqlite.database import Column, Database
 
 TIMES = {"startNs": -1, "endNs": -1}
 
+KB, MB = 1 / 1024, 1 / 1024**2
+"""Databases count bytes, tables and counters the thousands of 1024."""
+
 _INT32_MAX = 2**31 - 1
 _DEVICE_TABLES = (
     "TASK", "COMMUNICATION_OP", "OVERLAP_ANALYSIS", "AICORE_FREQ", "HBM", "DDR", "NPU_MEM", "HCCS",
@@ -57,7 +60,7 @@ class Export:
 
     @cached_property
     def several(self) -> bool:
-        """Whether rows of more than one device lie here."""
+        """Whether there are rows of more than one device."""
         found: set[int] = set()
         for table in _DEVICE_TABLES:
             found |= {d for d in self.database.distinct(table, "deviceId") if d >= 0}

@@ -4,14 +4,14 @@ Written by: torch_npu, MindSpore 2.4+, CANN msprof and msMonitor, asked for the 
 samples of 2023-10 to 2025-07.
 Files: ``*_ascend_{pt,ms}/ASCEND_PROFILER_OUTPUT/ascend_*_profiler[_<rank>].db``, or ``PROF_*/
 msprof_<time>.db``; any SQLite file with their tables, whatever it is called. A ``-wal`` file
-beside one is read, too. Where a timeline in JSON lies in the same folder, that is read instead,
+beside one is read, too. Where a timeline in JSON is in the same folder, that is read instead,
 unless this reader is asked for by name. ``analysis.db`` and ``communication_analyzer.db`` hold
-sums of the same: they are side tables here, and alone they are left to the reader ``ascend_tables``.
+sums of the same: they are side tables here; alone they are left to the reader ``ascend_tables``.
 Units and clock: integer ns of Unix time; those of the framework as text.
 Rank from: name of ``profiler_info_<rank>.json``, ``rank_id`` in it, ``profiler_metadata.json``,
 RANK_DEVICE_MAP, name of the database, ``info.json`` of a PROF folder, ``rank<n>`` in a folder
 name. A rank of -1 is none.
-Quirks: columns are renamed between versions, enumerations of 2023 lie among the strings, in graph
+Quirks: columns are renamed between versions, enumerations of 2023 are among the strings, in graph
 mode one task id runs often (golden two_devices); a framework's shapes and types may be the wrong
 way round, marks of the program name tasks of the device (framework); rows without times
 (bad_rows). In a cut file, tables are read up to their first missing page.
@@ -35,27 +35,30 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
+    Detail,
+    Part,
+    as_windows,
     below,
+    capture_folder,
+    files_in,
     folder_around,
+    folder_path,
     inside,
     is_capture_file,
-    is_capture_folder,
     is_framework_database,
     is_prof_file,
-    starting,
 )
 from traceconv.readers.ascend.common.identity import Identity, Trust, collected_at
-from traceconv.readers.ascend.common.parts import Detail, Part, joined
-from traceconv.readers.ascend.tables.names import with_tables
+from traceconv.readers.ascend.tables.names import add_side_tables, with_tables
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 if TYPE_CHECKING:
     from traceconv.readers.shared.sqlite.database import Database
 
 
-# Which files are databases of Ascend captures, and what they say about whose they are.
+# -- databases, and what they hold ------------------------------------------------------------
 
 _NAMED = re.compile(r"(?:ascend_[a-z]+_profiler(?:_\d+)?|msprof_\d+|msmonitor_[\d_]+)\.db")
 _OTHER_KINDS = (
@@ -71,8 +74,9 @@ _SIGNS = frozenset(
 _SUMS = frozenset(
     ("StepTraceTime", "CommAnalyzerTime", "CommAnalyzerBandwidth", "CommAnalyzerMatrix")
 )
+_OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _METADATA = ("distributed_args", "parallel_group_info")
-"""What is looked at in META_DATA; environment variables stand there too, and stay there."""
+"""What is read of META_DATA; the environment variables there are left alone."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ class Held:
     host: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    def tell(self, identity: Identity, name: str) -> None:
-        """Add what the database and its name say."""
+    def identify(self, identity: Identity, name: str) -> None:
+        """Add rank, device and host of the database and its name."""
         if len(self.ranks) == 1:
             identity.claim(Trust.DATABASE, self.ranks[0], "RANK_DEVICE_MAP")
         identity.database(name)
@@ -112,7 +116,7 @@ def is_named(name: str) -> bool:
 def peeked(source: Source, names: Iterable[str]) -> dict[str, Held]:
     """The databases of Ascend captures among ``names``.
 
-    A file with the right name is one even if it cannot be opened: reading it says why.
+    A file with the right name is one even if it cannot be opened: reading it reports why.
     """
     found = {}
     for name in names:
@@ -147,8 +151,8 @@ def _held(database: Database) -> Held | None:
         host=hosts[0] if len(hosts) == 1 and not set(hosts[0]) & set("/\\") else "",
         metadata={
             name: value
-            for name, said in database.rows("META_DATA", "name", "value")
-            if name in _METADATA and (value := _parsed(said)) is not None
+            for name, stored in database.rows("META_DATA", "name", "value")
+            if name in _METADATA and (value := _parsed(stored)) is not None
         },
     )
 
@@ -157,14 +161,14 @@ def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(sorted({v for v in values if isinstance(v, int) and v >= 0}))
 
 
-def _parsed(said: Any) -> Any:
+def _parsed(stored: Any) -> Any:
     try:
-        return json.loads(said) if isinstance(said, str) else None
+        return json.loads(stored) if isinstance(stored, str) else None
     except (ValueError, RecursionError):
         return None
 
 
-# Where databases of Ascend captures lie: which are read, and which files belong to each.
+# -- which are read, and which files belong to each ---------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -173,10 +177,10 @@ class Place:
 
     Attributes:
         root:   the folder of its capture.
-        folder: the one whose name may tell whose it is.
+        folder: the one whose name may hold worker and rank.
         known:  the capture's other files.
-        around: files that may tell whose it is.
-        alone:  whether they can speak of nothing else, as no other database lies there.
+        around: files that may name its rank.
+        alone:  whether no other database is there, so that they are about this one.
     """
 
     name: str
@@ -190,10 +194,10 @@ class Place:
 def places(
     source: Source, ordered: Sequence[str], held: Mapping[str, Held], issues: Issues
 ) -> Iterator[Place]:
-    """The databases to read; those that say the same again are booked."""
+    """The databases to read; those that repeat others are booked."""
     chosen = _chosen(source, held, issues)
     folders = {name: _folder(root) for name, root in chosen.items()}
-    roots, crowds = Counter(chosen.values()), Counter(folders.values())
+    roots, per_folder = Counter(chosen.values()), Counter(folders.values())
     for name, root in chosen.items():
         mine = roots[root] == 1
         known = _known(ordered, held, name, root) if mine else []
@@ -203,8 +207,8 @@ def places(
             root=root,
             folder=folders[name],
             known=tuple(n for n in known if n not in chosen),
-            around=_around(ordered, folders[name]),
-            alone=mine and crowds[folders[name]] == 1,
+            around=files_in(ordered, folders[name], "profiler_info", "profiler_metadata.json"),
+            alone=mine and per_folder[folders[name]] == 1,
         )
 
 
@@ -214,7 +218,7 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     A framework's database holds what the collector's of the same folder does; of several exports
     of one collection, the newest is read.
     """
-    events = {name: _root(name) for name, what in held.items() if what.events}
+    events = {name: capture_folder(name, _OUTPUTS) for name, what in held.items() if what.events}
     whole = {root for name, root in events.items() if is_framework_database(name)}
     newest: dict[PurePosixPath, str] = {}
     for name, root in list(events.items()):
@@ -231,18 +235,6 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     return events
 
 
-def _root(name: str) -> str:
-    """The folder of the capture a database belongs to: the framework's, else the collector's."""
-    parts = PurePosixPath(name).parts[:-1]
-    for i in range(len(parts), 0, -1):
-        if PROF.fullmatch(parts[i - 1]):
-            around = "/".join(parts[: i - 1])
-            return around if is_capture_folder(around) else "/".join(parts[:i])
-    if parts and parts[-1] in ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output"):
-        parts = parts[:-1]
-    return "/".join(parts)
-
-
 def _folder(root: str) -> str:
     """The folder that carries names: that around a folder of the collector, else the root."""
     around = folder_around(root)
@@ -254,16 +246,10 @@ def _known(ordered: Sequence[str], held: Mapping[str, Held], name: str, root: st
     found = []
     for other in below(ordered, root):
         relative = inside(other, root)
-        sums = other in held and not held[other].events and _root(other) == root
+        sums = other in held and not held[other].events and capture_folder(other, _OUTPUTS) == root
         if other != name and (sums or is_capture_file(relative) or is_prof_file(relative)):
             found.append(other)
     return found
-
-
-def _around(ordered: Sequence[str], folder: str) -> tuple[str, ...]:
-    prefix = f"{folder}/" if folder else ""
-    wanted = ("profiler_info", "profiler_metadata.json")
-    return tuple(n for start in wanted for n in starting(ordered, prefix + start))
 
 
 class AscendDatabaseReader:
@@ -272,7 +258,7 @@ class AscendDatabaseReader:
     name = "ascend_db"
     title = "Ascend PyTorch profiler, MindSpore, CANN msprof: databases"
     files = "ascend_{pytorch,mindspore}_profiler_*.db, msprof_*.db"
-    order = 115  # after the readers of JSON: they know which databases say the same again
+    order = 115  # after the readers of JSON: they know which databases repeat their files
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
@@ -282,66 +268,42 @@ class AscendDatabaseReader:
         for place in places(source, ordered, held, issues):
             identity = Identity(source, issues)
             worker = _identify(identity, place)
-            held[place.name].tell(identity, place.name)
+            held[place.name].identify(identity, place.name)
             capture = _capture(identity, place)
             same = bool(worker) and (capture.rank is not None or capture.pid >= 0)
             key = (capture.rank, worker if same else f"{place.name}/")
-            groups.setdefault(key, []).append((_path(source, place.root), capture))
-        captures = [capture for group in groups.values() for capture in _windows(group)]
+            groups.setdefault(key, []).append(
+                (collected_at(folder_path(source, place.root)), capture)
+            )
+        captures = [capture for group in groups.values() for capture in as_windows(group)]
         return with_tables(captures, ordered)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.ascend.db.content import read_databases
-        from traceconv.readers.ascend.tables.offer import add_side_tables
 
         read_databases(capture, build)
         add_side_tables(capture, build)
 
 
-def _path(source: Source, root: str) -> str:
-    """A folder as a path whose last part is its own name, if that can be known."""
-    return root or PurePosixPath(source.label).name
-
-
 def _identify(identity: Identity, place: Place) -> str:
     """Take in the files around a database; the worker its folder is named after, or ""."""
     identity.prof_files(place.known)
-    path = _path(identity.source, place.folder)
     identity.around(place.around, place.alone)
-    return identity.folder(path) if place.alone else ""
+    return identity.folder(folder_path(identity.source, place.folder)) if place.alone else ""
 
 
 def _capture(identity: Identity, place: Place) -> Capture:
     source = identity.source
     label = source.title(place.root) if place.root and place.alone else source.title(place.name)
-    rank, rank_from = identity.rank(label)
-    detail = Detail((Part(place.name),), identity.notes, place.root)
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=detail.files,
-        rank=rank,
-        rank_from=rank_from,
+    return identity.capture(
+        READER.name,
+        label,
+        Detail((Part(place.name),), identity.notes, place.root),
+        files=(place.name,),
         known=place.known,
-        host=identity.host,
-        device=identity.device,
-        pid=identity.pid,
-        graphs=identity.graphs,
         clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
-        world_size=identity.world_size,
-        label=label,
-        detail=detail,
     )
-
-
-def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
-    """Captures of one process joined in the order of time, unless two claim the same time."""
-    stamped = sorted(((collected_at(path), c) for path, c in group), key=lambda pair: pair[0])
-    times = {time for time, _ in stamped}
-    captures = [capture for _, capture in stamped]
-    apart = len(times) == len(captures) and "" not in times
-    return [joined(captures)] if len(captures) > 1 and apart else captures
 
 
 READER = AscendDatabaseReader()

@@ -1,8 +1,8 @@
-"""Which files of a generation A folder are read for events, and how their clocks hang together.
+"""Which files of a ``profiler`` folder of MindSpore before 2.4 are read, and on which clock.
 
-Three clocks are about. The counter of the device, in ticks of 10 ns or as ms or us of it: the
+There are three clocks. The counter of the device, in ticks of 10 ns or as ms or us of it: the
 step table, the operators and the AI CPU's. The display file shows the same rows, counted from the
-first of them; ``min_cycle_counter`` says what that one's stamp was, else the first operator of
+first of them; ``min_cycle_counter`` has the stamp of that one, else the first operator of
 both files does. The host's Unix time: ``host_info``, and the display files of GPU. Nothing ties
 the last to the others, so that of host and device only the device is shown if both are there.
 """
@@ -12,23 +12,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
+from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import PROF, derived_rank, is_capture_folder
-from traceconv.readers.ascend.common.identity import is_unix
-from traceconv.readers.ascend.common.parts import UNIX_NS, is_empty
-
-if TYPE_CHECKING:
-    from traceconv.readers.ascend.raw.beside import Window
-
-
-# The files of a generation A ``profiler`` folder: whose they are, and what each is read for.
+from traceconv.readers.ascend.common.capture_files import (
+    PROF,
+    derived_rank,
+    is_capture_folder,
+    is_empty,
+)
+from traceconv.readers.ascend.common.identity import Identity, has_unix_stamps
+from traceconv.readers.ascend.raw.folders import Raw, Window, beside, window, with_known, with_read
 
 
 class Kind(StrEnum):
@@ -63,7 +63,7 @@ _HOST_FILE = re.compile(r"(?:timeline|host_info|host_memory|dataset)_(\d+)\.(?:j
 _HOST_HEAD = re.compile(rb'"parent_pid"|^(?:\xef\xbb\xbf)?(?:tid,pid,parent_pid,|Operation,Stage,)')
 _PACKED = re.compile(r"\.gz$")
 _IDENTITY = re.compile(r"profiler_info_\d+\.json|min_cycle_counter_\d+\.txt")
-_GENERATION_A = re.compile(rb'"(?:context_mode|parallel_mode)"')
+_BEFORE_2_4 = re.compile(rb'"(?:context_mode|parallel_mode)"')
 _RAW = re.compile(rf"(?:(?P<folder>.*?)/)?(?:JOB[^/]*|{PROF.pattern})/")
 
 
@@ -129,7 +129,7 @@ def places(source: Source, ordered: Sequence[str]) -> Iterator[Place]:
                 owned.setdefault((folder, rank), []).append(name)
     raw = {match["folder"] or "" for name in ordered if (match := _RAW.match(name))}
     for (folder, rank), names in owned.items():
-        if _speaks(source, names, folder in raw):
+        if _is_capture(source, names, folder in raw):
             yield Place(folder, rank, tuple(sorted([*names, *shared.get(folder, ())])))
 
 
@@ -151,7 +151,7 @@ def _text(folder: PurePosixPath) -> str:
     return "" if str(folder) == "." else str(folder)
 
 
-def _speaks(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
+def _is_capture(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
     """Whether files make a capture: what a run left, not only who it was.
 
     Beside raw data, tables are left to the reader of these.
@@ -160,10 +160,10 @@ def _speaks(source: Source, names: Sequence[str], beside_raw: bool) -> bool:
         return True
     if beside_raw:
         return False
-    told = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
-    if present(source, [name for name in told if "FRAMEWORK/" not in name]):
+    others = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
+    if present(source, [name for name in others if "FRAMEWORK/" not in name]):
         return True
-    return any(_GENERATION_A.search(source.head(name)) for name in names)
+    return any(_BEFORE_2_4.search(source.head(name)) for name in names)
 
 
 def present(source: Source, names: Sequence[str]) -> list[str]:
@@ -225,12 +225,12 @@ def _device(source: Source, place: Place, issues: Issues) -> Choice:
     if not displays:
         if tables:
             return tables + calls, COUNTER, 0
-        unix = bool(calls) and _host_stamp(source, calls[0].name) > UNIX_NS
+        unix = bool(calls) and is_unix_ns(_host_stamp(source, calls[0].name))
         clock = UNIX if unix else Anchor(Domain.MONOTONIC, evidence="ns of the host's clock")
         return calls, clock if calls else None, 0
     display = Part(Kind.DISPLAY, displays[0])
     _book(source, issues, "repeated-content", calls)
-    if is_unix(source.head(display.name), otherwise=False):
+    if has_unix_stamps(source.head(display.name), otherwise=False):
         _book(source, issues, "unused-file", tables, "its clock is not that of the display file")
         return [display], UNIX, 0
     offset = _offset(source, display.name, place.names) if tables else None
@@ -256,7 +256,7 @@ def _host_stamp(source: Source, name: str) -> int:
 
 
 def _offset(source: Source, display: str, names: Sequence[str]) -> int | None:
-    """Nanoseconds of the counter at the display file's zero; None if nothing says."""
+    """Nanoseconds of the counter at the display file's zero; None if no file tells."""
     found: list[int | None] = [None]
     for name in names:
         base = PurePosixPath(name).name
@@ -302,3 +302,31 @@ def _slices(text: str) -> Iterable[dict[str, Any]]:
         except (ValueError, RecursionError):
             return
         yield event
+
+
+# -- raw folders beside them -----------------------------------------------------------------
+
+_OF_DEVICE = (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS)
+"""What is made of the records of a device."""
+
+
+def with_raw(
+    source: Source, captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
+) -> list[Capture]:
+    """The captures with the raw folders beside them."""
+    found = list(captures)
+    for i, raws in beside(captures, ordered).items():
+        plan: Plan = found[i].detail
+        if any(part.kind in _OF_DEVICE for part in plan.parts):
+            found[i] = with_known(found[i], raws, issues)
+        else:
+            windows = tuple(_window(source, raw, issues) for raw in raws)
+            plan = replace(plan, raw=windows)
+            found[i] = replace(with_read(found[i], raws), detail=plan, device=raws[0].device)
+    return found
+
+
+def _window(source: Source, raw: Raw, issues: Issues) -> Window:
+    identity = Identity(source, issues)
+    identity.prof_files(raw.known, raw.device)
+    return window(identity, raw)

@@ -7,7 +7,7 @@ line may be cut.
 
 A start and the next end of the same event, stage, thread and process are a slice. One that never
 ends lasts to the last stamp of the file, one that starts again before it has ended to that start;
-both say that they are unfinished. (The profiler's own timeline leaves the latter out.)
+both are marked as unfinished. (The profiler's own timeline leaves the latter out.)
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.shared.csv_tables import csv_columns
+from traceconv.readers.shared.trace_events.timeline import Lane, Placed
 
 _START, _END, _INSTANT = 0, 1, 2
 _NAMES = ("tid", "pid", "parent_pid", "module_name", "event", "stage", "level", "custom_info")
@@ -61,11 +62,11 @@ class _Records:
         found = np.zeros(len(rows), np.intp)
         for heading in headings:
             found = found * len(self.words[heading]) + self.codes[heading][rows]
-            found = np.unique(found, return_inverse=True)[1]  # small again
+            found = np.unique(found, return_inverse=True)[1]  # ranks again, so that it fits
         return found
 
     def cells(self, headings: Sequence[str], row: int) -> list[str]:
-        """What one record says in these columns."""
+        """The texts of one record in these columns."""
         return [self.words[h][self.codes[h][row]] for h in headings]
 
 
@@ -152,7 +153,7 @@ def _coded(column: NDArray[Any]) -> tuple[NDArray[np.intp], list[str]]:
 def _paired(
     build: TraceBuilder, records: _Records
 ) -> tuple[NDArray[np.intp], I64, NDArray[np.bool_]]:
-    """The rows that start something; when each ends; whether no end says so.
+    """The rows that start something; when each ends; whether its end is missing.
 
     Ends without a start are booked as lost.
     """
@@ -160,11 +161,13 @@ def _paired(
     key = records.key(("event", "stage", "tid", "pid"), marks)
     by_key = np.argsort(key, kind="stable")
     rows, key = marks[by_key], key[by_key]
+    # marks of one key are neighbours now, in the order of the file
     starts = records.mark[rows] == _START
     follows = np.append(key[1:] == key[:-1], [False])[: len(rows)]  # the next is of the same key
     after = np.append(rows[1:], rows[-1:])
     ended = starts & follows & ~np.append(starts[1:], [False])[: len(rows)]
     taken = np.append([False], ended[:-1])[: len(rows)]
+    # an end that does not follow a start directly has none
     orphans = int(np.count_nonzero(~starts & ~taken))
     build.seen("slice", orphans)
     build.skip("end-without-begin", "", orphans, kind="slice")
@@ -203,7 +206,7 @@ def _lane(build: TraceBuilder, pid: str, tid: str) -> int:
 def _ids(
     records: _Records, rows: NDArray[np.intp], headings: Sequence[str], make: Any
 ) -> NDArray[np.int32]:
-    """For each row what ``make`` gives for its cells; asked once for equal ones."""
+    """For each row what ``make`` returns for its cells; called once for equal ones."""
     key = records.key(headings, rows)
     _, first, back = np.unique(key, return_index=True, return_inverse=True)
     made = [make(*records.cells(headings, i)) for i in rows[first].tolist()]
@@ -223,3 +226,10 @@ def _arguments(
         cells = records.cells(headings, int(rows[i]))
         ids[i] = build.args({**stated(*cells), "unfinished": True})
     return ids
+
+
+def host_info_lane(lane: Lane) -> Placed:
+    """The track of a lane of ``host_info/timeline_<rank>.json``: it has no names."""
+    group = f"Process {lane.pid}" if lane.pid else ""
+    track = Track(Layer.HOST, f"Thread {lane.tid}", group, "MindSpore Host")
+    return Placed(track, OpClass.HOST)

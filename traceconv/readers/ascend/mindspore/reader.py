@@ -1,4 +1,4 @@
-"""What old MindSpore leaves in its ``profiler`` folder (generation A), and hosts of crashed runs.
+"""The ``profiler`` folder of MindSpore before 2.4, and the host's side of its crashed runs.
 
 Written by: MindSpore 1.x to 2.3; samples of 2020 and 2021.
 Files: ``profiler/ascend_timeline_display_<rank>.json`` (older ``timeline_display_<device>.json``,
@@ -7,19 +7,20 @@ on GPU ``gpu_timeline_display_<device>.json``); ``step_trace_raw_<rank>_detail_t
 ``output_data_preprocess_aicpu_<rank>.txt``, ``cpu_op_execute_timestamp_<rank>.txt``;
 ``host_info/{host_info,host_memory}_<rank>.csv`` and ``host_info/timeline_<rank>.json``;
 ``{device_queue,dataset_iterator}_profiling_<rank>.txt``. Tables beside them are side tables
-(:mod:`traceconv.readers.ascend.mindspore.tables`); a folder of nothing but tables is a capture, too.
+(:mod:`traceconv.readers.ascend.mindspore.tables`); a folder of nothing but tables is a capture,
+too.
 Units and clock: display files us from their first event (later ones and those of GPU Unix time);
 step table ticks of 10 ns of the device's counter, operators ms and AI CPU us of the same;
 ``host_info`` us of Unix time; host operators ns (durations ms) and queues ms of the host.
 Rank from: ``profiler_info_<rank>.json``, else the suffix of the file's name.
-Quirks: pids stand for kinds of lanes; the last row of the step table is an average; a host stage
+Quirks: pids name kinds of lanes; the last row of the step table is an average; a host stage
 that never ended is a start without an end, in ``timeline_<rank>.json`` a lone ``B``; pids and
 tids are text.
 Twice in the folder, once in the trace: the display file holds the operators with their shapes and
 the collectives and may be cut at a size limit; of the tables only the rows it lacks are added,
-and its steps give way to the step table, which knows forward, backward and tail. The records of
-``host_info`` hold all its timeline does and modules, levels, notes and memory; the timeline is
-read where they are missing.
+and its steps are left out beside the step table, which has forward, backward and tail. The
+records of ``host_info`` hold all its timeline does and modules, levels, notes and memory; the
+timeline is read where they are missing.
 Ignored: a host's files beside a device's whose clock is not Unix time, since nothing ties them.
 Source: mindspore-ai/mindspore, which writes it; test data of mindspore-ai/mindinsight.
 Golden cases: display, display_cut_off, host_info, host_records, step_table, data_pipeline.
@@ -55,8 +56,7 @@ class MindsporeReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per folder and rank in a file name."""
-        from traceconv.readers.ascend.mindspore.content import with_raw
-        from traceconv.readers.ascend.mindspore.files import places
+        from traceconv.readers.ascend.mindspore.files import places, with_raw
 
         ordered = sorted(names)
         found = [_capture(source, place, issues) for place in places(source, ordered)]
@@ -79,20 +79,14 @@ def _capture(source: Source, place: Place, issues: Issues) -> Capture:
     identity.claim(Trust.SUFFIX, place.suffix, PurePosixPath(first).name)
     for name in place.names:
         identity.profiler_info(name)
-    rank, rank_from = identity.rank(label)
-    files = tuple(part.name for part in parts)
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=files,
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(name for name in place.names if name not in files),
+    return identity.capture(
+        READER.name,
+        label,
+        Plan(tuple(parts), offset_ns, identity.notes),
+        files=[part.name for part in parts],
+        known=place.names,
         graphs=identity.graphs,
         clock=clock,
-        world_size=identity.world_size,
-        label=label,
-        detail=Plan(tuple(parts), offset_ns, identity.notes),
     )
 
 

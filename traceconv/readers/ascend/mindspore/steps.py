@@ -6,8 +6,8 @@ Units: ticks of 10 ns. Columns: ``step_num``, ``start_point``, ``end_point``, ``
 ``stream_<stream>_<number>_<operator>``, or ``..._parallel`` before a graph names operators.
 
 The last row, numbered ``-`` or ``0``, is an average (of rows 2 and on; of all in newer code), not
-a step. ``hccl_raw_<rank>.csv`` beside it says what each collective cost, in ms: that becomes
-arguments.
+a step. ``hccl_raw_<rank>.csv`` beside it has the cost of each collective, in ms: that
+becomes arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +26,21 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.mindspore.display import Shown
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
 from traceconv.readers.ascend.mindspore.text_tables import doubts_of, whole
 from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_columns, table
 
-# ``hccl_raw_<rank>.csv``: what the collectives of each step cost, and over which links.
+if TYPE_CHECKING:
+    from traceconv.readers.ascend.mindspore.content import Shown
+
+# -- hccl_raw_<rank>.csv: what the collectives of each step cost, and over which links ----------
 #
 # Columns: ``step_num`` (``-`` for the average over steps), ``communication_cost`` and ``wait_cost``
-# (ms, of the whole step), ``link_info`` and ``communication_operator_cost``, both JSON: ``{"<source
-# >-<destination>": {transport: [time ms, size KB, bandwidth KB/s]}}``, and ``{operator: [step, cost,
-# wait, links]}``. The cost is without the time spent in ``Notify_Wait``, which is the wait.
+# (ms, of the whole step), ``link_info`` and ``communication_operator_cost``, both JSON:
+# ``{"<source>-<destination>": {transport: [time ms, size KB, bandwidth KB/s]}}``, and
+# ``{operator: [step, cost, wait, links]}``. The cost is without the time spent in
+# ``Notify_Wait``, which is the wait.
 
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
 
@@ -83,7 +86,7 @@ def link_columns(source: Source, name: str, issues: Issues) -> dict[str, Column]
 def costs_beside(
     capture: Capture, name: str, issues: Issues
 ) -> dict[tuple[int, str], dict[str, Any]]:
-    """By step and operator what ``hccl_raw`` in the folder of ``name`` says: arguments, in ms."""
+    """Costs in the ``hccl_raw`` beside ``name`` by step and operator: arguments, in ms."""
     folder = name.rpartition("/")[0]
     beside = [
         other
@@ -153,6 +156,8 @@ def _links(links: Mapping[str, Any]) -> Iterator[Row]:
                     "bandwidth(KB/s)": str(stated[2]),
                 }
 
+
+# -- the steps ---------------------------------------------------------------------------------
 
 _AVERAGE = ("-", "0")
 _COLLECTIVE = re.compile(r"(stream_(\d+)_.+)_start_point")
@@ -263,7 +268,7 @@ def _add_collective(
     numbers = table.number[rows]
     args = [build.args(costs.get((number, name))) for number in numbers.tolist()]
     # what begins within its step is found there by its time, as all other rows are; a number
-    # would say that the device's work on the step begins with it
+    # would mean that the device's work on the step begins with it
     early = begin < table.ns["start_point"]
     build.extend(
         track=track, start_ns=begin[rows], dur_ns=stop[rows] - begin[rows],

@@ -1,6 +1,6 @@
-"""Tables of a generation A ``profiler`` folder as side tables: see :class:`traceconv.core.side_tables.SideTable`.
+"""Tables of the ``profiler`` folder of MindSpore before 2.4, as side tables of a trace.
 
-A CSV file keeps its headings; all else is laid out as this table says. ``(ms)`` and ``(us)`` in a
+A CSV file keeps its headings; all else is laid out as in this table. ``(ms)`` and ``(us)`` in a
 heading mean that the column holds int64 nanoseconds; times without a unit are as written, in the
 unit given here. ``<r>`` is the rank.
 
@@ -79,8 +79,7 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore import steps as hccl
-from traceconv.readers.ascend.mindspore.display import QUEUE_COLUMNS
-from traceconv.readers.ascend.mindspore.table_names import side_tables_of
+from traceconv.readers.ascend.mindspore.content import QUEUE_COLUMNS
 from traceconv.readers.ascend.mindspore.text_tables import (
     MAX_BYTES,
     Rows,
@@ -88,9 +87,8 @@ from traceconv.readers.ascend.mindspore.text_tables import (
     ruled_columns,
     spaced_columns,
 )
+from traceconv.readers.ascend.tables.names import mindspore_tables_of
 from traceconv.readers.shared.csv_tables import Column, csv_columns, table
-
-# JSON tables of a generation A folder as columns: data pipeline, processor use, shapes, FLOPs.
 
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
 
@@ -154,12 +152,12 @@ def utilization_columns(source: Source, name: str, issues: Issues) -> Columns:
     """``minddata_cpu_utilization``: one row per sample of the machine, the process, an operator."""
     info = _object(source, name)
     stamps = [_text(stamp) for stamp in _plain_list(info.get("time_stamp"))]
-    whose = [("device", "", info.get("device_info")), ("process", "", info.get("process_info"))]
-    whose += [
+    scopes = [("device", "", info.get("device_info")), ("process", "", info.get("process_info"))]
+    scopes += [
         ("operator", _text(op.get("op_id")), op.get("metrics")) for op in _list(info.get("op_info"))
     ]
     rows: Rows = []
-    for scope, op, metrics in whose:
+    for scope, op, metrics in scopes:
         series = {
             key: _plain_list(values)
             for key, values in (metrics if isinstance(metrics, dict) else {}).items()
@@ -232,7 +230,7 @@ def scope_columns(source: Source, name: str, issues: Issues) -> Columns:
 
 
 def object_columns(source: Source, name: str, issues: Issues) -> Columns:
-    """A JSON object as a table of one row; what is not a number or text stands as JSON."""
+    """A JSON object as a table of one row; what is not a number or text is given as JSON."""
     return table([_row(_object(source, name))], doubts_of(source, name, issues))
 
 
@@ -344,11 +342,12 @@ LAYOUTS: dict[str, Load] = {
     "scopes": scope_columns,
     "cluster": _cluster_columns,
 }
-"""How files are laid out (see ``_mindspore_side_table_names``), and what reads them."""
+"""What reads a file, by its layout in ``MINDSPORE_TABLES`` of
+:mod:`traceconv.readers.ascend.tables.names`."""
 
 
 def announce(capture: Capture, build: TraceBuilder) -> None:
     """Announce these side tables of a capture to ``build``; no file is opened yet."""
-    for name, file, layout in side_tables_of(capture):
+    for name, file, layout in mindspore_tables_of(capture):
         loaded = partial(LAYOUTS[layout], capture.source, file, build.issues)
         build.side_table(name, capture.source.title(file), loaded)

@@ -1,4 +1,4 @@
-"""Text tables of a generation A folder: columns below ruled headings, and columns without any."""
+"""Text tables of MindSpore before 2.4: columns below ruled headings, and columns without any."""
 
 from __future__ import annotations
 

@@ -1,1 +1,7 @@
-"""Raw data of the CANN collector, and of frameworks beside it."""
+"""Raw data of the CANN collector, and of frameworks beside it.
+
+Finding: ``reader``, ``folders``, ``clock``. Reading: ``content`` puts everything in place.
+``slice_files`` cuts binary files into records; ``scheduler_logs`` and ``steps`` decode those of a
+device, ``host_records`` and ``host_launches`` those of the host, ``framework_*`` those of PyTorch
+and MindSpore; ``device_tasks`` joins tasks with their launches.
+"""

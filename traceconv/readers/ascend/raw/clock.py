@@ -1,8 +1,8 @@
 """Counters of host and device as nanoseconds, from the small files of a collector's folder.
 
-``info.json`` says how fast the counters run, ``host_start.log`` and ``dev_start.log`` where they
-stood at one instant of the monotonic clock, ``start_info`` what time it was. What is missing
-after a crash leaves times relative, and is said.
+``info.json`` has the frequencies of the counters, ``host_start.log`` and ``dev_start.log`` their
+values at one instant of the monotonic clock, ``start_info`` the Unix time of it. Where they are
+missing after a crash, times are relative to the first record, which is booked (clock-assumed).
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64
 from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.shared.numbers import whole_number
 
 MHZ = Fraction(100)
-"""How fast a device's counter runs where no file says so: every known chip's does."""
+"""How fast a device's counter runs where no file has it: every known chip's does."""
 
 _FASTEST_MHZ = 9000
 """Remainders of slower counters, given in whole Hz, times 10**9 fit int64."""
 
 _ROOM_NS = 3_600_000_000_000
-"""Where the first host record without an anchor lies: others may be an hour older than it."""
+"""The time of the first host record without an anchor: others may be an hour older than it."""
 
 _LONGEST_NS = 1 << 61
 """73 years: what a counter may be away from its anchor, and a clock from its zero."""
@@ -46,7 +49,7 @@ class Counter:
 
     Attributes:
         tick_ns: nanoseconds of a tick.
-        tick:    a stand of the counter; None until the first ticks are known.
+        tick:    a value of the counter; None until the first ticks are known.
         at_ns:   the time then.
         doubt:   what had to be assumed of it, "" if nothing.
     """
@@ -66,9 +69,11 @@ class Counter:
         if self.tick is None:
             self.tick = int(ticks.min())
         past, least = self.tick_ns.numerator, self.tick_ns.denominator
+        # ticks farther away than this would leave int64 in the products below
         reach = _LONGEST_NS // past * least
         low, high = max(self.tick - reach, 0), min(self.tick + reach, 2**63 - 1)
         usable = (ticks >= low) & (ticks <= high)
+        # whole periods and the rest are multiplied apart: exact, and no product overflows
         whole, rest = np.divmod(np.where(usable, ticks, self.tick) - self.tick, least)
         ns: I64 = whole * past + (rest * past + least // 2) // least + self.at_ns
         return np.where(usable & (ns >= 0), ns, -1)
@@ -81,7 +86,7 @@ class Clock:
     Attributes:
         host, device: their counters.
         domain:    what zero is.
-        offset_ns: Unix time minus the host's monotonic clock, None if no file says.
+        offset_ns: Unix time minus the host's monotonic clock, None if no file has it.
         evidence:  the files the anchors were read from.
         doubts:    what had to be assumed.
     """
@@ -94,11 +99,11 @@ class Clock:
     doubts: tuple[str, ...] = ()
 
     def fresh(self) -> Clock:
-        """The same clock, not yet told of any tick."""
+        """The same clock before it was given any tick."""
         return replace(self, host=replace(self.host), device=replace(self.device))
 
     def begin(self, tick: int) -> None:
-        """Tell the first of all device ticks: where no file ties them to a time, it does."""
+        """Set the first of all device ticks: the anchor, where no file has one."""
         if self.device.tick is None:
             self.device.tick = tick
 
@@ -118,9 +123,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class _Side:
-    """What the files of the host or of one device say; absent numbers are None.
+    """What is in the files of the host or of one device; absent numbers are None.
 
-    ``unread``: ``info.json`` is there and says nothing.
+    ``unread``: ``info.json`` is there and cannot be read.
     """
 
     info: Mapping[str, Any]
@@ -148,7 +153,7 @@ class _Side:
     @property
     def cpu_mhz(self) -> Fraction | None:
         """How fast the host's counter runs."""
-        return _frequency(_first(self.info.get("CPU")).get("Frequency"))
+        return _frequency(first_object(self.info.get("CPU")).get("Frequency"))
 
 
 def read_clock(identity: Identity, names: Iterable[str], device: int) -> Clock:
@@ -199,7 +204,7 @@ def _host_counter(host: _Side, offset: int) -> Counter:
 
 
 def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
-    about = _first(device.info.get("DeviceInfo"))
+    about = first_object(device.info.get("DeviceInfo"))
     tick_ns = 1000 / (_frequency(about.get("hwts_frequency")) or MHZ)
     ticks = device.device_log.get("cntvct")
     began = device.began_ns if device.began_ns is not None else host.began_ns
@@ -211,11 +216,25 @@ def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
 
 
 def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: int) -> Counter:
-    """A counter of which one stand and its time are known, or only the time, or neither."""
+    """A counter of which one value and its time are known, or only the time, or neither."""
     at_ns = None if began is None else began + offset
     if at_ns is None or not 0 <= at_ns < _LONGEST_NS or (tick is None and offset == 0):
         return Counter(tick_ns)
     return Counter(tick_ns, tick, at_ns)
+
+
+def timed(
+    build: TraceBuilder, start: I64, end: I64, place: str = "", kind: str = "slice"
+) -> NDArray[np.bool_]:
+    """Which rows have usable times (:meth:`Clock.device_ns` gives -1 for others) and do not end
+    before they start; the others are booked as lost.
+    """
+    bad = (start < 0) | (end < 0)
+    negative = ~bad & (end < start)
+    build.seen(kind, len(start))
+    build.skip("bad-time", place, int(bad.sum()), kind)
+    build.skip("negative-duration", place, int(negative.sum()), kind)
+    return ~bad & ~negative
 
 
 # -- the files ----------------------------------------------------------------------------
@@ -253,7 +272,7 @@ def _log(identity: Identity, name: str) -> dict[str, int]:
     return {key: value for key, value in found.items() if value < _LONGEST_NS}
 
 
-def _first(entries: object) -> Mapping[str, Any]:
+def first_object(entries: object) -> Mapping[str, Any]:
     """The first object of a list; ``{}`` if there is none."""
     first = entries[0] if isinstance(entries, list) and entries else None
     return first if isinstance(first, dict) else {}
@@ -261,10 +280,7 @@ def _first(entries: object) -> Mapping[str, Any]:
 
 def _number(value: object) -> int | None:
     """A whole number as number or text, within reason."""
-    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value)):
-        number = int(value)
-        return number if 0 <= number < _LONGEST_NS else None
-    return None
+    return whole_number(value, _LONGEST_NS - 1)
 
 
 def _frequency(value: object) -> Fraction | None:

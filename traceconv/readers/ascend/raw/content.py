@@ -14,20 +14,24 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import F64, I64, Layer
 from traceconv.io.sources import Source
+from traceconv.readers.ascend.raw import device_tasks as texts
 from traceconv.readers.ascend.raw import framework_mindspore as ms
-from traceconv.readers.ascend.raw import framework_python as python
 from traceconv.readers.ascend.raw import framework_torch as torch
-from traceconv.readers.ascend.raw import join as texts
+from traceconv.readers.ascend.raw import scheduler_logs as logs
 from traceconv.readers.ascend.raw import steps
-from traceconv.readers.ascend.raw import tasks as logs
-from traceconv.readers.ascend.raw import tasks as track
 from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.device_tasks import (
+    described,
+    launches,
+    of_device,
+    put_tasks,
+    wraps,
+)
 from traceconv.readers.ascend.raw.folders import Raw
 from traceconv.readers.ascend.raw.framework_rows import FrameworkClock
-from traceconv.readers.ascend.raw.host import read_host
-from traceconv.readers.ascend.raw.join import described, launches, of_device, put_tasks, wraps
-from traceconv.readers.ascend.raw.pairs import combined_key
-from traceconv.readers.ascend.raw.slices import (
+from traceconv.readers.ascend.raw.host_launches import read_host
+from traceconv.readers.ascend.raw.scheduler_logs import Tasks
+from traceconv.readers.ascend.raw.slice_files import (
     LARGEST_BYTES,
     Blob,
     Plausible,
@@ -36,9 +40,9 @@ from traceconv.readers.ascend.raw.slices import (
     layout,
     records,
 )
-from traceconv.readers.ascend.raw.tasks import Tasks
+from traceconv.readers.shared.pairing import combined_key
 
-# Counters a device samples itself: how fast its cores run, how much of its memory is used.
+# -- counters that a device samples itself: frequency of its cores, use of its memory ------------
 
 _CHANGES = 55
 FREQUENCY = np.dtype(
@@ -50,10 +54,10 @@ FREQUENCY = np.dtype(
     }
 )
 """A record of ``lpmFreqConv``: the first ``count`` changes are filled."""
-MEMORY = layout(32, whose=(0, "<u4"), ddr=(8, "<u8"), hbm=(16, "<u8"), time=(24, "<u8"))
+MEMORY = layout(32, owner=(0, "<u4"), ddr=(8, "<u8"), hbm=(16, "<u8"), time=(24, "<u8"))
 """A record of ``npu_mem``."""
 
-_WHOSE = ("APP", "Device")
+_OWNERS = ("APP", "Device")
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,14 @@ def plausible_frequency(rows: Records) -> NDArray[np.bool_]:
 
 
 def plausible_memory(rows: Records) -> NDArray[np.bool_]:
-    """A record says whose memory it is about."""
-    found: NDArray[np.bool_] = rows["whose"] < len(_WHOSE)
+    """Which records are about a known kind of owner."""
+    found: NDArray[np.bool_] = rows["owner"] < len(_OWNERS)
     return found
 
 
 def frequency(rows: Records) -> list[Samples]:
     """How fast the cores of a device ran, from every change on."""
+    # a record has room for a fixed number of changes; only the first ones are filled
     filled = np.arange(_CHANGES) < rows["count"][:, None]
     changes = rows["changes"][filled]
     time, mhz = changes["time"].astype(np.int64), changes["mhz"].astype(np.float64)
@@ -90,12 +95,12 @@ def frequency(rows: Records) -> list[Samples]:
 def memory(rows: Records) -> list[Samples]:
     """The memory of a device in use, by the application and in all."""
     found = []
-    for number, whose in enumerate(_WHOSE):
-        of = rows[rows["whose"] == number]
+    for number, owner in enumerate(_OWNERS):
+        of = rows[rows["owner"] == number]
         time = of["time"].astype(np.int64)
         for kind in ("ddr", "hbm"):
             used = of[kind].astype(np.float64) / 1024
-            found.append(Samples("NPU MEM", f"{whose}/{kind.upper()}", "KB", time, used))
+            found.append(Samples("NPU MEM", f"{owner}/{kind.upper()}", "KB", time, used))
     return found
 
 
@@ -115,7 +120,7 @@ def put_samples(build: TraceBuilder, samples: Samples, clock: Clock, group: str)
         build.counters(track=track, start_ns=time[kept], value=samples.value[kept])
 
 
-# Files of ``FRAMEWORK``: what PyTorch and MindSpore write about themselves while they run.
+# -- files of FRAMEWORK: what PyTorch and MindSpore record of themselves -------------------------
 
 _HASHES, _CALLS = "torch.python_tracer_hash", "torch.python_tracer_func"
 
@@ -168,11 +173,11 @@ def _read(
 def _read_calls(
     build: TraceBuilder, source: Source, names: dict[str, str], clock: FrameworkClock
 ) -> None:
-    said = {}
+    functions = {}
     if _HASHES in names:
-        said = python.read_names(build, _content(build, source, names[_HASHES]))
+        functions = torch.read_names(build, _content(build, source, names[_HASHES]))
     data = _content(build, source, names[_CALLS])
-    python.read_calls(build, data, said, clock)
+    torch.read_calls(build, data, functions, clock)
 
 
 def _content(build: TraceBuilder, source: Source, name: str) -> Any:
@@ -200,7 +205,7 @@ class Device:
     old: steps.Marks | None = None
     new: steps.Marks | None = None
     tasks: list[Tasks] = field(default_factory=list)
-    flips: track.Flips | None = None
+    flips: logs.Flips | None = None
     samples: list[Samples] = field(default_factory=list)
     ai_cpu: texts.AiCpu | None = None
     operators: texts.Operators = field(default_factory=lambda: texts.operators("", ""))
@@ -259,9 +264,9 @@ def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Devi
     if "steps" in raw.slices:
         found.old = steps.old_marks(read.records("steps", steps.OLD, steps.plausible_old))
     if "track" in raw.slices:
-        rows = read.records("track", track.TRACK, track.plausible)
-        found.new, found.flips = track.marks(rows, chip_6), track.flips(rows)
-        found.tasks.append(track.tasks(rows, build))
+        rows = read.records("track", logs.TRACK, logs.plausible)
+        found.new, found.flips = logs.marks(rows, chip_6), logs.flips(rows)
+        found.tasks.append(logs.tasks(rows, build))
     if "hwts" in raw.slices:
         found.tasks.append(logs.hwts_tasks(read.records("hwts", logs.HWTS, logs.marked), build))
     if "stars" in raw.slices:
@@ -282,9 +287,9 @@ def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Devi
 def _decode_texts(read: _Files, found: Device) -> None:
     found.operators = texts.operators(read.text("tasks"), read.text("graph"))
     found.points = texts.points(read.text("points"))
-    said = read.text("ai_cpu", "\0")
-    if said:
-        found.ai_cpu = texts.ai_cpu(said)
+    log = read.text("ai_cpu", "\0")
+    if log:
+        found.ai_cpu = texts.ai_cpu(log)
         read.build.side_table("aicpu", read.build.file, found.ai_cpu.side_table)
 
 
@@ -384,6 +389,7 @@ def _last_of_streams(tasks: Tasks) -> NDArray[np.bool_]:
     done = np.maximum(tasks.start, tasks.end)
     order = np.lexsort((tasks.start, done, tasks.stream))
     stream = tasks.stream[order]
+    # in the order of streams, a task before a change of stream is the last of its own
     last = np.zeros(len(tasks), bool)
     last[order[np.flatnonzero(np.diff(stream, append=-2) != 0)]] = True
     return last & (tasks.stream >= 0)

@@ -1,7 +1,11 @@
-"""Where raw data of the CANN collector lie, and which files of a folder are what.
+"""Folders of raw data of the CANN collector: what each file is, and of which capture.
 
 Three kinds of folders hold them: ``PROF_*`` with a folder per side, ``JOB*`` of old MindSpore
 with one of one device, and the folders of the frameworks' profilers around a PROF folder.
+
+Beside the files that old MindSpore made itself, raw data show the same run once more, so they
+are not read again. A run that crashed has only its host's side derived; the records then
+complete the same capture.
 """
 
 from __future__ import annotations
@@ -9,16 +13,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from traceconv.readers.ascend.common.file_names import (
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.capture_files import (
     PROF,
     below,
     folder_around,
     inside,
     is_capture_folder,
 )
-from traceconv.readers.ascend.raw.slices import DONE, SLICE
+from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.ascend.raw.slice_files import DONE, SLICE
+
+if TYPE_CHECKING:
+    from traceconv.readers.ascend.raw.clock import Clock
+
 
 _KINDS = {
     "steps": r"training_trace(?:\.data)?(?:\.\d+)?\.dev\.[^/]*?\.(\d+)",
@@ -57,7 +72,7 @@ class Raw:
         slices: kind of the device's records -> files by number; "other" holds the unknown ones.
         host:   files of the host's side.
         framework: files of ``FRAMEWORK``.
-        known:  all others that lie there.
+        known:  all others in the folder.
         around: the folder of a framework's profiler that holds it, None for none.
     """
 
@@ -95,9 +110,11 @@ def raw_folders(ordered: Sequence[str]) -> list[Raw]:
     for name in ordered:
         if _is_raw(name):
             roots.setdefault(_root(name))
-    crowds = Counter(folder_around(root) for root in roots)
+    per_folder = Counter(folder_around(root) for root in roots)
     found = [
-        raw for root in roots for raw in _in_folder(ordered, root, crowds[folder_around(root)] == 1)
+        raw
+        for root in roots
+        for raw in _in_folder(ordered, root, per_folder[folder_around(root)] == 1)
     ]
     return found + _framework_alone(ordered, found)
 
@@ -125,10 +142,10 @@ def _root(name: str) -> str:
 
 
 def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
-    """One entry per device of a folder; the host's side goes with each.
+    """One entry per device of a folder; the host's side belongs to each.
 
     Args:
-        alone: no other folder with raw data lies beside it.
+        alone: no other folder with raw data is beside it.
     """
     every = [n for n in below(ordered, root) if _belongs(inside(n, root))]
     data = [n for n in every if SLICE.fullmatch(n)]
@@ -140,12 +157,12 @@ def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
             folder = _OF.search(inside(name, root))
             device = int(folder[1]) if folder else device
             by_device.setdefault(device, {}).setdefault(kind, []).append(name)
-    strays = by_device.pop(-1, {}) if len(by_device) > 1 else {}
+    unnumbered = by_device.pop(-1, {}) if len(by_device) > 1 else {}
     around = folder_around(root)
     holder = root if around is None or not (alone or is_capture_folder(around)) else around
     around = around if around is not None and is_capture_folder(around) else None
     used = {*host, *(n for kinds in by_device.values() for names in kinds.values() for n in names)}
-    left = [n for n in every if n not in used] + [n for names in strays.values() for n in names]
+    left = [n for n in every if n not in used] + [n for names in unnumbered.values() for n in names]
     framework = _framework(ordered, holder)
     rest = framework[1]
     entries = []
@@ -210,3 +227,81 @@ def _by_number(names: Iterable[str]) -> list[str]:
         return (match["stem"], int(match["number"])) if match else (name, 0)
 
     return sorted(names, key=key)
+
+
+# -- raw folders as parts of captures -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """One raw folder of a capture, with its clock and the chip's ``platform_version``."""
+
+    raw: Raw
+    clock: Clock
+    chip: str = ""
+
+    def read(self, build: TraceBuilder, source: Source) -> None:
+        """Put everything into ``build``."""
+        from traceconv.readers.ascend.raw.content import read_raw
+
+        read_raw(build, source, self.raw, self.clock.fresh(), self.chip, "")
+
+    def read_beside(self, build: TraceBuilder, source: Source, clock: Anchor | None) -> None:
+        """The same beside events of another clock: without a common one, both begin together."""
+        from traceconv.readers.ascend.raw.content import read_raw
+
+        own, span = self.clock.fresh(), build.span()
+        apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE
+        if apart and span is not None:
+            own.device = replace(own.device, tick=None, at_ns=span[0])
+            own.doubts = ("no clock in common: the device's first record was put at the start",)
+        read_raw(build, source, self.raw, own, self.chip, "")
+
+
+def window(identity: Identity, raw: Raw) -> Window:
+    """A folder with its clock and chip, from its small files."""
+    from traceconv.readers.ascend.raw.clock import read_clock
+
+    clock = read_clock(identity, raw.known, raw.device)
+    return Window(raw, clock, str(identity.notes.get("chip", "")))
+
+
+def beside(captures: Sequence[Capture], ordered: Sequence[str]) -> dict[int, list[Raw]]:
+    """Raw folders by the capture (its position) they are beside: of several the one whose rank
+    is the device's number.
+    """
+    found: dict[int, list[Raw]] = {}
+    folders = [raw for raw in raw_folders(ordered) if raw.slices]
+    for raw in folders:
+        around = folder_around(raw.root)
+        near = [i for i, c in enumerate(captures) if around is not None and _folder(c) == around]
+        alone = len([r for r in folders if folder_around(r.root) == around]) == 1
+        if not (alone and len(near) == 1):
+            near = [i for i in near if captures[i].rank == raw.device]
+        for i in near[:1]:
+            found.setdefault(i, []).append(raw)
+    return found
+
+
+def _folder(capture: Capture) -> str | None:
+    """The ``profiler`` folder of a capture."""
+    name = next(iter((*capture.files, *capture.known)), "")
+    folder = name.rpartition("/")[0]
+    inner = folder.rpartition("/")[2] in ("host_info", "FRAMEWORK")
+    return folder.rpartition("/")[0] if inner else folder
+
+
+def with_known(capture: Capture, raws: Sequence[Raw], issues: Issues) -> Capture:
+    """``capture`` with raw folders that hold nothing it does not show."""
+    names = [name for raw in raws for name in (*raw.files, *raw.known)]
+    for raw in raws:
+        issues.add("repeated-content", capture.source.title(raw.root), "raw data of the same run")
+    known = dict.fromkeys((*capture.known, *names))
+    return replace(capture, known=tuple(n for n in known if n not in capture.files))
+
+
+def with_read(capture: Capture, raws: Sequence[Raw]) -> Capture:
+    """``capture`` with the files of raw folders that are read along."""
+    files = (*capture.files, *(name for raw in raws for name in raw.files))
+    known = dict.fromkeys((*capture.known, *(name for raw in raws for name in raw.known)))
+    return replace(capture, files=files, known=tuple(n for n in known if n not in set(files)))

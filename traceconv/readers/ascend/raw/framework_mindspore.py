@@ -8,6 +8,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Kind, OpClass
+from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
     FrameworkClock,
     Lanes,
@@ -18,9 +19,8 @@ from traceconv.readers.ascend.raw.framework_rows import (
     put_memory,
     put_slices,
     read_table,
-    timed,
 )
-from traceconv.readers.ascend.raw.slices import layout
+from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.codes import Value, combined, lookup, shared, text
 
@@ -81,6 +81,7 @@ def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     whole = begun & ~instant
     at = np.flatnonzero(whole)
     kept = at[timed(build, start[at], end[at])]
+    # rows of the trace: the slices, then the instants
     order = np.concatenate((kept, np.flatnonzero(instant)))
     names, columns = _names(table), {n: table.column(n) for n in OP_RANGE.names or ()}
     lanes = Lanes.of(build, "MindSpore", columns["pid"])
@@ -99,7 +100,7 @@ def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
 
 
 def _steps(names: Names, step: I64) -> I32:
-    """The step a mark names, else the one the record says; -1 for none."""
+    """The step a mark names, else the one in the record; -1 for none."""
     marked = names.steps()
     plausible = (step > 0) & (step < 1 << 31)
     return np.where(marked >= 0, marked, np.where(plausible, step, -1)).astype(np.int32)
@@ -110,10 +111,11 @@ def _names(table: Table) -> Names:
     texts = [table.text(kind) for kind in (_NAME, _FULL_NAME, _MODULE, _EVENT)]
     flags = ("module", "event", "stage", "is_graph", "is_stage", "is_stack")
     columns = (*(table.column(flag) for flag in flags), *(t.codes for t in texts))
-    said = [[*t.values, ""] for t in texts]  # code -1 finds the last
+    spelled = [[*t.values, ""] for t in texts]  # code -1 finds the last
     codes, rows = combined(*columns)
     return Names(
-        codes, [_spelled(row, [v[c] for v, c in zip(said, row[6:], strict=True)]) for row in rows]
+        codes,
+        [_spelled(row, [v[c] for v, c in zip(spelled, row[6:], strict=True)]) for row in rows],
     )
 
 
@@ -148,6 +150,7 @@ def _arrows(build: TraceBuilder, table: Table, flow: I64, order: I64, first: int
     source = np.flatnonzero(marks & (number != NO_FLOW))
     target = np.flatnonzero(~marks & (number != NO_FLOW))
     at = lookup(number[source], number[target])
+    # a number that several ranges carry is no arrow
     _, once, count = np.unique(number[target], return_index=True, return_counts=True)
     alone = np.zeros(len(target), bool)
     alone[once[count == 1]] = True
@@ -171,7 +174,7 @@ def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> No
     names = of_texts(table.text(3)).take(kept)
     keys = {"Input type": 4, "Input Dims": 5, "Call stack": 6, "Module Hierarchy": 7, "flops": 8}
     fields = {key: table.text(kind) for key, kind in keys.items()}
-    said = {
+    members = {
         key: (t.codes[kept], _stack(t.mapping()) if key == "Call stack" else text(t.mapping()))
         for key, t in fields.items()
     }
@@ -185,7 +188,7 @@ def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> No
         start[kept],
         end[kept],
         names,
-        arguments(build, {key: column[kept] for key, column in numbers.items()}, said),
+        arguments(build, {key: column[kept] for key, column in numbers.items()}, members),
         names.steps(),
     )
 

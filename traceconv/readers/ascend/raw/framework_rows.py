@@ -14,19 +14,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import is_unix_ns
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import starting
+from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
-from traceconv.readers.ascend.raw.clock import Clock, Counter
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
+from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.codes import Columns, apart, combined, factored, tracks
+from traceconv.readers.shared.numbers import whole_number
 
-# Files of tagged fields: u16 type, u32 length, value; all little-endian.
+# -- files of tagged fields ---------------------------------------------------------------------
 #
-# A file is a list of such fields. The value of each is one record: a fixed struct, then fields of its
-# own that hold text. Lengths are walked field by field; everything else is done for all records at
-# once.
+# u16 type, u32 length, value; all little-endian. A file is a list of such fields. The value of
+# each is one record: a fixed struct, then fields of its own that hold text. Lengths are walked
+# field by field; everything else is done for all records at once.
 
 _HEAD = Struct("<HI")
 _SAMPLE = 1000
@@ -130,6 +132,7 @@ def _gathered(view: Bytes, start: I64, size: int) -> Bytes:
     """``size`` bytes from every start, as rows."""
     if not len(start):
         return np.zeros((0, size), np.uint8)
+    # a window per byte costs nothing; only those at the starts are copied
     return np.lib.stride_tricks.sliding_window_view(view, size)[start]
 
 
@@ -153,12 +156,14 @@ def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, NDArray[np.bool
     bad = np.zeros(len(start), bool)
     found: list[tuple[I64, ...]] = [(record[:0],) * 4]
     for _ in range(_MOST_FIELDS):
+        # records that are not yet at their end, and have room for one more head
         record = record[at[record] < end[record]]
         roomy = at[record] + _HEAD.size <= end[record]
         bad[record[~roomy]] = True
         record = record[roomy]
         if not len(record):
             break
+        # u16 and u32 at odd places: copied together, then read as columns
         head = _gathered(view, at[record], _HEAD.size)
         kind = head[:, :2].copy().view("<u2")[:, 0].astype(np.int64)
         size = head[:, 2:].copy().view("<u4")[:, 0].astype(np.int64)
@@ -194,12 +199,13 @@ def _texts(data: Any, fields: _Fields, kind: int, count: int, build: TraceBuilde
     known = dict.fromkeys(parts)
     index = {part: i for i, part in enumerate(known)}
     codes: I64 = np.full(count, -1, np.int64)
+    # a later field of the same record overwrites an earlier one
     codes[fields.record[of]] = np.fromiter(map(index.__getitem__, parts), np.int64, len(parts))
     decoded = [_decoded(part) for part in known]
     undecodable = np.array([text is None for text in decoded], bool)
     if undecodable.any():
-        told = codes[codes >= 0]
-        build.skip("bad-encoding", f"field {kind}", int(undecodable[told].sum()))
+        present = codes[codes >= 0]
+        build.skip("bad-encoding", f"field {kind}", int(undecodable[present].sum()))
     return Texts(codes, [UNDECODABLE if text is None else text for text in decoded])
 
 
@@ -210,14 +216,7 @@ def _decoded(part: bytes) -> str | None:
         return None
 
 
-# What stamps of a framework's own files are measured against.
-#
-# MindSpore stamps with the host's counter. PyTorch does so if its ``profiler_info`` says so, and
-# gives the counter's speed and one stand of it there; else it writes nanoseconds of the monotonic
-# clock. MindSpore 2.2 and 2.3 write nanoseconds where ``info.json`` gives no decimal frequency.
-
-_UNIX_NS = 10**18
-"""Nanoseconds above this count from 1970 (it is 2001); no host is up for 31 years."""
+# -- the clock of the stamps --------------------------------------------------------------------
 
 _INFO = re.compile(r"profiler_info(?:_\d+)?\.json")
 _HOST_INFO = re.compile(r"PROF_[^/]+/host/info\.json")
@@ -226,6 +225,10 @@ _MHZ = re.compile(r"[0-9]{1,4}(?:\.[0-9]{0,6})?")
 
 class FrameworkClock:
     """The clocks of the files in one ``FRAMEWORK`` folder.
+
+    MindSpore stamps with the host's counter. PyTorch does so if its ``profiler_info`` tells, which
+    then has the counter's speed and one value of it; else it writes nanoseconds of the monotonic
+    clock. MindSpore 2.2 and 2.3 write nanoseconds where ``info.json`` has no decimal frequency.
 
     Args:
         folder: the one around it, "" for the source itself.
@@ -248,7 +251,7 @@ class FrameworkClock:
     def old_ns(self, stamps: I64) -> I64:
         """Times of stamps of MindSpore 2.2 and 2.3."""
         info = self._json(_HOST_INFO)
-        frequency = _first(info.get("CPU")).get("Frequency")
+        frequency = first_object(info.get("CPU")).get("Frequency")
         if isinstance(frequency, str) and "." in frequency:
             return self.ticks_ns(stamps)
         return _nanoseconds(stamps, self._host.offset_ns or 0)
@@ -286,7 +289,7 @@ class FrameworkClock:
 
 def _nanoseconds(stamps: I64, offset: int) -> I64:
     """Stamps of Unix time, or of the monotonic clock, as times; -1 for unusable ones."""
-    unix = stamps >= _UNIX_NS
+    unix = is_unix_ns(stamps)
     reach = 2**62 - abs(offset)
     good = (stamps > 0) & (unix | (stamps < reach))
     return np.where(good, np.where(unix, stamps, np.where(good, stamps, 0) + offset), -1)
@@ -298,20 +301,13 @@ def _offset(end: Mapping[str, Any]) -> int | None:
     return unix - monotonic if unix is not None and monotonic is not None else None
 
 
-def _first(entries: object) -> Mapping[str, Any]:
-    first = entries[0] if isinstance(entries, list) and entries else None
-    return first if isinstance(first, dict) else {}
-
-
 def _whole(value: object) -> int | None:
-    """A number of nanoseconds or ticks, written as number or text."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    text = str(value).partition(".")[0]
-    return (
-        int(text) if re.fullmatch(r"[0-9]{1,18}|[0-9]{19}", text) and int(text) < 1 << 62 else None
-    )
+    """A number of nanoseconds or ticks; decimals are cut off."""
+    whole = value.partition(".")[0] if isinstance(value, str) else value
+    return whole_number(whole, (1 << 62) - 1)
 
+
+# -- rows -----------------------------------------------------------------------------------------
 
 MB = 1 << 20
 
@@ -320,7 +316,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Names:
-    """Names of rows: a code per row, and what each code stands for."""
+    """Names of rows: a code per row, and the text of each code."""
 
     codes: I64
     values: list[str]
@@ -344,7 +340,7 @@ class Names:
     def steps(self) -> I32:
         """The step each row marks; -1 for none."""
         used, back = factored(self.codes)
-        marks = [ops.host_named(self.values[code]) for code in used.tolist()]
+        marks = [host_named(self.values[code]) for code in used.tolist()]
         return np.array([mark.step if mark else -1 for mark in marks], np.int32)[back]
 
 
@@ -381,16 +377,6 @@ class Lanes:
             return self.build.track(Layer.HOST, f"Thread {thread % (1 << 64)}", above, self.title)
 
         return tracks((pids, threads), track)
-
-
-def timed(build: TraceBuilder, start: I64, end: I64, kind: str = "slice") -> Bools:
-    """Which rows have usable times; the others are booked as lost."""
-    bad = (start < 0) | (end < 0)
-    negative = ~bad & (end < start)
-    build.seen(kind, len(start))
-    build.skip("bad-time", "", int(bad.sum()), kind)
-    build.skip("negative-duration", "", int(negative.sum()), kind)
-    return ~bad & ~negative
 
 
 def put_slices(

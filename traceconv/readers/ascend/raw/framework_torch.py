@@ -1,13 +1,21 @@
-"""Files of PyTorch's own profiler: operators, the work queue between threads, memory, garbage."""
+"""Files of PyTorch's own profiler: operators, queue marks, memory, garbage, calls of Python.
+
+``torch.op_range``, ``torch.op_mark``, ``torch.memory_usage`` and ``torch.gc_record`` are complete
+by themselves; ``torch.python_tracer_func`` holds calls and returns, whose names are in
+``torch.python_tracer_hash``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I64
+from traceconv.core.model import I32, I64
+from traceconv.readers.ascend.db.host import backward_pairs
+from traceconv.readers.ascend.raw.clock import timed
 from traceconv.readers.ascend.raw.framework_rows import (
     FrameworkClock,
     Lanes,
@@ -18,12 +26,13 @@ from traceconv.readers.ascend.raw.framework_rows import (
     put_memory,
     put_slices,
     read_table,
-    timed,
 )
-from traceconv.readers.ascend.raw.pairs import combined_key, paired
-from traceconv.readers.ascend.raw.slices import layout
+from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, lookup, text
+from traceconv.readers.shared.codes import Value, factored, lookup, text
+from traceconv.readers.shared.pairing import combined_key, paired
+from traceconv.readers.shared.trace_events.pairs import Marks
+from traceconv.readers.shared.trace_events.pairs import paired as nested
 
 _OP = {
     "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),
@@ -37,7 +46,7 @@ OP_MARK = layout(
     40, time=(0, "<i8"), category=(8, "<u8"), correlation=(16, "<u8"), thread=(24, "<u8"),
     pid=(32, "<u8"),
 )  # fmt: skip
-_END, _DEQUEUE = 1, 2
+_CLOSES, _DEQUEUE = 1, 2
 """Bits of the category of a mark."""
 
 _MEMORY = {
@@ -59,7 +68,7 @@ def read_operators(build: TraceBuilder, data: Any, clock: FrameworkClock) -> Non
     names = of_texts(table.text(2)).take(kept)
     keys = {"Input Dims": 4, "Input type": 3, "Call stack": 8, "Module Hierarchy": 9, "flops": 10}
     fields = {key: table.text(kind) for key, kind in keys.items()}
-    said = {
+    members = {
         key: (t.codes[kept], text(t.mapping()) if kind > 8 else _listed(t))
         for (key, t), kind in zip(fields.items(), keys.values(), strict=True)
     }
@@ -71,10 +80,15 @@ def read_operators(build: TraceBuilder, data: Any, clock: FrameworkClock) -> Non
         start[kept],
         end[kept],
         names,
-        arguments(build, numbers, said),
+        arguments(build, numbers, members),
         names.steps(),
     )
-    _backward(build, column["sequence"], column["forward"], column["thread"], start[kept], rows)
+    source, target = backward_pairs(
+        column["sequence"], column["forward"] != 0, column["thread"], start[kept]
+    )
+    build.seen("flow", len(source))
+    if len(source):
+        build.flows(src=rows[source], dst=rows[target], name=build.string("fwdbwd"))
 
 
 def _listed(texts: Texts) -> Value:
@@ -86,43 +100,25 @@ def _listed(texts: Texts) -> Value:
     return value
 
 
-def _backward(
-    build: TraceBuilder, sequence: I64, forward: I64, thread: I64, start: I64, rows: I64
-) -> None:
-    """From the innermost forward operator of a sequence number to the first backward one, if
-    that runs on another thread.
-    """
-    order = np.lexsort((start, sequence))
-    order = order[sequence[order] >= 0]
-    behind = forward[order] != 0
-    before, after = order[~behind][::-1], order[behind]
-    after = after[np.unique(sequence[after], return_index=True)[1]]
-    at = lookup(sequence[before], sequence[after])
-    before, after = before[at[at >= 0]], after[at >= 0]
-    apart = thread[before] != thread[after]
-    build.seen("flow", int(apart.sum()))
-    if apart.any():
-        build.flows(src=rows[before[apart]], dst=rows[after[apart]], name=build.string("fwdbwd"))
-
-
 def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     """``torch.op_mark``: work going into the queue, and coming out of it on another thread."""
     table = read_table(data, (OP_MARK,), (1,), build)
     time_ns = clock.torch_ns(table.column("time"))
     category = table.column("category")
-    known = (category >= 0) & (category <= _DEQUEUE + _END)
+    known = (category >= 0) & (category <= _DEQUEUE + _CLOSES)
     build.skip("kind-not-read", "marks of unknown categories", int((~known).sum()))
     order = np.argsort(time_ns, kind="stable")
     order = order[known[order]]
     what = of_texts(table.text(1)).take(order)
     column = {n: table.column(n)[order] for n in ("category", "correlation", "thread", "pid")}
-    opens = column["category"] & _END == 0
+    opens = column["category"] & _CLOSES == 0
     leaving = column["category"] & _DEQUEUE
     begin, end, matched = paired(combined_key(column["thread"], leaving, what.codes), opens)
     stray, open_ = ~matched & ~opens, np.flatnonzero(~matched & opens)
     build.seen("slice", int(stray.sum()))
     build.skip("end-without-begin", "marks", int(stray.sum()), "slice")
     build.skip("missing-duration", "marks without an end", len(open_))
+    # a mark without an end is a slice from itself to itself
     begin, end = np.concatenate((begin, open_)), np.concatenate((end, open_))
     start, stop = time_ns[order][begin], time_ns[order][end]
     kept = timed(build, start, stop)
@@ -189,3 +185,90 @@ def read_garbage(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     names = Names(np.zeros(int(kept.sum()), np.int64), ["GC"])
     lanes = Lanes.of(build, "Python GC", pid)
     put_slices(build, lanes.tracks(pid, pid)[kept], start[kept], end[kept], names)
+
+
+# -- Python's calls -------------------------------------------------------------------------------
+
+TRACER_FUNC = layout(
+    33, time=(0, "<u8"), thread=(8, "<u8"), pid=(16, "<u8"), key=(24, "<u8"), tag=(32, "u1")
+)
+TRACER_HASH = layout(8, key=(0, "<u8"))
+_LAST_TAG = 3  # call, return, call of C, return of C
+
+_MODULE = "######"
+"""Sets the name of a module apart from the number of the instance."""
+
+
+def read_names(build: TraceBuilder, data: Any) -> dict[int, str]:
+    """``torch.python_tracer_hash``: names of functions by their number."""
+    table = read_table(data, (TRACER_HASH,), (1,), build)
+    functions = table.text(1)
+    keys = table.column("key").tolist()
+    return {
+        key: functions.values[c]
+        for key, c in zip(keys, functions.codes.tolist(), strict=True)
+        if c >= 0
+    }
+
+
+def read_calls(
+    build: TraceBuilder, data: Any, names: Mapping[int, str], clock: FrameworkClock
+) -> None:
+    """``torch.python_tracer_func``: calls on threads. A return ends the newest open call; those
+    that were never ended last until the last stamp of their thread.
+    """
+    rest = len(data) % TRACER_FUNC.itemsize
+    if rest:
+        build.skip("truncated", f"byte {len(data) - rest}")
+    rows = np.frombuffer(data, TRACER_FUNC, len(data) // TRACER_FUNC.itemsize)
+    rows = rows[_known(build, rows["tag"])]
+    column = {n: rows[n].astype(np.int64) for n in ("thread", "pid", "key", "tag")}
+    time_ns = clock.torch_ns(rows["time"].astype(np.int64))
+    threads, code = np.unique(column["thread"], return_inverse=True)
+    lane: I32 = code.astype(np.int32)
+    none = np.full(len(rows), -1, np.int32)
+    if not len(rows):
+        return
+    # names are not in the marks, so calls nest by their order alone
+    begin, end = nested(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
+    stray = begin < 0
+    build.seen("slice", int(stray.sum()))
+    build.skip("end-without-begin", "returns", int(stray.sum()), "slice")
+    begin, end = begin[~stray], end[~stray]
+    build.skip("unfinished-slice", "calls", int((end < 0).sum()))
+    last = np.zeros(len(threads), np.int64)
+    np.maximum.at(last, lane, time_ns)
+    start = time_ns[begin]
+    stop = np.where(end >= 0, time_ns[end], last[lane[begin]])
+    kept = timed(build, start, stop)
+    begin = begin[kept]
+    lanes = Lanes.of(build, "Python", column["pid"])
+    put_slices(
+        build,
+        lanes.tracks(column["pid"], column["thread"])[begin],
+        start[kept],
+        stop[kept],
+        _named(build, column["key"][begin], names),
+    )
+
+
+def _known(build: TraceBuilder, tag: Any) -> Any:
+    known = tag <= _LAST_TAG
+    build.skip("kind-not-read", "records of unknown tags", int((~known).sum()))
+    return known
+
+
+def _named(build: TraceBuilder, keys: I64, names: Mapping[int, str]) -> Names:
+    """Names of functions; instances of a module are numbered in the order of the rows."""
+    values, codes = factored(keys)
+    lacking = np.array([value not in names for value in values.tolist()], bool)
+    build.skip("name-unknown", "torch.python_tracer_hash", int(lacking[codes].sum()))
+    spelled = [names.get(value, str(value % (1 << 64))) for value in values.tolist()]
+    count: dict[str, int] = {}
+    # codes in the order of their first row: unique sorts them, its indices restore the order
+    for code in codes[np.sort(np.unique(codes, return_index=True)[1])].tolist():
+        module, apart, _ = spelled[code].partition(_MODULE)
+        if apart:
+            count[module] = count.get(module, -1) + 1
+            spelled[code] = f"nn.Module: {module}_{count[module]}"
+    return Names(codes, spelled)

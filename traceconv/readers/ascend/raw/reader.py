@@ -6,8 +6,8 @@ Files: ``JOB*/[data/]{training_trace,hwts.log.data}.*`` with ``Framework.host.vm
 ``DATA_PREPROCESS.dev.AICPU.*``; ``PROF_*/device_<d>/data/{ts_track,hwts,stars_soc,lpmFreqConv,
 npu_mem}.*``; ``PROF_*/host/data/{aging,unaging}.*``; ``FRAMEWORK/*`` beside a PROF folder. Clocks
 and identity from ``info.json``, ``start_info``, ``host_start.log`` and ``dev_start.log``.
-Units and clock: ticks of counters, 100 MHz mostly; Unix time where the small files say what the
-counters meant, else from the first record.
+Units and clock: ticks of counters, 100 MHz mostly; Unix time where the small files have an
+anchor of the counters, else from the first record.
 Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json``.
 Quirks: slices are put together by their number and may begin or end in the middle of a record;
 records are lost where their running number jumps; a task's number wraps; the logical stream in
@@ -31,12 +31,16 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import PROF, folder_around, starting
+from traceconv.readers.ascend.common.capture_files import (
+    as_windows,
+    files_in,
+    folder_around,
+    folder_path,
+)
 from traceconv.readers.ascend.common.identity import Identity, collected_at
 
 if TYPE_CHECKING:
-    from traceconv.readers.ascend.raw.beside import Window
-    from traceconv.readers.ascend.raw.folders import Raw
+    from traceconv.readers.ascend.raw.folders import Raw, Window
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,11 @@ class AscendRawReader:
 
         ordered = sorted(names)
         folders = [raw for raw in raw_folders(ordered) if raw.files]
-        crowds = Counter(raw.root for raw in folders)
-        alone = Counter(folder_around(root) for root in crowds)
+        per_folder = Counter(raw.root for raw in folders)
+        alone = Counter(folder_around(root) for root in per_folder)
         found = []
         for raw in folders:
-            single = crowds[raw.root] == 1 and alone[folder_around(raw.root)] == 1
+            single = per_folder[raw.root] == 1 and alone[folder_around(raw.root)] == 1
             found.append(_capture(source, ordered, raw, single, issues))
         return _joined_windows(found)
 
@@ -89,35 +93,26 @@ class AscendRawReader:
 def _capture(
     source: Source, ordered: Sequence[str], raw: Raw, alone: bool, issues: Issues
 ) -> Capture:
-    from traceconv.readers.ascend.raw.beside import window
+    from traceconv.readers.ascend.raw.folders import window
 
     label = source.title(raw.root) if raw.root else source.label
     identity = Identity(source, issues)
     identity.prof_files(raw.known, raw.device)
-    identity.folder(raw.around or raw.root or source.label.rpartition("/")[2])
+    identity.folder(folder_path(source, raw.around or raw.root))
     parent = raw.around if raw.around is not None else folder_around(raw.root)
-    if parent is not None:
-        prefix = f"{parent}/" if parent else ""
-        identity.around(starting(ordered, prefix + "profiler_"), alone)
-    rank, rank_from = identity.rank(label)
+    identity.around(files_in(ordered, parent, "profiler_"), alone)
+    capture = identity.capture(
+        READER.name,
+        label,
+        None,
+        files=raw.files,
+        known=raw.known,
+        device=raw.device,
+        graphs=identity.graphs,
+    )
     own = window(identity, raw)
     detail = _Detail((own,), _notes(identity, raw))
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=detail.files,
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(n for n in dict.fromkeys(raw.known) if n not in set(detail.files)),
-        host=identity.host,
-        device=raw.device if raw.device >= 0 else identity.device,
-        pid=identity.pid,
-        graphs=identity.graphs,
-        clock=own.clock.anchor,
-        world_size=identity.world_size,
-        label=label,
-        detail=detail,
-    )
+    return replace(capture, clock=own.clock.anchor, detail=detail)
 
 
 def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
@@ -127,26 +122,14 @@ def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
 
 def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
     """Folders one process filled one after the other, as one capture."""
-    groups: dict[object, list[Capture]] = {}
+    groups: dict[object, list[tuple[str, Capture]]] = {}
     for capture in captures:
         raw: Raw = capture.detail.windows[0].raw
-        whose = (capture.rank, capture.host, capture.pid, capture.device)
-        stamped = capture.rank is not None and capture.pid >= 0 and _collected(raw)
-        groups.setdefault(whose if stamped else (raw.root, raw.device), []).append(capture)
-    done: list[Capture] = []
-    for group in groups.values():
-        group.sort(key=lambda c: _collected(c.detail.windows[0].raw))
-        apart = len({_collected(c.detail.windows[0].raw) for c in group}) == len(group)
-        done += [_joined(group)] if len(group) > 1 and apart else group
-    return done
-
-
-def _collected(raw: Raw) -> str:
-    """The time in the name of a folder, as text that sorts by time; "" if there is none."""
-    base = raw.root.rpartition("/")[2]
-    if PROF.fullmatch(base):
-        return base.split("_")[2]
-    return collected_at(raw.around or raw.root)
+        time = collected_at(raw.root) or collected_at(raw.around or "")
+        process = (capture.rank, capture.host, capture.pid, capture.device)
+        known = capture.rank is not None and capture.pid >= 0 and time
+        groups.setdefault(process if known else (raw.root, raw.device), []).append((time, capture))
+    return [done for group in groups.values() for done in as_windows(group, _joined)]
 
 
 def _joined(captures: Sequence[Capture]) -> Capture:

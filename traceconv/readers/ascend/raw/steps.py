@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
-from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.pairs import combined_key, paired
-from traceconv.readers.ascend.raw.slices import Records, layout
+from traceconv.readers.ascend.raw.clock import Clock, timed
+from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.codes import number, shared, text
+from traceconv.readers.shared.pairing import combined_key, paired
 
 OLD = layout(20, tag=(0, "<u8"), task=(8, "<u2"), stream=(10, "<u2"), time=(12, "<u8"))
 """A record of ``training_trace``."""
@@ -109,6 +109,7 @@ def old_iterations(marks: Marks) -> Iterations:
     step = _of_each(closed, len(marks.tag))
     forward = _last_in(step, marks, _FORWARD, len(closed))
     backward = _last_in(step, marks, _BACKWARD, len(closed))
+    # a step starts where the one before ended; the first one at its forward mark, if it has one
     start = np.concatenate((forward[:1], end[:-1]))
     start[:1] = np.where(start[:1] < 0, end[:1], start[:1])
     first = np.concatenate(([0], closed[:-1] + 1))[: len(closed)]
@@ -118,6 +119,7 @@ def old_iterations(marks: Marks) -> Iterations:
 
 def _of_each(last: NDArray[np.intp] | I64, marks: int) -> NDArray[np.intp]:
     """The step each mark belongs to, given the last mark of each; one more behind the last."""
+    # a one behind each last mark: the sum up to a mark counts the steps that ended before it
     ended = np.zeros(marks + 1, np.intp)
     ended[last + 1] = 1
     return np.cumsum(ended)[:marks]
@@ -127,7 +129,7 @@ def _last_in(step: NDArray[np.intp], marks: Marks, tag: int, steps: int) -> I64:
     """The time of the last mark of this tag in each step."""
     found = np.full(steps + 1, -1, np.int64)
     rows = np.flatnonzero(marks.tag == tag)
-    found[step[rows]] = marks.time[rows]
+    found[step[rows]] = marks.time[rows]  # of several marks in a step the last one stays
     return found[:steps]
 
 
@@ -144,6 +146,7 @@ def _reduces(
 ) -> Reduces:  # fmt: skip
     """Pairs of marks of one kind within one iteration; ``within`` counts its pairs in order."""
     rows = np.flatnonzero(wanted)
+    # the step of each mark; marks between two steps, or behind the last, belong to none
     at = _of_each(steps.last, len(marks.tag))[rows]
     inside = at < len(steps.last)
     inside[inside] = steps.first[at[inside]] <= rows[inside]
@@ -152,6 +155,7 @@ def _reduces(
     first, last, step = rows[start], rows[end], at[start]
     order = np.argsort(step, kind="stable")
     first, last, step = first[order], last[order], step[order]
+    # pairs of one step are neighbours now: their number is the distance to the first of them
     runs = np.flatnonzero(np.diff(step, prepend=-1))
     within = np.arange(len(step)) - np.repeat(runs, np.diff(runs, append=len(step)))
     return Reduces(
@@ -297,8 +301,8 @@ class _Put:
         """Rows of collectives, with their stream and, where it is known, their operator."""
         pairs = zip(found.step.tolist(), found.within.tolist(), strict=True)
         names = [f"Reduce_{step}_{k}" for step, k in pairs]
-        said = {"Stream Id": (found.stream, number), "Operator": (found.tag, text(points))}
-        args = shared(self._build, said)
+        members = {"Stream Id": (found.stream, number), "Operator": (found.tag, text(points))}
+        args = shared(self._build, members)
         self._extend(names, OpClass.REDUCE, found.step, found.start, found.end, args)
 
     def _extend(
@@ -306,12 +310,7 @@ class _Put:
     ) -> None:
         build = self._build
         begin, close = self._clock.device_ns(start), self._clock.device_ns(end)
-        bad = (begin < 0) | (close < 0)
-        negative = ~bad & (close < begin)
-        build.seen("slice", len(names))
-        build.skip("bad-time", "step marks", int(bad.sum()), "slice")
-        build.skip("negative-duration", "step marks", int(negative.sum()), "slice")
-        kept = ~bad & ~negative
+        kept = timed(build, begin, close, "step marks")
         if kept.any():
             build.extend(
                 track=build.add_track(step_lane(self._graph).track),

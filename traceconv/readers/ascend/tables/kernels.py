@@ -9,8 +9,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
-from traceconv.readers.shared import ascend_operators as ops
-from traceconv.readers.shared.ascend_lanes import step_lane
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, step_lane
 from traceconv.readers.shared.csv_tables import Column
 
 _START, _DUR = "Start Time(us)", "Duration(us)"
@@ -37,7 +36,7 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
     rows = {heading: column[kept] for heading, column in columns.items()}
     length = np.where(bad, 0, dur)[kept]
     cores, of_row = _factored(rows.get("Accelerator Core", np.full(len(kept), "", object)))
-    classes = np.array([ops.BY_TASK_TYPE.get(c, OpClass.COMPUTE) for c in cores], np.int8)
+    classes = np.array([BY_TASK_TYPE.get(c, OpClass.COMPUTE) for c in cores], np.int8)
     op = np.where(classes == OpClass.COMM_TASK, OpClass.COMM, classes)[of_row].astype(np.int8)
     names, of_name = _factored(rows["Name"])
     step = _whole(rows, "Step Id", _INT32_MAX)
@@ -56,9 +55,10 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
 
 
 def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
-    """The steps the table names, as far as their operators reach: its rows say no more."""
+    """The steps the table names, from the first start to the last end of their operators."""
     order = np.argsort(step, kind="stable")
     numbers, first = np.unique(step[order], return_index=True)
+    # rows of one step are neighbours now: the least start and the greatest end of each run
     begin = np.minimum.reduceat(start[order], first)
     end = np.maximum.reduceat((start + length)[order], first)
     build.seen("slice", len(numbers))

@@ -1,8 +1,12 @@
 """Which files of an Ascend capture are tables, what each is called, and what the others are.
 
 Tables are CSV with names of three generations (``op_summary_<time>.csv``, its ``_slice_<n>_``
-parts, ``op_summary_<device>_<model>_<iteration>.csv``), two files of JSON, and tables of
-databases. Equal content has one name: ``op_summary`` is ``kernel_details``.
+parts, ``op_summary_<device>_<model>_<iteration>.csv``), files of JSON, and tables of databases.
+Equal content has one name: ``op_summary`` is ``kernel_details``. The ``profiler`` folder of
+MindSpore before 2.4 has tables of its own (:mod:`traceconv.readers.ascend.mindspore.tables`).
+
+Nothing is opened here but databases, to see what they hold: a table is read when somebody looks
+at it (:mod:`traceconv.readers.ascend.tables.load`).
 """
 
 from __future__ import annotations
@@ -10,17 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import PurePosixPath
 
-from traceconv.core.errors import MalformedInputError, SourceError
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
+from traceconv.core.side_tables import Columns, SideTable
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.exports import last_run
-from traceconv.readers.ascend.common.file_names import PROF, folder_around
-from traceconv.readers.ascend.mindspore.table_names import with_side_tables
+from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
 from traceconv.readers.shared.sqlite.files import is_sqlite
-
-# The side tables that databases of Ascend captures hold, and the tables each is made of.
 
 _OPERATION = {
     "step": "Step", "type": "Kind", "hccl_op_name": "Operator", "group_name": "Group",
@@ -68,7 +71,7 @@ SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
 }  # fmt: skip
-"""SideTables of sums: the table, and the heading of each of its columns."""
+"""Side tables of sums: the table, and the heading of each of its columns."""
 
 TABLES: Mapping[str, frozenset[str]] = {
     "kernel_details": frozenset(("TASK", "COMPUTE_TASK_INFO", "STRING_IDS")),
@@ -76,7 +79,7 @@ TABLES: Mapping[str, frozenset[str]] = {
     "operator_memory": frozenset(("OP_MEMORY", "STRING_IDS")),
     "npu_module_mem": frozenset(("NPU_MODULE_MEM", "ENUM_MODULE")),
 }
-"""SideTables made of the tables of events, and the tables they need."""
+"""Side tables made of the tables of events, and the tables they need."""
 
 
 _ALIASES = {"op_summary": "kernel_details", "aicpu": "data_preprocess"}
@@ -110,7 +113,7 @@ _SIGNS = {
     "kernel_details": (b"Duration(us)",),
 }
 _ANY_SIGN = (b"(us)", b"(KB)", b"(MB)", b"Hit Rate", b"_id", b"Device", b"stream")
-"""What stands in the first bytes of a table, whoever else may call a file so."""
+"""What the first bytes of a table hold; other programs use the same file names."""
 
 _BANDWIDTH = {
     "communication": "communication_bandwidth",
@@ -128,7 +131,7 @@ _IDENTITY = re.compile(
 _RAW = ("data", "sqlite", "FRAMEWORK")
 """Folders of raw data within a capture: of many files, and none is looked at."""
 
-_SAID = (
+_USES = (
     (re.compile(r".*\.done"), "marks a finished file"),
     (_IDENTITY, "rank, device, host, clock"),
     (re.compile(r".*-(?:wal|shm)"), "read with its database"),
@@ -182,7 +185,7 @@ def with_tables(captures: Sequence[Capture], ordered: Sequence[str]) -> list[Cap
             more = [n for n in ordered if n.startswith(f"{folder}/") and table_of(n)]
             known = tuple(dict.fromkeys((*first.known, *more)))
             found[beside[0]] = replace(first, known=known)
-    return with_side_tables([_described(capture) for capture in found])
+    return [_with_mindspore_tables(_described(capture)) for capture in found]
 
 
 def _clusters(ordered: Sequence[str]) -> list[str]:
@@ -202,11 +205,12 @@ def _described(capture: Capture) -> Capture:
     for table, names in tables.items():
         for name in names:
             holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
-    uses = {n: holds.get(n) or _said(capture.source, n) for n in capture.known}
+    uses = {n: holds.get(n) or _use_of(capture.source, n) for n in capture.known}
     return replace(capture, tables=tables, uses=uses)
 
 
-def _said(source: Source, name: str) -> str:
+def _use_of(source: Source, name: str) -> str:
+    """What a file that is not read is good for, in words for ``inspect``."""
     base = name.rpartition("/")[2]
     if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
         return "raw data, as the timeline holds it"
@@ -214,7 +218,7 @@ def _said(source: Source, name: str) -> str:
         return "empty"
     if table := table_of(name):
         return f"another export of table {table}"
-    return next((words for pattern, words in _SAID if pattern.fullmatch(base)), "not needed")
+    return next((words for pattern, words in _USES if pattern.fullmatch(base)), "not needed")
 
 
 def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -240,7 +244,7 @@ def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, .
 
 
 def _one_each(names: Sequence[str]) -> tuple[str, ...]:
-    """One database per folder, the framework's before the collector's: others say it again."""
+    """One database per folder, the framework's before the collector's: the others repeat it."""
     outside = [name for name in names if not PROF.search(name)]
     folders: dict[str, str] = {}
     for name in outside or names:
@@ -295,3 +299,141 @@ def _newest(names: Sequence[str]) -> list[str]:
 
 def _numbered(name: str) -> tuple[int, ...]:
     return tuple(int(digits) for digits in re.findall(r"\d{1,18}", PurePosixPath(name).name))
+
+
+# -- tables of old MindSpore ----------------------------------------------------------------------
+
+MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
+    ("step_trace_raw", r"step_trace_raw_\d+_detail_time\.csv", "csv"),
+    ("step_trace_time", r"step_trace_time_\d+\.csv", "csv"),
+    ("step_trace_point_info", r"step_trace_point_info(?:_\d+)?\.json", "object"),
+    ("hccl_raw", r"hccl_raw_\d+\.csv", "collectives"),
+    ("hccl_raw_links", r"hccl_raw_\d+\.csv", "links"),
+    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", "csv"),
+    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", "csv"),
+    ("aicpu_intermediate", r"aicpu_intermediate_\d+\.csv", "csv"),
+    ("output_op_compute_time", r"output_op_compute_time_\d+\.txt", "ruled"),
+    ("output_op_compute_time_type", r"output_op_compute_time_detail_\d+\.txt", "ruled"),
+    (
+        "output_op_compute_time_detail",
+        r"output_op_compute_time_detail_\d+\.txt",
+        "ruled, second",
+    ),
+    ("output_data_preprocess_aicpu", r"output_data_preprocess_aicpu_\d+\.txt", "ruled"),
+    ("framework_raw", r"framework_raw_\d+\.csv", "csv"),
+    ("timeline_summary", r"(?:ascend_|gpu_)?timeline_summary_\d+\.json", "durations"),
+    ("min_cycle_counter", r"min_cycle_counter_\d+\.txt", "number"),
+    ("dataset", r"dataset_\d+\.csv", "csv"),
+    ("minddata_pipeline", r"pipeline_profiling_\d+\.json", "pipeline"),
+    ("minddata_pipeline", r"minddata_pipeline_raw_\d+\.csv", "csv"),
+    ("minddata_pipeline_samples", r"pipeline_profiling_\d+\.json", "pipeline samples"),
+    (
+        "minddata_pipeline_summary",
+        r"minddata_pipeline_summary_\d+\.json",
+        "pipeline summary",
+    ),
+    (
+        "minddata_pipeline_summary",
+        r"minddata_pipeline_summary_\d+\.csv",
+        "pipeline table",
+    ),
+    (
+        "minddata_cpu_utilization",
+        r"minddata_cpu_utilization_\d+\.json",
+        "utilization",
+    ),
+    ("device_queue_profiling", r"device_queue_profiling_\d+\.txt", "queue"),
+    ("dataset_iterator_profiling", r"dataset_iterator_profiling_\d+\.txt", "queue"),
+    (
+        "minddata_aicpu",
+        r"minddata_aicpu_\d+\.txt",
+        "get next, us",
+    ),
+    (
+        "minddata_getnext_profiling",
+        r"minddata_getnext_profiling_\d+\.txt",
+        "get next, ns",
+    ),
+    ("dynamic_shape_info", r"dynamic_shape_info_\d+\.json", "shapes"),
+    ("dynamic_shape_types", r"dynamic_shape_info_\d+\.json", "shape types"),
+    ("flops", r"flops_\d+\.txt", "csv"),
+    ("flops_summary", r"flops_summary_\d+\.json", "object"),
+    ("flops_scope", r"flops_scope_\d+\.json", "scopes"),
+    ("parallel_strategy", r"parallel_strategy_\d+\.json", "object"),
+    ("cluster_analyse", r"ascend_cluster_analyse_.+_\d+\.csv", "cluster"),
+)
+"""Name, file and layout (see ``LAYOUTS`` in :mod:`traceconv.readers.ascend.mindspore.tables`) of
+every side table; of two of one name the later is preferred."""
+
+_MINDSPORE_STARTS = (
+    "step_trace_", "hccl_raw_", "aicore_", "aicpu_", "output_", "framework_raw_", "timeline_",
+    "ascend_", "gpu_", "min_cycle_", "dataset_", "minddata_", "pipeline_", "device_queue_",
+    "dynamic_shape_", "flops_", "parallel_strategy_",
+)  # fmt: skip
+"""How their names begin: PROF folders hold thousands of others."""
+
+
+@cache
+def _mindspore_patterns() -> tuple[tuple[str, re.Pattern[str], str], ...]:
+    """The side tables as patterns; most runs hold none of them."""
+    return tuple(
+        (name, re.compile(f"{file}(?:\\.gz)?"), layout) for name, file, layout in MINDSPORE_TABLES
+    )
+
+
+def mindspore_tables_of(capture: Capture) -> list[tuple[str, str, str]]:
+    """Name, file and layout of the side tables of a capture; of two files the preferred one."""
+    names = [
+        name
+        for name in sorted((*capture.known, *capture.files))
+        if name.rpartition("/")[2].startswith(_MINDSPORE_STARTS)
+    ]
+    found: dict[str, tuple[str, str, str]] = {}
+    for side_table, pattern, layout in _mindspore_patterns() if names else ():
+        for name in names:
+            if pattern.fullmatch(name.rpartition("/")[2]) and capture.source.size(name):
+                found[side_table] = (side_table, name, layout)
+    return list(found.values())
+
+
+def _with_mindspore_tables(capture: Capture) -> Capture:
+    found = mindspore_tables_of(capture)
+    holds: dict[str, str] = {}
+    for name, file, _ in found:
+        holds[file] = f"{holds[file]}, {name}" if file in holds else f"table {name}"
+    uses = {name: holds[name] for name in capture.known if name in holds}
+    tables = {**capture.tables, **{name: (file,) for name, file, _ in found}}
+    return replace(capture, tables=dict(sorted(tables.items())), uses={**capture.uses, **uses})
+
+
+# -- side tables of a trace -----------------------------------------------------------------------
+
+
+def add_side_tables(capture: Capture, build: TraceBuilder) -> dict[str, SideTable]:
+    """Offer every table of a capture (:attr:`Capture.tables`) as a side table of its trace."""
+    if mindspore_tables_of(capture):
+        from traceconv.readers.ascend.mindspore.tables import announce
+
+        announce(capture, build)  # of two ways to read a table, the first announced is used
+    found = {}
+    for table, files in capture.tables.items():
+        load = _Loader(capture.source, table, files)
+        title = capture.source.title(files[0])
+        found[table] = build.side_table(table, title, load, load.issues)
+    return found
+
+
+class _Loader:
+    """Reads one table; what it meets is booked the first time only."""
+
+    def __init__(self, source: Source, table: str, files: tuple[str, ...]) -> None:
+        self.issues = Issues()
+        self._what = (source, table, files)
+        self._again = False
+
+    def __call__(self) -> Columns:
+        from traceconv.readers.ascend.tables.load import load
+
+        issues = Issues() if self._again else self.issues
+        self._again = True
+        return load(*self._what, issues)

@@ -5,12 +5,13 @@ Written by: torch_npu, MindSpore 2.4+, CANN msprof and the cluster tools made fo
 Files: ``ASCEND_PROFILER_OUTPUT/*.csv``, ``communication*.json`` and ``analysis.db``; CANN's
 ``op_summary_*.csv`` and its like; ``cluster_analysis_output/``. Beside a timeline, the same files
 belong to the timeline's capture.
-Units and clock: as headings say; ns of Unix time, or of the host's monotonic clock in 2023.
-Rank from: ``profiler_info_<rank>.json`` and the other files that tell it beside a timeline.
+Units and clock: as in the headings; ns of Unix time, or of the host's monotonic clock in 2023.
+Rank from: ``profiler_info_<rank>.json`` and the other files that name it beside a timeline.
 Quirks: ``kernel_details`` and ``op_summary`` hold the start of every operator, so they are read as
 the hardware's streams; level 0 names no stream, then there is one lane per kind of core (golden
-kernels_alone). Other tables lie at no time: their captures have side tables and no events, and do not
-stop a merge if nobody knows their rank.
+kernels_alone). Other tables have no times: their captures have side tables and no events, and do
+not stop a merge if their rank is unknown. A table cut in the middle of a row keeps the rows before
+it (golden cut_off).
 Ignored: nothing of the tables; what they lack (launches, planes) cannot be made up.
 Source: the headings themselves; test data of Ascend/msinsight and Ascend/msprof-analyze.
 """
@@ -27,24 +28,26 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.ascend.common.file_names import (
-    PROF,
+from traceconv.readers.ascend.common.capture_files import (
+    Detail,
     below,
+    capture_folder,
+    folder_path,
     inside,
     is_capture_file,
-    is_capture_folder,
 )
 from traceconv.readers.ascend.common.identity import Identity
-from traceconv.readers.ascend.common.parts import Detail
-from traceconv.readers.ascend.tables.names import CLUSTER, looks_like, with_tables
+from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, looks_like, with_tables
 
 _KERNELS = "kernel_details"
 _UNIX_STAMP = re.compile(rb"\b1\d{15}(?=[.\t,])")
-_PARTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")
+"""Microseconds of Unix time among other numbers: 2001 to 2033."""
+
+_OUTPUTS = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output", "analyze", "summary")
 
 
 class AscendTablesReader:
-    """Reads tables that no timeline lies beside."""
+    """Reads tables that have no timeline beside them."""
 
     name = "ascend_tables"
     title = "Ascend tables without a timeline"
@@ -57,7 +60,7 @@ class AscendTablesReader:
         places: dict[str, list[str]] = {}
         for name in ordered:
             if looks_like(source, name):
-                places.setdefault(_place(name), []).append(name)
+                places.setdefault(capture_folder(name, _OUTPUTS), []).append(name)
         alone = len(ordered) == len(source.names())
         found = [
             _capture(source, ordered, root, tables, alone, issues)
@@ -68,7 +71,6 @@ class AscendTablesReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
         from traceconv.readers.ascend.tables.kernels import read_kernels
-        from traceconv.readers.ascend.tables.offer import add_side_tables
 
         build.notes.update(capture.detail.notes)
         side_table = add_side_tables(capture, build).get(_KERNELS)
@@ -79,18 +81,6 @@ class AscendTablesReader:
         columns = side_table.read()
         side_table.account(build.issues)
         read_kernels(columns, build)
-
-
-def _place(name: str) -> str:
-    """The folder of the capture a table belongs to: the framework's, else the collector's."""
-    parts = list(PurePosixPath(name).parts[:-1])
-    for i, part in enumerate(parts):
-        if PROF.fullmatch(part):
-            around = "/".join(parts[:i])
-            return around if is_capture_folder(around) else "/".join(parts[: i + 1])
-    if parts and parts[-1] in _PARTS:
-        parts.pop()
-    return "/".join(parts)
 
 
 def _capture(
@@ -106,23 +96,10 @@ def _capture(
     inner = [n for n in below(ordered, root) if is_capture_file(inside(n, root))]
     if PurePosixPath(root).name == CLUSTER:
         inner = []
-    _identify(identity, inner, root or PurePosixPath(source.label).name)
-    rank, rank_from = identity.rank(label)
-    return Capture(
-        reader=READER.name,
-        source=source,
-        files=(),
-        rank=rank,
-        rank_from=rank_from,
-        known=tuple(dict.fromkeys((*tables, *inner))),
-        host=identity.host,
-        device=identity.device,
-        pid=identity.pid,
-        world_size=identity.world_size,
-        label=label,
-        detail=Detail((), identity.notes, root),
-        optional=not alone,
-    )
+    _identify(identity, inner, folder_path(source, root))
+    detail = Detail((), identity.notes, root)
+    capture = identity.capture(READER.name, label, detail, known=(*tables, *inner))
+    return replace(capture, optional=not alone)
 
 
 def _identify(identity: Identity, inner: Sequence[str], folder: str) -> None:

@@ -31,11 +31,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.shared.windows import read_windows
+from traceconv.readers.shared.windows import check_clock, read_windows
 
 _WINDOW = re.compile(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
@@ -89,7 +88,7 @@ class KinetoReader:
             return File(build, is_unix=capture.detail).read(capture.source, name)
 
         read_windows(capture, build, ((name, name) for name in capture.files), read)
-        _check_clock(capture, build)
+        check_clock(capture, build)
 
 
 def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
@@ -107,18 +106,6 @@ def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
             detail=any(c.detail for c in captures),
         )
     ]
-
-
-def _check_clock(capture: Capture, build: TraceBuilder) -> None:
-    """Book a doubt if the stamps are not of the clock that finding took them for."""
-    from traceconv.readers.torch.kineto.header import UNIX_US
-
-    span = build.span()
-    if span is None or capture.clock is None:
-        return
-    if (capture.clock.domain is Domain.UNIX) != (span[1] > UNIX_US * 1000):
-        build.file = capture.label
-        build.skip("clock-assumed", f"last stamp {span[1]} ns, taken as {capture.clock.domain}")
 
 
 READER = KinetoReader()

@@ -1,8 +1,8 @@
 """Binary files of the collector: slices put together, cut into records, faults counted.
 
-A file comes in slices ``<kind>.slice_<n>``; a record may lie across two of them. The collector
-drops its oldest bytes when it runs out of room, so a file may begin in the middle of a record;
-one that was being written when the run died ends in the middle of one.
+A file comes in slices ``<kind>.slice_<n>``; a record may be split between two of them. The
+collector drops its oldest bytes when it runs out of room, so a file may begin in the middle of a
+record; one that was being written when the run died ends in the middle of one.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def _content(source: Source, name: str, room: int, alone: bool) -> Blob:
 
 
 def _compare(source: Source, name: str, size: int, build: TraceBuilder) -> None:
-    """Book a slice that is shorter than its ``.done`` file says."""
-    said = _FILESIZE.search(source.head(name + DONE, 64))
-    if said and int(said[1]) > size:
-        build.skip("truncated", f"{size} of {int(said[1])} bytes")
+    """Book a slice that is shorter than its ``.done`` file states."""
+    stated = _FILESIZE.search(source.head(name + DONE, 64))
+    if stated and int(stated[1]) > size:
+        build.skip("truncated", f"{size} of {int(stated[1])} bytes")
 
 
 def records(
@@ -84,8 +84,10 @@ def records(
     Args:
         blob:      its bytes.
         layout:    of a record.
-        plausible: tells records from what lies between them, and so where the first one begins.
+        plausible: tells records from what is between them, and so where the first one begins.
     """
+    # an odd number of bytes is a cut record at one of the ends: first it is taken to be at the
+    # beginning; if more records look right when it is at the end, it is there
     spare = len(blob) % layout.itemsize
     rows = _from(blob, layout, spare)
     good = plausible(rows)
@@ -107,7 +109,7 @@ def records(
 
 def chosen(rows: Records, which: NDArray[np.bool_]) -> Records:
     """Some records, with the bytes between their fields: indexing alone copies fields only."""
-    whole = rows.view(f"V{rows.dtype.itemsize}")[which]
+    whole = rows.view(f"V{rows.dtype.itemsize}")[which]  # as opaque bytes
     return whole.view(rows.dtype)
 
 
@@ -126,3 +128,15 @@ def layout(size: int, /, **fields: tuple[int, str]) -> np.dtype[np.void]:
             "itemsize": size,
         }
     )
+
+
+def lost_between(sequence: NDArray[np.uint8], modulus: int = 16) -> int:
+    """Records missing in a run that is numbered from 0 to ``modulus`` - 1 over and over.
+
+    Numbers that do not follow each other more often than not number something else: 0.
+    """
+    if len(sequence) < 2:
+        return 0
+    step = (sequence[1:].astype(np.int16) - sequence[:-1]) % modulus
+    gaps = (step - 1) % modulus  # 0 between neighbours
+    return int(gaps.sum()) if int((gaps == 0).sum()) * 2 > len(gaps) else 0

@@ -1,21 +1,92 @@
-"""The step trace as a table (``step_trace_*.csv``): which graphs there are, and its slices.
+"""Reading captures of several trace-event files in turn, and their table of steps.
 
-All reduce columns carry the same header text, so they are read by position. Absent values are
+The step trace as a table (``step_trace_*.csv``) is used if no other file brings a step trace. All
+its reduce columns carry the same header text, so they are read by position. Absent values are
 ``N/A``; numbers may end in a tabulator. Units: us.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, to_ns
-from traceconv.core.errors import ClockError, Issues, SourceError
-from traceconv.core.model import OpClass
+from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
+from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
-from traceconv.readers.shared.ascend_lanes import step_lane
-from traceconv.readers.shared.ascend_operators import graph_id
+from traceconv.readers.ascend.common.capture_files import Detail, Part, Role, is_empty
+from traceconv.readers.shared.ascend_lanes import Classifier, graph_id, step_lane
+from traceconv.readers.shared.trace_events.timeline import Classify, read_events
+from traceconv.readers.shared.windows import check_clock
+
+
+def read_parts(capture: Capture, build: TraceBuilder) -> None:
+    """Read all files of a capture.
+
+    Raises:
+        MalformedInputError: none of them can be read.
+    """
+    detail: Detail = capture.detail
+    parts = [part for part in detail.parts if part.name in set(capture.files)]
+    build.notes.update(detail.notes)
+    failures: list[MalformedInputError] = []
+    windows: dict[str, list[tuple[int, int]]] = {}
+    stepped: set[int] = set()
+    for part in parts:
+        build.file = capture.source.title(part.name)
+        if is_empty(capture.source, part.name):
+            build.skip("empty-file")
+        elif part.role is Role.STEP_TABLE:
+            if build.span(layers=(Layer.STEP,)) is None:
+                read_step_table(capture.source, part.name, build)
+        else:
+            classify = _classifier(capture, part, stepped)
+            try:
+                span = _read_part(capture, build, part, classify)
+            except MalformedInputError as e:
+                failures.append(e)
+                build.skip("malformed-record", str(e)[:200])
+            else:
+                windows.setdefault(part.window, []).extend([span] if span else [])
+                stepped |= {part.graph} if part.role is Role.STEPS else set()
+    if failures and not windows:
+        raise failures[0]
+    for name, spans in windows.items():
+        if name and spans:
+            build.window(min(s[0] for s in spans), max(s[1] for s in spans))
+    check_clock(capture, build)
+
+
+def _classifier(capture: Capture, part: Part, stepped: Collection[int]) -> Classify:
+    """For one file, given the graphs whose step trace was read from files before it."""
+    if part.role is Role.HOST_INFO:
+        from traceconv.readers.ascend.mindspore.host import host_info_lane
+
+        return host_info_lane
+    elsewhere = frozenset(stepped) if part.role is Role.EVENTS else frozenset()
+    return Classifier(capture.detail.ranks, max(part.graph, -1), elsewhere)
+
+
+def _read_part(
+    capture: Capture, build: TraceBuilder, part: Part, classify: Classify
+) -> tuple[int, int] | None:
+    """Read one file; the span of its device and communication slices, ns, or of all of them."""
+    before, offset = build.rows, 0
+    if part.role in (Role.HOST_INFO, Role.HOST_RECORDS) and capture.clock is not None:
+        offset = -capture.clock.offset_ns  # it is in Unix time, whatever the others are
+    if part.role is Role.HOST_RECORDS:
+        from traceconv.readers.ascend.mindspore.host import read_records
+
+        read_records(capture.source, part.name, build, offset)
+        return None
+    whole = read_events(capture.source, part.name, build, classify, offset_ns=lambda _: offset)
+    if part.role is not Role.EVENTS:
+        return None
+    return build.span(before, (Layer.DEVICE, Layer.COMM)) or whole
+
+
+# -- the step trace as a table --------------------------------------------------------------------
 
 _LAST_STEP = 2**31 - 1
 _ABSENT = ("", "N/A", "NA", "None", "nan")
@@ -51,7 +122,7 @@ def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
 
 
 def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
-    """Add the slices a step table stands for: iterations, FP_BP, refresh and reduce."""
+    """Add the slices of a step table: iterations, FP_BP, refresh and reduce."""
     text = _text(source, name)
     rows, lines = _rows(text), text.count("\n")
     try:

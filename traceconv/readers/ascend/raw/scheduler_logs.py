@@ -1,4 +1,9 @@
-"""Records of the task scheduler (``ts_track``, 40 bytes): steps, tasks, wraps of task numbers."""
+"""Tasks a device carried out, from the logs of its schedulers: HWTS, STARS and ``ts_track``.
+
+Each log marks beginnings and ends. A beginning whose end is missing is the last thing its stream
+did before the run died, or its end was lost; either way it is kept. ``ts_track`` (40 bytes a
+record) also has the step marks, and the wraps of task numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
-from traceconv.readers.ascend.raw.pairs import combined_key, latest, lost_between, paired
-from traceconv.readers.ascend.raw.slices import Records, chosen, layout
+from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Marks
-
-# Tasks a device carried out, from the logs of its schedulers: HWTS, STARS and ``ts_track``.
-#
-# Each log marks beginnings and ends. A beginning whose end is missing is the last thing its stream
-# did before the run died, or its end was lost; either way it is kept.
+from traceconv.readers.shared.pairing import combined_key, latest, paired
 
 MAGIC = 0x6BD3
 NO_CONTEXT = -1
@@ -143,6 +143,7 @@ def _paired(marks: Tasks, begins: NDArray[np.bool_], build: TraceBuilder) -> Tas
     build.skip("end-without-begin", "tasks", stray, "slice")
     first = np.flatnonzero(begins)
     tasks = marks.take(first)
+    # the end of each beginning, in the order of the log; -1 where it is missing
     ends = np.full(len(key), -1, np.int64)
     ends[start] = marks.start[end]
     return Tasks(tasks.stream, tasks.task, tasks.start, ends[first], tasks.kind, tasks.context)
@@ -181,9 +182,11 @@ def _numbers(marks: Records, kind: I64, expanded: bool) -> tuple[I64, I64]:
         return np.full(len(marks), -1, np.int64), task
     stream = _wide(marks["stream"])
     if expanded:
+        # the highest bit of the stream marks that both numbers changed places
         swapped = (stream & 0x8000 != 0) & (kind != _EVENT) & (kind != _WAIT)
         swapped_task = (task & 0x8000) | (stream & 0x7FFF)
         return np.where(swapped, task & 0x7FFF, stream), np.where(swapped, swapped_task, task)
+    # bits of the stream mark that it carries the upper bits of the task, or both changed places
     longer, moved = stream & 0x1000 != 0, stream & 0x3000 == 0x2000
     long_task = (task & 0x1FFF) | (stream & 0xE000)
     moved_task = (stream & 0x0FFF) | (task & 0xF000)
@@ -195,6 +198,7 @@ def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
     """Tasks of which subtasks were logged are left out, as in the profiler's own exports."""
     key = combined_key(tasks.stream, tasks.task)
     outer, inner = np.flatnonzero(tasks.context == NO_CONTEXT), tasks.context != NO_CONTEXT
+    # a task runs many times: a subtask belongs to the run that began last before it
     at = latest(key[outer], tasks.start[outer], key[inner], tasks.start[inner])
     kept = np.ones(len(tasks), bool)
     kept[outer[at[at >= 0]]] = False
@@ -203,6 +207,8 @@ def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
     build.skip("repeated-content", "tasks whose subtasks are shown", count, "slice")
     return tasks.take(kept)
 
+
+# -- ts_track -----------------------------------------------------------------------------------
 
 TRACK = layout(40, type=(1, "u1"), size=(2, "<u2"), time=(8, "<u8"))
 """The head every record has."""
@@ -241,7 +247,7 @@ class Flips:
 
 
 def plausible(rows: Records) -> NDArray[np.bool_]:
-    """Records say their own size."""
+    """Which records state their right size."""
     found: NDArray[np.bool_] = rows["size"] == SIZE
     return found
 

@@ -12,7 +12,8 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import graphs
-from traceconv.readers.ascend.raw.api import (
+from traceconv.readers.ascend.raw.clock import Clock
+from traceconv.readers.ascend.raw.host_records import (
     HCCL,
     MODEL,
     NODE,
@@ -20,53 +21,38 @@ from traceconv.readers.ascend.raw.api import (
     STEP_INFO,
     Around,
     Calls,
+    Dictionary,
+    HostFiles,
     read_calls,
-    turns,
 )
-from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.host_records import Dictionary, HostFiles
-from traceconv.readers.ascend.raw.pairs import combined_key
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
 from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
-
-# What the numbers in records of the collector's host side stand for.
+from traceconv.readers.shared.pairing import combined_key, occurrences
 
 UNITS = {
     0: "AI_CORE", 1: "AI_CPU", 2: "AI_VECTOR_CORE", 3: "WRITE_BACK", 4: "MIX_AIC", 5: "MIX_AIV",
     6: "FFTS_PLUS", 7: "DSA_SQE", 8: "DVPP", 9: "COMMUNICATION", 10: "INVALID", 11: "HCCL_AI_CPU",
 }  # fmt: skip
-"""What carries out an operator, as ``node_basic_info`` says."""
+"""What carries out an operator, as ``node_basic_info`` has it."""
 
-_UNSAID = {255: "RESERVED", 4294967295: "INVALID_TYPE"}
+_NO_TYPE = {255: "RESERVED", 4294967295: "INVALID_TYPE"}
 
 DATA_TYPES = {
     0: "INT8", 1: "INT16", 2: "INT32", 3: "FP16", 4: "FP32", 5: "INT64", 6: "UINT64", 7: "UINT8",
-    8: "UINT16", 9: "UINT32", 10: "FP64", 11: "BFP16", 12: "INT128", **_UNSAID,
+    8: "UINT16", 9: "UINT32", 10: "FP64", 11: "BFP16", 12: "INT128", **_NO_TYPE,
 }  # fmt: skip
 """Of the elements a communication moves."""
 
 LINKS = {
     0: "ON_CHIP", 1: "HCCS", 2: "PCIE", 3: "ROCE", 4: "SIO", 5: "HCCS_SW", 6: "STANDARD_ROCE",
-    **_UNSAID,
+    **_NO_TYPE,
 }  # fmt: skip
-TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", **_UNSAID}
-RDMA = {0: "RDMA_SEND_NOTIFY", 1: "RDMA_SEND_PAYLOAD", **_UNSAID}
-
-COPY_DIRECTIONS = {
-    0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
-    4: "managed memory", 5: "addr device to device", 6: "host to device ex",
-    7: "device to host ex",
-}  # fmt: skip
-
-
-# Tasks the host launched, joined with the records the layers above made about them.
-#
-# A record of ``task_track`` is made by the thread that launches, within the calls that led to it.
-# Operators, communication and copies are told in records of their own, made within the same calls.
+TRANSPORTS = {0: "SDMA", 1: "RDMA", 2: "LOCAL", **_NO_TYPE}
+RDMA = {0: "RDMA_SEND_NOTIFY", 1: "RDMA_SEND_PAYLOAD", **_NO_TYPE}
 
 _NO_CONTEXT = 4294967295
 _FUSED = 6
-"""What ``node_basic_info`` says of the task that holds fused ones; it is no operator."""
+"""Unit in ``node_basic_info`` of the task that holds fused ones; it is no operator."""
 _OF_DPU = 1
 """In the upper bits of a device number."""
 _COMPUTE = ("KERNEL_AICORE", "KERNEL_AIVEC", "KERNEL_AICPU", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV")
@@ -80,11 +66,11 @@ class Launches:
 
     Attributes:
         calls: of CANN.
-        names: what hashes stand for.
+        names: the texts of hashes.
         operators, collectives, parts, copies: records of their kind, in the order of time.
         tasks: ``device, stream, task, batch, kind, kernel, start_ns`` of every task and subtask
             with ``context`` (-1: a task), and indices, -1 for none: ``node, hccl, model, runtime,
-            other`` into the calls around its launch; ``operator, collective, told, copy`` into
+            other`` into the calls around its launch; ``operator, collective, part_info, copy`` into
             the records about it. Flags: ``computes`` (an operator), ``alone`` (a kernel no
             operator launched), ``part`` (of a communication).
     """
@@ -156,12 +142,12 @@ class Launches:
         rows["alone"] = ((rows["node"] < 0) & alone).astype(np.int64)
         rows["part"] = ((rows["node"] >= 0) & ~outside).astype(np.int64)
         real = np.flatnonzero(self.operators["unit"] != _FUSED)
-        told = lookup(self.operators["call"][real], rows["node"])
-        told = np.where(rows["node"] >= 0, told, -1)
-        rows["operator"] = picked(real, told)
+        record = lookup(self.operators["call"][real], rows["node"])
+        record = np.where(rows["node"] >= 0, record, -1)
+        rows["operator"] = picked(real, record)
         collective = lookup(self.collectives["call"], rows["node"])
         rows["collective"] = np.where(rows["node"] >= 0, collective, -1)
-        rows["told"] = self._told_part(rows)
+        rows["part_info"] = self._part_info(rows)
         rows["copy"] = _by_turn(self.copies, rows["call"], rows["start_ns"], copies)
         rows["context"] = np.full(len(kinds), -1, np.int64)
 
@@ -176,7 +162,7 @@ class Launches:
         found = [self.names.hashes.get(i, "").startswith("Lccl") for (i,) in table]
         return np.array(found, bool)[codes]
 
-    def _told_part(self, rows: Mapping[str, I64]) -> I64:
+    def _part_info(self, rows: Mapping[str, I64]) -> I64:
         """For parts of a communication the record about it: of several in a call the k-th."""
         plain = np.flatnonzero(self.parts["context"] == _NO_CONTEXT)
         parts = {name: column[plain] for name, column in self.parts.items()}
@@ -191,25 +177,27 @@ class Launches:
         task = _last(rows["hccl"], self.parts["call"][at])
         at, task = at[task >= 0], task[task >= 0]
         found = {name: column[task] for name, column in rows.items()}
-        return {**found, "told": at, "context": self.parts["context"][at]}
+        return {**found, "part_info": at, "context": self.parts["context"][at]}
 
     def _of_operators(self, rows: Mapping[str, I64]) -> dict[str, I64]:
         """Subtasks of operators that were fused into one task."""
         outside = np.where((rows["computes"] > 0) & (rows["hccl"] < 0), rows["node"], -1)
-        said = self._contexts["contexts"]
-        count = np.minimum(self._contexts["count"], said.shape[1])
-        record, place = np.nonzero(np.arange(said.shape[1]) < count[:, None])
+        contexts = self._contexts["contexts"]
+        count = np.minimum(self._contexts["count"], contexts.shape[1])
+        # of the fixed number of places in a record, those that are filled
+        record, place = np.nonzero(np.arange(contexts.shape[1]) < count[:, None])
         task = _last(outside, self._contexts["call"][record])
         task = np.where(self._contexts["call"][record] >= 0, task, -1)
         record, place, task = record[task >= 0], place[task >= 0], task[task >= 0]
         found = {name: column[task] for name, column in rows.items()}
         call, op = self._contexts["call"][record], self._contexts["op"][record]
         basic = self.operators
+        # keys of both sides from one numbering, then taken apart again
         n = len(basic["op"])
         keys = combined_key(
             np.concatenate((basic["call"], call)), np.concatenate((basic["op"], op))
         )
-        return {**found, "operator": lookup(keys[:n], keys[n:]), "context": said[record, place]}
+        return {**found, "operator": lookup(keys[:n], keys[n:]), "context": contexts[record, place]}
 
 
 def _is_kernel(name: str) -> bool:
@@ -220,13 +208,14 @@ def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) 
     """For the chosen rows a record of the same call: for the k-th row the k-th record, -1."""
     theirs = np.flatnonzero(records["call"] >= 0)
     mine = np.flatnonzero(which & (call >= 0))
+    # number records and rows of each call in the order of time, each side for itself
     key = np.concatenate((records["call"][theirs], call[mine]))
     side = np.concatenate((np.zeros(len(theirs), np.int64), np.ones(len(mine), np.int64)))
     time = np.concatenate((records["start_ns"][theirs], time_ns[mine]))
-    order, turn = turns(key * 2 + side, time)
+    order, turn = occurrences(key * 2 + side, time)
     nth = np.empty(len(key), np.int64)
     nth[order] = turn
-    keys = combined_key(key, nth)
+    keys = combined_key(key, nth)  # call and number: equal for the two that belong together
     at = lookup(keys[: len(theirs)], keys[len(theirs) :])
     found = np.full(len(call), -1, np.int64)
     found[mine] = picked(theirs, at)
@@ -234,8 +223,8 @@ def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) 
 
 
 def _last(keys: I64, wanted: I64) -> I64:
-    """Where each of ``wanted`` last stands in ``keys``; -1 = nowhere."""
-    at = lookup(keys[::-1], wanted)
+    """The last position of each of ``wanted`` in ``keys``; -1 = nowhere."""
+    at = lookup(keys[::-1], wanted)  # the first in reverse order
     return np.where(at >= 0, len(keys) - 1 - at, -1)
 
 
@@ -244,7 +233,7 @@ def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
 
 
 _COLLECTIVE = (9, 11)
-"""What ``node_basic_info`` says of operators that communicate."""
+"""Units in ``node_basic_info`` of operators that communicate."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +250,7 @@ class HostSide:
         name:      string id of the operator, or of the communication it is a part of; -1 = none.
         part:      string id of what a part of a communication does ("Notify_Wait"); -1.
         kind:      string id of the host's name for what the task is ("KERNEL_AICORE").
-        unit:      string id of what carries it out ("AI_CORE"); -1 = not said.
+        unit:      string id of what carries it out ("AI_CORE"); -1 = unknown.
         op:        its class.
         graph:     -1 = none.
         row:       event row of the launching call, as ``TraceBuilder.extend`` numbers them; -1.
@@ -323,12 +312,12 @@ class _Columns:
         unit = np.where(rows["computes"] > 0, unit, -1)
         name, part = self._named(rows)
         collective = (rows["part"] > 0) | np.isin(unit, _COLLECTIVE)
-        group = picked(self._all.parts["group"], rows["told"])
+        group = picked(self._all.parts["group"], rows["part_info"])
         group = np.where(
             group == -1, picked(self._all.collectives["group"], rows["collective"]), group
         )
         group = np.where(collective, group, -1)
-        plane = picked(self._all.parts["plane"], rows["told"])
+        plane = picked(self._all.parts["plane"], rows["part_info"])
         return HostSide(
             device=rows["device"],
             stream=rows["stream"],
@@ -362,8 +351,8 @@ class _Columns:
         whole = np.where(rows["operator"] >= 0, own, _picked_hash(item, rows["node"]))
         inside = rows["part"] > 0
         part = np.where(
-            rows["told"] >= 0,
-            picked(self._all.parts["item"], rows["told"]),
+            rows["part_info"] >= 0,
+            picked(self._all.parts["item"], rows["part_info"]),
             _picked_hash(item, rows["hccl"]),
         )
         name = np.where((rows["computes"] > 0) | (rows["part"] > 0), whole, 0)
@@ -376,10 +365,10 @@ class _Columns:
         return self._interned(hashes, lambda code: named.get(code, ""))
 
     def _interned(self, codes: I64, spelled: Callable[[int], str]) -> I32:
-        """String ids of what codes stand for; -1 for ""."""
+        """String ids of the texts of codes; -1 for ""."""
         back, table = combined(codes)
-        said = [spelled(*row) for row in table]
-        ids = [self._build.string(text) if text else -1 for text in said]
+        texts = [spelled(*row) for row in table]
+        ids = [self._build.string(text) if text else -1 for text in texts]
         return np.array(ids, np.int32)[back]
 
     def _classes(self, rows: Mapping[str, I64], unit: I64) -> I8:
@@ -390,13 +379,13 @@ class _Columns:
         if part or unit in _COLLECTIVE:
             return OpClass.COMM_TASK
         if computes:
-            return ops.BY_TASK_TYPE.get(UNITS.get(unit, ""), OpClass.COMPUTE)
-        named = ops.task_named(self._all.kind_name(kind))
+            return BY_TASK_TYPE.get(UNITS.get(unit, ""), OpClass.COMPUTE)
+        named = task_named(self._all.kind_name(kind))
         return OpClass.COMPUTE if alone else named.op if named else OpClass.OTHER
 
     def _arguments(self, rows: Mapping[str, I64], unit: I64) -> Columns:
         """Members that the profiler's own JSON has, too."""
-        of_part = {key: picked(self._all.parts[key], rows["told"]) for key in self._all.parts}
+        of_part = {key: picked(self._all.parts[key], rows["part_info"]) for key in self._all.parts}
         of_op = {
             key: picked(self._all.operators[key], rows["operator"]) for key in self._all.operators
         }
@@ -406,10 +395,10 @@ class _Columns:
         }
         copy = {key: picked(self._all.copies[key], rows["copy"]) for key in self._all.copies}
         hashed = text(self._all.names.hashes)
-        said = unit >= 0
+        known = unit >= 0
         return {
-            "Op Type": (np.where(said, of_op["op_type"], 0), hashed),
-            "Block Num": (np.where(said, of_op["blocks"] & 0xFFFF, -1), number),
+            "Op Type": (np.where(known, of_op["op_type"], 0), hashed),
+            "Block Num": (np.where(known, of_op["blocks"] & 0xFFFF, -1), number),
             "src rank": (of_part["local_rank"], number),
             "dst rank": (of_part["remote_rank"], number),
             "transport type": (of_part["transport"], label(TRANSPORTS)),

@@ -1,4 +1,4 @@
-"""Device tasks with what the host says of them: names, launches, communication.
+"""Device tasks with what the host recorded of them: names, launches, communication.
 
 A task number wraps, and in graph mode a task runs many times after one launch. So a task belongs
 to the latest launch of its stream and number before it began - within the same wrap, where the
@@ -8,7 +8,7 @@ scheduler's log tells wraps apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.side_tables import Columns
-from traceconv.readers.ascend.db.communication import group_titles
-from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.host import HostSide
-from traceconv.readers.ascend.raw.pairs import combined_key, latest
-from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
-from traceconv.readers.shared import ascend_operators as ops
+from traceconv.readers.ascend.db.device import group_titles
+from traceconv.readers.ascend.raw.clock import Clock, timed
+from traceconv.readers.ascend.raw.host_launches import HostSide
+from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
 from traceconv.readers.shared.codes import (
     Value,
     apart,
@@ -33,8 +32,9 @@ from traceconv.readers.shared.codes import (
     text,
     tracks,
 )
+from traceconv.readers.shared.pairing import combined_key, latest, occurrences
 
-# Text beside the binary records of old captures: operators of tasks, and the AI CPU's log.
+# -- text beside the binary records of old captures: operators, and the AI CPU's log -------------
 
 _TASK = re.compile(r"^(\S.*?) (\d{1,9}) (\d{1,9}) (\d{1,9})\s*$", re.MULTILINE)
 _POINT = re.compile(r"^(\d{1,9}) (\S.*?)\s*$", re.MULTILINE)
@@ -55,7 +55,7 @@ _SUFFIX = re.compile(r"-op\d+\Z")
 
 @dataclass(frozen=True)
 class Operators:
-    """What the framework's text says of tasks, by task number.
+    """What is in the framework's text about tasks, by task number.
 
     Attributes:
         name: operators.
@@ -71,7 +71,7 @@ class Operators:
 def operators(tasks: str, graph: str) -> Operators:
     """The operators of ``task_desc_info``, with their types from ``graph_desc_info``.
 
-    A task's logical stream stands there too; the device logs another number, so only tasks count.
+    A task's logical stream is there too; the device logs another number, so only tasks count.
     """
     found = _TASK.findall(tasks)
     kinds = dict(_OPERATOR.findall(graph))
@@ -89,7 +89,7 @@ def points(text: str) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class AiCpu:
-    """Tasks of the AI CPU in the order they are told of.
+    """Tasks of the AI CPU in the order of the log.
 
     Attributes:
         node: operators; "" where no sentence names them.
@@ -128,11 +128,11 @@ def ai_cpu(text: str) -> AiCpu:
     nobody = ("", "-1", "-1")
     node: tuple[str, ...] = nobody
     for match in _SENTENCE.finditer(text):  # text, and little of it
-        said = match.groups()
+        cells = match.groups()
         if match["node"] is not None:
-            node = said[:3]
+            node = cells[:3]
         else:
-            rows.append((*node, *said[3:]))
+            rows.append((*node, *cells[3:]))
             node = nobody
     nodes = tuple(row[0].strip() for row in rows)
     numbers = np.array([[int(v) for v in row[1:]] for row in rows], np.int64).reshape(-1, 7)
@@ -143,13 +143,8 @@ def ai_cpu(text: str) -> AiCpu:
 def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock, group: str) -> None:
     """The runs of the AI CPU on a lane of their own; the streams' own tasks are what computes."""
     start, end = clock.device_ns(found.first), clock.device_ns(found.last)
-    bad = (start < 0) | (end < 0)
-    negative = ~bad & (end < start)
-    build.seen("slice", len(start))
-    build.skip("bad-time", "", int(bad.sum()), "slice")
-    build.skip("negative-duration", "", int(negative.sum()), "slice")
-    kept = np.flatnonzero(~bad & ~negative)
-    said = {
+    kept = np.flatnonzero(timed(build, start, end))
+    members = {
         "Thread Id": (found.thread[kept], label({})),
         "Dispatch Time(us)": (found.dispatch[kept], label({})),
         "Total Time(us)": (found.total[kept], label({})),
@@ -161,7 +156,7 @@ def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock, group: str) -> N
             dur_ns=(end - start)[kept],
             name=np.array([build.string(found.node[i] or "AI CPU task") for i in kept], np.int32),
             op=OpClass.OTHER,
-            args=shared(build, said),
+            args=shared(build, members),
         )
 
 
@@ -202,6 +197,7 @@ def wraps(tasks: Tasks, flips: Flips) -> I64:
     """How often the task numbers of its stream had started anew when each task began; -1 for
     streams that log no wraps.
     """
+    # one numbering of streams for both, so that their keys can be compared
     key = combined_key(np.concatenate((flips.stream, tasks.stream)))
     known, asked = key[: len(flips.stream)], key[len(flips.stream) :]
     at = latest(known, flips.time, asked, tasks.start)
@@ -225,7 +221,8 @@ def launches(tasks: Tasks, start_ns: I64, batch: I64, host: HostSide, chip_6: bo
     asked = np.where(tasks.stream < 0, 0, tasks.stream)
     whole = np.full(len(tasks), NO_CONTEXT, np.int64)
     found = np.full(len(tasks), -1, np.int64)
-    for context in (whole, tasks.context):  # a subtask may be told of with its task only
+    # from the least to the most certain: what agrees in more columns replaces what was found
+    for context in (whole, tasks.context):  # for a subtask there may be a record of its task only
         pairs = [(stream, asked), (number, tasks.task), (host.context, context)]
         for keys in (pairs, [*pairs, (host.batch, batch)]):
             key = combined_key(*(np.concatenate(pair) for pair in keys))
@@ -249,9 +246,9 @@ def described(
     informed = bool(operators.name) or (host is not None and bool((host.name >= 0).any()))
     op = np.where(name >= 0, int(OpClass.COMPUTE), _by_kind(tasks.kind, informed))
     if host is not None:
-        said = launch >= 0
-        name = np.where(said & (host.name[launch] >= 0), host.name[launch], name)
-        op = np.where(said, host.op[launch], op)
+        known = launch >= 0
+        name = np.where(known & (host.name[launch] >= 0), host.name[launch], name)
+        op = np.where(known, host.op[launch], op)
     return Timed(tasks, start_ns, dur_ns, launch, name.astype(np.int32), op.astype(np.int8))
 
 
@@ -266,7 +263,7 @@ def _by_kind(kinds: I64, informed: bool) -> I64:
     values, codes = factored(kinds)
     classes = []
     for value in values.tolist():
-        op = ops.BY_TASK_TYPE.get(kind_name(value), OpClass.OTHER)
+        op = BY_TASK_TYPE.get(kind_name(value), OpClass.OTHER)
         classes.append(OpClass.OTHER if informed and op == OpClass.COMPUTE else op)
     return np.array(classes, np.int64)[codes]
 
@@ -289,8 +286,8 @@ def put_tasks(
     graph = _of_launch(timed, host, "graph")
     kind = _kinds(build, timed, host)
     part = timed.op == OpClass.COMM_TASK
-    said = _of_launch(timed, host, "part")
-    inner = np.where(said >= 0, said, kind)
+    of_part = _of_launch(timed, host, "part")
+    inner = np.where(of_part >= 0, of_part, kind)
     args = _arguments(build, timed, stream, kind, host, operators)
     first = build.extend(
         track=tracks((stream,), lambda n: _stream(build, n, group)),
@@ -333,15 +330,15 @@ def _kinds(build: TraceBuilder, timed: Timed, host: HostSide | None) -> I64:
     """String ids of kinds: the host's word, else the device's."""
     values, codes = factored(timed.tasks.kind)
     own = np.array([build.string(kind_name(v)) for v in values.tolist()], np.int64)[codes]
-    said = _of_launch(timed, host, "kind")
-    return np.where(said >= 0, said, own)
+    of_host = _of_launch(timed, host, "kind")
+    return np.where(of_host >= 0, of_host, own)
 
 
 def _arguments(
     build: TraceBuilder, timed: Timed, stream: I64, kind: I64, host: HostSide | None,
     operators: Operators,
 ) -> I32:  # fmt: skip
-    """What the profiler's own export says of a task, as far as it is known."""
+    """The arguments of the profiler's own export that are known."""
     tasks = timed.tasks
     unit = _of_launch(timed, host, "unit")
     unit = np.where(unit >= 0, unit, kind)
@@ -353,12 +350,12 @@ def _arguments(
     if host is None:
         columns |= _in_text_of(tasks, operators)
     else:
-        columns |= _said(timed, host)
+        columns |= _of_host(timed, host)
     return apart(build, {"Task Id": tasks.task}, columns)
 
 
 def _in_text_of(tasks: Tasks, operators: Operators) -> dict[str, tuple[I64, Value]]:
-    """The members the text of an old capture knows, by the task's number."""
+    """The members in the text of an old capture, by the task's number."""
     values, codes = factored(tasks.task)
     numbers = values.tolist()
     blocks = np.array([operators.blocks.get(v, -1) for v in numbers], np.int64)
@@ -366,8 +363,8 @@ def _in_text_of(tasks: Tasks, operators: Operators) -> dict[str, tuple[I64, Valu
     return {"Op Type": (codes, text(kinds)), "Block Num": (blocks[codes], number)}
 
 
-def _said(timed: Timed, host: HostSide) -> dict[str, tuple[I64, Value]]:
-    """The members the host's side knows, for the task of each launch."""
+def _of_host(timed: Timed, host: HostSide) -> dict[str, tuple[I64, Value]]:
+    """The members the host's side has, for the task of each launch."""
     return {
         key: (np.where(timed.launch >= 0, column[timed.launch], -1), _known(value))
         for key, (column, value) in host.arguments.items()
@@ -375,7 +372,7 @@ def _said(timed: Timed, host: HostSide) -> dict[str, tuple[I64, Value]]:
 
 
 def _known(value: Value) -> Value:
-    """``value``, with nothing said for -1."""
+    """``value``, and no member for -1."""
     return lambda code: value(code) if code != -1 else b""
 
 
@@ -395,9 +392,10 @@ def _put_parts(
 ) -> None:  # fmt: skip
     """Parts of collectives on the planes of their groups, and whole ones over them."""
     at = np.flatnonzero(part)
-    whose, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
-    named = {g: build.strings[g] for g in np.unique(whose).tolist() if g >= 0}
-    titles = group_titles(whose[np.argsort(timed.start_ns[at], kind="stable")], named)
+    owner, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
+    named = {g: build.strings[g] for g in np.unique(owner).tolist() if g >= 0}
+    # groups without a readable name are numbered in the order of their first part
+    titles = group_titles(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
 
     def lane(name: str, of: int, sort: int) -> int:
         above = f"{group} {titles.get(of, '')}".strip()
@@ -409,7 +407,7 @@ def _put_parts(
     planes = np.flatnonzero(plane >= 0)
     on = at[planes]
     build.extend(
-        track=tracks((whose[planes], plane[planes]), lambda g, p: lane(f"Plane {p}", g, 1)),
+        track=tracks((owner[planes], plane[planes]), lambda g, p: lane(f"Plane {p}", g, 1)),
         start_ns=timed.start_ns[on],
         dur_ns=timed.dur_ns[on],
         name=inner[on].astype(np.int32),
@@ -418,12 +416,19 @@ def _put_parts(
         args=args[on],
     )
     build.seen("slice", len(on))
-    told = (whose >= 0) | (_of_launch(timed, host, "part")[at] >= 0)
-    whole = np.flatnonzero(told & (timed.name[at] >= 0))
-    at, whose = at[whole], whose[whole]
-    first, start, end = whole_operations(timed, host, at, whose)
+    known = (owner >= 0) | (_of_launch(timed, host, "part")[at] >= 0)
+    whole = np.flatnonzero(known & (timed.name[at] >= 0))
+    _put_whole(build, timed, host, at[whole], owner[whole], whole_lane)
+
+
+def _put_whole(
+    build: TraceBuilder, timed: Timed, host: HostSide, at: I64, owner: I64,
+    lane: Callable[[int], int],
+) -> None:  # fmt: skip
+    """Whole collectives, made of their parts in rows ``at``, each with its launch arrow."""
+    first, start, end = whole_operations(timed, host, at, owner)
     added = build.extend(
-        track=tracks((whose[first],), whole_lane),
+        track=tracks((owner[first],), lane),
         start_ns=start,
         dur_ns=end - start,
         name=timed.name[at[first]],
@@ -436,7 +441,7 @@ def _put_parts(
     _arrows(build, source, row, np.ones(len(first), bool))
 
 
-def whole_operations(timed: Timed, host: HostSide, at: I64, whose: I64) -> tuple[I64, I64, I64]:
+def whole_operations(timed: Timed, host: HostSide, at: I64, owner: I64) -> tuple[I64, I64, I64]:
     """Collectives from their parts.
 
     One is made of the parts that one call on the host launched. In graph mode a call's tasks run
@@ -444,24 +449,24 @@ def whole_operations(timed: Timed, host: HostSide, at: I64, whose: I64) -> tuple
 
     Args:
         at:    rows of the parts.
-        whose: their group.
+        owner: the group of each.
 
     Returns:
         The first part of each (position in ``at``), its start and its end, ns.
     """
     launch = timed.launch[at]
     start, end = timed.start_ns[at], timed.start_ns[at] + timed.dur_ns[at]
-    order = np.lexsort((start, launch))
-    ordered = launch[order]
+    order, nth = occurrences(launch, start)
     run = np.empty(len(at), np.int64)
-    run[order] = np.arange(len(at)) - np.searchsorted(ordered, ordered)
+    run[order] = nth  # which run of its launch a part belongs to
     call = np.where(host.row[launch] >= 0, host.row[launch], -1)
-    key = combined_key(whose, timed.name[at].astype(np.int64), call, run)
+    key = combined_key(owner, timed.name[at].astype(np.int64), call, run)
     values, codes = np.unique(key, return_inverse=True)
     low = np.full(len(values), np.iinfo(np.int64).max)
     high = np.zeros(len(values), np.int64)
     np.minimum.at(low, codes, start)
     np.maximum.at(high, codes, end)
+    # the earliest part gives the collective: its name, group and graph
     by_start = np.lexsort((start, codes))
     first = by_start[np.searchsorted(codes[by_start], np.arange(len(values)))]
     return first.astype(np.int64), low, high

@@ -1,0 +1,293 @@
+"""Files of Ascend captures: to which they belong, by their names, and what each is read for."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
+from itertools import takewhile
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from traceconv.core.clock import Anchor, Domain, is_unix_ns
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+
+if TYPE_CHECKING:
+    pass
+
+
+PROF = re.compile(r"PROF_\d+_\d+_[0-9a-zA-Z]+")
+"""The name of a folder of the CANN collector."""
+
+_TABLES = (
+    "kernel_details|op_statistic|api_statistic|step_trace_time|operator_details|dataset"
+    "|data_preprocess|operator_memory|memory_record|npu_module_mem|static_op_mem|l2_cache|soc_pmu"
+    "|task_time|nic|roce|pcie|hccs|hbm|ddr|llc|npu_mem|ai_core_utilization"
+    "|communication_statistic|op_summary|aicpu|aicpu_mi|dp"
+)
+
+_OUTPUT = (
+    r"trace_view\.json(?:\.gz)?",
+    rf"(?:{_TABLES})(?:_\d+)*\.csv",
+    r"communication(?:_matrix)?\.json",
+    r"ascend_[a-z]+_profiler(?:_\d+)?\.db(?:-wal|-shm)?",
+    r"(?:analysis|communication_analyzer|msprof_\d+)\.db",
+    r"minddata_.*_\d+\.(?:csv|json|txt)",
+)
+_IN_PROF = (
+    r"(?:host|device_\d+)/(?:info\.json|start_info|end_info|host_start\.log|dev_start\.log"
+    r"|sample\.json|incompatible_features\.json)(?:\.\d+)?(?:\.done)?",
+    r"(?:host|device_\d+)/(?:data|sqlite)/.+",
+    r"device_\d+/(?:timeline|summary)/[^/]+\.(?:json|csv)",
+    r"mindstudio_profiler_output/[^/]+\.(?:json|csv|txt)",
+    r"(?:mindstudio_profiler_log|log|analyze)/.+",
+    r"msprof_[^/]*\.(?:db|json)",
+)
+_DERIVED = (
+    r"profiler_info_(\d+)\.json",
+    r"(?:ascend_|gpu_)?timeline_(?:display|summary)_(\d+)\.json",
+    r"step_trace_raw_(\d+)_detail_time\.csv",
+    r"step_trace_point_info(?:_(\d+))?\.json",
+    r"step_trace_time_(\d+)\.csv",
+    r"output_(?:timeline_data|op_compute_time|op_compute_time_detail|format_data_hwts"
+    r"|data_preprocess_aicpu)_(\d+)\.txt",
+    r"(?:aicore|aicpu)_intermediate_(\d+)(?:_detail|_type)?\.csv",
+    r"(?:framework_raw|hccl_raw|minddata_pipeline_raw|minddata_pipeline_summary)_(\d+)\.csv",
+    r"ascend_cluster_analyse_.+_(\d+)\.csv",
+    r"flops(?:_summary|_scope)?_(\d+)\.(?:txt|json)",
+    r"(?:pipeline_profiling|minddata_cpu_utilization|minddata_pipeline_summary"
+    r"|dynamic_shape_info|parallel_strategy)_(\d+)\.json",
+    r"(?:device_queue_profiling|dataset_iterator_profiling|minddata_aicpu"
+    r"|minddata_getnext_profiling|cpu_op_execute_timestamp|min_cycle_counter)_(\d+)\.txt",
+    r"host_info/(?:host_info|host_memory|dataset)_(\d+)\.csv",
+    r"host_info/timeline_(\d+)\.json",
+    r"FRAMEWORK/op_range_(\d+)",
+)
+
+
+_CAPTURE = (
+    r"profiler_info(?:_\d+)?\.json",
+    r"profiler_metadata\.json",
+    r"(?:FRAMEWORK|logs)/.+",
+    *(rf"(?:ASCEND_PROFILER_OUTPUT/)?(?:{p})" for p in _OUTPUT),
+    *(rf"{PROF.pattern}/(?:{p})" for p in _IN_PROF),
+)
+
+
+@cache
+def _any(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One of several; compiled when first looked for, as that takes a millisecond each."""
+    return re.compile("|".join(f"(?:{p})" for p in patterns))
+
+
+def below(ordered: Sequence[str], folder: str) -> Sequence[str]:
+    """The names within ``folder`` ("" for all), of a sorted list."""
+    if not folder:
+        return ordered
+    first = bisect_left(ordered, folder + "/")
+    return ordered[first : bisect_left(ordered, folder + "0", first)]  # "0" comes after "/"
+
+
+def starting(ordered: Sequence[str], prefix: str) -> list[str]:
+    """The names that start with ``prefix``, of a sorted list."""
+    first = bisect_left(ordered, prefix)
+    return list(takewhile(lambda n: n.startswith(prefix), ordered[first:]))
+
+
+def folder_around(folder: str) -> str | None:
+    """The folder that holds ``folder``, "" for the source itself, None if that is outside."""
+    return folder.rpartition("/")[0] if folder else None
+
+
+def prof_folder(name: str) -> str:
+    """The innermost ``PROF_*`` folder around a file, "" if there is none."""
+    folder = name.rpartition("/")[0]
+    while folder and not PROF.fullmatch(folder.rpartition("/")[2]):
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def capture_folder(name: str, outputs: Collection[str]) -> str:
+    """The folder of the capture a file belongs to: the framework's, else the collector's.
+
+    Args:
+        outputs: names of the folders within a capture in which such files are.
+    """
+    if prof := prof_folder(name):
+        around = prof.rpartition("/")[0]
+        return around if is_capture_folder(around) else prof
+    folder, _, base = name.rpartition("/")[0].rpartition("/")
+    return folder if base in outputs else name.rpartition("/")[0]
+
+
+def folder_path(source: Source, folder: str) -> str:
+    """A folder as a path whose last part is its own name, if that can be known."""
+    return folder or PurePosixPath(source.label).name
+
+
+def files_in(ordered: Sequence[str], folder: str | None, *starts: str) -> tuple[str, ...]:
+    """The files of ``folder`` whose names start with one of ``starts``, of a sorted list.
+
+    None of a folder outside the source.
+    """
+    if folder is None:
+        return ()
+    prefix = f"{folder}/" if folder else ""
+    return tuple(name for start in starts for name in starting(ordered, prefix + start))
+
+
+def device_folder(relative: str, otherwise: int) -> int:
+    """The device whose folder a file of a PROF folder is in."""
+    match = re.match(r"device_(\d+)/", relative)
+    return int(match[1]) if match else otherwise
+
+
+def inside(name: str, folder: str) -> str:
+    """``name`` relative to ``folder``."""
+    return name[len(folder) + 1 :] if folder else name
+
+
+def is_capture_folder(folder: str) -> bool:
+    """Whether a folder is called as the profilers of PyTorch and MindSpore call theirs."""
+    return folder.endswith(("_ascend_pt", "_ascend_ms"))
+
+
+def is_capture_file(relative: str) -> bool:
+    """Whether a file of a ``*_ascend_*`` folder is one of those its profilers write."""
+    return _any(_CAPTURE).fullmatch(relative) is not None
+
+
+def is_framework_database(name: str) -> bool:
+    """Whether a file is a database that holds the device's and the framework's side."""
+    return re.search(r"(?:^|/)ascend_[a-z]+_profiler(?:_\d+)?\.db$", name) is not None
+
+
+def is_prof_file(relative: str) -> bool:
+    """Whether a file of a PROF folder is one of those CANN writes."""
+    return any(_any(p).fullmatch(relative) for p in (_IN_PROF, _OUTPUT))
+
+
+def derived_rank(relative: str) -> int | None:
+    """The rank of a file of MindSpore before 2.4: -1 if its name has none, None if it is no file of
+    its ``profiler`` folder.
+    """
+    match = _any(_DERIVED).fullmatch(relative)
+    if match is None:
+        return None
+    return next((int(rank) for rank in match.groups() if rank), -1)
+
+
+def last_run(slices: dict[str, tuple[str, int]]) -> list[str]:
+    """The slices of the newest export, by number.
+
+    Slices are written one after the other, so within an export the time does not fall as the
+    number rises; going back in time, a number that does not fall belongs to an older export.
+    """
+    run: list[str] = []
+    for name in sorted(slices, key=lambda n: slices[n], reverse=True):
+        if run and slices[name][1] >= slices[run[-1]][1]:
+            break
+        run.append(name)
+    return run[::-1]
+
+
+# -- captures of several files --------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """What a file is read for."""
+
+    EVENTS = "events"
+    STEPS = "steps"  # the step trace of the whole run
+    STEP_TABLE = "step table"  # its CSV, used only if no other file brings a step trace
+    HOST_INFO = "host_info"
+    HOST_RECORDS = "host_info records"
+    DISPLAY = "display"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a capture.
+
+    Attributes:
+        graph:  the graph in its name, -1 if none; of step traces, those it may hold.
+        window: the collection window it belongs to, by any name; "" if the capture has only one.
+    """
+
+    name: str
+    role: Role = Role.EVENTS
+    graph: int = -1
+    window: str = ""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What the Ascend readers remember from finding to reading.
+
+    Attributes:
+        parts: in reading order; the names are the files of the capture.
+        notes: for the trace.
+        root:  the folder of the capture within its source.
+        ranks: see :class:`traceconv.readers.shared.ascend_lanes.Classifier`.
+    """
+
+    parts: tuple[Part, ...]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    root: str = ""
+    ranks: tuple[int, ...] | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the parts."""
+        return tuple(part.name for part in self.parts)
+
+
+def is_empty(source: Source, name: str) -> bool:
+    """Whether a file holds nothing at all."""
+    return source.size(name) == 0 or not source.head(name, 1)
+
+
+def tied_to_unix_time(clock: Anchor | None) -> bool:
+    """Whether stamps of this clock can be converted to Unix time."""
+    return clock is not None and (clock.domain is Domain.UNIX or is_unix_ns(clock.shared_ns))
+
+
+def as_windows(
+    stamped: Iterable[tuple[str, Capture]],
+    join: Callable[[Sequence[Capture]], Capture] | None = None,
+) -> list[Capture]:
+    """Captures of one process, with the time of each, as one: its collection windows in order.
+
+    They stay apart, in the order of time, if two have the same time or one has none ("").
+
+    Args:
+        join: makes one of them; None for :func:`joined`.
+    """
+    ordered = sorted(stamped, key=lambda pair: pair[0])
+    captures = [capture for _, capture in ordered]
+    times = {time for time, _ in ordered}
+    if len(captures) == 1 or len(times) < len(captures) or "" in times:
+        return captures
+    return [(join or joined)(captures)]
+
+
+def joined(captures: Sequence[Capture]) -> Capture:
+    """Collection windows of one process as one capture, in the given order."""
+    parts = [
+        replace(part, window=f"{capture.label} {part.window}")
+        for capture in captures
+        for part in capture.detail.parts
+    ]
+    detail = replace(captures[0].detail, parts=tuple(parts))
+    return replace(
+        captures[0],
+        files=detail.files,
+        known=tuple(dict.fromkeys(name for c in captures for name in c.known)),
+        graphs=tuple(sorted({g for c in captures for g in c.graphs})),
+        world_size=max(c.world_size for c in captures),
+        detail=detail,
+    )
