@@ -10,14 +10,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from traceconv.core.errors import ClockError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from traceconv.core.columns import I64
 
 INT64_MAX = 2**63 - 1
+
+UNIX_FROM_NS = 10**18
+"""The least stamp that is taken for Unix time: 9 September 2001, before any profiler read here.
+
+A clock that counts from the boot of a host, or from the start of a capture, gets there after 31
+years. So stamps of files that do not name their clock tell by their size which one it is.
+"""
 
 PPT = 10**12
 """Drifts are whole parts per trillion: a part is 1 us in twelve days."""
@@ -70,6 +80,19 @@ def _bounded(ns: int, text: str) -> int:
     if not -INT64_MAX <= ns <= INT64_MAX:
         raise ClockError(f"time outside int64 nanoseconds: {text[:40]}")
     return ns
+
+
+@overload
+def is_unix_ns(ns: int) -> bool: ...
+
+
+@overload
+def is_unix_ns(ns: I64) -> NDArray[np.bool_]: ...
+
+
+def is_unix_ns(ns: int | I64) -> bool | NDArray[np.bool_]:
+    """Whether a stamp in ns, or each of a column, counts from 1970 (see ``UNIX_FROM_NS``)."""
+    return ns >= UNIX_FROM_NS
 
 
 def us_text(ns: int) -> str:

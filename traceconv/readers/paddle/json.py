@@ -31,15 +31,13 @@ from traceconv.readers.paddle.layout import (
 )
 from traceconv.readers.paddle.repair import repaired
 from traceconv.readers.paddle.times import US, Starts, recovered, trimmed
-from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.thread_lanes import DefaultPlacement
+from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
+from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
-from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.decimals import GOOD, nanoseconds
-from traceconv.readers.shared.trace_events.decode import BROKEN
-from traceconv.readers.shared.trace_events.reading import Reading
+from traceconv.readers.shared.trace_events.python_decode import BROKEN, GOOD, nanoseconds
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
+from traceconv.readers.shared.trace_events.timeline import Reading
 
 # Names in Paddle's JSON, which all end in the event's duration.
 

@@ -19,7 +19,7 @@ import msgspec
 
 from traceconv.io.sources import FileSource, Source, temporary_folder
 from traceconv.io.streams import Stream
-from traceconv.readers.shared.trace_events.decode import BROKEN
+from traceconv.readers.shared.trace_events.python_decode import BROKEN
 
 BLOCK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20

@@ -4,6 +4,10 @@ What the profilers' tables are like: UTF-8 with or without a byte order mark; LF
 cells, some with line ends in them; a tabulator behind long numbers; headings that repeat (the
 second ``Reduce Start(us)`` becomes ``Reduce Start(us) (2)``); tables of more than a million rows
 cut into parts that each begin with the headings; a last line that was never finished.
+
+Cells become columns of the types of :class:`traceconv.core.side_tables.SideTable`, a batch of rows
+at a time, so that a large table is never in memory as text; a column whose batches disagree gets
+the widest of their types.
 """
 
 from __future__ import annotations
@@ -22,11 +26,6 @@ from traceconv.core.model import I64
 from traceconv.core.side_tables import ABSENT, unit_of
 from traceconv.io.sources import Source
 from traceconv.readers.shared.numbers import times
-
-# Cells of a table as typed columns: what every side table is made of, whatever file it came from.
-#
-# The types are those of :class:`traceconv.core.side_tables.SideTable`. Tables come in batches of rows, so that a
-# large one never stands in memory as text; a column whose batches disagree is typed as the widest.
 
 Column = NDArray[Any]
 Doubt = Callable[[str, str, int], None]

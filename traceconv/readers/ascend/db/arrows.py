@@ -14,7 +14,7 @@ from traceconv.readers.ascend.db.communication import Operations
 from traceconv.readers.ascend.db.export import Export
 from traceconv.readers.ascend.db.host import Calls, Operators
 from traceconv.readers.ascend.db.tasks import Tasks, connected
-from traceconv.readers.shared.codes import lookup
+from traceconv.readers.shared.arguments import lookup
 
 
 def arrows(

@@ -11,7 +11,7 @@ import numpy as np
 from traceconv.core.model import I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.ascend.db.tasks import Tasks
-from traceconv.readers.shared.codes import apart, label, number, text, tracks
+from traceconv.readers.shared.arguments import apart, label, number, text, tracks
 from traceconv.readers.shared.sqlite.database import Column
 
 _COMMUNICATION = 5500

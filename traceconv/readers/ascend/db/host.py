@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export
 from traceconv.readers.shared import ascend_operators as ops
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import (
+from traceconv.readers.shared.arguments import (
     Value,
     apart,
     combined,
     factored,
     label,
     number,
+    quoted,
     shared,
     text,
     tracks,

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared import ascend_operators as ops
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import (
+from traceconv.readers.shared.arguments import (
     Columns,
     apart,
     combined,
@@ -22,6 +21,7 @@ from traceconv.readers.shared.codes import (
     lookup,
     number,
     picked,
+    quoted,
     text,
     tracks,
 )

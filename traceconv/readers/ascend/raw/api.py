@@ -18,10 +18,9 @@ from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host_records import NEVER, Dictionary, HostFiles
 from traceconv.readers.ascend.raw.pairs import combined_key
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, combined, number, shared, tracks
-from traceconv.readers.shared.trace_events.binding import Binder
-from traceconv.readers.shared.trace_events.place import Anchors
+from traceconv.readers.shared.arguments import Value, combined, number, quoted, shared, tracks
+from traceconv.readers.shared.trace_events.arrows import Binder
+from traceconv.readers.shared.trace_events.placing import Anchors
 
 ACL, MODEL, NODE, HCCL, RUNTIME = 20000, 15000, 10000, 5500, 5000
 LEVELS = {

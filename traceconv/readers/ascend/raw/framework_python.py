@@ -18,8 +18,8 @@ from traceconv.readers.ascend.raw.framework_rows import (
     timed,
 )
 from traceconv.readers.ascend.raw.slices import layout
-from traceconv.readers.shared.codes import factored
-from traceconv.readers.shared.trace_events.pairs import Marks, paired
+from traceconv.readers.shared.arguments import factored
+from traceconv.readers.shared.pairing import Marks, nested_by_name
 
 TRACER_FUNC = layout(
     33, time=(0, "<u8"), thread=(8, "<u8"), pid=(16, "<u8"), key=(24, "<u8"), tag=(32, "u1")
@@ -57,7 +57,7 @@ def read_calls(
     none = np.full(len(rows), -1, np.int32)
     if not len(rows):
         return
-    begin, end = paired(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
+    begin, end = nested_by_name(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
     stray = begin < 0
     build.seen("slice", int(stray.sum()))
     build.skip("end-without-begin", "returns", int(stray.sum()), "slice")

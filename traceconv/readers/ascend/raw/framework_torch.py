@@ -22,8 +22,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
 )
 from traceconv.readers.ascend.raw.pairs import combined_key, paired
 from traceconv.readers.ascend.raw.slices import layout
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, lookup, text
+from traceconv.readers.shared.arguments import Value, lookup, quoted, text
 
 _OP = {
     "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),

@@ -27,7 +27,15 @@ from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host_records import Dictionary, HostFiles
 from traceconv.readers.ascend.raw.pairs import combined_key
 from traceconv.readers.shared import ascend_operators as ops
-from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
+from traceconv.readers.shared.arguments import (
+    Columns,
+    combined,
+    label,
+    lookup,
+    number,
+    picked,
+    text,
+)
 
 # What the numbers in records of the collector's host side stand for.
 

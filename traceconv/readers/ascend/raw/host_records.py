@@ -17,7 +17,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.raw.slices import Records, gathered, layout, numbered, records
-from traceconv.readers.shared.codes import factored
+from traceconv.readers.shared.arguments import factored
 
 MAGIC = 0x5A5A
 NEVER = -1

@@ -23,7 +23,7 @@ from traceconv.readers.ascend.raw.host import HostSide
 from traceconv.readers.ascend.raw.pairs import combined_key, latest
 from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
 from traceconv.readers.shared import ascend_operators as ops
-from traceconv.readers.shared.codes import (
+from traceconv.readers.shared.arguments import (
     Value,
     apart,
     factored,

@@ -18,8 +18,8 @@ from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.pairs import combined_key, paired
 from traceconv.readers.ascend.raw.slices import Records, layout
+from traceconv.readers.shared.arguments import number, shared, text
 from traceconv.readers.shared.ascend_lanes import step_lane
-from traceconv.readers.shared.codes import number, shared, text
 
 OLD = layout(20, tag=(0, "<u8"), task=(8, "<u2"), stream=(10, "<u2"), time=(12, "<u8"))
 """A record of ``training_trace``."""

@@ -15,7 +15,7 @@ from traceconv.core.side_tables import ABSENT
 from traceconv.readers.ascend.db.gauges import KB, MB
 from traceconv.readers.ascend.tables.communication_json import whole
 from traceconv.readers.ascend.tables.names import SUMS
-from traceconv.readers.shared.codes import lookup, picked
+from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.csv_tables import Column, Doubt, table
 from traceconv.readers.shared.sqlite.database import Database
 

@@ -1,4 +1,4 @@
-"""What a reader says about the lanes of a trace-event file, and what it is told of them."""
+"""What readers of trace-event files exchange with this package: lanes in, their places out."""
 
 from __future__ import annotations
 

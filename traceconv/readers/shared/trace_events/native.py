@@ -14,7 +14,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
 from traceconv.io.window import Window
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.intake import Ends, Intake
+from traceconv.readers.shared.trace_events.python_columns import Ends, Intake
 from traceconv.readers.shared.trace_events.salvage import State, decoded
 from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables, whole_number
 

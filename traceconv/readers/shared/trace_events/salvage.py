@@ -14,11 +14,14 @@ from enum import Enum
 from typing import Any
 
 from traceconv.io.window import MAX_RECORD_BYTES, Window
-from traceconv.readers.shared.trace_events.decode import BROKEN, Event, decode_list, decode_record
-from traceconv.readers.shared.trace_events.intake import Intake
+from traceconv.readers.shared.trace_events.python_columns import Intake
+from traceconv.readers.shared.trace_events.python_decode import (
+    BROKEN,
+    Event,
+    decode_list,
+    decode_record,
+)
 from traceconv.readers.shared.trace_events.tables import Tally
-
-# Records that are almost JSON, made JSON: without touching what was right in them.
 
 MAX_MENDED_BYTES = 1 << 20
 """Longer records are not mended."""
