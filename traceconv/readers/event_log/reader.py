@@ -62,7 +62,8 @@ class EventLogReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event of one rank into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.event_log.find import batches, report_of
+        from traceconv.readers.event_log.find import report_of
+        from traceconv.readers.event_log.records import batches
         from traceconv.readers.event_log.rows import Rows
         from traceconv.readers.shared.lines import Lines, unheard
 
@@ -94,7 +95,7 @@ def with_mapping(text_or_path: str) -> Reader:
         InputError: it cannot be understood; the message says which part, and what there is.
         SourceError: the file cannot be read.
     """
-    from traceconv.readers.event_log.layout import mapping_of
+    from traceconv.readers.event_log.find import mapping_of
 
     return EventLogReader(mapping_of(text_or_path))
 

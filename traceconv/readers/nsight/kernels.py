@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import I8, I32, I64, Layer, OpClass
-from traceconv.readers.nsight.nccl import Issued
-from traceconv.readers.nsight.nvtx import hexadecimal
+from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
+from traceconv.readers.nsight.nvtx import Ranges, hexadecimal, positions
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.report import TIMES, Calls, Report
 from traceconv.readers.shared.arguments import Values, named, register
@@ -281,3 +281,125 @@ def _kernel_facts(rows: Mapping[str, Column]) -> dict[str, tuple[str, Values]]:
 def _triples(rows: Mapping[str, Column], what: str) -> list[bytes]:
     columns = (rows[what + axis].tolist() for axis in "XYZ")
     return [b"[%d,%d,%d]" % xyz for xyz in zip(*columns, strict=True)]
+
+
+GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+
+
+@dataclass(frozen=True)
+class Issued:
+    """Calls of NCCL that are carried out together, in the order of (thread, start).
+
+    Attributes:
+        thread:  serialized id.
+        start_ns, end_ns: as in the report.
+        bytes:   of all messages.
+        communicator: their one communicator; ``mixed`` where there are several.
+        mixed:   bool.
+    """
+
+    thread: I64
+    start_ns: I64
+    end_ns: I64
+    bytes: I64
+    communicator: NDArray[np.uint64]
+    mixed: NDArray[np.bool_]
+
+    def of_calls(self, calls: Calls, chosen: NDArray[np.intp]) -> NDArray[np.intp]:
+        """What each of the chosen calls into the runtime was made for; -1 = none of these.
+
+        Args:
+            chosen: positions among the calls; -1 for none.
+        """
+        found = np.full(len(chosen), -1)
+        there = np.flatnonzero(chosen >= 0)
+        threads, start = calls.thread[chosen[there]], calls.start_ns[chosen[there]]
+        for thread in np.unique(self.thread).tolist():
+            low, high = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
+            own = np.flatnonzero(threads == thread)
+            at = low + np.searchsorted(self.start_ns[low:high], start[own], "right") - 1
+            inside = (at >= low) & (start[own] <= self.end_ns[np.maximum(at, low)])
+            found[there[own[inside]]] = at[inside]
+        return found
+
+
+def issued(ranges: Ranges, strings: Strings) -> Issued | None:
+    """The calls of NCCL whose sizes are known; None if there are none."""
+    size, communicator = _messages(ranges)
+    rows = ranges.rows
+    groups = _groups(ranges, strings)
+    single = np.flatnonzero(size >= 0)
+    if not len(single):
+        return None
+    thread = np.concatenate((groups[:, 0], rows["globalTid"][single]))
+    start = np.concatenate((groups[:, 1], rows["start"][single]))
+    end = np.concatenate((groups[:, 2], rows["end"][single]))
+    call = np.concatenate((np.full(len(groups), -1), single))
+    order = np.lexsort((call, start, thread))  # a group before its first call
+    thread, start, end, call = thread[order], start[order], end[order], call[order]
+    unit = _units(thread, start, end)
+    first = np.flatnonzero(np.diff(unit, prepend=-1))
+    bytes_ = np.add.reduceat(np.where(call >= 0, size[call], 0), first)
+    low = np.minimum.reduceat(np.where(call >= 0, communicator[call], _LAST), first)
+    high = np.maximum.reduceat(np.where(call >= 0, communicator[call], np.uint64(0)), first)
+    some = np.maximum.reduceat(call, first) >= 0
+    first, low, high = first[some], low[some], high[some]
+    return Issued(thread[first], start[first], end[first], bytes_[some], low, low != high)
+
+
+_LAST = np.uint64(2**64 - 1)
+
+
+def _messages(ranges: Ranges) -> tuple[I64, NDArray[np.uint64]]:
+    """Bytes (-1 = not said) and communicator of every range."""
+    size = np.full(len(ranges.name), -1, np.int64)
+    communicator = np.zeros(len(ranges.name), np.uint64)
+    for group in ranges.payloads:
+        if BYTES in group.values and COMMUNICATOR in group.values:
+            at = positions(ranges, group)
+            size[at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
+            communicator[at] = group.values[COMMUNICATOR].astype(np.uint64)
+    return size, communicator
+
+
+def _groups(ranges: Ranges, strings: Strings) -> I64:
+    """Thread, start and end of every outermost group, (n, 3). What the window cut off is none."""
+    marks = {strings.intern(GROUP_START): 1, strings.intern(GROUP_END): -1}
+    at = np.flatnonzero(np.isin(ranges.name, list(marks)))
+    rows = ranges.rows
+    at = at[np.lexsort((rows["start"][at], rows["globalTid"][at]))]
+    found, depth, begun, last = [], 0, -1, None
+    for thread, start, end, name in zip(
+        *(rows[key][at].tolist() for key in ("globalTid", "start", "end")),
+        ranges.name[at].tolist(),
+        strict=True,
+    ):
+        if thread != last:
+            depth, last = 0, thread
+        step = marks[name]
+        if step > 0 and depth == 0:
+            begun = start
+        if step < 0 and depth == 1:
+            found.append((thread, begun, end))
+        depth = max(depth + step, 0)
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _units(thread: I64, start: I64, end: I64) -> I64:
+    """Numbers of runs of ranges that the first of each run holds; sorted by (thread, start)."""
+    number, unit, holder, until = [], -1, None, -1
+    for t, s, e in zip(thread.tolist(), start.tolist(), end.tolist(), strict=True):
+        if t != holder or s > until:
+            unit, holder, until = unit + 1, t, e
+        number.append(unit)
+    return np.array(number, np.int64)
+
+
+def sizes_of(ranges: Ranges) -> Mapping[int, int]:
+    """Ranks of every communicator whose making was seen."""
+    found: dict[int, int] = {}
+    for group in ranges.payloads:
+        if RANKS in group.values and COMMUNICATOR in group.values:
+            columns: list[NDArray[Any]] = [group.values[COMMUNICATOR], group.values[RANKS]]
+            found.update(zip(*(c.tolist() for c in columns), strict=True))
+    return found

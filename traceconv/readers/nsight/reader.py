@@ -83,11 +83,9 @@ class NsightReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every event of one process."""
         from traceconv.readers.nsight import kernels as events
-        from traceconv.readers.nsight.content import gpu_memory, gpu_metrics, library_calls
-        from traceconv.readers.nsight.kernels import kernels
-        from traceconv.readers.nsight.nccl import issued, sizes_of
+        from traceconv.readers.nsight.kernels import issued, kernels, sizes_of
         from traceconv.readers.nsight.nvtx import nvtx
-        from traceconv.readers.nsight.report import Report
+        from traceconv.readers.nsight.report import Report, gpu_memory, gpu_metrics, library_calls
         from traceconv.readers.shared.sqlite.database import opened
 
         process: Process = capture.detail

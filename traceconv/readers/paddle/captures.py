@@ -135,7 +135,7 @@ def _of_pb(name: str, head: bytes) -> File:
 
 
 def _of_profile(name: str, head: bytes) -> list[File]:
-    from traceconv.readers.paddle.old_profile import first_events
+    from traceconv.readers.paddle.old import first_events
 
     events = first_events(head)
     if not events:
@@ -148,7 +148,7 @@ def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
     """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
     from traceconv._proto import message, parsed
     from traceconv.readers.paddle.protobuf import NODE, PACKAGE, STEM, TREE
-    from traceconv.readers.paddle.wire import Cut, Damaged, fields
+    from traceconv.readers.shared.protobuf_wire import Cut, Damaged, fields
 
     node = message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
     try:
@@ -179,7 +179,7 @@ def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Captu
 def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
     """Read one file of a capture; the span of what it holds, ns, None if that is nothing."""
     if file.kind == TIMELINE:
-        from traceconv.readers.paddle.old_timeline import read_timeline
+        from traceconv.readers.paddle.old import read_timeline
 
         return read_timeline(capture.source, file.name, build, file.worker)
     if file.kind == JSON:
@@ -187,7 +187,7 @@ def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, i
     elif file.kind == PB:
         from traceconv.readers.paddle.protobuf import read_pb as read
     else:
-        from traceconv.readers.paddle.old_profile import read_profile as read
+        from traceconv.readers.paddle.old import read_profile as read
     return read(capture.source, file.name, build, capture.pid)
 
 

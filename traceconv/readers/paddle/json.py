@@ -29,12 +29,11 @@ from traceconv.readers.paddle.layout import (
     phase_names,
     put,
 )
-from traceconv.readers.paddle.repair import repaired
-from traceconv.readers.paddle.times import US, Starts, recovered, trimmed
+from traceconv.readers.paddle.repair import US, Starts, recovered, repaired, trimmed
 from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
-from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
+from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.python_decode import BROKEN, GOOD, nanoseconds
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
 from traceconv.readers.shared.trace_events.timeline import Reading

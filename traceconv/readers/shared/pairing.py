@@ -180,14 +180,15 @@ class Marks:
     category: I32
     opens: NDArray[np.bool_]
 
-    def columns(self) -> tuple[I32, I32, I32, NDArray[np.bool_]]:
-        """All but the time, in which marks are ordered."""
-        return self.lane, self.name, self.category, self.opens
-
     def take(self, rows: Rows) -> Marks:
         """The rows of an index array."""
-        lane, name, category, opens = (column[rows] for column in self.columns())
-        return Marks(lane, self.start[rows], name, category, opens)
+        return Marks(
+            self.lane[rows],
+            self.start[rows],
+            self.name[rows],
+            self.category[rows],
+            self.opens[rows],
+        )
 
 
 def nested_by_name(marks: Marks) -> tuple[Rows, Rows]:
@@ -233,8 +234,9 @@ def _stacked(marks: Marks) -> tuple[Rows, Rows]:
     begin: list[int] = []
     end: list[int] = []
     lane, stack = -1, _Stack()
-    columns = zip(*(c.tolist() for c in marks.columns()), strict=True)
-    for i, (at, name, category, opens) in enumerate(columns):
+    columns = (marks.lane, marks.name, marks.category, marks.opens)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for i, (at, name, category, opens) in enumerate(rows):
         if at != lane:
             stack.drain(begin, end)
             lane, stack = at, _Stack()

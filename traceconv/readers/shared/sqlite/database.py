@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import MalformedInputError
 from traceconv.io.sources import Source
-from traceconv.readers.shared.sqlite.files import SCHEMA, DatabaseFile
-from traceconv.readers.shared.sqlite.pages import Pages, PlainTable, Wanted, plain_table
+from traceconv.readers.shared.sqlite.files import (
+    SCHEMA,
+    DatabaseFile,
+    Pages,
+    PlainTable,
+    Wanted,
+    plain_table,
+)
 
 # Columns of SQLite tables as terms of a SELECT.
 
