@@ -4,7 +4,7 @@ import pytest
 
 from traceconv.core.model import EVERY_GRAPH, Layer, OpClass
 from traceconv.readers.ascend.common.display import DisplayClassifier, host_info_lane
-from traceconv.readers.shared.ascend_names import Classifier
+from traceconv.readers.shared.ascend_lanes import Classifier
 from traceconv.readers.shared.trace_events.timeline import Lane, Names, Skipped
 
 HCCL = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.readers.shared.ascend_names import Classifier
+from traceconv.readers.shared.ascend_lanes import Classifier
 from traceconv.readers.shared.gpu_kernels import DefaultPlacement
 from traceconv.readers.shared.trace_events.timeline import Lane, Names, Placed, Skipped
 

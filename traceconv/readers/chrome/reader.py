@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX, Anchor, Domain
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
@@ -29,7 +29,6 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"[^"\\]"')
 _TIMED = re.compile(rb'"(?:ts|name)"\s*:')
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,19})')
-_UNIX_US = 10**15
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _MOST_RANKS = 1_000_000
 _SPAN = 2**60
@@ -81,7 +80,7 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
     facts = _facts(_members(head))
     base = _base(facts)
     stamps = [int(s) for s in _STAMP.findall(head)]
-    unix = base + max(stamps, default=0) * 1000 >= _UNIX_US * 1000
+    unix = is_unix_ns(base + max(stamps, default=0) * 1000)
     known: dict[str, Any] = {
         "reader": READER.name,
         "source": source,

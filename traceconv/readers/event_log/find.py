@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Hashable, Sequence
 from collections.abc import Mapping as Dict
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
 
-from traceconv.core.clock import Anchor, Domain
+from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import InputError, Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
@@ -37,27 +36,19 @@ from traceconv.readers.shared.lines import (
     unheard,
 )
 from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, times
-
-# Several logs of one rank: a logger that begins a new file now and then leaves windows.
-#
-# Logs are windows of one rank if they lie in one folder, are laid out alike, say the same rank, and
-# their names differ in nothing but numbers ("rank3.1.jsonl", "rank3.2.jsonl"). Where nothing says
-# the rank, a number could be one, so the name has to call it a part ("gpu_part1.csv").
+from traceconv.readers.shared.windows import joined_windows
 
 _DIGITS = re.compile(r"\d+")
 _PART = re.compile(r"(?<![a-z])(part|window|chunk|segment|split)([-_.]?)\d+", re.IGNORECASE)
 
 
-def joined(captures: Sequence[Capture]) -> list[Capture]:
-    """The captures of a source, those that are windows of one rank as one; in their order."""
-    groups: dict[Any, list[Capture]] = {}
-    for capture in captures:
-        groups.setdefault(_key(capture), []).append(capture)
-    return [_one(group) for group in groups.values()]
+def _window_of(capture: Capture) -> Hashable:
+    """Equal for logs that a logger wrote for one rank, a new file now and then.
 
-
-def _key(capture: Capture) -> Any:
-    """What windows of one rank have in common."""
+    They are in one folder, are laid out alike, name the same rank, and their names differ in
+    nothing but numbers ("rank3.1.jsonl", "rank3.2.jsonl"). Where nothing names the rank, a number
+    could be one, so the name has to call it a part ("gpu_part1.csv").
+    """
     path = PurePosixPath(capture.files[0])
     alike = _DIGITS if capture.rank is not None else _PART
     stem = alike.sub(lambda m: "#" if alike is _DIGITS else f"{m[1]}{m[2]}#", path.name)
@@ -69,23 +60,13 @@ def _key(capture: Capture) -> Any:
     return path.parent, stem, capture.rank, layout.log, clock, tuple(sorted(settings.items()))
 
 
-def _one(group: Sequence[Capture]) -> Capture:
-    """Windows as one capture, by the numbers in their names."""
-    if len(group) == 1:
-        return group[0]
-    ordered = sorted(group, key=lambda c: [int(n) for n in _DIGITS.findall(c.files[0])])
-    return replace(
-        ordered[0],
-        files=tuple(c.files[0] for c in ordered),
-        detail=tuple(part for c in ordered for part in c.detail),
-    )
+def _number_of(capture: Capture) -> tuple[list[int], tuple[str, ...]]:
+    """The numbers in the name of a window, by which windows are in the order of time."""
+    return [int(number) for number in _DIGITS.findall(capture.files[0])], capture.files
 
 
 MAX_RANKS = 100_000
 """More ranks than this in one file are taken for a wrong mapping."""
-
-_UNIX_NS = 900_000_000 * 10**9
-"""Stamps behind 1998 count from 1970."""
 
 _NSYS_TABLE = re.compile(
     r"_?(?:cuda_gpu_trace|gputrace|cuda_api_trace|cudaapitrace|nvtx_pushpop_trace|nvtxpptrace)\Z"
@@ -114,7 +95,8 @@ def captures(
             reports.setdefault(report_of(name, layout), []).append((name, layout))
     if mapping is not None and not reports and len(names) == 1:
         _refuse_table(source, names[0], mapping)
-    return joined([c for parts in reports.values() for c in _captures(source, parts, issues)])
+    found = (c for parts in reports.values() for c in _captures(source, parts, issues))
+    return joined_windows(found, _window_of, _number_of)
 
 
 def report_of(name: str, layout: Layout) -> str:
@@ -231,7 +213,7 @@ def _clock(head: bytes, layout: Layout) -> Anchor | None:
         ts = times(batch.columns.get("ts", ()), layout.units["ts"])
         sound = ts.ns[ts.present & ~ts.bad]
         if len(sound):
-            unix = int(sound.min()) > _UNIX_NS
+            unix = is_unix_ns(int(sound.min()))
             return Anchor(
                 Domain.UNIX if unix else Domain.RELATIVE,
                 evidence="Unix time stamps" if unix else "stamps count from a start of their own",

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import BROKEN, Lines, Report, Slices, text, unheard
-
-_UNIX_US = 10**15  # stamps below are not Unix time: some builds write the GPU's own clock
 
 Raws = dict[str, msgspec.Raw]
 
@@ -164,12 +162,13 @@ class _Operations:
         if length < 0:
             self._lose(where, "negative-duration")
             return
-        kernels = [k for k in times.kernel_events if k.kernel_start_ts > _UNIX_US]
+        # some builds write the GPU's own clock instead of Unix time
+        kernels = [k for k in times.kernel_events if is_unix_ns(k.kernel_start_ts * 1000)]
         span = _span(kernels)
         if span is None:
             begun = (times.coll_start_ts or times.p2p_start_ts) * 1000
             begun = begun or metadata.dump_timestamp_us * 1000 - length
-            if begun < _UNIX_US * 1000:
+            if not is_unix_ns(begun):
                 self._lose(where, "bad-time")
                 return
             self._build.skip("time-estimated", where)

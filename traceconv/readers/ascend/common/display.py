@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.readers.shared import ascend_names as ops
-from traceconv.readers.shared.ascend_names import Classifier, step_lane
+from traceconv.readers.shared import ascend_lanes as ops
+from traceconv.readers.shared.ascend_lanes import Classifier, step_lane
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
 
 _STREAM = re.compile(r"(?:Stream ?#?)?(\d+)")

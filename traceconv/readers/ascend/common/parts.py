@@ -54,7 +54,7 @@ class Detail:
         parts: in reading order; the names are the files of the capture.
         notes: for the trace.
         root:  the folder of the capture within its source.
-        ranks: see :class:`traceconv.readers.shared.ascend_names.Classifier`.
+        ranks: see :class:`traceconv.readers.shared.ascend_lanes.Classifier`.
     """
 
     parts: tuple[Part, ...]
@@ -121,7 +121,7 @@ def read_parts(
 
 def _classifier(capture: Capture, part: Part, stepped: Collection[int]) -> Classify:
     """For one file, given the graphs whose step trace was read from files before it."""
-    from traceconv.readers.shared.ascend_names import Classifier
+    from traceconv.readers.shared.ascend_lanes import Classifier
 
     elsewhere = frozenset(stepped) if part.role is Role.EVENTS else frozenset()
     return Classifier(capture.detail.ranks, max(part.graph, -1), elsewhere)

@@ -14,7 +14,7 @@ from traceconv.core.clock import INT64_MAX, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.core.model import OpClass
 from traceconv.io.sources import Source
-from traceconv.readers.shared.ascend_names import graph_id, step_lane
+from traceconv.readers.shared.ascend_lanes import graph_id, step_lane
 
 _LAST_STEP = 2**31 - 1
 _ABSENT = ("", "N/A", "NA", "None", "nan")

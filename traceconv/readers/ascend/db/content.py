@@ -19,7 +19,7 @@ from traceconv.readers.ascend.db.gauges import GAUGES, Gauge, Series, dies
 from traceconv.readers.ascend.db.host import operators
 from traceconv.readers.ascend.db.tasks import tasks
 from traceconv.readers.shared.arguments import combined, factored, shared, text, tracks
-from traceconv.readers.shared.ascend_names import OVERLAP_LANES, step_lane
+from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES, step_lane
 from traceconv.readers.shared.sqlite.database import Database, opened
 
 # Lanes that the export derived itself: steps and overlap; and units beside the streams.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
-from traceconv.readers.shared import ascend_names as ops
+from traceconv.readers.shared import ascend_lanes as ops
 from traceconv.readers.shared.arguments import (
     Columns,
     apart,

@@ -18,7 +18,7 @@ from traceconv.core.model import I64, Capture, Layer, OpClass, Track
 from traceconv.readers.ascend.common.display import DisplayClassifier
 from traceconv.readers.ascend.mindspore.files import Kind, Part, Plan
 from traceconv.readers.ascend.mindspore.text_tables import spaced_columns, whole
-from traceconv.readers.shared.ascend_names import Classifier
+from traceconv.readers.shared.ascend_lanes import Classifier
 from traceconv.readers.shared.trace_events.timeline import (
     Incoming,
     Lane,

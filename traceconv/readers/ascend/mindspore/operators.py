@@ -22,7 +22,7 @@ from traceconv.readers.ascend.common.display import waiting_for_data
 from traceconv.readers.ascend.mindspore.display import Shown
 from traceconv.readers.ascend.mindspore.files import Kind, Part
 from traceconv.readers.ascend.mindspore.text_tables import lines_of, ruled_columns
-from traceconv.readers.shared import ascend_names as ops
+from traceconv.readers.shared import ascend_lanes as ops
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.numbers import times
 

@@ -29,7 +29,7 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.mindspore.display import Shown
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
 from traceconv.readers.ascend.mindspore.text_tables import doubts_of, whole
-from traceconv.readers.shared.ascend_names import step_lane
+from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_columns, table
 
 # ``hccl_raw_<rank>.csv``: what the collectives of each step cost, and over which links.

@@ -19,7 +19,7 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.file_names import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter
-from traceconv.readers.shared import ascend_names as ops
+from traceconv.readers.shared import ascend_lanes as ops
 from traceconv.readers.shared.arguments import Columns, apart, combined, factored, tracks
 
 # Files of tagged fields: u16 type, u32 length, value; all little-endian.

@@ -26,7 +26,7 @@ from traceconv.readers.ascend.raw.api import (
 from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host_records import Dictionary, HostFiles
 from traceconv.readers.ascend.raw.pairs import combined_key
-from traceconv.readers.shared import ascend_names as ops
+from traceconv.readers.shared import ascend_lanes as ops
 from traceconv.readers.shared.arguments import (
     Columns,
     combined,

@@ -22,7 +22,7 @@ from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.host import HostSide
 from traceconv.readers.ascend.raw.pairs import combined_key, latest
 from traceconv.readers.ascend.raw.tasks import NO_CONTEXT, Flips, Tasks, kind_name
-from traceconv.readers.shared import ascend_names as ops
+from traceconv.readers.shared import ascend_lanes as ops
 from traceconv.readers.shared.arguments import (
     Value,
     apart,

@@ -19,7 +19,7 @@ from traceconv.readers.ascend.raw.clock import Clock
 from traceconv.readers.ascend.raw.pairs import combined_key, paired
 from traceconv.readers.ascend.raw.slices import Records, layout
 from traceconv.readers.shared.arguments import number, shared, text
-from traceconv.readers.shared.ascend_names import step_lane
+from traceconv.readers.shared.ascend_lanes import step_lane
 
 OLD = layout(20, tag=(0, "<u8"), task=(8, "<u2"), stream=(10, "<u2"), time=(12, "<u8"))
 """A record of ``training_trace``."""

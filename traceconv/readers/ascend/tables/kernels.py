@@ -9,8 +9,8 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
-from traceconv.readers.shared import ascend_names as ops
-from traceconv.readers.shared.ascend_names import step_lane
+from traceconv.readers.shared import ascend_lanes as ops
+from traceconv.readers.shared.ascend_lanes import step_lane
 from traceconv.readers.shared.csv_tables import Column
 
 _START, _DUR = "Start Time(us)", "Duration(us)"

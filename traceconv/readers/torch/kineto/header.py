@@ -13,15 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from traceconv.core.clock import INT64_MAX, Anchor, Domain
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import HEAD_BYTES, Source
 
 LONGEST_HEADER = 16 << 20
 """Process groups of very large jobs make long headers; beyond this nothing is looked for."""
-
-UNIX_US = 10**15
-"""Stamps above this count from 1970 (it is 2001); above a base they count months."""
 
 BASE = "baseTimeNanoseconds"
 
@@ -99,7 +96,7 @@ def header(source: Source, name: str) -> Header | None:
         head = longer
     before, key, events = head.partition(b'"traceEvents"')
     stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
-    found = _read(before, max(stamps) > UNIX_US if stamps else None)
+    found = _read(before, is_unix_ns(max(stamps) * 1000) if stamps else None)
     clockless = found.base_ns is None and not found.is_unix
     if key and (clockless or not _KEYS.search(before)):
         return _completed(found, _tail(source, name))

@@ -1,9 +1,11 @@
-"""What tasks of Ascend's hardware streams, step traces and overlap lanes do, by their names.
+"""Ascend's lanes as tracks and its names as classes: what readers of its captures share.
+
+Processes are known by name, never by pid or sort index (both changed between versions).
 
 The rule for compute tasks reproduces the profiler's own ``Computing`` lane on every sample: a
 task computes if it carries the name of an operator and runs on a compute engine. A task that
-belongs to no operator is named after its own kind (``MEMCPY_ASYNC``), so the name goes before the
-``Task Type``, which is ``Other`` for everything in some versions.
+belongs to no operator is named after its own kind (``MEMCPY_ASYNC``), so the name is used before
+the ``Task Type``, which is ``Other`` for everything in some versions.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track
-from traceconv.readers.shared.trace_events.contract import Lane, Named, Placed, Skipped
+from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
+
+# -- what tasks, steps and overlap slices are, by their names -------------------------------------
 
 BY_TASK_TYPE: dict[str, OpClass] = {
     **dict.fromkeys(
@@ -42,6 +46,13 @@ BY_TASK_TYPE: dict[str, OpClass] = {
     **dict.fromkeys(("PLACE_HOLDER", "PLACE_HOLDER_SQE"), OpClass.OTHER),
 }  # fmt: skip
 """Class of a hardware task by its ``Task Type``; others with an operator's name compute."""
+
+COPY_DIRECTIONS = {
+    0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device",
+    4: "managed memory", 5: "addr device to device", 6: "host to device ex",
+    7: "device to host ex",
+}  # fmt: skip
+"""What CANN calls its copies, by the number in its records."""
 
 _KINDS = re.compile(
     r"(?P<copy>(?:MEMCPY|MEMSET|REDUCE|RDMA|SDMA|PCIE_DMA)(?:_[A-Z0-9]+)*)"
@@ -132,6 +143,8 @@ def overlap_named(lane: str) -> tuple[int, OpClass, Callable[[str], Named | None
 
     return sort, op, named
 
+
+# -- where lanes are shown ------------------------------------------------------------------------
 
 _RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d+)", re.DOTALL)
 _STREAM = re.compile(r"(?:Logic )?Stream ?#?(\d+)")
