@@ -88,7 +88,7 @@ def test_a_merge_loads_no_other_reader(root, tmp_path):
         for m in used
         if not m.startswith(("ascend.common", "shared.ascend", "shared.trace_events"))
     } <= {
-        *("ascend.tables.offer", "shared.arguments", "shared.pairing"),
+        *("ascend.tables.offer", "shared.arguments", "shared.numbers", "shared.pairing"),
     }
     assert "shared.trace_events.timeline" in used
 

@@ -35,7 +35,7 @@ from traceconv.readers.shared.lines import (
     text,
     unheard,
 )
-from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, times
+from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, times, whole_number
 from traceconv.readers.shared.windows import joined_windows
 
 _DIGITS = re.compile(r"\d+")
@@ -145,10 +145,11 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
 def _default_rank(layout: Layout, title: str) -> tuple[int | None, str]:
     """The rank of records that name none, and what says so."""
     binding = layout.binding
-    if binding.constants.get("rank", "").isdecimal():
-        return int(binding.constants["rank"]), "mapping"
+    rank = whole_number(binding.constants.get("rank"))
+    if rank is not None:
+        return rank, "mapping"
     if "rank" in layout.settings:
-        return int(layout.settings["rank"]), "head of the log"
+        return whole_number(layout.settings["rank"]), "head of the log"
     rank = rank_in_path(title)
     return (rank, "name") if rank is not None else (None, "")
 
@@ -184,7 +185,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
     nameless = 0
     with source.open(name) as stream:
         lines = Lines(stream, report)
-        for number, text in rank_texts(lines, layout, report):
+        for number, text in rank_texts(lines, layout):
             rank = known.get(text)
             if rank is None:
                 rank = rank_of(text, bound)
@@ -209,7 +210,7 @@ def _clock(head: bytes, layout: Layout) -> Anchor | None:
     if said:
         return Anchor(Domain(said), evidence=f"clock={said}")
     lines = Lines(io.BytesIO(head), unheard)
-    for batch in batches(lines, layout, unheard):
+    for batch in batches(lines, layout):
         ts = times(batch.columns.get("ts", ()), layout.units["ts"])
         sound = ts.ns[ts.present & ~ts.bad]
         if len(sound):
@@ -494,7 +495,7 @@ def _settings(said: Dict[str, str], binding: Binding, title: str) -> dict[str, s
         raise MalformedInputError(
             title, "head", f"version {settings['rawlog']} of the raw event log; known is {VERSION}"
         )
-    if not settings.get("rank", "0").isdecimal():
+    if whole_number(settings.get("rank", "0")) is None:
         raise MalformedInputError(title, "head", f"rank {settings['rank']!r} is no whole number")
     return settings
 

@@ -75,7 +75,7 @@ class EventLogReader:
             rows = Rows(build, layout.units)
             report = unheard if layout.by_rank else build.skip
             with capture.source.open(name) as stream:
-                for batch in batches(Lines(stream, report), layout, report):
+                for batch in batches(Lines(stream, report), layout):
                     rows.add(batch)
             rows.finish()
             return None if tables else build.span(first)  # tables of a report are no windows

@@ -14,7 +14,7 @@ import msgspec
 
 from traceconv.readers.event_log.mapping import Binding, Bound
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.lines import BROKEN, MAX_LINE_BYTES, OBJECT, Lines, Report, text
+from traceconv.readers.shared.lines import BROKEN, MAX_LINE_BYTES, OBJECT, Lines, text
 from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, whole
 
 BATCH_RECORDS = 32768
@@ -174,15 +174,15 @@ def fixed_members(binding: Binding, count: int) -> list[Any]:
     ]
 
 
-def batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
+def batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
     """The records of a log; those of the selected rank only, if the layout selects one."""
     read = table_batches if layout.columns else json_batches
-    return read(lines, layout, report)
+    return read(lines, layout)
 
 
-def rank_texts(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, str]]:
+def rank_texts(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
     """Line number and rank of every record, as it is written."""
-    return (_table_ranks if layout.columns else _json_ranks)(lines, layout, report)
+    return (_table_ranks if layout.columns else _json_ranks)(lines, layout)
 
 
 MAX_ROW_LINES = 1000
@@ -197,30 +197,30 @@ def cells(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def table_batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
+def table_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
     """The records of a table, those of the wanted rank only."""
     rank = layout.binding.column("rank")
     at = layout.columns.index(rank.column) if rank and layout.by_rank else -1
     mine = Mine(layout)
-    every = _table_rows(lines, layout, report)
+    every = _table_rows(lines, layout)
     for numbers, kept in batched((n, row) for n, row in every if at < 0 or mine[row[at]]):
         yield _table_batch(numbers, kept, layout)
 
 
-def _table_ranks(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, str]]:
+def _table_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
     """Line number and rank of every record, as it is written."""
     rank = layout.binding.column("rank")
     at = layout.columns.index(rank.column) if rank else -1
-    for number, row in _table_rows(lines, layout, report):
+    for number, row in _table_rows(lines, layout):
         yield number, row[at] if at >= 0 else ""
 
 
-def _table_rows(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, list[str]]]:
+def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Every row behind the header, as wide as it, with the number of its first line."""
     width = len(layout.columns)
-    for number, row in _Rows(lines, layout, report):
+    for number, row in _Rows(lines, layout):
         if number == lines.unended and len(row) >= width:
-            report("unended-line", f"line {number}")
+            lines.report("unended-line", f"line {number}")
         if len(row) == width:
             yield number, row
         elif len(row) > width and not any(cell.strip() for cell in row[width:]):
@@ -228,14 +228,14 @@ def _table_rows(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[
         else:
             short = len(row) < width and number == lines.unended
             why = f"line {number}: {len(row)} cells where the header has {width}"
-            report("truncated" if short else "malformed-record", why)
+            lines.report("truncated" if short else "malformed-record", why)
 
 
 class _Rows:
     """Rows of any width. A row that cannot be parsed costs its first line only."""
 
-    def __init__(self, lines: Lines, layout: Layout, report: Report) -> None:
-        self._lines, self._report = lines, report
+    def __init__(self, lines: Lines, layout: Layout) -> None:
+        self._lines = lines
         self._delimiter, self._comment = layout.delimiter, layout.comment
         self._back: deque[tuple[int, str]] = deque()
         self._fresh = chain.from_iterable(enumerate(b, first) for first, b in lines.blocks())
@@ -282,7 +282,7 @@ class _Rows:
             return next(reader)
         except csv.Error as e:
             cut = number == self._lines.unended
-            self._report("truncated" if cut else "malformed-record", f"line {number}: {e}")
+            self._lines.report("truncated" if cut else "malformed-record", f"line {number}: {e}")
             return []
         finally:
             if size > usual:
@@ -340,13 +340,13 @@ Record = dict[str, msgspec.Raw]
 _NULL = msgspec.Raw(b"null")
 
 
-def json_batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
+def json_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
     """The records of a log, those of the wanted rank only."""
-    for numbers, kept in batched(_selected(lines, layout, report)):
+    for numbers, kept in batched(_selected(lines, layout)):
         yield _json_batch(numbers, kept, layout)
 
 
-def _selected(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, Record]]:
+def _selected(lines: Lines, layout: Layout) -> Iterator[tuple[int, Record]]:
     rank = layout.binding.column("rank")
     key = rank.column if rank and layout.by_rank else None
     mine = Mine(layout)
@@ -354,13 +354,13 @@ def _selected(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[in
         try:
             record = OBJECT.decode(line)
         except BROKEN as e:
-            _damaged(lines, number, e, report)
+            lines.damaged(number, e)
             continue
         if key is None or mine[text(record.get(key, _NULL))]:
             yield number, record
 
 
-def _json_ranks(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[int, str]]:
+def _json_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
     """Line number and rank of every record, as it is written."""
     rank = layout.binding.column("rank")
     assert rank is not None
@@ -372,7 +372,7 @@ def _json_ranks(lines: Lines, layout: Layout, report: Report) -> Iterator[tuple[
         try:
             record = decoder.decode(line)
         except BROKEN as e:
-            _damaged(lines, number, e, report)
+            lines.damaged(number, e)
         else:
             yield number, text(record.rank)  # type: ignore[attr-defined]
 
@@ -381,11 +381,6 @@ def _bodies(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
     for number, line in lines.numbered():
         if number > layout.body and not line.startswith(layout.comment):
             yield number, line
-
-
-def _damaged(lines: Lines, number: int, error: Exception, report: Report) -> None:
-    cut = number == lines.unended and "truncated" in str(error)
-    report("truncated" if cut else "malformed-record", f"line {number}: {str(error)[:80]}")
 
 
 def _texts(raws: Sequence[msgspec.Raw]) -> Sequence[str]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
+from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 GPU_TABLES = (
@@ -227,6 +228,7 @@ def _from_environment(database: Database) -> tuple[int, str] | None:
     }
     for variable in RANK_VARIABLES:
         for name, value in values.items():
-            if name.rpartition(":")[2] == variable and value.isdecimal() and len(value) < 10:
-                return int(value), variable
+            rank = whole_number(value, INT32_MAX)
+            if name.rpartition(":")[2] == variable and rank is not None:
+                return rank, variable
     return None

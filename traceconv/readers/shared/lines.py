@@ -67,12 +67,13 @@ class Lines:
     """The lines of one stream, in blocks, numbered from 1.
 
     Attributes:
+        report: called with what is damaged.
         unended: number of the last line if the file does not end it, known as that line comes;
             0 before, and for files that end with a line end.
     """
 
     def __init__(self, stream: Readable, report: Report) -> None:
-        self._stream, self._report = stream, report
+        self._stream, self.report = stream, report
         self.unended = 0
 
     def blocks(self) -> Iterator[tuple[int, list[str]]]:
@@ -93,6 +94,12 @@ class Lines:
             self.unended = number
             yield number, self._lines(number, pending, long)
 
+    def damaged(self, number: int, error: Exception) -> None:
+        """Report a line that could not be decoded; a last one without an end may be cut off."""
+        cut = number == self.unended and "truncated" in str(error)
+        code = "truncated" if cut else "malformed-record"
+        self.report(code, f"line {number}: {str(error)[:80]}")
+
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Every line that is not blank, with its number."""
         for first, lines in self.blocks():
@@ -111,7 +118,7 @@ class Lines:
             text = text.replace("\r\n", "\n").removesuffix("\r")
         lines = text.split("\n")
         if long or len(lines[0]) > MAX_LINE_BYTES:
-            self._report("malformed-record", f"line {number}: longer than {MAX_LINE_BYTES} bytes")
+            self.report("malformed-record", f"line {number}: longer than {MAX_LINE_BYTES} bytes")
             lines[0] = ""
         return lines
 
@@ -121,7 +128,7 @@ class Lines:
         for at, line in enumerate(block.split(b"\n"), number):
             text = line.decode(errors="replace")
             if "\ufffd" in text and "\ufffd".encode() not in line:
-                self._report("bad-encoding", f"line {at}")
+                self.report("bad-encoding", f"line {at}")
             texts.append(text)
         return "\n".join(texts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ def joined_windows(
     for group in groups.values():
         windows = sorted(group, key=begin)
         begins = [begin(window) for window in windows]
-        twice = any(a == b for a, b in zip(begins, begins[1:], strict=False))
+        twice = any(a == b for a, b in itertools.pairwise(begins))
         found += windows if twice or apart(windows) else [_joined(windows, detail)]
     return found
 

@@ -13,6 +13,7 @@ from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import BROKEN, Lines, Report, Slices, text, unheard
+from traceconv.readers.shared.numbers import count_of
 
 Raws = dict[str, msgspec.Raw]
 
@@ -69,8 +70,7 @@ def _lines(
             try:
                 line = _LINE.decode(said)
             except BROKEN as e:
-                cut = number == lines.unended and "truncated" in str(e)
-                report("truncated" if cut else "malformed-record", f"line {number}: {str(e)[:80]}")
+                lines.damaged(number, e)
                 continue
             header, metadata = line.header or header, line.metadata or metadata
             yield f"line {number}", header, metadata, line
@@ -138,8 +138,8 @@ class _Operations:
             self._operation(where, header, metadata, perf, line.event_trace_ts)
         elif line.dump_stats is not None:
             for kind in ("coll", "p2p"):
-                dropped = _whole(line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0"))
-                self._build.skip("source-dropped", where, dropped)
+                said = line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0")
+                self._build.skip("source-dropped", where, max(count_of(text(said)), 0))
         else:
             self._build.skip("kind-not-read", where)
 
@@ -200,11 +200,6 @@ def _span(kernels: Sequence[_Kernel]) -> tuple[int, int] | None:
         return None
     start = min(k.kernel_start_ts for k in whole)
     return start * 1000, (max(k.kernel_stop_ts for k in whole) - start) * 1000
-
-
-def _whole(raw: msgspec.Raw | bytes) -> int:
-    digits = text(raw)
-    return int(digits) if digits.isdecimal() and len(digits) < 16 else 0
 
 
 def _arguments(perf: Raws, header: _Header) -> bytes:

@@ -13,10 +13,11 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
 from traceconv.io.window import Window
+from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.python_columns import Ends, Intake
 from traceconv.readers.shared.trace_events.salvage import State, decoded
-from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables, whole_number
+from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables
 
 MAX_GRAPH_KEYS = 8
 
@@ -95,7 +96,7 @@ class Native:
         for raw in found["series"]:
             self._series.add(tables.series[_value(b'"%b"' % raw), ""])
         values = _value(b"[%b]" % b",".join(raw or b"null" for raw in found["values"]))
-        self._numbers.extend(list(map(whole_number, values)))
+        self._numbers.extend(list(map(count_of, values)))
         types = tables.types
         self._types.extend([types[v] if isinstance(v, str) else -1 for v in values])
 

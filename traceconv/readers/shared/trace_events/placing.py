@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
+from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
     Classify,
     Incoming,
@@ -22,7 +23,7 @@ from traceconv.readers.shared.trace_events.contract import (
     Revise,
     Skipped,
 )
-from traceconv.readers.shared.trace_events.tables import INSTANT, Rows, Shapes, Tables, whole_number
+from traceconv.readers.shared.trace_events.tables import INSTANT, Rows, Shapes, Tables
 
 _PHASES = {
     **dict.fromkeys("XBE", "X"),
@@ -76,7 +77,7 @@ class Naming:
         elif name == "process_labels" and "labels" in args:
             self._labels[pid] = _text(args["labels"])
         elif name == "thread_sort_index":
-            self._sort[pid, tid] = whole_number(args.get("sort_index"))
+            self._sort[pid, tid] = count_of(args.get("sort_index"))
         else:
             return name == "process_sort_index"
         return True

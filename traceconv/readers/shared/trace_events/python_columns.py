@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
+from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.placing import Naming
 from traceconv.readers.shared.trace_events.python_decode import (
@@ -48,7 +49,6 @@ from traceconv.readers.shared.trace_events.tables import (
     Rows,
     Samples,
     Tables,
-    whole_number,
 )
 
 _BLANK, _SPACE, _QUOTE, _COLON, _OPEN, _CLOSE = 33, 32, 34, 58, 123, 125
@@ -178,7 +178,7 @@ class _Finder:
 
 class _Numbers(dict[Any, int]):
     def __missing__(self, value: Any) -> int:
-        number = self[value] = whole_number(value)
+        number = self[value] = count_of(value)
         return number
 
 
@@ -193,7 +193,7 @@ class _Answers(dict[tuple[Any, ...], int]):
 
     def __missing__(self, values: tuple[Any, ...]) -> int:
         *graphs, type_ = values
-        graph = whole_number(next((g for g in graphs if g is not None), None))
+        graph = count_of(next((g for g in graphs if g is not None), None))
         code = self._types[type_] if isinstance(type_, str) else -1
         packed = self[values] = (graph << 32) | (code + 1)
         return packed

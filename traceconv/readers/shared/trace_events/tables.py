@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.core.model import I32, I64
 
 SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
 """What a phase makes of an event."""
@@ -58,20 +58,6 @@ def spelled(value: Any) -> str:
     text = str(value)
     match = _WHOLE.fullmatch(text)
     return match[1] if match else text
-
-
-def whole_number(value: Any) -> int:
-    """A graph or step as argument values spell it: 2, "2", "2.0"; -1 if it is none."""
-    if type(value) is int:
-        return value if 0 <= value < 2**31 else -1  # and so not NO_GRAPH
-    if isinstance(value, str):
-        text = spelled(value.strip())
-        value = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value == NO_GRAPH:
-        return -1
-    return value if 0 <= value < 2**31 else -1
 
 
 class NameCodes(dict[str | None, int]):

@@ -16,6 +16,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
 from traceconv.readers.shared.gpu_kernels import note_memory
+from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
 from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, process_groups
 from traceconv.readers.torch.kineto.lanes import Classifier, Sort
@@ -44,17 +45,6 @@ def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> l
         ]
     pairs = zip(address.tolist(), length.tolist(), strict=True)
     return [build.stored(at, n) if n else b"{}" for at, n in pairs]
-
-
-def count_of(value: Any) -> int:
-    """A count as arguments spell it: 2, 2.0, "2"; -1 if it is none."""
-    if isinstance(value, str):
-        value = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else -1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return -1
-    return value if 0 <= value < 2**63 else -1
 
 
 # Kernels that communicate: on the lane of their process group, with size and bandwidth.
@@ -149,7 +139,7 @@ class Collectives:
         if size < 0 or facts.known_bytes is not None:
             return b""
         members = b', "bytes": %d' % size
-        ranks = count_of(facts.ranks)
+        ranks = count_of(facts.ranks, INT64_MAX)
         if ranks < 0:
             ranks = self.groups.get(str(facts.group), ProcessGroup()).size
         share = _share(facts.collective, ranks)
@@ -160,7 +150,7 @@ class Collectives:
 
 def _size(facts: Facts) -> int:
     """Bytes of the larger side, -1 if that is not known."""
-    elements = max(count_of(facts.sent), count_of(facts.received))
+    elements = max(count_of(facts.sent, INT64_MAX), count_of(facts.received, INT64_MAX))
     kind = str(facts.dtype).lower()
     each = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
     return elements * each if elements >= 0 and each > 0 else -1
@@ -263,7 +253,7 @@ def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp
     samples: dict[int, list[tuple[int, int]]] = {}
     for at, mark in zip(start_ns, _marks(texts_of(build, rows, chosen)), strict=True):
         for what, said in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
-            value = -1 if said is None else count_of(said)
+            value = -1 if said is None else count_of(said, INT64_MAX)
             if value >= 0:
                 name = f"{_device(mark)} {what}"
                 track = build.track(Layer.COUNTER, name, "Memory", unit="B")
@@ -294,7 +284,7 @@ def _mark(text: bytes) -> Mark:
 
 
 def _device(mark: Mark) -> str:
-    kind, number = count_of(mark.type), count_of(mark.device)
+    kind, number = count_of(mark.type, INT64_MAX), count_of(mark.device, INT64_MAX)
     name = _DEVICES.get(kind, f"Device type {kind}" if kind >= 0 else "Device")
     return f"{name} {number}" if number >= 0 and name != "CPU" else name
 
@@ -333,7 +323,7 @@ class File:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
         note_memory(self._build.notes, keys.get("deviceProperties"))
-        base_ns = count_of(keys.get(BASE))
+        base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
 
     def _revise(self, rows: Incoming) -> None:
@@ -364,8 +354,8 @@ class File:
         processes, capture = self._classify.processes, self._build.capture
         if processes is None:
             return
-        pid = count_of(processes.main)
-        device = count_of(processes.devices[0]) if len(processes.devices) == 1 else -1
+        pid = count_of(processes.main, INT64_MAX)
+        device = count_of(processes.devices[0], INT64_MAX) if len(processes.devices) == 1 else -1
         self._build.capture = replace(
             capture,
             pid=pid if capture.pid < 0 else capture.pid,

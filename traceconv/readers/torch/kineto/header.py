@@ -16,6 +16,7 @@ from typing import Any
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
 """Process groups of very large jobs make long headers; beyond this nothing is looked for."""
@@ -165,7 +166,7 @@ def _info_numbers(info: Any) -> tuple[int | None, int]:
     info = _unpacked(info)
     if not isinstance(info, Mapping):
         return None, -1
-    rank, world_size = _number(info.get("rank")), _number(info.get("world_size"))
+    rank, world_size = count_of(info.get("rank")), count_of(info.get("world_size"))
     return (rank if rank >= 0 else None), world_size
 
 
@@ -180,7 +181,7 @@ def process_groups(info: Any) -> dict[str, ProcessGroup]:
     for group in groups if isinstance(groups, list) else ():
         if isinstance(group, Mapping) and "pg_name" in group:
             said = group.get("pg_desc")
-            size = _number(group.get("pg_size"))
+            size = count_of(group.get("pg_size"))
             ranks = _unpacked(group.get("ranks")) if size < 0 else None
             found[str(group["pg_name"])] = ProcessGroup(
                 said if isinstance(said, str) and said != "undefined" else "",
@@ -195,12 +196,3 @@ def _unpacked(value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return None
-
-
-def _number(value: Any) -> int:
-    """A count or rank, also in quotes; -1 if it is none."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return -1
-    return value if 0 <= value < 2**31 else -1
