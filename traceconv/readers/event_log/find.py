@@ -1,4 +1,8 @@
-"""Finding raw event logs: which files are some, and which ranks each of them holds."""
+"""Finding raw event logs: which files are some, how they are laid out, which ranks they hold.
+
+A log is recognised by its head: JSON lines or a table, of our own schema, of a user's mapping, or
+of another profiler (:data:`PRESETS`).
+"""
 
 from __future__ import annotations
 
@@ -79,7 +83,7 @@ Part = tuple[str, Layout]
 def captures(
     source: Source, names: Sequence[str], mapping: Mapping | None, issues: Issues
 ) -> list[Capture]:
-    """One capture per rank in every log; see :class:`traceconv.readers.event_log.reader.EventLogReader`.
+    """One capture per rank in every log; see :meth:`.reader.EventLogReader.find`.
 
     Args:
         mapping: the user's; None: our schema and the known tables.
@@ -129,16 +133,16 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
         issues.add("rank-assumed", title, "records that name no rank", nameless)
         default = 0
     default_too = {default} if nameless and default is not None else set()
-    wanted: list[int | None] = [*sorted(ranks | default_too)]
+    requested: list[int | None] = [*sorted(ranks | default_too)]
     return [
         replace(
             one,
             rank=rank,
             rank_from="records" if rank in ranks else evidence,
-            label=title if len(wanted) == 1 else f"{title} (rank {rank})",
+            label=title if len(requested) == 1 else f"{title} (rank {rank})",
             detail=((name, replace(layout, by_rank=True, rank=rank, otherwise=default)),),
         )
-        for rank in wanted or [None]
+        for rank in requested or [None]
     ]
 
 
@@ -206,9 +210,9 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
 
 def _clock(head: bytes, layout: Layout) -> Anchor | None:
     """What stamps are measured against: as the log says, else by their size."""
-    said = layout.settings.get("clock")
-    if said:
-        return Anchor(Domain(said), evidence=f"clock={said}")
+    head_says = layout.settings.get("clock")
+    if head_says:
+        return Anchor(Domain(head_says), evidence=f"clock={head_says}")
     lines = Lines(io.BytesIO(head), unheard)
     for batch in batches(lines, layout):
         ts = times(batch.columns.get("ts", ()), layout.units["ts"])
@@ -245,10 +249,6 @@ def _refuse_table(source: Source, name: str, mapping: Mapping) -> None:
         f"there are: {', '.join(columns[:40]) or 'none'}",
     )
 
-
-# The logs that are known without a mapping: our own schema, and exports of other profilers.
-#
-# Every preset is written as a user would write it. Which one a log needs is seen by its header.
 
 SCHEMA = Mapping(
     "raw event log",
@@ -290,7 +290,9 @@ _TEXTS = {
     ),
 }
 PRESETS: dict[str, Mapping] = {name: parsed(text, name) for name, text in _TEXTS.items()}
-"""By name, in the order they are tried."""
+"""Exports of other profilers that are known without a mapping: by name, in the order of trying.
+
+Each is written as a user would write it; which one a log needs is known from its header."""
 
 
 def mapping_of(text_or_path: str) -> Mapping:
@@ -323,7 +325,7 @@ def mapping_of(text_or_path: str) -> Mapping:
 
 
 HEAD_LINES = 200
-"""A header row stands among the first so many lines."""
+"""A header row is among the first so many lines."""
 
 VERSION = 1
 """Of the schema; what ``rawlog`` says in the head of a log."""
@@ -364,7 +366,7 @@ def columns_in(head: bytes) -> list[str]:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether zeros stand in it; long runs of them are what a crash leaves in a file of text."""
+    """Whether zeros are in it; long runs of them are what a crash leaves in a file of text."""
     return b"\0" in head and b"\0" in _HOLE.sub(b"", head)
 
 
@@ -390,7 +392,7 @@ def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) 
     if first is None:
         return None
     named = "rawlog" in first
-    body, said = (number, first) if named else (0, {})
+    body, head_says = (number, first) if named else (0, {})
     records = [record for n, record in found if record and n > body]
     if not named and (not records or not _is_ours(records[0], mapping)):
         return None
@@ -400,7 +402,7 @@ def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) 
         return None
     # fields that first come up further down are where the mapping says
     binding, _ = bound(mapping, [*keys, *(f.column for f in mapping.fields)])
-    settings = _settings(said, binding, title)
+    settings = _settings(head_says, binding, title)
     return Layout(mapping.name, binding, _units(binding, settings), settings, body=body)
 
 
@@ -417,23 +419,23 @@ def _is_ours(record: Dict[str, str], mapping: Mapping) -> bool:
 def _table(
     lines: Sequence[tuple[int, str]], title: str, mappings: Sequence[Mapping]
 ) -> Layout | None:
-    said: dict[str, str] = {}
+    head_says: dict[str, str] = {}
     header = True  # our own header comes first; what other profilers print may stand before theirs
     for i, (number, line) in enumerate(lines):
         if line.startswith("#"):
-            said.update(_SETTING.findall(line[1:]))
+            head_says.update(_SETTING.findall(line[1:]))
             continue
         for mapping in mappings:
             if mapping is not SCHEMA or header:
                 below = lines[i + 1][1] if i + 1 < len(lines) else ""
-                if layout := _headed(number, line, below, title, mapping, said):
+                if layout := _headed(number, line, below, title, mapping, head_says):
                     return layout
         header = False
     return None
 
 
 def _headed(
-    number: int, line: str, below: str, title: str, mapping: Mapping, said: Dict[str, str]
+    number: int, line: str, below: str, title: str, mapping: Mapping, head_says: Dict[str, str]
 ) -> Layout | None:
     """The layout of a table whose header is ``line``; None if the mapping finds no place in it."""
     stems = [column.removesuffix("(*)").strip().casefold() for column in mapping.required()]
@@ -445,7 +447,7 @@ def _headed(
         binding, missing = bound(mapping, columns)
         if missing or not columns:
             continue
-        settings = _settings(said, binding, title)
+        settings = _settings(head_says, binding, title)
         units = _units(binding, settings)
         body = number
         if settings["unit"] == "row":
@@ -478,13 +480,15 @@ def _unit_row(binding: Binding, row: Dict[str, str]) -> dict[str, str]:
 # -- what holds for the whole log -----------------------------------------------------------
 
 
-def _settings(said: Dict[str, str], binding: Binding, title: str) -> dict[str, str]:
-    """What the head of the log says; what the mapping says goes before it.
+def _settings(head_says: Dict[str, str], binding: Binding, title: str) -> dict[str, str]:
+    """What the head of the log says; what the mapping says takes precedence.
 
     Raises:
         MalformedInputError: a value that cannot be.
     """
-    known = {k: v for k, v in said.items() if k in ("rawlog", "rank", *SETTINGS) and k != "comment"}
+    known = {
+        k: v for k, v in head_says.items() if k in ("rawlog", "rank", *SETTINGS) and k != "comment"
+    }
     settings = {"unit": "us", **known, **binding.settings}
     for key, allowed in SETTINGS.items():
         if allowed and settings.get(key, allowed[0]) not in allowed:

@@ -51,11 +51,11 @@ def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int
     with source.open(name) as stream:
         lines = Lines(stream, report)
         for number, written in lines.numbered():
-            before, tag, said = written.partition(TAG)
+            before, tag, stated = written.partition(TAG)
             if not tag:
                 continue
             try:
-                line = _LINE.decode(said)
+                line = _LINE.decode(stated)
             except BROKEN as e:
                 lines.damaged(number, e)
                 continue
@@ -89,11 +89,11 @@ def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
 def read_task(capture: Capture, build: TraceBuilder) -> None:
     """Put every interval and mark of one task into ``build``."""
     build.file = capture.source.title(capture.files[0])
-    wanted, alone = capture.detail
+    requested, alone = capture.detail
     timeline = _Timeline(build)
     report: Report = build.skip if alone else unheard
     for where, task, line in _lines(capture.source, capture.files[0], report):
-        if task == wanted:
+        if task == requested:
             timeline.take(where, line)
     timeline.finish()
 
@@ -192,10 +192,10 @@ def _metadata(line: _Line) -> Raws:
 
 def _arguments(line: _Line) -> bytes:
     """Value and metadata, without the path of the source file."""
-    said = {"value": line.value, **_metadata(line)}
+    stated = {"value": line.value, **_metadata(line)}
     members = [
         quoted(key) + b":" + bytes(raw)
-        for key, raw in said.items()
+        for key, raw in stated.items()
         if key not in ("file", "lineno") and bytes(raw) != b"null"
     ]
     return b"{" + b",".join(members) + b"}" if members else b""

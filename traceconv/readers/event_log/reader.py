@@ -10,12 +10,13 @@ Files:      any name; JSON lines or CSV, recognised by the first lines. Logs of 
             host.
 Units and clock: as the head, the mapping or the header says, else us; digits are taken as they
             are written, beyond the nanosecond half up. ``clock`` says whether stamps are Unix
-            time; where nothing does, their size tells.
+            time; where nothing does, their size decides.
 Rank from:  the record, the mapping, the head, "rank<n>" in the path. A file may hold many ranks.
 Quirks:     records come in any order; a begin is ended by the next end of its lane and name
             (golden case ``begin_end``); banners, notices and a row of units may surround a table
             (``nsys_stats``, ``nvprof``); quoted cells hold line ends (``table``).
 Ignored:    columns of known tables that are derived from others of the same row.
+Source:     ``schemas/json/raw_event_log.schema.json``; the header rows of the tools named above.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class EventLogReader:
     def __init__(self, mapping: Mapping | None = None) -> None:
         self._mapping = mapping
         if mapping is not None:
-            self.order = 50  # what the user has mapped is nobody else's
+            self.order = 50  # before all others: the user said what it is
             self.files = f"logs with {', '.join(mapping.required())}"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:

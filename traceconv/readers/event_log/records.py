@@ -1,4 +1,7 @@
-"""Records of a log on their way to columns: what table rows and JSON lines have in common."""
+"""Records of a log as columns of text: rows of tables (CSV after RFC 4180) and JSON lines.
+
+Cells may be quoted, with line ends in them or not. Numbers stay as they are written.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def batched(
 
 @dataclass(frozen=True)
 class Layout:
-    """How one log is laid out, and which of its records are wanted.
+    """How one log is laid out, and which of its records are selected.
 
     Attributes:
         log:       name of the mapping that fits.
@@ -91,7 +94,7 @@ class Batch:
 
 
 class Mine(dict[str, bool]):
-    """Whether a record is wanted, by its rank as it is written."""
+    """Whether a record is selected, by its rank as it is written."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -186,7 +189,7 @@ def rank_texts(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
 
 
 MAX_ROW_LINES = 1000
-"""A quoted cell that goes on for more lines was never closed."""
+"""A quoted cell of more lines was never closed."""
 
 
 def cells(line: str, delimiter: str) -> list[str]:
@@ -198,7 +201,7 @@ def cells(line: str, delimiter: str) -> list[str]:
 
 
 def table_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
-    """The records of a table, those of the wanted rank only."""
+    """The records of a table, those of the selected rank only."""
     rank = layout.binding.column("rank")
     at = layout.columns.index(rank.column) if rank and layout.by_rank else -1
     mine = Mine(layout)
@@ -324,14 +327,14 @@ def _key(column: str) -> str:
 
 
 def _parsed_args(texts: Sequence[str], numbers: Sequence[int], broken: list[int]) -> list[bytes]:
-    """The members of arguments written as JSON; those that are none stand as text."""
+    """The members of arguments written as JSON; those that are none are kept as text."""
     found = []
-    for said, number in zip(texts, numbers, strict=True):
+    for cell, number in zip(texts, numbers, strict=True):
         try:
-            found.append(inner(said.encode()) if said else b"")
+            found.append(inner(cell.encode()) if cell else b"")
         except ValueError:
             broken.append(number)
-            found.append(members("args", [said])[0])
+            found.append(members("args", [cell])[0])
     return found
 
 
@@ -341,7 +344,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 def json_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
-    """The records of a log, those of the wanted rank only."""
+    """The records of JSON lines, those of the selected rank only."""
     for numbers, kept in batched(_selected(lines, layout)):
         yield _json_batch(numbers, kept, layout)
 
@@ -428,7 +431,7 @@ def _field_members(one: Bound, raws: Sequence[msgspec.Raw]) -> list[bytes]:
 
 
 def _args_members(raw: bytes) -> bytes:
-    """The members of an argument object; any other value stands under "args"."""
+    """The members of an argument object; any other value is kept under "args"."""
     if raw[:1] == b"{":
         return raw[1:-1].strip()
     return b"" if raw == b"null" else b'"args":' + raw

@@ -1,4 +1,4 @@
-"""Sound records to rows of a trace: put on lanes, begins joined to ends, handed to the builder."""
+"""Records of a log to rows of a trace: checked, put on lanes, begins joined to ends."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
 from traceconv.readers.shared.pairing import nested
 
-# Which records of a batch can be kept, and their numbers; the others are booked by line.
-
 Mask = NDArray[np.bool_]
 Index = NDArray[np.intp]
 
-RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSAID = 0, 1, 2, 3, 4, 5, 6
+RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSTATED = 0, 1, 2, 3, 4, 5, 6
 PHASES = {
-    "": UNSAID,
+    "": UNSTATED,
     "range": RANGE, "x": RANGE, "complete": RANGE,
     "mark": MARK, "i": MARK, "instant": MARK,
     "counter": COUNTER, "c": COUNTER,
@@ -167,10 +165,10 @@ def _phases(batch: Batch, long: Mask) -> I8:
     known = {text: PHASES.get(text.strip().lower(), UNKNOWN) for text in set(texts)}
     phase = np.fromiter(map(known.__getitem__, texts), np.int8, len(batch))
     counted = np.array([bool(v) for v in _texts(batch, "value")], bool)
-    unsaid = phase == UNSAID
-    phase[unsaid & long] = RANGE
-    phase[unsaid & ~long] = MARK
-    phase[unsaid & ~long & counted] = COUNTER
+    unstated = phase == UNSTATED
+    phase[unstated & long] = RANGE
+    phase[unstated & ~long] = MARK
+    phase[unstated & ~long & counted] = COUNTER
     return phase
 
 
@@ -266,7 +264,7 @@ class Rows:
         )
 
     def _stored(self, args: Sequence[bytes], shared: bool) -> tuple[I64, I32]:
-        """Addresses and lengths; if shared, equal ones lie in one place."""
+        """Addresses and lengths; if shared, equal ones are stored once."""
         length = np.fromiter(map(len, args), np.int32, len(args))
         if shared:
             known, spill = self._shared_args, self._build.spill

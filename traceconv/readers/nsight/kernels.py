@@ -1,4 +1,15 @@
-"""Kernels of an Nsight Systems report; of those that communicate also what NCCL was asked for."""
+"""The device's and the runtime's tables of an Nsight Systems report, one process at a time.
+
+Synchronisation records are shown beside the runtime's calls, a lane per stream, as those of PyTorch
+are: they say how long the host, or another stream, waited for a stream, and last as long as the
+call does. On the stream itself they would cross the kernels they wait for.
+
+Kernels that communicate get what NCCL was asked for, by the call of NCCL that launched them. Such a
+call is a range on the host of a few hundred ns; the kernel is launched within it, or, if calls are
+grouped, somewhere between the outermost ``ncclGroupStart`` and its ``ncclGroupEnd``. What all calls
+of a group move together is the size of its kernel if it launched one; of several kernels nothing
+says which moved what, and none gets a size.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +27,6 @@ from traceconv.readers.nsight.report import TIMES, Calls, Report
 from traceconv.readers.shared.arguments import Values, named, register
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.sqlite.database import Column
-
-# The device's and the runtime's tables of an Nsight Systems report, one process at a time.
-#
-# Synchronisation records stand beside the runtime's calls, a lane per stream, as those of PyTorch
-# do: they tell how long the host, or another stream, waited for a stream, and last as long as the
-# call does. On the stream itself they would cross the kernels they wait for.
 
 CALL_CLASSES = (0, 1, 13, 26)
 """Event classes of the runtime table that are calls; others repeat them (67: backtraces)."""
@@ -44,8 +49,7 @@ PLACE = {"deviceId": -1, "contextId": -1, "streamId": NO_STREAM, "correlationId"
 
 
 def device_tables(report: Report) -> None:
-    """Copies, memory sets, graph launches and synchronisations; for kernels see
-    ``_nsight_kernels``."""
+    """Copies, memory sets, graph launches and synchronisations; for kernels see :func:`kernels`."""
     _copies(report)
     _sets(report)
     _graphs(report)
@@ -54,31 +58,35 @@ def device_tables(report: Report) -> None:
 
 def _copies(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_MEMCPY"
-    wanted = {**TIMES, **PLACE, "bytes": 0, "copyKind": 0}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    columns = {**TIMES, **PLACE, "bytes": 0, "copyKind": 0}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
     names = report.labels(rows["copyKind"], lambda k: f"Memcpy {COPY_KINDS.get(k, k)}")
-    told = {
+    arguments = {
         **common(rows),
         "bytes": ("bytes", rows["bytes"]),
         "kind": ("copyKind", named(rows["copyKind"], COPY_KINDS)),
     }
-    args = report.args(table, told)
+    args = report.args(table, arguments)
     placed(report, rows, dur, names, OpClass.COPY, args)
 
 
 def _sets(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_MEMSET"
-    wanted = {**TIMES, **PLACE, "bytes": 0, "value": 0}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
-    told = {**common(rows), "bytes": ("bytes", rows["bytes"]), "value": ("value", rows["value"])}
-    args = report.args(table, told)
+    columns = {**TIMES, **PLACE, "bytes": 0, "value": 0}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
+    arguments = {
+        **common(rows),
+        "bytes": ("bytes", rows["bytes"]),
+        "value": ("value", rows["value"]),
+    }
+    args = report.args(table, arguments)
     placed(report, rows, dur, report.build.string("Memset"), OpClass.COPY, args)
 
 
 def _graphs(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-    wanted = {**TIMES, **PLACE, "graphId": -1}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    columns = {**TIMES, **PLACE, "graphId": -1}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
     names = report.labels(rows["graphId"], lambda g: f"CUDA Graph {g}")
     args = report.args(table, {**common(rows), "graph": ("graphId", rows["graphId"])})
     placed(report, rows, dur, names, OpClass.COMPUTE, args)
@@ -86,8 +94,8 @@ def _graphs(report: Report) -> None:
 
 def _syncs(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-    wanted = {**TIMES, **PLACE, "syncType": 0}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    columns = {**TIMES, **PLACE, "syncType": 0}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
     names = report.labels(rows["syncType"], lambda k: SYNC_KINDS.get(k, f"Synchronize {k}"))
     args = report.args(table, common(rows))
     placed(report, rows, dur, names, OpClass.WAIT, args)
@@ -144,8 +152,8 @@ def _track(report: Report, device: int, stream: int, op: int, communicator: int)
 def runtime(report: Report) -> None:
     """CUDA runtime and driver calls; copies of calls that carry backtraces are left out."""
     table = "CUPTI_ACTIVITY_KIND_RUNTIME"
-    wanted = {**TIMES, "eventClass": 0, "correlationId": -1, "nameId": -1, "returnValue": 0}
-    rows = report.rows(table, wanted, "globalTid")
+    columns = {**TIMES, "eventClass": 0, "correlationId": -1, "nameId": -1, "returnValue": 0}
+    rows = report.rows(table, columns, "globalTid")
     call = np.isin(rows["eventClass"], CALL_CLASSES)
     report.build.seen("slice", int((~call).sum()))
     report.build.skip("repeated-content", f"table {table}", int((~call).sum()), "slice")
@@ -168,7 +176,7 @@ def runtime(report: Report) -> None:
 def arrows(report: Report) -> None:
     """Launch arrows: from the call to every device row of its correlation id.
 
-    Device rows without a call (it lies outside the window) are booked.
+    Device rows without a call (it is outside the window) are booked.
     """
     name = report.build.string("launch")
     for ids, targets in report.targets:
@@ -207,21 +215,21 @@ def kernels(report: Report, nccl: Issued | None, ranks: Mapping[int, int]) -> No
         nccl:  the calls of NCCL, if their sizes are known.
         ranks: ranks of communicators.
     """
-    wanted = {
+    columns = {
         **TIMES, **PLACE, "demangledName": -1, "shortName": -1, "registersPerThread": 0,
         "gridX": 0, "gridY": 0, "gridZ": 0, "blockX": 0, "blockY": 0, "blockZ": 0,
         "staticSharedMemory": 0, "dynamicSharedMemory": 0,
     }  # fmt: skip
-    rows, dur = report.timed(report.rows(TABLE, wanted, "globalPid"), TABLE)
+    rows, dur = report.timed(report.rows(TABLE, columns, "globalPid"), TABLE)
     ids = np.where(rows["demangledName"] >= 0, rows["demangledName"], rows["shortName"])
     names = report.texts(ids)
     distinct, back = np.unique(names, return_inverse=True)
     words, strings = report.comm_words, report.build.strings
     classes = [kernel_class(strings[i], words) for i in distinct.tolist()]
     op = np.array(classes, np.int8)[back] if classes else np.empty(0, np.int8)
-    said = _collective(report, rows, op, nccl, ranks)
-    lane = said.communicator * said.known if said else None
-    placed(report, rows, dur, names, op, _kernel_args(report, rows, said), lane)
+    collective = _collective(report, rows, op, nccl, ranks)
+    lane = collective.communicator * collective.known if collective else None
+    placed(report, rows, dur, names, op, _kernel_args(report, rows, collective), lane)
 
 
 def _collective(
@@ -242,28 +250,35 @@ def _collective(
     return Collective(size, nccl.communicator[made], known, ranks)
 
 
-def _kernel_args(report: Report, rows: Mapping[str, Column], said: Collective | None) -> I32:
+def _kernel_args(report: Report, rows: Mapping[str, Column], collective: Collective | None) -> I32:
     """Arguments of kernels, a batch for each set of facts that is known of some."""
     n = len(rows["start"])
     facts = np.zeros(n, np.int8)
-    if said is not None and n:
-        sized = np.isin(said.communicator, np.array([*said.ranks], np.uint64)) & said.known
-        facts = (said.bytes >= 0) + 2 * said.known.astype(np.int8) + 4 * sized.astype(np.int8)
+    if collective is not None and n:
+        sized = (
+            np.isin(collective.communicator, np.array([*collective.ranks], np.uint64))
+            & collective.known
+        )
+        facts = (
+            (collective.bytes >= 0)
+            + 2 * collective.known.astype(np.int8)
+            + 4 * sized.astype(np.int8)
+        )
     args = np.full(n, -1, np.int32)
     for which in np.unique(facts).tolist():
         at = np.flatnonzero(facts == which)
         part = {name: column[at] for name, column in rows.items()}
-        told = {**common(part), **_kernel_facts(part)}
-        if said is not None:
-            ids = said.communicator[at]
+        arguments = {**common(part), **_kernel_facts(part)}
+        if collective is not None:
+            ids = collective.communicator[at]
             more: dict[str, Values] = {
                 COMMUNICATOR: hexadecimal(ids),
-                BYTES: said.bytes[at],
-                RANKS: np.array([said.ranks.get(i, -1) for i in ids.tolist()], np.int64),
+                BYTES: collective.bytes[at],
+                RANKS: np.array([collective.ranks.get(i, -1) for i in ids.tolist()], np.int64),
             }
-            wanted = {COMMUNICATOR: which & 2, BYTES: which & 1, RANKS: which & 4}
-            told.update({key: ("start", more[key]) for key, yes in wanted.items() if yes})
-        args[at] = report.args(TABLE, told)
+            present = {COMMUNICATOR: which & 2, BYTES: which & 1, RANKS: which & 4}
+            arguments.update({key: ("start", more[key]) for key, yes in present.items() if yes})
+        args[at] = report.args(TABLE, arguments)
     return args
 
 
@@ -351,7 +366,7 @@ _LAST = np.uint64(2**64 - 1)
 
 
 def _messages(ranges: Ranges) -> tuple[I64, NDArray[np.uint64]]:
-    """Bytes (-1 = not said) and communicator of every range."""
+    """Bytes (-1 = not known) and communicator of every range."""
     size = np.full(len(ranges.name), -1, np.int64)
     communicator = np.zeros(len(ranges.name), np.uint64)
     for group in ranges.payloads:

@@ -1,4 +1,15 @@
-"""One process of an Nsight Systems report while it is read, and what all its tables share."""
+"""One process of an Nsight Systems report while it is read, its calls into libraries, and metrics.
+
+Sampled metrics of GPUs (``--gpu-metrics-devices``) become counters. A sample belongs to a GPU of
+the machine, not to a process: every process that uses the GPU gets it. The lowest byte of a
+sample's type is the GPU as Nsight numbers them; CUDA may number them in another way, which
+TARGET_INFO_GPU says where it is there. Samples of GPUs that no process of the report uses are
+counted and left out.
+
+Names of metrics end in their unit, in brackets ("DRAM Read Bandwidth [Throughput %]"). Clocks are
+called MHz and hold Hz in reports that others describe: values that no clock reaches in MHz are
+taken as Hz.
+"""
 
 from __future__ import annotations
 
@@ -68,21 +79,21 @@ class Report:
     calls: Calls = field(default_factory=Calls)
     targets: list[tuple[I64, I64]] = field(default_factory=list)
 
-    def rows(self, table: str, wanted: Mapping[str, int], owner: str) -> dict[str, Column]:
+    def rows(self, table: str, requested: Mapping[str, int], owner: str) -> dict[str, Column]:
         """Columns of a table, only the rows of this process (``owner`` is its id column)."""
-        columns = self.database.columns(table, {**wanted, owner: 0})
+        columns = self.database.columns(table, {**requested, owner: 0})
         pids = pid_of(columns[owner])
         mine = np.isin(pids, (self.process.pid, *self.process.others))
         return {name: column[mine] for name, column in columns.items()}
 
-    def args(self, table: str, told: Mapping[str, tuple[str, Values]]) -> I32:
+    def args(self, table: str, arguments: Mapping[str, tuple[str, Values]]) -> I32:
         """Arguments of rows: key -> (the column it comes from, values). What the table has no
         column for is left out, not made up.
         """
         there = self.database.tables.get(table, ())
-        known = {key: values for key, (column, values) in told.items() if column in there}
+        known = {key: values for key, (column, values) in arguments.items() if column in there}
         if not known:
-            return np.full(max(len(values) for _, values in told.values()), -1, np.int32)
+            return np.full(max(len(values) for _, values in arguments.values()), -1, np.int32)
         return register(self.build, known)
 
     def strings(self, ids: I64) -> dict[int, str]:
@@ -126,8 +137,6 @@ class Report:
         return self.build.track(layer, f"Thread {tid_of(global_tid)}", group, title)
 
 
-# Calls into libraries, on their threads: the operating system, MPI, cuDNN, cuBLAS.
-
 _OS_CALL = 27
 
 
@@ -138,14 +147,14 @@ class Library:
     Attributes:
         name:  the column with the number of the call's name.
         calls: the event class of calls, other rows being marks of the profiler; -1 = every row.
-        told:  arguments: key -> column; absent numbers are not said.
+        arguments: key -> column; absent numbers are left out.
     """
 
     title: str
     layer: Layer = Layer.RUNTIME
     name: str = "nameId"
     calls: int = -1
-    told: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[tuple[str, str], ...] = ()
 
 
 _MPI = Library("MPI", Layer.HOST, "textId")
@@ -154,10 +163,10 @@ LIBRARIES = {
     "CUDNN_EVENTS": Library("cuDNN"),
     "CUBLAS_EVENTS": Library("cuBLAS"),
     "MPI_P2P_EVENTS": Library(
-        "MPI", Layer.HOST, "textId", told=(("bytes", "size"), ("peer", "remoteRank"))
+        "MPI", Layer.HOST, "textId", arguments=(("bytes", "size"), ("peer", "remoteRank"))
     ),
     "MPI_COLLECTIVES_EVENTS": Library(
-        "MPI", Layer.HOST, "textId", told=(("bytes", "size"), ("root", "rootRank"))
+        "MPI", Layer.HOST, "textId", arguments=(("bytes", "size"), ("root", "rootRank"))
     ),
     "MPI_START_WAIT_EVENTS": _MPI,
     "MPI_OTHER_EVENTS": _MPI,
@@ -165,15 +174,17 @@ LIBRARIES = {
 
 
 def library_calls(report: Report) -> None:
-    """Add the calls of every table there is."""
+    """Add calls into libraries, on their threads: the operating system, MPI, cuDNN, cuBLAS."""
     for table, library in LIBRARIES.items():
         if table in report.database.tables:
             _read(report, table, library)
 
 
 def _read(report: Report, table: str, library: Library) -> None:
-    wanted = {**TIMES, "eventClass": library.calls, library.name: -1}
-    rows = report.rows(table, {**wanted, **{column: -1 for _, column in library.told}}, "globalTid")
+    requested = {**TIMES, "eventClass": library.calls, library.name: -1}
+    rows = report.rows(
+        table, {**requested, **{column: -1 for _, column in library.arguments}}, "globalTid"
+    )
     call = (
         rows["eventClass"] == library.calls
         if library.calls >= 0
@@ -188,11 +199,11 @@ def _read(report: Report, table: str, library: Library) -> None:
     )
     rows, dur = report.timed(rows, table)
     args = np.full(len(dur), -1, np.int32)
-    if library.told:
-        said = np.stack([rows[column] >= 0 for _, column in library.told], axis=1)
-        for there in np.unique(said, axis=0).tolist():
-            at = np.flatnonzero((said == there).all(axis=1))
-            known = [pair for pair, yes in zip(library.told, there, strict=True) if yes]
+    if library.arguments:
+        stated = np.stack([rows[column] >= 0 for _, column in library.arguments], axis=1)
+        for there in np.unique(stated, axis=0).tolist():
+            at = np.flatnonzero((stated == there).all(axis=1))
+            known = [pair for pair, yes in zip(library.arguments, there, strict=True) if yes]
             if known:
                 args[at] = register(report.build, {key: rows[c][at] for key, c in known})
     report.build.extend(
@@ -213,8 +224,8 @@ _FASTEST_MHZ = 100_000
 
 def gpu_metrics(report: Report) -> None:
     """Add the samples of the GPUs that this process uses."""
-    wanted = {"timestamp": -1, "typeId": 0, "metricId": -1, "value": float("nan")}
-    rows = report.database.columns(TABLE, wanted)
+    requested = {"timestamp": -1, "typeId": 0, "metricId": -1, "value": float("nan")}
+    rows = report.database.columns(TABLE, requested)
     if not len(rows["timestamp"]):
         return
     device = _devices(report.database, rows["typeId"] & 0xFF)
@@ -234,8 +245,8 @@ def gpu_metrics(report: Report) -> None:
 
 def gpu_memory(report: Report) -> None:
     """Note the memory of the GPUs that this process uses, as CUDA numbers them."""
-    told = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory")
-    named = [(gpu if device is None else device, size) for gpu, device, size in told]
+    arguments = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory")
+    named = [(gpu if device is None else device, size) for gpu, device, size in arguments]
     note_memory(
         report.build.notes,
         [
@@ -282,10 +293,10 @@ def _added(report: Report, rows: dict[str, Column], device: I64) -> None:
     )
 
 
-def _track(report: Report, device: int, said: str, highest: float) -> int:
+def _track(report: Report, device: int, stated: str, highest: float) -> int:
     """The lane of a metric, its unit taken from its name."""
-    match = _UNIT.fullmatch(said)
-    name, unit = (match[1], match[2]) if match else (said, "")
+    match = _UNIT.fullmatch(stated)
+    name, unit = (match[1], match[2]) if match else (stated, "")
     if unit.endswith("%"):
         unit = "%"
     elif unit == "MHz" and highest > _FASTEST_MHZ:

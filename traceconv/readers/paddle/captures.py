@@ -1,4 +1,7 @@
-"""The captures that files of Paddle's profiler make: windows of one process, formats of one run."""
+"""Files of Paddle's profiler by name and first bytes, and the captures they make together.
+
+Several may be windows of one process, or formats of one window.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.shared.windows import joined_windows
-
-# Paddle's files by their names and first bytes: which process, which window, whose rank.
 
 JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
 _MAGIC = b"\n\x051."
@@ -48,7 +49,7 @@ class File:
 
     Attributes:
         kind:   JSON or PB; of old profilers, PROFILE or TIMELINE.
-        worker: as the profiler was told, or made up of host and process; "" if the name was
+        worker: as the profiler was configured, or made up of host and process; "" if the name was
             chosen in another way. One timeline may hold several.
         pid:    the process, -1 if the first bytes do not say.
         first_ns, last_ns: the span of the events in the first bytes; -1 if there are none.
@@ -63,7 +64,7 @@ class File:
 
     @property
     def stem(self) -> str:
-        """The name without what tells its format."""
+        """The name without the suffix of its format."""
         return _SUFFIXES.sub("", self.name)
 
     @property
@@ -81,7 +82,7 @@ class File:
         return next((int(numbers[-1]) for numbers in found if numbers), None)
 
     def overlaps(self, other: File) -> bool:
-        """Whether the events in the first bytes of both lie in one stretch of time."""
+        """Whether the events in the first bytes of both are in one stretch of time."""
         return (
             min(self.first_ns, other.first_ns) >= 0
             and self.first_ns <= other.last_ns
@@ -146,7 +147,7 @@ def _of_profile(name: str, head: bytes) -> list[File]:
 
 
 def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
-    """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
+    """Process, start and end of the host events whose nodes are wholly in the first bytes."""
     from traceconv._proto import message, parsed
     from traceconv.readers.paddle.protobuf import NODE, PACKAGE, STEM, TREE
     from traceconv.readers.shared.protobuf_wire import Cut, Damaged, fields

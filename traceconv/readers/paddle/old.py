@@ -1,4 +1,9 @@
-"""What Paddle's profiler wrote before 2.3: one ``Profile`` message, a flat list of events."""
+"""What Paddle's profiler wrote before 2.3: ``Profile`` messages, and the timelines made of them.
+
+A ``Profile`` is a flat list of events. ``tools/timeline.py`` made trace events of it and wrote
+nanoseconds where those have microseconds. Stamps of today do not fit into int64 nanoseconds that
+way, so a copy with the decimal points where they belong is read instead.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ from traceconv.readers.shared.trace_events.contract import Named, Placed
 
 EVENT, MEMORY = 1, 4
 CALL_ROW = -1
-"""Stands for a device where calls into CUDA are listed."""
+"""In place of a device: the calls into CUDA."""
 
 _KNOWN = frozenset((1, 2, 3, 5, 6, 7, 8, 9))
 _LOOKED_AT = 4
@@ -165,12 +170,12 @@ def _lane(event: Any) -> Lane:
 
 
 def _args(event: Any) -> bytes:
-    said = []
+    members = []
     if event.HasField("memcopy"):
-        said.append(b'"bytes":%d' % event.memcopy.bytes)
+        members.append(b'"bytes":%d' % event.memcopy.bytes)
     if event.detail_info:
-        said.append(b'"detail":%b' % quoted(event.detail_info.decode("utf-8", "replace")))
-    return b"{%b}" % b",".join(said) if said else b""
+        members.append(b'"detail":%b' % quoted(event.detail_info.decode("utf-8", "replace")))
+    return b"{%b}" % b",".join(members) if members else b""
 
 
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
@@ -219,7 +224,7 @@ def _thousandth(match: re.Match[bytes]) -> bytes:
 
 
 def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None:
-    """Where a lane goes; None if it is another process's."""
+    """The place of a lane; None if it is another process's."""
     match = _ROW.fullmatch(lane.process)
     if match is None or match[2] != key:
         return None if match else Placed(Track(Layer.OTHER, lane.process or lane.pid))

@@ -1,4 +1,10 @@
-"""Nodes of Paddle's protobuf to columns."""
+"""Paddle's protobuf: a few thousand nodes of a thread's tree at a time, to columns.
+
+Only the outermost framing is walked here; nodes are decoded by the protobuf runtime, with our own
+description of them. So of a file that is cut or damaged all that precedes the damage is read, and
+memory holds one batch of nodes, not the file. Arguments have the names that Paddle's JSON has for
+them.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +37,6 @@ from traceconv.readers.paddle.layout import (
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.gpu_kernels import step_number
 from traceconv.readers.shared.protobuf_wire import Cut, Damaged, Field, content, fields
-
-# Arguments of the nodes of Paddle's protobuf, under the names its JSON has for them.
 
 PLACE = b'{"device":%d,"context":%d,"stream":%d,"correlation id":%d'
 _MEASURES = (
@@ -98,8 +102,8 @@ def operator_args(kind: int, nodes: Any) -> bytes:
         }
         args["callstack"] = event.callstack
         args["op_id"] = event.op_id
-    said = {key: decoded(v) if isinstance(v, bytes) else v for key, v in args.items() if v}
-    return msgspec.json.encode({"type": type_name(kind), **said})
+    stated = {key: decoded(v) if isinstance(v, bytes) else v for key, v in args.items() if v}
+    return msgspec.json.encode({"type": type_name(kind), **stated})
 
 
 def decoded(raw: bytes) -> str:
@@ -123,7 +127,7 @@ class Nodes:
     """Takes nodes and makes columns of them.
 
     Attributes:
-        count: slices and instants met so far.
+        count: slices and instants so far.
     """
 
     def __init__(self, build: TraceBuilder) -> None:
@@ -239,16 +243,16 @@ class Nodes:
             return text + kernel_args(event.kernel_info)
         if detail == "memcpy_info":
             info = event.memcpy_info
-            said = (("copy kind", info.copy_kind), ("from", info.src_kind), ("to", info.dst_kind))
-            return text + b',"bytes":%d' % info.num_bytes + self._texts_of(said) + b"}"
+            stated = (("copy kind", info.copy_kind), ("from", info.src_kind), ("to", info.dst_kind))
+            return text + b',"bytes":%d' % info.num_bytes + self._texts_of(stated) + b"}"
         if detail == "memset_info":
             info = event.memset_info
             text += b',"bytes":%d,"value":%d' % (info.num_bytes, info.value)
             return text + self._texts_of((("memory kind", info.memory_kind),)) + b"}"
         return text + b"}"
 
-    def _texts_of(self, said: Iterable[tuple[str, bytes]]) -> bytes:
-        return b"".join(b',"%b":%b' % (k.encode(), self._text(v)) for k, v in said if v)
+    def _texts_of(self, stated: Iterable[tuple[str, bytes]]) -> bytes:
+        return b"".join(b',"%b":%b' % (k.encode(), self._text(v)) for k, v in stated if v)
 
     # -- memory, batches -------------------------------------------------------------------
 
@@ -414,7 +418,7 @@ class _File:
         self._take_nodes(first, at)
 
     def _take_nodes(self, first: int, end: int) -> None:
-        """Nodes (and the thread's id) that lie in ``data[first:end]``."""
+        """Nodes (and the thread's id) in ``data[first:end]``."""
         try:
             nodes = parsed(self._tree, self._data[first:end]).host_event_nodes
         except ValueError:
@@ -450,9 +454,9 @@ class _File:
             self.facts["extra_info"][_text(one.key)] = _text(one.value)
         else:
             one = parsed(self._device, raw)
-            said = ((f.name, value) for f, value in one.ListFields())
+            stated = ((f.name, value) for f, value in one.ListFields())
             self.facts["devices"].append(
-                {name: _text(v) if isinstance(v, bytes) else v for name, v in said}
+                {name: _text(v) if isinstance(v, bytes) else v for name, v in stated}
             )
 
 

@@ -11,7 +11,7 @@ be in us.
 Rank from: the worker's name ("rank3", "trainer3", "worker3"); a name made of host and process
 says none, and no file holds one.
 Quirks: printed without escapes, so a quote in a name breaks the JSON (golden case unescaped);
-every name ends in the event's duration, numbers of devices stand for processes, arrows end
+every name ends in the event's duration, numbers of devices are in place of processes, arrows end
 anywhere within a microsecond (device_rows); starts are cut and durations are not, so children
 outlast their parents (two_windows); a thread is two rows that do not nest in each other; the root
 of every thread in the ``.pb`` is no event (protobuf).

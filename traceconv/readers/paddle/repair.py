@@ -1,9 +1,14 @@
-"""Makes JSON of what Paddle printed: it escapes nothing but call stacks.
+"""Repairs of Paddle's JSON: text that was printed without escapes, times that were cut short.
 
 Every record begins on a line of its own with its name, and the name ends at the last
-``", "pid": `` of that line, whatever stands in it; other texts of users fill the rest of a line.
+``", "pid": `` of that line, whatever is in it; other texts of users fill the rest of a line.
 Work is linear in the length of the file: every line is looked at once, and most are passed over
 in blocks that a few searches find clean.
+
+Starts are cut down to microseconds; beside them is printed how far each event begins after the
+first one of the host, through a 32-bit float. With t0 the start of that first event,
+``floor((t0 + since_i) / 1000) = ts_i`` holds for every event, which leaves t0 a few nanoseconds
+(:func:`recovered`). Slices are fitted to what stays coarse (:func:`trimmed`).
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ class Repaired:
 
     Attributes:
         records: how many records had something to repair.
-        place:   where the first of them lies.
+        place:   of the first of them.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -215,17 +220,17 @@ class Starts:
     spread: int = -1
 
 
-def recovered(stamp: I64, since: I64, said: NDArray[np.bool_]) -> Starts:
+def recovered(stamp: I64, since: I64, stated: NDArray[np.bool_]) -> Starts:
     """Start times of the slices of one file.
 
     Args:
         stamp: whole microseconds, in ns.
         since: time since the first event, ns.
-        said:  whether ``since`` is known.
+        stated: whether ``since`` is known.
     """
     whole = (stamp % US == 0) & (stamp < FAR_NS)  # else stamps were not cut to microseconds
-    said, coarse = said & whole, np.where(whole, US - 1, 0)
-    exact = said & (since >= 0) & (since < EXACT_NS)
+    stated, coarse = stated & whole, np.where(whole, US - 1, 0)
+    exact = stated & (since >= 0) & (since < EXACT_NS)
     as_stamped = Starts(stamp, coarse, np.ones(len(stamp), bool))
     if not exact.any():
         return as_stamped
@@ -234,10 +239,10 @@ def recovered(stamp: I64, since: I64, said: NDArray[np.bool_]) -> Starts:
     if first > last:  # not of one recording, or of a writer with other rules
         return as_stamped
     error, spread = _error(since), (last - first + 1) // 2
-    wanted = since + (first + last) // 2
-    found = np.clip(wanted, stamp, stamp + (US - 1))
-    good = said & (since >= 0) & (since < USABLE_NS)
-    good &= np.abs(found - wanted) <= error + spread
+    requested = since + (first + last) // 2
+    found = np.clip(requested, stamp, stamp + (US - 1))
+    good = stated & (since >= 0) & (since < USABLE_NS)
+    good &= np.abs(found - requested) <= error + spread
     return Starts(np.where(good, found, stamp), np.where(good, error, coarse), ~good, spread)
 
 
@@ -266,7 +271,7 @@ def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:
 
 
 def _nests(start: I64, end: I64) -> bool:
-    """Whether slices, sorted by (start, -end), nest: as many lie around each begin as each end.
+    """Whether slices, sorted by (start, -end), nest: as many are around each begin as each end.
 
     May say no of slices of no length that do.
     """

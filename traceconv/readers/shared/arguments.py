@@ -1,6 +1,8 @@
-"""Arguments from columns: one JSON object per row, without a Python object per value.
+"""Arguments from columns: JSON objects of rows, without a Python object per value.
 
-For sources that hold arguments as numbers and names (databases, tables), not as JSON text.
+For sources that hold arguments as numbers and names (databases, tables), not as JSON text. Columns
+with few different values become codes (:func:`combined`); rows that say the same can have one
+object (:func:`shared`), or each row its own (:func:`register`, :func:`apart`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def quoted(text: str) -> bytes:
 
 
 def named(codes: NDArray[Any], names: Mapping[int, str]) -> list[bytes]:
-    """The JSON string of each code; a code without a name stands as its number."""
+    """The JSON string of each code; of a code without a name, its number."""
     distinct, back = np.unique(codes, return_inverse=True)
     table = [quoted(names[c]) if c in names else b"%d" % c for c in distinct.tolist()]
     return [table[i] for i in back.tolist()]
@@ -78,14 +80,14 @@ def factored(column: I64) -> tuple[I64, I64]:
 
 
 def combined(*columns: I64) -> tuple[I64, list[tuple[int, ...]]]:
-    """The same for rows: a code per row, and the row each code stands for."""
+    """The same for rows: a code per row, and the values of each code."""
     codes: I64 = np.zeros(len(columns[0]), np.int64)
     table: list[tuple[int, ...]] = [()]
     for column in columns:
         values, own = factored(column)
         kept, codes = factored(codes * max(len(values), 1) + own)
-        said = values.tolist()
-        table = [(*table[k // len(said)], said[k % len(said)]) for k in kept.tolist()]
+        stated = values.tolist()
+        table = [(*table[k // len(stated)], stated[k % len(stated)]) for k in kept.tolist()]
     return codes, table
 
 
@@ -95,14 +97,14 @@ def tracks(columns: Sequence[I64], track: Callable[..., int]) -> I32:
     return np.array([track(*row) for row in table], np.int32)[codes]
 
 
-def lookup(keys: I64, wanted: I64) -> I64:
-    """Where each of ``wanted`` first stands in ``keys``; -1 = nowhere."""
+def lookup(keys: I64, requested: I64) -> I64:
+    """The first row of each of ``requested`` in ``keys``; -1 where there is none."""
     if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
+        return np.full(len(requested), -1, np.int64)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    at = np.minimum(np.searchsorted(ordered, wanted), len(keys) - 1)
-    return np.where(ordered[at] == wanted, order[at], -1)
+    at = np.minimum(np.searchsorted(ordered, requested), len(keys) - 1)
+    return np.where(ordered[at] == requested, order[at], -1)
 
 
 def picked(column: I64, at: I64) -> I64:
@@ -114,22 +116,22 @@ def picked(column: I64, at: I64) -> I64:
 
 
 def number(value: int) -> bytes:
-    """An integer; negative ones stand for NULL and are left out."""
+    """An integer; negative ones mean NULL and are left out."""
     return b"%d" % value if value >= 0 else b""
 
 
 def text(strings: Mapping[int, str]) -> Value:
-    """The string a number stands for; "N/A", empty and unknown ones are left out."""
+    """The string of a number; "N/A", empty and unknown ones are left out."""
 
     def value(code: int) -> bytes:
-        said = strings.get(code, "")
-        return quoted(said) if said and said != "N/A" else b""
+        stated = strings.get(code, "")
+        return quoted(stated) if stated and stated != "N/A" else b""
 
     return value
 
 
 def label(names: Mapping[int, str]) -> Value:
-    """The name a number stands for, else the number."""
+    """The name of a number, else the number."""
 
     def value(code: int) -> bytes:
         return quoted(names[code]) if code in names else number(code)
@@ -144,8 +146,8 @@ def members(columns: Columns) -> tuple[I64, list[bytes]]:
     values = [value for _, value in columns.values()]
     texts = []
     for row in table:
-        said = (value(code) for value, code in zip(values, row, strict=True))
-        texts.append(b"".join(k + v for k, v in zip(keys, said, strict=True) if v))
+        stated = (value(code) for value, code in zip(values, row, strict=True))
+        texts.append(b"".join(k + v for k, v in zip(keys, stated, strict=True) if v))
     return codes, texts
 
 
@@ -176,10 +178,10 @@ def apart(
     first = 0
     for at in range(0, n, _BATCH):
         part = slice(at, at + _BATCH)
-        said = [texts[code] for code in codes[part].tolist()]
-        extra = more(part) if more else [b""] * len(said)
+        stated = [texts[code] for code in codes[part].tolist()]
+        extra = more(part) if more else [b""] * len(stated)
         plain = (column[part].tolist() for column in numbers.values())
-        rows = [template % row for row in zip(*plain, said, extra, strict=True)]
+        rows = [template % row for row in zip(*plain, stated, extra, strict=True)]
         length = np.array([len(row) for row in rows], np.int32)
         started = build.args_bytes(b"".join(rows), length)
         first = first if at else started

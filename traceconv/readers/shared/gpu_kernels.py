@@ -41,13 +41,13 @@ COMMUNICATION = (
 """Words in the names of kernels that communicate (lower case)."""
 
 MAX_DEVICES = 256
-"""Of further devices of a machine no memory is told."""
+"""The memory of further devices of a machine is not noted."""
 
 STEP_NAME = re.compile(
     r"(?:iter|iteration|step|train_step|ProfilerStep#|ProfileStep#)[ _#:=]*(\d{1,9})",
     re.IGNORECASE,
 )
-"""Host ranges that stand for a training step, and its number."""
+"""Names of host ranges that are a training step, and its number."""
 
 
 def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
@@ -61,7 +61,7 @@ def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
 
 
 def step_number(name: str) -> int:
-    """The step a host range stands for, or -1."""
+    """The number of the step that a host range is, or -1."""
     match = STEP_NAME.fullmatch(name)
     return int(match[1]) if match else -1
 

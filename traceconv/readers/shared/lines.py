@@ -1,4 +1,8 @@
-"""Rows collected one by one and handed over in batches, for logs that are read record by record."""
+"""Logs that hold one record per line: lines out of a byte stream, rows collected one by one.
+
+Text is UTF-8, with or without a byte order mark; lines end in LF or CRLF. A line longer than
+:data:`MAX_LINE_BYTES` is not kept: it reads as an empty one and is reported.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import Kind, OpClass
 from traceconv.core.ranks import rank_in_name
-
-# Lines of text out of a byte stream, for logs that hold one record per line.
-#
-# UTF-8, with or without a byte order mark; lines end in LF or CRLF. A line longer than
-# :data:`MAX_LINE_BYTES` is not kept: it reads as an empty one and is reported.
 
 MAX_LINE_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
@@ -52,7 +51,7 @@ def rank_in_path(path: str) -> int | None:
 
 
 def unheard(code: str, where: str) -> None:
-    """A report nobody listens to: the damage is booked elsewhere."""
+    """A report that is dropped: the damage is booked elsewhere."""
 
 
 class Readable(Protocol):

@@ -21,10 +21,10 @@ _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DIGITS = 19  # of the largest int64
 
 ABSENT = -1
-"""What stands for an empty cell in a column of :func:`whole`."""
+"""The value for an empty cell in a column of :func:`whole`."""
 
 UNREADABLE = -2
-"""What stands for a cell that is no whole number from 0 on."""
+"""The value for a cell that is no whole number from 0 on."""
 
 INT32_MAX = 2**31 - 1
 

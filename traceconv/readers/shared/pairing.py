@@ -94,19 +94,19 @@ def occurrences(key: I64, time: I64) -> tuple[Rows, I64]:
     return order, np.arange(len(key)) - first[np.cumsum(new) - 1] if len(key) else key
 
 
-def latest(key: I64, time: I64, wanted: I64, until: I64) -> I64:
+def latest(key: I64, time: I64, requested: I64, until: I64) -> I64:
     """For each of ``wanted`` the last row of that key whose time is not after ``until``.
 
     Returns:
         Rows; the first of the key where all are later, -1 where the key is unknown.
     """
     if not len(key):
-        return np.full(len(wanted), -1, np.int64)
+        return np.full(len(requested), -1, np.int64)
     order = np.lexsort((time, key))
     # sort rows and questions together: the rows counted up to a question end with its answer
-    every = np.concatenate((key, wanted))
+    every = np.concatenate((key, requested))
     when = np.concatenate((time, until))
-    asked = np.concatenate((np.zeros(len(key), bool), np.ones(len(wanted), bool)))
+    asked = np.concatenate((np.zeros(len(key), bool), np.ones(len(requested), bool)))
     place = np.lexsort((asked, when, every))
     before = np.cumsum(~asked[place]) - 1
     at = np.empty(len(every), np.int64)
@@ -114,9 +114,9 @@ def latest(key: I64, time: I64, wanted: I64, until: I64) -> I64:
     at = at[len(key) :]
     ordered = key[order]
     # where all rows of the key are later, the count ended with another key
-    first = np.minimum(np.searchsorted(ordered, wanted), len(key) - 1)
+    first = np.minimum(np.searchsorted(ordered, requested), len(key) - 1)
     at = np.maximum(at, first)
-    return np.where(ordered[at] == wanted, order[at], -1)
+    return np.where(ordered[at] == requested, order[at], -1)
 
 
 def nested(lane: I32 | I64, opens: NDArray[np.bool_]) -> tuple[Rows, Rows, Rows]:

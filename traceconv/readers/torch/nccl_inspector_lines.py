@@ -66,9 +66,9 @@ def _lines(
     header, metadata = _Header(), _Metadata()
     with source.open(name) as stream:
         lines = Lines(stream, report)
-        for number, said in lines.numbered():
+        for number, stated in lines.numbered():
             try:
-                line = _LINE.decode(said)
+                line = _LINE.decode(stated)
             except BROKEN as e:
                 lines.damaged(number, e)
                 continue
@@ -138,8 +138,8 @@ class _Operations:
             self._operation(where, header, metadata, perf, line.event_trace_ts)
         elif line.dump_stats is not None:
             for kind in ("coll", "p2p"):
-                said = line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0")
-                self._build.skip("source-dropped", where, max(count_of(text(said)), 0))
+                stated = line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0")
+                self._build.skip("source-dropped", where, max(count_of(text(stated)), 0))
         else:
             self._build.skip("kind-not-read", where)
 

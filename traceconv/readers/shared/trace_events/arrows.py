@@ -283,7 +283,7 @@ class Arrows:
             self.build.flows(src=row[tail], dst=row[head], name=names)
 
     def _backwards(self) -> NDArray[np.bool_]:
-        """By shape: arrows that stand in the file against their direction (our own files)."""
+        """By shape: arrows that are written against their direction (in our own files)."""
         return np.array([c.endswith(BACKWARDS) for c in self.tables.shapes.category], bool)
 
     def _names(self, shape: I32, name: I32) -> I32:

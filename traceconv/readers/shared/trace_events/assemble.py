@@ -39,7 +39,7 @@ def titles(name: str, series: Sequence[Series]) -> list[tuple[str, str]]:
     """Name and unit of the tracks of all series that one counter name has in a lane.
 
     The key says no more than the unit ("KB"), or repeats the end of the name
-    ("HBM 0/Read", "Read(MB/s)"): then the name stands alone.
+    ("HBM 0/Read", "Read(MB/s)"): then the name alone is the title.
     """
     several = len({key for key, _ in series}) > 1
     made = [_title(name, key, apart, several) for key, apart in series]
@@ -193,7 +193,7 @@ class _Assembly:
 
     def run(self) -> tuple[int, int] | None:
         tables = self._tables
-        self._look_at_grid()
+        self._check_grid()
         joiner = Joiner(tables, self._build, self._last_ns)
         marks = self._pairs(joiner)
         asyncs, points = self._asyncs(joiner)
@@ -247,8 +247,8 @@ class _Assembly:
         return slices, points
 
     def _of_phases(self, asyncs: Asyncs, phases: Sequence[str]) -> NDArray[np.bool_]:
-        wanted = np.array([phase in phases for phase in self._tables.shapes.phase], bool)
-        found: NDArray[np.bool_] = wanted[asyncs.shape]
+        requested = np.array([phase in phases for phase in self._tables.shapes.phase], bool)
+        found: NDArray[np.bool_] = requested[asyncs.shape]
         return found
 
     def _last_ns(self) -> I64:
@@ -272,8 +272,8 @@ class _Assembly:
         self._placer.anchors = []
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
-    def _look_at_grid(self) -> None:
-        """Book a doubt if all stamps lie where doubles of microseconds since 1970 would."""
+    def _check_grid(self) -> None:
+        """Book a doubt if all stamps are where doubles of microseconds since 1970 would be."""
         rows = coarse = 0
         for batch in (*self._tables.rows, *self._tables.marks):
             fraction = batch.start[batch.start >= EPOCH_NS] % 1000

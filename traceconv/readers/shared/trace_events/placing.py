@@ -82,7 +82,7 @@ class Naming:
             return name == "process_sort_index"
         return True
 
-    def meet(self, shapes: Shapes) -> None:
+    def learn_lanes(self, shapes: Shapes) -> None:
         """Take in which lanes there are."""
         columns = shapes.phase, shapes.category, shapes.pid, shapes.tid
         self._names = replace(self._names, lanes=tuple(zip(*columns, strict=True)))
@@ -124,7 +124,7 @@ OUT, SKIPPED = -1, -2
 
 
 class Lanes:
-    """Where the events of every shape go; the reader is asked once per lane.
+    """The tracks of the events of every shape; the reader is asked once per lane.
 
     Attributes:
         track: int32 per shape: number of the track, OUT or SKIPPED.
@@ -139,7 +139,7 @@ class Lanes:
     ) -> None:
         self._tables, self._naming = tables, naming
         self._classify, self._build = classify, build
-        naming.meet(tables.shapes)
+        naming.learn_lanes(tables.shapes)
         self._asked: dict[tuple[str, str, str, str], Placed | Skipped | None] = {}
         n = len(tables.shapes.phase)
         self.track = np.full(n, OUT, np.int32)
@@ -152,7 +152,7 @@ class Lanes:
         self._ready = np.zeros(n, bool)
 
     def place(self, shape: int) -> Placed | Skipped | None:
-        """What the reader says of a shape's lane."""
+        """The reader's answer for the lane of a shape."""
         lane = self._naming.lane(self._tables.shapes, shape)
         key = lane.pid, lane.tid, lane.category, lane.phase
         if key not in self._asked or lane.phase == "s":
@@ -343,7 +343,7 @@ class Placer:
                 by_type = self._types_of(number, place)[rows.type[where]]
                 op[where] = np.where(by_type >= 0, by_type, op[where])
             if place.by_name is not None:
-                self._name_says(place, rows.name[where], where, graph, step, op)
+                self._apply_names(place, rows.name[where], where, graph, step, op)
         of_lane = self._lanes.graph[rows.shape]
         return np.where(graph >= 0, graph, of_lane), step, op
 
@@ -354,16 +354,16 @@ class Placer:
             self._by_type[number] = np.array([*ops, -1], np.int8)
         return self._by_type[number]
 
-    def _name_says(
+    def _apply_names(
         self, place: Placed, names: I32, where: NDArray[np.intp], graph: I32, step: I32, op: I8
     ) -> None:
-        """Write what ``by_name`` tells over ``op``, and where nothing stood into the others."""
+        """Write the answers of ``by_name`` over ``op``, and where the others have none."""
         codes, inverse = np.unique(names, return_inverse=True)
-        told = [self._ask(place, code) for code in codes.tolist()]
-        known = np.array([named is not None for named in told])
+        given = [self._ask(place, code) for code in codes.tolist()]
+        known = np.array([named is not None for named in given])
         if not known.any():
             return
-        answers = [named or Named(place.op) for named in told]
+        answers = [named or Named(place.op) for named in given]
         ops, graphs, steps = (
             np.array([getattr(a, field) for a in answers], np.int32)[inverse]
             for field in ("op", "graph", "step")

@@ -143,7 +143,7 @@ class _Finder:
         self._scratch = np.empty((2, 0), bool)  # kept: fresh pages would cost more than the search
 
     def places(self, raws: list[bytes], text: bytes) -> list[int]:
-        """Where each of ``raws`` stands, in their order (or equal bytes before it).
+        """Where each of ``raws`` is, in their order (or equal bytes before it).
 
         Usually the objects behind ``"args":`` are just those; a string or an inner object may
         look like more.
@@ -160,7 +160,7 @@ class _Finder:
         return places
 
     def _behind_keys(self, text: bytes) -> list[int]:
-        """Where ``{`` stands behind ``"args":`` and at most one blank."""
+        """Where ``{`` follows ``"args":`` and at most one blank."""
         n = max(len(text) - 9, 0)
         if self._scratch.shape[1] < n:
             self._scratch = np.empty((2, n), bool)
@@ -184,7 +184,7 @@ class _Numbers(dict[Any, int]):
 
 class _Answers(dict[tuple[Any, ...], int]):
     """What probes find in arguments: graph in the upper half of an integer, in the lower one the
-    code of the type plus 1. There are few combinations, met many times.
+    code of the type plus 1. There are few combinations, each found many times.
     """
 
     def __init__(self, types: Codes[str]) -> None:
@@ -241,7 +241,7 @@ _IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 Series = tuple[str, str]
-"""The key of a series, and what else tells it apart ("acc_id 3"), "" if nothing."""
+"""The key of a series, and what else distinguishes it ("acc_id 3"), "" if nothing."""
 
 
 def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None]]]:
@@ -342,7 +342,7 @@ class Intake:
         """Add records; each must have a phase.
 
         Args:
-            text, address: what they were decoded from, and where that lies in an attached
+            text, address: what they were decoded from, and where that is in an attached
                 buffer; -1 if it will not stay.
 
         Raises:
@@ -358,7 +358,7 @@ class Intake:
         untimed = kind >= METADATA
         if untimed.any():
             for i in np.flatnonzero(untimed).tolist():
-                self._say(events[i], int(shape[i]), args.raws[i])
+                self._describe(events[i], int(shape[i]), args.raws[i])
             events, shape, args = (
                 list(compress(events, (~untimed).tolist())),
                 shape[~untimed],
@@ -372,16 +372,16 @@ class Intake:
             self._lose("bad-time", shape[~good])
             whole, kind = whole.take(good), kind[good]
         self._tables.rounded_stamps += int((stamps.rounded & good).sum())
-        for wanted, take in (
+        for requested, take in (
             (kind <= END, self._rows),
             (kind == FLOW, self._flows),
             (kind == SAMPLE, self._samples),
             (kind == ASYNC, self._asyncs),
         ):
-            if wanted.any():
-                take(whole if wanted.all() else whole.take(wanted))
+            if requested.any():
+                take(whole if requested.all() else whole.take(requested))
 
-    def _say(self, event: Event, shape: int, args: bytes) -> None:
+    def _describe(self, event: Event, shape: int, args: bytes) -> None:
         """A record that says something of others, or nothing known."""
         shapes = self._tables.shapes
         if shapes.kind[shape] == METADATA:
@@ -418,8 +418,8 @@ class Intake:
         """Durations of slices, and which of them can be kept."""
         times = self._times_of(part)
         beyond, negative = times.state == BEYOND, times.ns < 0
-        unsaid = (times.state != GOOD) & ~beyond
-        for value in part.shape[unsaid].tolist():
+        unstated = (times.state != GOOD) & ~beyond
+        for value in part.shape[unstated].tolist():
             self._tally.add("missing-duration", self._tables.shapes.place(value))
         self._lose("bad-time", part.shape[beyond])
         self._lose("negative-duration", part.shape[negative])
@@ -508,8 +508,8 @@ class Intake:
                     place = self._tables.shapes.place(shape)
                     self._tally.add("counter-not-numeric", place, 1, "counter")
                     continue
-                told = f"{apart} id {number}".strip() if number else apart
-                found.append((shape, name, codes[key, told], start, value))
+                given = f"{apart} id {number}".strip() if number else apart
+                found.append((shape, name, codes[key, given], start, value))
         self._tally.saw("counter", seen)
         if found:
             s, n, k, t, v = zip(*found, strict=True)

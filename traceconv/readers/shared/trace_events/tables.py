@@ -1,6 +1,6 @@
 """Columns of one file as they are read, and the codes in them.
 
-Codes number what is met, in order of appearance: shapes (phase, category, pid, tid as text),
+Codes are numbers in order of appearance: shapes (phase, category, pid, tid as text),
 names, series of counters, values of the type probe, ids of asynchronous events. Batches of
 columns wait here until the metadata of the whole file is known, and are freed as they are placed.
 """
@@ -182,7 +182,7 @@ class Rows(Batch):
 
 @dataclass
 class Flows(Batch):
-    """Ends of arrows. ``key`` stands for category, name and id; ``name`` is -1 where the category
+    """Ends of arrows. ``key`` is a code of category, name and id; ``name`` is -1 where the category
     names the arrow; ``encloses`` says whether it binds to the slice around it.
     """
 
@@ -272,7 +272,7 @@ class Tally:
         self._places: dict[tuple[str, str | None], Counter[str]] = {}
 
     def saw(self, kind: str, count: int = 1) -> None:
-        """Count rows of a kind (see :data:`traceconv.core.model.KINDS`) as met."""
+        """Count rows of a kind (see :data:`traceconv.core.model.KINDS`) as seen."""
         self._seen[kind] += int(count)
 
     def add(self, code: str, where: str = "", count: int = 1, kind: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """What a PyTorch trace says of itself around its events: which rank it is, what its clock counts.
 
-Its keys stand before or after the list of events, in any order. What precedes is looked for first;
+Its keys are before or after the list of events, in any order. What precedes is looked for first;
 the end of a file is read only if the clock (or all of it) is missing there. For compressed files
 that means unpacking them once more.
 """
@@ -122,7 +122,7 @@ def _read(text: bytes, is_unix: bool | None) -> Header:
 
 
 def _completed(found: Header, tail: bytes) -> Header:
-    """With what stands at the end of the file, where the beginning says nothing."""
+    """Completed by the end of the file, where the beginning says nothing."""
     after = _read(tail, found.is_unix)
     return Header(
         after.rank if found.rank is None else found.rank,
@@ -148,7 +148,7 @@ def _tail(source: Source, name: str) -> bytes:
 
 
 def _member(text: bytes, key: bytes) -> Any:
-    """The last value that stands behind a key, None if there is none."""
+    """The last value of a key, None if there is none."""
     at = text.rfind(b'"%b"' % key)
     match = re.compile(rb'"\w+"\s*:\s*').match(text, at) if at >= 0 else None
     if match is None:
@@ -173,25 +173,25 @@ def _info_numbers(info: Any) -> tuple[int | None, int]:
 def process_groups(info: Any) -> dict[str, ProcessGroup]:
     """The groups ``distributedInfo`` lists, by name.
 
-    Lists in it may stand as text; the ranks of a group are not needed, but for their number.
+    Lists in it may be written as text; the ranks of a group are not needed, but for their number.
     """
     info = _unpacked(info)
     groups = _unpacked(info.get("pg_config")) if isinstance(info, Mapping) else None
     found = {}
     for group in groups if isinstance(groups, list) else ():
         if isinstance(group, Mapping) and "pg_name" in group:
-            said = group.get("pg_desc")
+            stated = group.get("pg_desc")
             size = count_of(group.get("pg_size"))
             ranks = _unpacked(group.get("ranks")) if size < 0 else None
             found[str(group["pg_name"])] = ProcessGroup(
-                said if isinstance(said, str) and said != "undefined" else "",
+                stated if isinstance(stated, str) and stated != "undefined" else "",
                 len(ranks) if isinstance(ranks, list) else size,
             )
     return found
 
 
 def _unpacked(value: Any) -> Any:
-    """The value of JSON that stands in a string."""
+    """A value that is written as JSON in a string."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):

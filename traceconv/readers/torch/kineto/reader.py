@@ -6,18 +6,18 @@ Files: ``<worker>.<time>.pt.trace.json[.gz]``; any other name is recognised by w
 Files of one worker that differ in their time are collection windows of one rank.
 Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNanoseconds`` (2.3 and
 later), which is added when read, or from 1970. Either way events come out in Unix time. The base
-may stand behind the events: then the end of the file is looked at, which for compressed files
+may follow the events: then the end of the file is looked at, which for compressed files
 means unpacking them once more, and only then.
 Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--rank-from name``.
-Quirks: device rows are told by category, not by process number (a GPU's may be any); device
+Quirks: device rows are known by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
-synchronisation records; kernels of a collective stand on the lanes of NCCL, by process group;
+synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
 ranges of the user that the profiler did not project are named in ``notes["range_names"]``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
-Ignored: keys around the events that tell of the user and the job, and log lines; of the host its
-name is taken.
+Ignored: keys around the events about the user and the job, and log lines; of the host its name is
+taken.
 Source: pytorch/kineto, which writes it; test data of facebookresearch/HolisticTraceAnalysis,
 AMD-AGI/TraceLens and pytorch/kineto.
 """
