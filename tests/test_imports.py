@@ -88,9 +88,9 @@ def test_a_merge_loads_no_other_reader(root, tmp_path):
         for m in used
         if not m.startswith(("ascend.common", "shared.ascend", "shared.trace_events"))
     } <= {
-        *("shared.arguments", "shared.codes", "shared.windows"),
+        *("shared.arguments", "shared.numbers", "shared.pairing", "shared.windows"),
     }
-    assert "shared.trace_events.reading" in used
+    assert "shared.trace_events.timeline" in used
 
 
 def test_a_merge_loads_no_analysis(root, tmp_path):
@@ -120,7 +120,7 @@ def test_a_copy_loads_no_reading(root, tmp_path):
     assert [
         m
         for m in names
-        if m.endswith((".overlap", ".steps", ".trace_events.reading", ".collective_matching"))
+        if m.endswith((".overlap", ".steps", ".trace_events.timeline", ".collective_matching"))
     ] == []
 
 

@@ -12,8 +12,8 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import sources
 from traceconv.readers.ascend.raw import reader as ascend_raw
-from traceconv.readers.ascend.raw import steps
 from traceconv.readers.ascend.raw import scheduler_logs as logs
+from traceconv.readers.ascend.raw import steps
 from traceconv.readers.ascend.raw.slice_files import records
 
 DATA = ROOT.parent / "shared" / "data" / "ascend" / "mindinsight"

@@ -8,7 +8,7 @@ from event_logs import Log, lanes, rows, written
 
 from traceconv.core.errors import InputError, MalformedInputError, SourceError
 from traceconv.core.model import Layer
-from traceconv.readers.event_log import layout as _event_log_presets
+from traceconv.readers.event_log import find as _event_log_presets
 from traceconv.readers.event_log import reader as event_log
 
 

@@ -46,7 +46,7 @@ def test_pairs_are_those_of_a_stack():
         n = int(random.integers(1, 40))
         key, time = random.integers(0, 4, n), random.integers(0, 9, n)
         opens = random.random(n) < 0.5
-        begin, end, alone = _event_log_pairs.paired(key.astype(np.int32), time, opens)
+        begin, end, alone = _event_log_pairs.joined(key.astype(np.int32), time, opens)
         found = list(zip(begin.tolist(), end.tolist(), strict=True)), alone.tolist()
         assert slowly_paired(key.tolist(), time.tolist(), opens.tolist()) == found
 

@@ -142,7 +142,7 @@ def test_old_profiles_are_read(tmp_path):
 
 def test_old_timelines_are_a_thousand_times_shorter(tmp_path, monkeypatch):
     """``timeline.py`` wrote nanoseconds; every trainer in it is a rank."""
-    monkeypatch.setattr("traceconv.readers.paddle.old_timeline.BLOCK_BYTES", 97)
+    monkeypatch.setattr("traceconv.readers.paddle.old.BLOCK_BYTES", 97)
     text = as_timeline({"trainer2": small(), "trainer5": Recording([Host("x", "Forward", 5, 9)])})
     (tmp_path / "timeline").write_text(text)
     first, second = traceconv.open(str(tmp_path / "timeline")).traces()

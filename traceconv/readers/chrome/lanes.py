@@ -1,4 +1,4 @@
-"""Where lanes of trace-event files go that no other reader knows: of our own, and of others."""
+"""Places of lanes in trace-event files that no other reader knows: of our own, and of others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.readers.shared.ascend_lanes import Classifier
-from traceconv.readers.shared.thread_lanes import DefaultPlacement
+from traceconv.readers.shared.gpu_kernels import DefaultPlacement
 from traceconv.readers.shared.trace_events.timeline import Lane, Names, Placed, Skipped
 
 _ASCEND = re.compile(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\d+)?")
@@ -38,7 +38,7 @@ class Copied:
 
     def __init__(self, rank: int | None, build: TraceBuilder) -> None:
         self._prefix = f"Rank {rank} "
-        self._place = theirs(build)
+        self._place = by_title(build)
         self._names: Names | None = None
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
@@ -68,8 +68,8 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
     )
 
 
-def told(build: TraceBuilder, members: Mapping[str, Any]) -> int:
-    """Book the samples of the profilers in browsers and phones, which stand beside the events;
+def book_samples(build: TraceBuilder, members: Mapping[str, Any]) -> int:
+    """Book the samples of the profilers in browsers and phones, which are beside the events;
     stamps stay as they are."""
     samples = members.get("samples")
     if isinstance(samples, list):
@@ -77,7 +77,7 @@ def told(build: TraceBuilder, members: Mapping[str, Any]) -> int:
     return 0
 
 
-def theirs(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:
+def by_title(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:
     """Ascend's processes as its readers place them, everything else by what it is called."""
     default, ascend = DefaultPlacement(build.comm_words), Classifier()
 

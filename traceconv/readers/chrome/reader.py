@@ -5,10 +5,11 @@ Files: any whose first bytes hold trace events, plain or gzip; each is a capture
 of ours that holds several ranks is one capture per rank.
 Units and clock: us, as numbers or text; of our own files relative to the ``base_ns`` in their
 metadata, which is added back.
-Rank from: the metadata of our own files; else unknown (a file name may tell it).
-Quirks: not closed, cut, with doubled commas, with phases nobody knows - see
+Rank from: the metadata of our own files; else unknown (a file name may hold it).
+Quirks: not closed, cut, with doubled commas, with unknown phases - see
 :mod:`traceconv.readers.shared.trace_events.timeline`.
 Ignored: ``samples`` (counted), ``stackFrames``, colours, and everything else only one viewer knows.
+Source: the "Trace Event Format" document of the Chromium project.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX, Anchor, Domain
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
@@ -29,7 +30,6 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"[^"\\]"')
 _TIMED = re.compile(rb'"(?:ts|name)"\s*:')
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,19})')
-_UNIX_US = 10**15
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _MOST_RANKS = 1_000_000
 _SPAN = 2**60
@@ -56,7 +56,7 @@ class ChromeJsonReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.chrome.lanes import Copied, Ours, theirs, told
+        from traceconv.readers.chrome.lanes import Copied, Ours, book_samples, by_title
         from traceconv.readers.shared.trace_events.timeline import read_events
 
         name = capture.files[0]
@@ -69,7 +69,9 @@ class ChromeJsonReader:
             for start, end in _windows(facts, capture.rank):
                 build.window(start, end)
         else:
-            read_events(capture.source, name, build, theirs(build), offset_ns=partial(told, build))
+            read_events(
+                capture.source, name, build, by_title(build), offset_ns=partial(book_samples, build)
+            )
 
 
 def _is_trace(head: bytes) -> bool:
@@ -81,7 +83,7 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
     facts = _facts(_members(head))
     base = _base(facts)
     stamps = [int(s) for s in _STAMP.findall(head)]
-    unix = base + max(stamps, default=0) * 1000 >= _UNIX_US * 1000
+    unix = is_unix_ns(base + max(stamps, default=0) * 1000)
     known: dict[str, Any] = {
         "reader": READER.name,
         "source": source,
@@ -99,7 +101,7 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
 
 
 def _members(head: bytes) -> Mapping[str, Any]:
-    """The members of the outermost object that stand before its events."""
+    """The members of the outermost object that precede its events."""
     from traceconv.readers.shared.trace_events.keys import Keys
 
     keys = Keys()
@@ -127,9 +129,9 @@ def _base_ns(members: Mapping[str, Any]) -> int:
 def _windows(facts: Mapping[str, Any], rank: int | None) -> list[tuple[int, int]]:
     """The collection windows of a rank, ns."""
     windows = facts.get("windows")
-    told = windows.get(str(rank)) if isinstance(windows, dict) else None
+    listed = windows.get(str(rank)) if isinstance(windows, dict) else None
     base, found = _base(facts), []
-    for window in told if isinstance(told, list) else []:
+    for window in listed if isinstance(listed, list) else []:
         match window:
             case [int(start), int(end)] if abs(start) <= _SPAN and abs(end) <= _SPAN:
                 found.append((base + start, base + end))

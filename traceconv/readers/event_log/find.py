@@ -1,46 +1,58 @@
-"""Finding raw event logs: which files are some, and which ranks each of them holds."""
+"""Finding raw event logs: which files are some, how they are laid out, which ranks they hold.
+
+A log is recognised by its head: JSON lines or a table, of our own schema, of a user's mapping, or
+of another profiler (:data:`PRESETS`).
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
+from collections.abc import Mapping as Dict
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
 
-from traceconv.core.clock import Anchor, Domain
-from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.clock import Anchor, Domain, is_unix_ns
+from traceconv.core.errors import InputError, Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.event_log import json_lines as objects
-from traceconv.readers.event_log import table
-from traceconv.readers.event_log.layout import columns_in, recognised
-from traceconv.readers.event_log.mapping import Mapping
-from traceconv.readers.event_log.records import Batch, Layout, rank_of
-from traceconv.readers.shared.lines import CHUNK_BYTES, Lines, Report, rank_in_path, unheard
-from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, times
-
-# Several logs of one rank: a logger that begins a new file now and then leaves windows.
-#
-# Logs are windows of one rank if they lie in one folder, are laid out alike, say the same rank, and
-# their names differ in nothing but numbers ("rank3.1.jsonl", "rank3.2.jsonl"). Where nothing says
-# the rank, a number could be one, so the name has to call it a part ("gpu_part1.csv").
+from traceconv.readers.event_log.mapping import (
+    SETTINGS,
+    TARGETS,
+    TIMES,
+    UNITS,
+    Binding,
+    Field,
+    Mapping,
+    bound,
+    from_file,
+    parsed,
+)
+from traceconv.readers.event_log.records import Layout, batches, cells, rank_of, rank_texts
+from traceconv.readers.shared.lines import (
+    BROKEN,
+    CHUNK_BYTES,
+    OBJECT,
+    Lines,
+    rank_in_path,
+    text,
+    unheard,
+)
+from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, times, whole_number
+from traceconv.readers.shared.windows import joined_windows
 
 _DIGITS = re.compile(r"\d+")
 _PART = re.compile(r"(?<![a-z])(part|window|chunk|segment|split)([-_.]?)\d+", re.IGNORECASE)
 
 
-def joined(captures: Sequence[Capture]) -> list[Capture]:
-    """The captures of a source, those that are windows of one rank as one; in their order."""
-    groups: dict[Any, list[Capture]] = {}
-    for capture in captures:
-        groups.setdefault(_key(capture), []).append(capture)
-    return [_one(group) for group in groups.values()]
+def _window_of(capture: Capture) -> Hashable:
+    """Equal for logs that a logger wrote for one rank, a new file now and then.
 
-
-def _key(capture: Capture) -> Any:
-    """What windows of one rank have in common."""
+    They are in one folder, are laid out alike, name the same rank, and their names differ in
+    nothing but numbers ("rank3.1.jsonl", "rank3.2.jsonl"). Where nothing names the rank, a number
+    could be one, so the name has to call it a part ("gpu_part1.csv").
+    """
     path = PurePosixPath(capture.files[0])
     alike = _DIGITS if capture.rank is not None else _PART
     stem = alike.sub(lambda m: "#" if alike is _DIGITS else f"{m[1]}{m[2]}#", path.name)
@@ -52,23 +64,13 @@ def _key(capture: Capture) -> Any:
     return path.parent, stem, capture.rank, layout.log, clock, tuple(sorted(settings.items()))
 
 
-def _one(group: Sequence[Capture]) -> Capture:
-    """Windows as one capture, by the numbers in their names."""
-    if len(group) == 1:
-        return group[0]
-    ordered = sorted(group, key=lambda c: [int(n) for n in _DIGITS.findall(c.files[0])])
-    return replace(
-        ordered[0],
-        files=tuple(c.files[0] for c in ordered),
-        detail=tuple(part for c in ordered for part in c.detail),
-    )
+def _number_of(capture: Capture) -> tuple[list[int], tuple[str, ...]]:
+    """The numbers in the name of a window, by which windows are in the order of time."""
+    return [int(number) for number in _DIGITS.findall(capture.files[0])], capture.files
 
 
 MAX_RANKS = 100_000
 """More ranks than this in one file are taken for a wrong mapping."""
-
-_UNIX_NS = 900_000_000 * 10**9
-"""Stamps behind 1998 count from 1970."""
 
 _NSYS_TABLE = re.compile(
     r"_?(?:cuda_gpu_trace|gputrace|cuda_api_trace|cudaapitrace|nvtx_pushpop_trace|nvtxpptrace)\Z"
@@ -81,7 +83,7 @@ Part = tuple[str, Layout]
 def captures(
     source: Source, names: Sequence[str], mapping: Mapping | None, issues: Issues
 ) -> list[Capture]:
-    """One capture per rank in every log; see :class:`traceconv.readers.event_log.reader.EventLogReader`.
+    """One capture per rank in every log; see :meth:`.reader.EventLogReader.find`.
 
     Args:
         mapping: the user's; None: our schema and the known tables.
@@ -97,13 +99,8 @@ def captures(
             reports.setdefault(report_of(name, layout), []).append((name, layout))
     if mapping is not None and not reports and len(names) == 1:
         _refuse_table(source, names[0], mapping)
-    return joined([c for parts in reports.values() for c in _captures(source, parts, issues)])
-
-
-def batches(lines: Lines, layout: Layout, report: Report) -> Iterator[Batch]:
-    """The records of a log."""
-    read = table.batches if layout.columns else objects.batches
-    return read(lines, layout, report)
+    found = (c for parts in reports.values() for c in _captures(source, parts, issues))
+    return joined_windows(found, _window_of, _number_of)
 
 
 def report_of(name: str, layout: Layout) -> str:
@@ -136,26 +133,27 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
         issues.add("rank-assumed", title, "records that name no rank", nameless)
         default = 0
     default_too = {default} if nameless and default is not None else set()
-    wanted: list[int | None] = [*sorted(ranks | default_too)]
+    requested: list[int | None] = [*sorted(ranks | default_too)]
     return [
         replace(
             one,
             rank=rank,
             rank_from="records" if rank in ranks else evidence,
-            label=title if len(wanted) == 1 else f"{title} (rank {rank})",
+            label=title if len(requested) == 1 else f"{title} (rank {rank})",
             detail=((name, replace(layout, by_rank=True, rank=rank, otherwise=default)),),
         )
-        for rank in wanted or [None]
+        for rank in requested or [None]
     ]
 
 
 def _default_rank(layout: Layout, title: str) -> tuple[int | None, str]:
     """The rank of records that name none, and what says so."""
     binding = layout.binding
-    if binding.constants.get("rank", "").isdecimal():
-        return int(binding.constants["rank"]), "mapping"
+    rank = whole_number(binding.constants.get("rank"))
+    if rank is not None:
+        return rank, "mapping"
     if "rank" in layout.settings:
-        return int(layout.settings["rank"]), "head of the log"
+        return whole_number(layout.settings["rank"]), "head of the log"
     rank = rank_in_path(title)
     return (rank, "name") if rank is not None else (None, "")
 
@@ -191,9 +189,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
     nameless = 0
     with source.open(name) as stream:
         lines = Lines(stream, report)
-        for number, text in (table if layout.columns else objects).rank_texts(
-            lines, layout, report
-        ):
+        for number, text in rank_texts(lines, layout):
             rank = known.get(text)
             if rank is None:
                 rank = rank_of(text, bound)
@@ -214,15 +210,15 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
 
 def _clock(head: bytes, layout: Layout) -> Anchor | None:
     """What stamps are measured against: as the log says, else by their size."""
-    said = layout.settings.get("clock")
-    if said:
-        return Anchor(Domain(said), evidence=f"clock={said}")
+    head_says = layout.settings.get("clock")
+    if head_says:
+        return Anchor(Domain(head_says), evidence=f"clock={head_says}")
     lines = Lines(io.BytesIO(head), unheard)
-    for batch in batches(lines, layout, unheard):
+    for batch in batches(lines, layout):
         ts = times(batch.columns.get("ts", ()), layout.units["ts"])
         sound = ts.ns[ts.present & ~ts.bad]
         if len(sound):
-            unix = int(sound.min()) > _UNIX_NS
+            unix = is_unix_ns(int(sound.min()))
             return Anchor(
                 Domain.UNIX if unix else Domain.RELATIVE,
                 evidence="Unix time stamps" if unix else "stamps count from a start of their own",
@@ -252,3 +248,262 @@ def _refuse_table(source: Source, name: str, mapping: Mapping) -> None:
         f"{mapping.name} does not fit: no column {', '.join(missing) or 'for it'}; "
         f"there are: {', '.join(columns[:40]) or 'none'}",
     )
+
+
+SCHEMA = Mapping(
+    "raw event log",
+    tuple(Field(t, t, optional=t not in ("name", "ts")) for t in TARGETS),
+)
+"""Version 1 of our own schema: every field under its own name."""
+
+_TEXTS = {
+    # nsys stats -r cuda_gpu_trace (gputrace)
+    "nsys-gpu": (
+        r"ts=Start (*),dur=Duration (*),name=Name,stream=Strm,device?=Device/\((\d+)\)/,"
+        "args.correlation?=CorrId,args.context?=Ctx,title='GPU Hardware',clock='relative'"
+    ),
+    # nsys stats -r cuda_api_trace
+    "nsys-api": (
+        "ts=Start (*),dur=Duration (*),name=Name,thread=Tid,process=Pid,args.correlation=CorrID,"
+        "args.result?=Result,ignore=T-Pri,ignore=Thread Name,kind='runtime',title='CUDA',"
+        "clock='relative'"
+    ),
+    # nsys stats -r nvtx_pushpop_trace; what is derived from start and end is left out
+    "nsys-nvtx": (
+        "ts=Start (*),end=End (*),name=Name/^:?(.*)$/,thread=TID,process=PID,"
+        "args.range=RangeId,kind='host',title='NVTX',clock='relative',ignore=Duration (*),"
+        "ignore=DurChild (*),ignore=DurNonChild (*),ignore=Lvl,ignore=NumChild,ignore=ParentId,"
+        "ignore=RangeStack,ignore=NameTree"
+    ),
+    # nvprof --print-gpu-trace --csv
+    "nvprof-gpu": (
+        r"ts=Start,dur=Duration,name=Name/^(.*?)(?: \[\d+\])?$/,stream=Stream,"
+        r"device?=Device/\((\d+)\)/,args.context=Context,title='GPU Hardware',unit='row',"
+        "comment='==',clock='relative'"
+    ),
+    # one row when a call is entered and one when it is left; what is derived of them is left out
+    "enter-leave": (
+        "ts=Timestamp (*),ph=Event Type,name=Name,rank?=Process,thread?=Thread,stream?=streamId,"
+        "bytes?=bytes,kind?=type/^(kernel|memcpy|memset|CUDA_MEMCPY|CUDA_MEMSET)/,"
+        "ignore=_matching_event,ignore=_matching_timestamp,ignore=_depth,ignore=_parent,"
+        "ignore=_children"
+    ),
+}
+PRESETS: dict[str, Mapping] = {name: parsed(text, name) for name, text in _TEXTS.items()}
+"""Exports of other profilers that are known without a mapping: by name, in the order of trying.
+
+Each is written as a user would write it; which one a log needs is known from its header."""
+
+
+def mapping_of(text_or_path: str) -> Mapping:
+    """The mapping a user asked for: a preset, a preset and changes to it, a file, or a text.
+
+    Raises:
+        InputError: it cannot be understood, or leaves out ``ts`` or ``name``.
+    """
+    head, comma, rest = text_or_path.strip().partition(",")
+    if head == "chrome-jsonl":
+        raise InputError(
+            "--map chrome-jsonl: lines of Chrome events need no mapping; leave --map out, or say "
+            "--from chrome_json"
+        )
+    if head in PRESETS:
+        mapping = parsed(rest, f"--map {head}").over(PRESETS[head]) if comma else PRESETS[head]
+    elif "=" in text_or_path:
+        mapping = parsed(text_or_path)
+    elif text_or_path.endswith(".json"):
+        mapping = from_file(text_or_path, PRESETS)
+    else:
+        raise InputError(
+            f"--map {text_or_path}: neither a preset ({', '.join(PRESETS)}), nor a .json file, nor "
+            "a mapping such as name=Name,ts=Start"
+        )
+    lacking = {"ts", "name"} - {f.target for f in mapping.fields}
+    if lacking:
+        raise InputError(f"{mapping.name}: says nothing of {' and '.join(sorted(lacking))}")
+    return mapping
+
+
+HEAD_LINES = 200
+"""A header row is among the first so many lines."""
+
+VERSION = 1
+"""Of the schema; what ``rawlog`` says in the head of a log."""
+
+_HOLE = re.compile(rb"\0{8,}")
+_SETTING = re.compile(r"([A-Za-z_]+)\s*[=:]\s*([^\s,;]+)")
+_DELIMITERS = (",", ";", "\t")
+_CHROME_PHASE = re.compile(r"[A-Za-z()]")
+
+
+def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | None:
+    """The layout of a log that begins with ``head``; None if it is none.
+
+    Args:
+        title:   of the file, for messages.
+        mapping: the user's; None: our schema or a preset, whichever fits.
+
+    Raises:
+        MalformedInputError: it is one, and its head says something that cannot be.
+    """
+    if _is_binary(head):
+        return None
+    lines = _first_lines(head)
+    first = next((line for _, line in lines if not line.startswith("#")), "")
+    if first.startswith("{"):
+        return _json_lines(lines, title, mapping or SCHEMA)
+    return _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
+
+
+def columns_in(head: bytes) -> list[str]:
+    """The columns of a table, for messages; [] if this is none."""
+    lines = [] if _is_binary(head) else _first_lines(head)
+    first = next((line for _, line in lines if not line.startswith("#")), "{")
+    if first.startswith(("{", "[")):
+        return []
+    found = max((cells(first, d) for d in _DELIMITERS), key=len)
+    return [cell.strip() for cell in found] if len(found) > 1 else []
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether zeros are in it; long runs of them are what a crash leaves in a file of text."""
+    return b"\0" in head and b"\0" in _HOLE.sub(b"", head)
+
+
+def _first_lines(head: bytes) -> list[tuple[int, str]]:
+    lines = Lines(io.BytesIO(head), unheard).numbered()
+    return [item for item, _ in zip(lines, range(HEAD_LINES), strict=False)]
+
+
+# -- JSON lines -----------------------------------------------------------------------------
+
+
+def _object(line: str) -> dict[str, str] | None:
+    """The fields of a line as text; None if it is no JSON object."""
+    try:
+        return {key: text(raw) for key, raw in OBJECT.decode(line).items()}
+    except BROKEN:
+        return None
+
+
+def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:
+    found = [(n, _object(line)) for n, line in lines if not line.startswith("#")]
+    number, first = found[0]
+    if first is None:
+        return None
+    named = "rawlog" in first
+    body, head_says = (number, first) if named else (0, {})
+    records = [record for n, record in found if record and n > body]
+    if not named and (not records or not _is_ours(records[0], mapping)):
+        return None
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    _, missing = bound(mapping, keys)
+    if missing and mapping is not SCHEMA:
+        return None
+    # fields that first come up further down are where the mapping says
+    binding, _ = bound(mapping, [*keys, *(f.column for f in mapping.fields)])
+    settings = _settings(head_says, binding, title)
+    return Layout(mapping.name, binding, _units(binding, settings), settings, body=body)
+
+
+def _is_ours(record: Dict[str, str], mapping: Mapping) -> bool:
+    """Whether a record without a head is one of our schema, and not a Chrome event."""
+    if mapping is not SCHEMA:
+        return True
+    return {"ts", "name"} <= record.keys() and not _CHROME_PHASE.fullmatch(record.get("ph", ""))
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+def _table(
+    lines: Sequence[tuple[int, str]], title: str, mappings: Sequence[Mapping]
+) -> Layout | None:
+    head_says: dict[str, str] = {}
+    header = True  # our own header comes first; what other profilers print may stand before theirs
+    for i, (number, line) in enumerate(lines):
+        if line.startswith("#"):
+            head_says.update(_SETTING.findall(line[1:]))
+            continue
+        for mapping in mappings:
+            if mapping is not SCHEMA or header:
+                below = lines[i + 1][1] if i + 1 < len(lines) else ""
+                if layout := _headed(number, line, below, title, mapping, head_says):
+                    return layout
+        header = False
+    return None
+
+
+def _headed(
+    number: int, line: str, below: str, title: str, mapping: Mapping, head_says: Dict[str, str]
+) -> Layout | None:
+    """The layout of a table whose header is ``line``; None if the mapping finds no place in it."""
+    stems = [column.removesuffix("(*)").strip().casefold() for column in mapping.required()]
+    folded = line.casefold()
+    if not all(stem in folded for stem in stems):
+        return None
+    for delimiter in _DELIMITERS:
+        columns = _distinct([cell.strip() for cell in cells(line, delimiter)])
+        binding, missing = bound(mapping, columns)
+        if missing or not columns:
+            continue
+        settings = _settings(head_says, binding, title)
+        units = _units(binding, settings)
+        body = number
+        if settings["unit"] == "row":
+            row = dict(zip(columns, cells(below, delimiter), strict=False))
+            units.update(said_units := _unit_row(binding, row))
+            if not said_units:
+                continue
+            body += 1
+        return Layout(mapping.name, binding, units, settings, columns, delimiter, body)
+    return None
+
+
+def _distinct(columns: Sequence[str]) -> tuple[str, ...]:
+    """Column names, a repeated one with its number behind."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in columns:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(found)
+
+
+def _unit_row(binding: Binding, row: Dict[str, str]) -> dict[str, str]:
+    """Units as the row below the header says; {} if it says none."""
+    columns = {t: b.column for t in TIMES if (b := binding.column(t))}
+    units = {t: UNITS.get(row.get(column, "").strip(), "") for t, column in columns.items()}
+    return units if all(units.values()) else {}
+
+
+# -- what holds for the whole log -----------------------------------------------------------
+
+
+def _settings(head_says: Dict[str, str], binding: Binding, title: str) -> dict[str, str]:
+    """What the head of the log says; what the mapping says takes precedence.
+
+    Raises:
+        MalformedInputError: a value that cannot be.
+    """
+    known = {
+        k: v for k, v in head_says.items() if k in ("rawlog", "rank", *SETTINGS) and k != "comment"
+    }
+    settings = {"unit": "us", **known, **binding.settings}
+    for key, allowed in SETTINGS.items():
+        if allowed and settings.get(key, allowed[0]) not in allowed:
+            raise MalformedInputError(
+                title, "head", f"{key} {settings[key]!r} is none of {', '.join(allowed)}"
+            )
+    if settings.get("rawlog", str(VERSION)) != str(VERSION):
+        raise MalformedInputError(
+            title, "head", f"version {settings['rawlog']} of the raw event log; known is {VERSION}"
+        )
+    if whole_number(settings.get("rank", "0")) is None:
+        raise MalformedInputError(title, "head", f"rank {settings['rank']!r} is no whole number")
+    return settings
+
+
+def _units(binding: Binding, settings: Dict[str, str]) -> dict[str, str]:
+    found = {t: binding.column(t) for t in TIMES}
+    return {t: (b.unit if b else "") or settings["unit"] for t, b in found.items()}

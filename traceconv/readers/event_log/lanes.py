@@ -17,12 +17,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, Layer, OpClass, Track
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 
-# What an event of a log is, and the lane it lies on.
-#
-# A kind that is not said is taken from the name and the place: on a device stream a kernel, a copy
-# or communication (the words of ``_gpu``); on a thread host work; elsewhere communication, a step, a
-# phase of one, or anything.
-
 KINDS = {
     "compute": (Layer.DEVICE, OpClass.COMPUTE),
     "comm": (Layer.COMM, OpClass.COMM),
@@ -53,7 +47,7 @@ _LIBRARIES = (("NCCL", ("nccl", "rccl")), ("HCCL", ("hccl", "hcom")))
 
 
 class What(NamedTuple):
-    """What an event is: its class, the step its name stands for, and whether its kind is known."""
+    """What an event is: its class, the step in its name, and whether its kind is known."""
 
     layer: Layer
     op: OpClass
@@ -62,7 +56,7 @@ class What(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where an event lies, as its record says."""
+    """Where an event belongs, as its record says."""
 
     stream: str = ""
     thread: str = ""
@@ -73,6 +67,10 @@ class Spot(NamedTuple):
 
 def what(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()) -> What:
     """Class of an event.
+
+    A kind that its record does not state is taken from the name and the place: on a device stream a
+    kernel, a copy or communication (:func:`kernel_class`); on a thread host work;
+    elsewhere communication, a step, a phase of one, or anything.
 
     Args:
         kind: as the record says it; "" if it does not.
@@ -195,9 +193,9 @@ class Table:
         lane:    number of its lane.
         op:      class of the event.
         name:    string id.
-        step:    the step its name stands for, -1 if none.
+        step:    the step in its name, -1 if none.
         key:     what begins and ends are joined within: the spot and the name.
-        unknown: whether its kind is one nobody knows.
+        unknown: whether its kind is unknown.
     """
 
     lane: I32

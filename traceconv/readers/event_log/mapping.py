@@ -75,8 +75,8 @@ class Mapping:
 
     def over(self, base: Mapping) -> Mapping:
         """This one, with what it does not say taken from ``base``."""
-        said = {f.target for f in self.fields}
-        kept = tuple(f for f in base.fields if f.target not in said)
+        stated = {f.target for f in self.fields}
+        kept = tuple(f for f in base.fields if f.target not in stated)
         settings = {**base.settings, **self.settings}
         return replace(
             self, fields=(*kept, *self.fields), settings=settings,
@@ -157,17 +157,17 @@ def _setting(name: str, target: str, value: str) -> str:
 def _field(name: str, target: str, value: Any, optional: bool) -> Field:
     if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == "'":
         return Field(target, constant=value[1:-1])
-    said = _COLUMN.match(value).groupdict() if isinstance(value, str) and value else value  # type: ignore[union-attr]
-    if not isinstance(said, dict):
+    stated = _COLUMN.match(value).groupdict() if isinstance(value, str) and value else value  # type: ignore[union-attr]
+    if not isinstance(stated, dict):
         raise InputError(f"{name}: {target} is neither a column nor a 'constant'")
-    if isinstance(said.get("constant"), str):
-        return Field(target, constant=said["constant"])
-    column, unit = said.get("column"), said.get("unit") or ""
+    if isinstance(stated.get("constant"), str):
+        return Field(target, constant=stated["constant"])
+    column, unit = stated.get("column"), stated.get("unit") or ""
     if not isinstance(column, str) or not column:
         raise InputError(f"{name}: {target} names no column")
     if unit and (target not in TIMES or unit not in UNITS):
         raise InputError(f"{name}: {target}: unit {unit!r}: only ts, dur and end have one")
-    return Field(target, column, unit, _regex(name, target, said.get("regex")), optional=optional)
+    return Field(target, column, unit, _regex(name, target, stated.get("regex")), optional=optional)
 
 
 def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
@@ -235,16 +235,16 @@ def bound(mapping: Mapping, columns: Sequence[str]) -> tuple[Binding, list[str]]
     )
 
 
-def _match(wanted: str, columns: Sequence[str]) -> tuple[str | None, str]:
-    """The column meant by ``wanted``, and the unit in its brackets."""
-    if wanted in columns:
-        return wanted, ""
-    stem = wanted.removesuffix("(*)").rstrip()
+def _match(requested: str, columns: Sequence[str]) -> tuple[str | None, str]:
+    """The column meant by ``requested``, and the unit in its brackets."""
+    if requested in columns:
+        return requested, ""
+    stem = requested.removesuffix("(*)").rstrip()
     for column in columns:
-        if wanted.endswith("(*)"):
+        if requested.endswith("(*)"):
             head, _, unit = column.strip().rstrip(")").rpartition("(")
             if head.strip().casefold() == stem.casefold() and unit in UNITS:
                 return column, unit
-        elif column.strip().casefold() == wanted.casefold():
+        elif column.strip().casefold() == requested.casefold():
             return column, ""
     return None, ""

@@ -1,14 +1,15 @@
 """MLPerf logs: intervals and marks among the lines of a training script.
 
 Written by: mlperf_logging (``:::MLLOG {...}`` lines); no file of a real run was at hand.
-Files:      any text with such lines; output of several tasks may stand in one file, each line
+Files:      any text with such lines; output of several tasks may be in one file, each line
             with its task in front ("3: " as srun writes, "[3] ").
 Units and clock: ms, Unix time.
 Rank from:  the task in front of the line, else "rank<n>" in the path.
 Quirks:     start and end of an interval have keys of their own ("epoch_start", "epoch_stop") and
-            are joined by what stands before the underscore, the newest first.
-Steps:      epochs; blocks where there are no epochs.
+            are joined by what precedes the underscore, the newest first. Steps are epochs;
+            blocks where there are no epochs.
 Ignored:    all other lines; paths of source files.
+Source:     https://github.com/mlcommons/logging
 """
 
 from __future__ import annotations

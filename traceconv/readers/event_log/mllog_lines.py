@@ -14,7 +14,16 @@ from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Kind, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.lines import BROKEN, Lines, Report, Slices, rank_in_path, unheard
+from traceconv.readers.shared.lines import (
+    BROKEN,
+    Lines,
+    Report,
+    Slices,
+    rank_in_path,
+    text,
+    unheard,
+)
+from traceconv.readers.shared.numbers import count_of
 
 TAG = ":::MLLOG"
 _TASK = re.compile(r"\s*(?:(\d{1,9}):|.*\[(\d{1,9})\]:?)\s*")
@@ -41,15 +50,14 @@ def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int
     """Every tagged line: its place, its task and what it says."""
     with source.open(name) as stream:
         lines = Lines(stream, report)
-        for number, text in lines.numbered():
-            before, tag, said = text.partition(TAG)
+        for number, written in lines.numbered():
+            before, tag, stated = written.partition(TAG)
             if not tag:
                 continue
             try:
-                line = _LINE.decode(said)
+                line = _LINE.decode(stated)
             except BROKEN as e:
-                cut = number == lines.unended and "truncated" in str(e)
-                report("truncated" if cut else "malformed-record", f"line {number}: {str(e)[:80]}")
+                lines.damaged(number, e)
                 continue
             match = _TASK.fullmatch(before)
             yield f"line {number}", int(match[1] or match[2]) if match else None, line
@@ -81,11 +89,11 @@ def captures(source: Source, name: str, issues: Issues) -> list[Capture]:
 def read_task(capture: Capture, build: TraceBuilder) -> None:
     """Put every interval and mark of one task into ``build``."""
     build.file = capture.source.title(capture.files[0])
-    wanted, alone = capture.detail
+    requested, alone = capture.detail
     timeline = _Timeline(build)
     report: Report = build.skip if alone else unheard
     for where, task, line in _lines(capture.source, capture.files[0], report):
-        if task == wanted:
+        if task == requested:
             timeline.take(where, line)
     timeline.finish()
 
@@ -166,8 +174,8 @@ class _Timeline:
 
 def _interval(name: str, where: str, at: int, line: _Line) -> _Interval:
     metadata = _metadata(line)
-    numbers = (bytes(metadata[key]) for key in _STEP_KEYS if key in metadata)
-    step = next((int(n) for n in numbers if n.isdigit() and len(n) < 10), -1)
+    numbers = (count_of(text(metadata[key])) for key in _STEP_KEYS if key in metadata)
+    step = next((number for number in numbers if number >= 0), -1)
     return _Interval(name, where, at, at, _arguments(line), step)
 
 
@@ -184,10 +192,10 @@ def _metadata(line: _Line) -> Raws:
 
 def _arguments(line: _Line) -> bytes:
     """Value and metadata, without the path of the source file."""
-    said = {"value": line.value, **_metadata(line)}
+    stated = {"value": line.value, **_metadata(line)}
     members = [
         quoted(key) + b":" + bytes(raw)
-        for key, raw in said.items()
+        for key, raw in stated.items()
         if key not in ("file", "lineno") and bytes(raw) != b"null"
     ]
     return b"{" + b",".join(members) + b"}" if members else b""

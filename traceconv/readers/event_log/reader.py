@@ -10,12 +10,13 @@ Files:      any name; JSON lines or CSV, recognised by the first lines. Logs of 
             host.
 Units and clock: as the head, the mapping or the header says, else us; digits are taken as they
             are written, beyond the nanosecond half up. ``clock`` says whether stamps are Unix
-            time; where nothing does, their size tells.
+            time; where nothing does, their size decides.
 Rank from:  the record, the mapping, the head, "rank<n>" in the path. A file may hold many ranks.
 Quirks:     records come in any order; a begin is ended by the next end of its lane and name
             (golden case ``begin_end``); banners, notices and a row of units may surround a table
             (``nsys_stats``, ``nvprof``); quoted cells hold line ends (``table``).
 Ignored:    columns of known tables that are derived from others of the same row.
+Source:     ``schemas/json/raw_event_log.schema.json``; the header rows of the tools named above.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class EventLogReader:
     def __init__(self, mapping: Mapping | None = None) -> None:
         self._mapping = mapping
         if mapping is not None:
-            self.order = 50  # what the user has mapped is nobody else's
+            self.order = 50  # before all others: the user said what it is
             self.files = f"logs with {', '.join(mapping.required())}"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
@@ -62,7 +63,8 @@ class EventLogReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event of one rank into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.event_log.find import batches, report_of
+        from traceconv.readers.event_log.find import report_of
+        from traceconv.readers.event_log.records import batches
         from traceconv.readers.event_log.rows import Rows
         from traceconv.readers.shared.lines import Lines, unheard
 
@@ -74,7 +76,7 @@ class EventLogReader:
             rows = Rows(build, layout.units)
             report = unheard if layout.by_rank else build.skip
             with capture.source.open(name) as stream:
-                for batch in batches(Lines(stream, report), layout, report):
+                for batch in batches(Lines(stream, report), layout):
                     rows.add(batch)
             rows.finish()
             return None if tables else build.span(first)  # tables of a report are no windows
@@ -94,7 +96,7 @@ def with_mapping(text_or_path: str) -> Reader:
         InputError: it cannot be understood; the message says which part, and what there is.
         SourceError: the file cannot be read.
     """
-    from traceconv.readers.event_log.layout import mapping_of
+    from traceconv.readers.event_log.find import mapping_of
 
     return EventLogReader(mapping_of(text_or_path))
 

@@ -1,16 +1,23 @@
-"""Records of a log on their way to columns: what table rows and JSON lines have in common."""
+"""Records of a log as columns of text: rows of tables (CSV after RFC 4180) and JSON lines.
+
+Cells may be quoted, with line ends in them or not. Numbers stay as they are written.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
+
+import msgspec
 
 from traceconv.readers.event_log.mapping import Binding, Bound
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.lines import BROKEN, OBJECT
+from traceconv.readers.shared.lines import BROKEN, MAX_LINE_BYTES, OBJECT, Lines, text
 from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, whole
 
 BATCH_RECORDS = 32768
@@ -34,7 +41,7 @@ def batched(
 
 @dataclass(frozen=True)
 class Layout:
-    """How one log is laid out, and which of its records are wanted.
+    """How one log is laid out, and which of its records are selected.
 
     Attributes:
         log:       name of the mapping that fits.
@@ -87,7 +94,7 @@ class Batch:
 
 
 class Mine(dict[str, bool]):
-    """Whether a record is wanted, by its rank as it is written."""
+    """Whether a record is selected, by its rank as it is written."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -168,3 +175,268 @@ def fixed_members(binding: Binding, count: int) -> list[Any]:
         for target, text in binding.constants.items()
         if target.startswith("args.")
     ]
+
+
+def batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
+    """The records of a log; those of the selected rank only, if the layout selects one."""
+    read = table_batches if layout.columns else json_batches
+    return read(lines, layout)
+
+
+def rank_texts(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
+    """Line number and rank of every record, as it is written."""
+    return (_table_ranks if layout.columns else _json_ranks)(lines, layout)
+
+
+MAX_ROW_LINES = 1000
+"""A quoted cell of more lines was never closed."""
+
+
+def cells(line: str, delimiter: str) -> list[str]:
+    """One line cut at a delimiter; [] if its quotes do not match."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return []
+
+
+def table_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
+    """The records of a table, those of the selected rank only."""
+    rank = layout.binding.column("rank")
+    at = layout.columns.index(rank.column) if rank and layout.by_rank else -1
+    mine = Mine(layout)
+    every = _table_rows(lines, layout)
+    for numbers, kept in batched((n, row) for n, row in every if at < 0 or mine[row[at]]):
+        yield _table_batch(numbers, kept, layout)
+
+
+def _table_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
+    """Line number and rank of every record, as it is written."""
+    rank = layout.binding.column("rank")
+    at = layout.columns.index(rank.column) if rank else -1
+    for number, row in _table_rows(lines, layout):
+        yield number, row[at] if at >= 0 else ""
+
+
+def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """Every row behind the header, as wide as it, with the number of its first line."""
+    width = len(layout.columns)
+    for number, row in _Rows(lines, layout):
+        if number == lines.unended and len(row) >= width:
+            lines.report("unended-line", f"line {number}")
+        if len(row) == width:
+            yield number, row
+        elif len(row) > width and not any(cell.strip() for cell in row[width:]):
+            yield number, row[:width]
+        else:
+            short = len(row) < width and number == lines.unended
+            why = f"line {number}: {len(row)} cells where the header has {width}"
+            lines.report("truncated" if short else "malformed-record", why)
+
+
+class _Rows:
+    """Rows of any width. A row that cannot be parsed costs its first line only."""
+
+    def __init__(self, lines: Lines, layout: Layout) -> None:
+        self._lines = lines
+        self._delimiter, self._comment = layout.delimiter, layout.comment
+        self._back: deque[tuple[int, str]] = deque()
+        self._fresh = chain.from_iterable(enumerate(b, first) for first, b in lines.blocks())
+        for _ in range(layout.body):
+            next(self._fresh, None)
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        delimiter, comment = self._delimiter, self._comment
+        while taken := self._take():
+            number, line = taken
+            if not line or line.isspace() or line.startswith(comment):
+                continue
+            if '"' not in line:
+                yield number, line.split(delimiter)
+            elif row := self._quoted(number, line):
+                yield number, row
+
+    def _take(self) -> tuple[int, str] | None:
+        return self._back.popleft() if self._back else next(self._fresh, None)
+
+    def _quoted(self, number: int, line: str) -> list[str]:
+        """The row that begins with ``line``; [] if there is none."""
+        parts = [(number, line)]
+        size, open_ = len(line), line.count('"') % 2
+        while open_ and len(parts) < MAX_ROW_LINES and size < MAX_LINE_BYTES:
+            more = self._take()
+            if more is None:
+                break
+            parts.append(more)
+            size += len(more[1])
+            open_ ^= more[1].count('"') % 2
+        texts = [text + "\n" for _, text in parts]
+        reader = csv.reader(texts, delimiter=self._delimiter, strict=True)
+        row = self._parsed(reader, number, size)
+        if len(parts) > 1:
+            self._back.extendleft(reversed(parts[reader.line_num if row else 1 :]))
+        return row
+
+    def _parsed(self, reader: Iterator[list[str]], number: int, size: int) -> list[str]:
+        usual = csv.field_size_limit()
+        try:
+            if size > usual:
+                csv.field_size_limit(size)
+            return next(reader)
+        except csv.Error as e:
+            cut = number == self._lines.unended
+            self._lines.report("truncated" if cut else "malformed-record", f"line {number}: {e}")
+            return []
+        finally:
+            if size > usual:
+                csv.field_size_limit(usual)
+
+
+# -- rows to columns ------------------------------------------------------------------------
+
+
+def _table_batch(numbers: list[int], kept: list[list[str]], layout: Layout) -> Batch:
+    binding = layout.binding
+    column = dict(zip(layout.columns, zip(*kept, strict=True), strict=True))
+    found = {b.target: picked(column[b.column], b) for b in binding.found}
+    parts = [
+        members(target.removeprefix("args."), found[target])
+        for target in found
+        if target == "bytes" or target.startswith("args.")
+    ]
+    parts += fixed_members(binding, len(kept))
+    parts += [
+        members(_key(name), column[name]) for name in _unmapped_columns(layout, binding.found)
+    ]
+    broken: list[int] = []
+    if "args" in found:
+        parts.append(_parsed_args(found["args"], numbers, broken))
+    return Batch(
+        numbers, {**found, **constants(binding, len(kept))}, objects(parts, len(kept)), broken
+    )
+
+
+def _unmapped_columns(layout: Layout, found: Sequence[Bound]) -> list[str]:
+    """The columns that the mapping does not speak of."""
+    used = {b.column for b in found} | layout.binding.ignored
+    return [name for name in layout.columns if name not in used]
+
+
+def _key(column: str) -> str:
+    return column.removeprefix("args.")
+
+
+def _parsed_args(texts: Sequence[str], numbers: Sequence[int], broken: list[int]) -> list[bytes]:
+    """The members of arguments written as JSON; those that are none are kept as text."""
+    found = []
+    for cell, number in zip(texts, numbers, strict=True):
+        try:
+            found.append(inner(cell.encode()) if cell else b"")
+        except ValueError:
+            broken.append(number)
+            found.append(members("args", [cell])[0])
+    return found
+
+
+Record = dict[str, msgspec.Raw]
+
+_NULL = msgspec.Raw(b"null")
+
+
+def json_batches(lines: Lines, layout: Layout) -> Iterator[Batch]:
+    """The records of JSON lines, those of the selected rank only."""
+    for numbers, kept in batched(_selected(lines, layout)):
+        yield _json_batch(numbers, kept, layout)
+
+
+def _selected(lines: Lines, layout: Layout) -> Iterator[tuple[int, Record]]:
+    rank = layout.binding.column("rank")
+    key = rank.column if rank and layout.by_rank else None
+    mine = Mine(layout)
+    for number, line in _bodies(lines, layout):
+        try:
+            record = OBJECT.decode(line)
+        except BROKEN as e:
+            lines.damaged(number, e)
+            continue
+        if key is None or mine[text(record.get(key, _NULL))]:
+            yield number, record
+
+
+def _json_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
+    """Line number and rank of every record, as it is written."""
+    rank = layout.binding.column("rank")
+    assert rank is not None
+    ranked = msgspec.defstruct(
+        "Ranked", [("rank", msgspec.Raw, _NULL)], rename={"rank": rank.column}
+    )
+    decoder = msgspec.json.Decoder(ranked)
+    for number, line in _bodies(lines, layout):
+        try:
+            record = decoder.decode(line)
+        except BROKEN as e:
+            lines.damaged(number, e)
+        else:
+            yield number, text(record.rank)  # type: ignore[attr-defined]
+
+
+def _bodies(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
+    for number, line in lines.numbered():
+        if number > layout.body and not line.startswith(layout.comment):
+            yield number, line
+
+
+def _texts(raws: Sequence[msgspec.Raw]) -> Sequence[str]:
+    joined = b"\n".join(raws)
+    if b'"' not in joined and b"null" not in joined:
+        return joined.decode().split("\n")
+    each = joined.split(b"\n")  # a record is one line, so no value has a line end in it
+    known = {raw: text(raw) for raw in set(each)}
+    return [known[raw] for raw in each]
+
+
+# -- records to columns ---------------------------------------------------------------------
+
+
+def _json_batch(numbers: list[int], kept: list[Record], layout: Layout) -> Batch:
+    binding = layout.binding
+    present = set().union(*kept)
+    columns: dict[str, Sequence[str]] = {}
+    parts: list[Sequence[bytes]] = []
+    for one in binding.found:
+        if one.column not in present:
+            continue
+        raws = [record.get(one.column, _NULL) for record in kept]
+        if one.target == "args":
+            parts.append([_args_members(bytes(raw)) for raw in raws])
+        elif one.target == "bytes" or one.target.startswith("args."):
+            parts.append(_field_members(one, raws))
+        else:
+            columns[one.target] = picked(_texts(raws), one)
+    parts += fixed_members(binding, len(kept))
+    rest = present - {b.column for b in binding.found} - binding.ignored
+    if rest:
+        heads = {key: quoted(key) + b":" for key in rest}
+        parts.append([_unmapped_fields(record, heads) for record in kept])
+    columns.update(constants(binding, len(kept)))
+    return Batch(numbers, columns, objects(parts, len(kept)))
+
+
+def _field_members(one: Bound, raws: Sequence[msgspec.Raw]) -> list[bytes]:
+    key = one.target.removeprefix("args.")
+    if one.regex is not None:
+        return members(key, picked(_texts(raws), one))
+    head = quoted(key) + b":"
+    return [b"" if raw == b"null" else head + raw for raw in map(bytes, raws)]
+
+
+def _args_members(raw: bytes) -> bytes:
+    """The members of an argument object; any other value is kept under "args"."""
+    if raw[:1] == b"{":
+        return raw[1:-1].strip()
+    return b"" if raw == b"null" else b'"args":' + raw
+
+
+def _unmapped_fields(record: Record, heads: Mapping[str, bytes]) -> bytes:
+    """The fields the mapping does not speak of, as members."""
+    return b",".join([heads[k] + bytes(raw) for k, raw in record.items() if k in heads])

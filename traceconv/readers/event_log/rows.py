@@ -1,4 +1,4 @@
-"""Sound records to rows of a trace: put on lanes, begins joined to ends, handed to the builder."""
+"""Records of a log to rows of a trace: checked, put on lanes, begins joined to ends."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from traceconv.core.model import F64, I8, I32, I64, Kind
 from traceconv.readers.event_log.lanes import Places, Table
 from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
-
-# Which records of a batch can be kept, and their numbers; the others are booked by line.
+from traceconv.readers.shared.pairing import nested
 
 Mask = NDArray[np.bool_]
+Index = NDArray[np.intp]
 
-RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSAID = 0, 1, 2, 3, 4, 5, 6
+RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSTATED = 0, 1, 2, 3, 4, 5, 6
 PHASES = {
-    "": UNSAID,
+    "": UNSTATED,
     "range": RANGE, "x": RANGE, "complete": RANGE,
     "mark": MARK, "i": MARK, "instant": MARK,
     "counter": COUNTER, "c": COUNTER,
@@ -165,19 +165,14 @@ def _phases(batch: Batch, long: Mask) -> I8:
     known = {text: PHASES.get(text.strip().lower(), UNKNOWN) for text in set(texts)}
     phase = np.fromiter(map(known.__getitem__, texts), np.int8, len(batch))
     counted = np.array([bool(v) for v in _texts(batch, "value")], bool)
-    unsaid = phase == UNSAID
-    phase[unsaid & long] = RANGE
-    phase[unsaid & ~long] = MARK
-    phase[unsaid & ~long & counted] = COUNTER
+    unstated = phase == UNSTATED
+    phase[unstated & long] = RANGE
+    phase[unstated & ~long] = MARK
+    phase[unstated & ~long & counted] = COUNTER
     return phase
 
 
-# Begin and end marks joined to ranges: an end closes the newest open begin of its key.
-
-Index = NDArray[np.intp]
-
-
-def paired(key: I32, time_ns: I64, opens: NDArray[np.bool_]) -> tuple[Index, Index, Index]:
+def joined(key: I32, time_ns: I64, opens: Mask) -> tuple[Index, Index, Index]:
     """Which mark closes which; marks of one key in the order of time, equal times as they came.
 
     Args:
@@ -188,41 +183,10 @@ def paired(key: I32, time_ns: I64, opens: NDArray[np.bool_]) -> tuple[Index, Ind
         begins and their ends (-1: never closed), in the order of begins; ends without a begin.
     """
     order = np.lexsort((time_ns, key))
-    lane, first = key[order], opens[order]
-    change = np.where(first, 1, -1)
-    height = np.cumsum(change)
-    start = np.flatnonzero(np.diff(lane, prepend=lane[:1] - 1))
-    before = (height - change)[start]  # of each key
-    group = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(lane))))
-    height -= before[group]
-    floor = _lowest_so_far(height, group)
-    alone = ~first & (height < np.minimum(_shifted(floor, start), 0))
-    depth = height - np.minimum(floor, 0) + ~first  # of the range a mark belongs to, from 1
-    turns = np.lexsort((depth, group, alone))
-    turns = turns[: len(turns) - int(alone.sum())]
-    one, next_ = turns[:-1], turns[1:]
-    same = (group[one] == group[next_]) & (depth[one] == depth[next_])
-    couple = same & first[one] & ~first[next_]
-    closed = np.full(len(order), -1, np.intp)
-    closed[one[couple]] = order[next_[couple]]
-    begin = np.flatnonzero(first)
+    begin, end, alone = nested(key[order], opens[order])
     by_row = np.argsort(order[begin])
-    return order[begin][by_row], closed[begin][by_row], np.sort(order[alone])
-
-
-def _lowest_so_far(height: I64, group: Index) -> I64:
-    """The running minimum within each group."""
-    span = int(height.max(initial=0) - height.min(initial=0)) + 1
-    lifted = height - group * span  # every group lies below all before it
-    lowest: I64 = np.minimum.accumulate(lifted) + group * span
-    return lowest
-
-
-def _shifted(floor: I64, start: Index) -> I64:
-    """The floor before each mark; 0 before the first of its group."""
-    before = np.concatenate(([0], floor[:-1]))
-    before[start] = 0
-    return before
+    begin, end = order[begin][by_row], np.where(end >= 0, order[end], -1)[by_row]
+    return begin, end, np.sort(order[alone])
 
 
 @dataclass
@@ -300,7 +264,7 @@ class Rows:
         )
 
     def _stored(self, args: Sequence[bytes], shared: bool) -> tuple[I64, I32]:
-        """Addresses and lengths; if shared, equal ones lie in one place."""
+        """Addresses and lengths; if shared, equal ones are stored once."""
         length = np.fromiter(map(len, args), np.int32, len(args))
         if shared:
             known, spill = self._shared_args, self._build.spill
@@ -354,7 +318,7 @@ class Rows:
         marks = _joined([part for part, _ in self._marks])
         opens = np.concatenate([o for _, o in self._marks])
         table = self._places.table()
-        begin, end, alone = paired(table.key[marks.place], marks.start, opens)
+        begin, end, alone = joined(table.key[marks.place], marks.start, opens)
         for line in marks.line[alone].tolist():
             self._build.skip("end-without-begin", f"line {line}")
         ranges, closed = marks.take(begin), end >= 0

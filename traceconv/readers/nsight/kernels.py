@@ -1,27 +1,32 @@
-"""Kernels of an Nsight Systems report; of those that communicate also what NCCL was asked for."""
+"""The device's and the runtime's tables of an Nsight Systems report, one process at a time.
+
+Synchronisation records are shown beside the runtime's calls, a lane per stream, as those of PyTorch
+are: they say how long the host, or another stream, waited for a stream, and last as long as the
+call does. On the stream itself they would cross the kernels they wait for.
+
+Kernels that communicate get what NCCL was asked for, by the call of NCCL that launched them. Such a
+call is a range on the host of a few hundred ns; the kernel is launched within it, or, if calls are
+grouped, somewhere between the outermost ``ncclGroupStart`` and its ``ncclGroupEnd``. What all calls
+of a group move together is the size of its kernel if it launched one; of several kernels nothing
+says which moved what, and none gets a size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import I8, I32, I64, Layer, OpClass
-from traceconv.readers.nsight.nccl import Issued
-from traceconv.readers.nsight.nvtx import hexadecimal
+from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
+from traceconv.readers.nsight.nvtx import Ranges, hexadecimal, positions
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.report import TIMES, Calls, Report
 from traceconv.readers.shared.arguments import Values, named, register
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.sqlite.database import Column
-
-# The device's and the runtime's tables of an Nsight Systems report, one process at a time.
-#
-# Synchronisation records stand beside the runtime's calls, a lane per stream, as those of PyTorch
-# do: they tell how long the host, or another stream, waited for a stream, and last as long as the
-# call does. On the stream itself they would cross the kernels they wait for.
 
 CALL_CLASSES = (0, 1, 13, 26)
 """Event classes of the runtime table that are calls; others repeat them (67: backtraces)."""
@@ -44,8 +49,7 @@ PLACE = {"deviceId": -1, "contextId": -1, "streamId": NO_STREAM, "correlationId"
 
 
 def device_tables(report: Report) -> None:
-    """Copies, memory sets, graph launches and synchronisations; for kernels see
-    ``_nsight_kernels``."""
+    """Copies, memory sets, graph launches and synchronisations; for kernels see :func:`kernels`."""
     _copies(report)
     _sets(report)
     _graphs(report)
@@ -54,31 +58,35 @@ def device_tables(report: Report) -> None:
 
 def _copies(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_MEMCPY"
-    wanted = {**TIMES, **PLACE, "bytes": 0, "copyKind": 0}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    columns = {**TIMES, **PLACE, "bytes": 0, "copyKind": 0}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
     names = report.labels(rows["copyKind"], lambda k: f"Memcpy {COPY_KINDS.get(k, k)}")
-    told = {
+    arguments = {
         **common(rows),
         "bytes": ("bytes", rows["bytes"]),
         "kind": ("copyKind", named(rows["copyKind"], COPY_KINDS)),
     }
-    args = report.args(table, told)
+    args = report.args(table, arguments)
     placed(report, rows, dur, names, OpClass.COPY, args)
 
 
 def _sets(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_MEMSET"
-    wanted = {**TIMES, **PLACE, "bytes": 0, "value": 0}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
-    told = {**common(rows), "bytes": ("bytes", rows["bytes"]), "value": ("value", rows["value"])}
-    args = report.args(table, told)
+    columns = {**TIMES, **PLACE, "bytes": 0, "value": 0}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
+    arguments = {
+        **common(rows),
+        "bytes": ("bytes", rows["bytes"]),
+        "value": ("value", rows["value"]),
+    }
+    args = report.args(table, arguments)
     placed(report, rows, dur, report.build.string("Memset"), OpClass.COPY, args)
 
 
 def _graphs(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-    wanted = {**TIMES, **PLACE, "graphId": -1}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    columns = {**TIMES, **PLACE, "graphId": -1}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
     names = report.labels(rows["graphId"], lambda g: f"CUDA Graph {g}")
     args = report.args(table, {**common(rows), "graph": ("graphId", rows["graphId"])})
     placed(report, rows, dur, names, OpClass.COMPUTE, args)
@@ -86,8 +94,8 @@ def _graphs(report: Report) -> None:
 
 def _syncs(report: Report) -> None:
     table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-    wanted = {**TIMES, **PLACE, "syncType": 0}
-    rows, dur = report.timed(report.rows(table, wanted, "globalPid"), table)
+    columns = {**TIMES, **PLACE, "syncType": 0}
+    rows, dur = report.timed(report.rows(table, columns, "globalPid"), table)
     names = report.labels(rows["syncType"], lambda k: SYNC_KINDS.get(k, f"Synchronize {k}"))
     args = report.args(table, common(rows))
     placed(report, rows, dur, names, OpClass.WAIT, args)
@@ -144,8 +152,8 @@ def _track(report: Report, device: int, stream: int, op: int, communicator: int)
 def runtime(report: Report) -> None:
     """CUDA runtime and driver calls; copies of calls that carry backtraces are left out."""
     table = "CUPTI_ACTIVITY_KIND_RUNTIME"
-    wanted = {**TIMES, "eventClass": 0, "correlationId": -1, "nameId": -1, "returnValue": 0}
-    rows = report.rows(table, wanted, "globalTid")
+    columns = {**TIMES, "eventClass": 0, "correlationId": -1, "nameId": -1, "returnValue": 0}
+    rows = report.rows(table, columns, "globalTid")
     call = np.isin(rows["eventClass"], CALL_CLASSES)
     report.build.seen("slice", int((~call).sum()))
     report.build.skip("repeated-content", f"table {table}", int((~call).sum()), "slice")
@@ -168,7 +176,7 @@ def runtime(report: Report) -> None:
 def arrows(report: Report) -> None:
     """Launch arrows: from the call to every device row of its correlation id.
 
-    Device rows without a call (it lies outside the window) are booked.
+    Device rows without a call (it is outside the window) are booked.
     """
     name = report.build.string("launch")
     for ids, targets in report.targets:
@@ -207,21 +215,21 @@ def kernels(report: Report, nccl: Issued | None, ranks: Mapping[int, int]) -> No
         nccl:  the calls of NCCL, if their sizes are known.
         ranks: ranks of communicators.
     """
-    wanted = {
+    columns = {
         **TIMES, **PLACE, "demangledName": -1, "shortName": -1, "registersPerThread": 0,
         "gridX": 0, "gridY": 0, "gridZ": 0, "blockX": 0, "blockY": 0, "blockZ": 0,
         "staticSharedMemory": 0, "dynamicSharedMemory": 0,
     }  # fmt: skip
-    rows, dur = report.timed(report.rows(TABLE, wanted, "globalPid"), TABLE)
+    rows, dur = report.timed(report.rows(TABLE, columns, "globalPid"), TABLE)
     ids = np.where(rows["demangledName"] >= 0, rows["demangledName"], rows["shortName"])
     names = report.texts(ids)
     distinct, back = np.unique(names, return_inverse=True)
     words, strings = report.comm_words, report.build.strings
     classes = [kernel_class(strings[i], words) for i in distinct.tolist()]
     op = np.array(classes, np.int8)[back] if classes else np.empty(0, np.int8)
-    said = _collective(report, rows, op, nccl, ranks)
-    lane = said.communicator * said.known if said else None
-    placed(report, rows, dur, names, op, _kernel_args(report, rows, said), lane)
+    collective = _collective(report, rows, op, nccl, ranks)
+    lane = collective.communicator * collective.known if collective else None
+    placed(report, rows, dur, names, op, _kernel_args(report, rows, collective), lane)
 
 
 def _collective(
@@ -242,28 +250,35 @@ def _collective(
     return Collective(size, nccl.communicator[made], known, ranks)
 
 
-def _kernel_args(report: Report, rows: Mapping[str, Column], said: Collective | None) -> I32:
+def _kernel_args(report: Report, rows: Mapping[str, Column], collective: Collective | None) -> I32:
     """Arguments of kernels, a batch for each set of facts that is known of some."""
     n = len(rows["start"])
     facts = np.zeros(n, np.int8)
-    if said is not None and n:
-        sized = np.isin(said.communicator, np.array([*said.ranks], np.uint64)) & said.known
-        facts = (said.bytes >= 0) + 2 * said.known.astype(np.int8) + 4 * sized.astype(np.int8)
+    if collective is not None and n:
+        sized = (
+            np.isin(collective.communicator, np.array([*collective.ranks], np.uint64))
+            & collective.known
+        )
+        facts = (
+            (collective.bytes >= 0)
+            + 2 * collective.known.astype(np.int8)
+            + 4 * sized.astype(np.int8)
+        )
     args = np.full(n, -1, np.int32)
     for which in np.unique(facts).tolist():
         at = np.flatnonzero(facts == which)
         part = {name: column[at] for name, column in rows.items()}
-        told = {**common(part), **_kernel_facts(part)}
-        if said is not None:
-            ids = said.communicator[at]
+        arguments = {**common(part), **_kernel_facts(part)}
+        if collective is not None:
+            ids = collective.communicator[at]
             more: dict[str, Values] = {
                 COMMUNICATOR: hexadecimal(ids),
-                BYTES: said.bytes[at],
-                RANKS: np.array([said.ranks.get(i, -1) for i in ids.tolist()], np.int64),
+                BYTES: collective.bytes[at],
+                RANKS: np.array([collective.ranks.get(i, -1) for i in ids.tolist()], np.int64),
             }
-            wanted = {COMMUNICATOR: which & 2, BYTES: which & 1, RANKS: which & 4}
-            told.update({key: ("start", more[key]) for key, yes in wanted.items() if yes})
-        args[at] = report.args(TABLE, told)
+            present = {COMMUNICATOR: which & 2, BYTES: which & 1, RANKS: which & 4}
+            arguments.update({key: ("start", more[key]) for key, yes in present.items() if yes})
+        args[at] = report.args(TABLE, arguments)
     return args
 
 
@@ -281,3 +296,125 @@ def _kernel_facts(rows: Mapping[str, Column]) -> dict[str, tuple[str, Values]]:
 def _triples(rows: Mapping[str, Column], what: str) -> list[bytes]:
     columns = (rows[what + axis].tolist() for axis in "XYZ")
     return [b"[%d,%d,%d]" % xyz for xyz in zip(*columns, strict=True)]
+
+
+GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+
+
+@dataclass(frozen=True)
+class Issued:
+    """Calls of NCCL that are carried out together, in the order of (thread, start).
+
+    Attributes:
+        thread:  serialized id.
+        start_ns, end_ns: as in the report.
+        bytes:   of all messages.
+        communicator: their one communicator; ``mixed`` where there are several.
+        mixed:   bool.
+    """
+
+    thread: I64
+    start_ns: I64
+    end_ns: I64
+    bytes: I64
+    communicator: NDArray[np.uint64]
+    mixed: NDArray[np.bool_]
+
+    def of_calls(self, calls: Calls, chosen: NDArray[np.intp]) -> NDArray[np.intp]:
+        """What each of the chosen calls into the runtime was made for; -1 = none of these.
+
+        Args:
+            chosen: positions among the calls; -1 for none.
+        """
+        found = np.full(len(chosen), -1)
+        there = np.flatnonzero(chosen >= 0)
+        threads, start = calls.thread[chosen[there]], calls.start_ns[chosen[there]]
+        for thread in np.unique(self.thread).tolist():
+            low, high = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
+            own = np.flatnonzero(threads == thread)
+            at = low + np.searchsorted(self.start_ns[low:high], start[own], "right") - 1
+            inside = (at >= low) & (start[own] <= self.end_ns[np.maximum(at, low)])
+            found[there[own[inside]]] = at[inside]
+        return found
+
+
+def issued(ranges: Ranges, strings: Strings) -> Issued | None:
+    """The calls of NCCL whose sizes are known; None if there are none."""
+    size, communicator = _messages(ranges)
+    rows = ranges.rows
+    groups = _groups(ranges, strings)
+    single = np.flatnonzero(size >= 0)
+    if not len(single):
+        return None
+    thread = np.concatenate((groups[:, 0], rows["globalTid"][single]))
+    start = np.concatenate((groups[:, 1], rows["start"][single]))
+    end = np.concatenate((groups[:, 2], rows["end"][single]))
+    call = np.concatenate((np.full(len(groups), -1), single))
+    order = np.lexsort((call, start, thread))  # a group before its first call
+    thread, start, end, call = thread[order], start[order], end[order], call[order]
+    unit = _units(thread, start, end)
+    first = np.flatnonzero(np.diff(unit, prepend=-1))
+    bytes_ = np.add.reduceat(np.where(call >= 0, size[call], 0), first)
+    low = np.minimum.reduceat(np.where(call >= 0, communicator[call], _LAST), first)
+    high = np.maximum.reduceat(np.where(call >= 0, communicator[call], np.uint64(0)), first)
+    some = np.maximum.reduceat(call, first) >= 0
+    first, low, high = first[some], low[some], high[some]
+    return Issued(thread[first], start[first], end[first], bytes_[some], low, low != high)
+
+
+_LAST = np.uint64(2**64 - 1)
+
+
+def _messages(ranges: Ranges) -> tuple[I64, NDArray[np.uint64]]:
+    """Bytes (-1 = not known) and communicator of every range."""
+    size = np.full(len(ranges.name), -1, np.int64)
+    communicator = np.zeros(len(ranges.name), np.uint64)
+    for group in ranges.payloads:
+        if BYTES in group.values and COMMUNICATOR in group.values:
+            at = positions(ranges, group)
+            size[at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
+            communicator[at] = group.values[COMMUNICATOR].astype(np.uint64)
+    return size, communicator
+
+
+def _groups(ranges: Ranges, strings: Strings) -> I64:
+    """Thread, start and end of every outermost group, (n, 3). What the window cut off is none."""
+    marks = {strings.intern(GROUP_START): 1, strings.intern(GROUP_END): -1}
+    at = np.flatnonzero(np.isin(ranges.name, list(marks)))
+    rows = ranges.rows
+    at = at[np.lexsort((rows["start"][at], rows["globalTid"][at]))]
+    found, depth, begun, last = [], 0, -1, None
+    for thread, start, end, name in zip(
+        *(rows[key][at].tolist() for key in ("globalTid", "start", "end")),
+        ranges.name[at].tolist(),
+        strict=True,
+    ):
+        if thread != last:
+            depth, last = 0, thread
+        step = marks[name]
+        if step > 0 and depth == 0:
+            begun = start
+        if step < 0 and depth == 1:
+            found.append((thread, begun, end))
+        depth = max(depth + step, 0)
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _units(thread: I64, start: I64, end: I64) -> I64:
+    """Numbers of runs of ranges that the first of each run holds; sorted by (thread, start)."""
+    number, unit, holder, until = [], -1, None, -1
+    for t, s, e in zip(thread.tolist(), start.tolist(), end.tolist(), strict=True):
+        if t != holder or s > until:
+            unit, holder, until = unit + 1, t, e
+        number.append(unit)
+    return np.array(number, np.int64)
+
+
+def sizes_of(ranges: Ranges) -> Mapping[int, int]:
+    """Ranks of every communicator whose making was seen."""
+    found: dict[int, int] = {}
+    for group in ranges.payloads:
+        if RANKS in group.values and COMMUNICATOR in group.values:
+            columns: list[NDArray[Any]] = [group.values[COMMUNICATOR], group.values[RANKS]]
+            found.update(zip(*(c.tolist() for c in columns), strict=True))
+    return found

@@ -1,9 +1,9 @@
 """Ranges and marks of NVTX, on their threads, a lane per domain.
 
-Names stand in the row or, by number, in StringIds. PyTorch's ``emit_nvtx`` writes numbers and
+Names are written in the row or, by number, in StringIds. PyTorch's ``emit_nvtx`` writes numbers and
 sizes behind the name of an operator ("aten::mul, op_id = 12, seq = 3, sizes = [[8, 8]]"): these
 become arguments, so that equal operators have equal names. NCCL's ranges carry payloads, see
-``_nsight_payloads``.
+:mod:`traceconv.readers.nsight.payloads`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def nvtx(report: Report) -> Ranges:
 
     A range that was still open when collection stopped is closed at the last stamp of the table.
     """
-    wanted = {**TIMES, "eventType": 0, "textId": -1, "domainId": 0, "rowid": -1}
-    rows = report.rows(TABLE, wanted, "globalTid")
+    requested = {**TIMES, "eventType": 0, "textId": -1, "domainId": 0, "rowid": -1}
+    rows = report.rows(TABLE, requested, "globalTid")
     span, mark = np.isin(rows["eventType"], RANGES), np.isin(rows["eventType"], MARKS)
     other = ~span & ~mark & (rows["eventType"] != NVTX_THREAD_NAME)
     report.build.skip("metadata-unused", f"table {TABLE}", int(other.sum()))
@@ -87,7 +87,7 @@ def _added(
 ) -> Ranges:
     """Put ranges or marks into the trace."""
     rows, dur = report.timed(rows, TABLE, "slice" if kind is Kind.SLICE else "instant")
-    names, told = _named(report, _texts(report, rows))
+    names, detail = _named(report, _texts(report, rows))
     distinct, back = np.unique(names, return_inverse=True)
     strings = report.build.strings
     steps = np.array([step_number(strings[name]) for name in distinct.tolist()], np.int32)
@@ -101,7 +101,7 @@ def _added(
         name=names,
         op=OpClass.HOST,
         step=steps[back],
-        args=_with_payloads(report, rows, told, groups),
+        args=_with_payloads(report, rows, detail, groups),
     )
     return Ranges(rows, names, groups)
 
@@ -109,8 +109,8 @@ def _added(
 def _texts(report: Report, rows: Mapping[str, Column]) -> list[str]:
     """The name of every row."""
     many = report.process.lone and len(rows["rowid"]) > _MANY
-    wanted = None if many else rows["rowid"]  # a look at all is faster than looking up most
-    inline = report.database.texts(TABLE, "rowid", "text", wanted)
+    requested = None if many else rows["rowid"]  # a look at all is faster than looking up most
+    inline = report.database.texts(TABLE, "rowid", "text", requested)
     strings = report.strings(rows["textId"])
     return [
         inline.get(r) or strings.get(t, NAMELESS)
@@ -150,7 +150,7 @@ def _split(texts: Sequence[str]) -> list[tuple[str, bytes]]:
 
 
 def _parsed(text: str) -> tuple[str, bytes]:
-    """The name of an operator without what stands behind it, and that as arguments."""
+    """The name of an operator without what is appended to it, and that as arguments."""
     if ", " not in text or len(text) > _LONG:
         return text, b""
     found = list(_DETAIL.finditer(text))
@@ -208,5 +208,5 @@ def _tracks(report: Report, rows: Mapping[str, Column], domains: Mapping[int, st
 
 
 def positions(ranges: Ranges, group: Group) -> I64:
-    """Where the rows of a payload group stand among the ranges."""
+    """The positions of the rows of a payload group among the ranges."""
     return np.searchsorted(ranges.rows["rowid"], group.rowid)

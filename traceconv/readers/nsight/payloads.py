@@ -3,8 +3,8 @@
 NCCL says of every call its communicator, the bytes of the message, the peer. An export holds this
 where it was made with ``--include-blobs`` (``binaryData``) or ``--include-json`` (``jsonText``).
 A blob is a head of 32 bytes - domain (u32), 4 spare, schema (u32), 4 spare, size of the payload
-(u64), size of all (u64) - and the payload, whose fields lie where the schema's entries say. All
-is little-endian. No sample at hand holds payloads: their schemas do lie in one, the head is as
+(u64), size of all (u64) - and the payload, whose fields are where the schema's entries say. All
+is little-endian. No sample at hand holds payloads: one holds their schemas, the head is as
 others describe it for 2026, and the JSON is taken to have the entries' names as its keys.
 """
 
@@ -140,19 +140,19 @@ def _column(raw: NDArray[np.uint8], at: int, kind: np.dtype[Any]) -> NDArray[Any
 
 
 def _spelled(database: Database, only: I64) -> tuple[list[Group], int]:
-    """Payloads that stand as JSON; members other than those of NCCL are left aside."""
+    """Payloads in JSON; members other than those of NCCL are left out."""
     blobs = _only(database.blobs("NVTX_EVENTS", "rowid", "jsonText"), only)
     by_keys: dict[tuple[str, ...], list[tuple[int, dict[str, int]]]] = {}
     bad = 0
     for row, text in blobs.items():
-        said = _members(text)
-        bad += said is None
-        if said:
-            by_keys.setdefault(tuple(sorted(said)), []).append((row, said))
+        stated = _members(text)
+        bad += stated is None
+        if stated:
+            by_keys.setdefault(tuple(sorted(stated)), []).append((row, stated))
     return [
         Group(
             np.array([row for row, _ in found], np.int64),
-            {key: np.array([said[key] for _, said in found], np.uint64) for key in keys},
+            {key: np.array([stated[key] for _, stated in found], np.uint64) for key in keys},
         )
         for keys, found in by_keys.items()
     ], bad
@@ -167,13 +167,13 @@ def _only(found: dict[int, bytes], rows: I64) -> dict[int, bytes]:
 def _members(text: bytes) -> dict[str, int] | None:
     """What a JSON payload says of NCCL; None if it is no JSON object."""
     try:
-        said = json.loads(text)
+        stated = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(stated, dict):
         return None
     return {
         KEYS[key]: value
-        for key, value in said.items()
+        for key, value in stated.items()
         if key in KEYS and type(value) is int and 0 <= value < 1 << 64
     }

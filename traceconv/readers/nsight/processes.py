@@ -1,12 +1,12 @@
 """Which processes an Nsight Systems report holds, and which rank each of them is.
 
-In the order of trust: ranks MPI told the profiler (MPI_RANKS), "MPI Rank n" as the name of a
+In the order of trust: ranks that MPI gave the profiler (MPI_RANKS), "MPI Rank n" as the name of a
 thread, and, for a lone process, the rank of its communicators (MPI_COMMUNICATORS) and its
-environment. Then what NCCL was told when communicators were made, the largest of each process,
+environment. Then what NCCL was given when communicators were made, the largest of each process,
 if that gives every process a rank of its own; one process per device; the name of the file.
 
-Of everything a report tells about the machine, only what names a rank, a host or a GPU is ever
-looked at (:data:`RANK_VARIABLES`): environments, command lines and user names stay where they are.
+Of everything a report holds about the machine, only what names a rank, a host or a GPU is ever
+looked at (:data:`RANK_VARIABLES`): environments, command lines and user names are not read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
+from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 GPU_TABLES = (
@@ -151,7 +152,7 @@ def _from_devices(pids: Sequence[int], devices: dict[int, set[int]]) -> Ranks:
 
 
 def _from_mpi_ranks(database: Database) -> Ranks:
-    """What MPI told of every thread."""
+    """What MPI recorded of every thread."""
     return {
         pid_of(thread): (rank, "MPI_RANKS")
         for thread, rank in database.rows("MPI_RANKS", "globalTid", "rank")
@@ -177,8 +178,8 @@ def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:
     for group in groups:
         if {RANK, RANKS} <= group.values.keys():
             owner = pid_of(rows["globalTid"][np.searchsorted(rows["rowid"], group.rowid)])
-            said = (owner, group.values[RANKS], group.values[RANK])
-            for pid, size, rank in zip(*(column.tolist() for column in said), strict=True):
+            stated = (owner, group.values[RANKS], group.values[RANK])
+            for pid, size, rank in zip(*(column.tolist() for column in stated), strict=True):
                 largest[pid] = max(largest.get(pid, (0, 0)), (size, rank))
     known = [largest[pid] for pid in pids if pid in largest]
     sizes, ranks = {size for size, _ in known}, {rank for _, rank in known}
@@ -207,9 +208,9 @@ def _from_thread_names(database: Database) -> Ranks:
 
 
 def _nvtx_thread_names(database: Database) -> tuple[dict[str, Column], dict[int, str]]:
-    """Columns as those of ThreadNames, and the names that stand in the rows, by position."""
-    wanted = {"textId": -1, "globalTid": 0, "rowid": -1, "eventType": -1}
-    rows = database.columns(NVTX, wanted)
+    """Columns as those of ThreadNames, and the names written in the rows, by position."""
+    requested = {"textId": -1, "globalTid": 0, "rowid": -1, "eventType": -1}
+    rows = database.columns(NVTX, requested)
     named = rows["eventType"] == NVTX_THREAD_NAME
     at = rows["rowid"][named]
     texts = database.texts(NVTX, "rowid", "text", at)
@@ -227,6 +228,7 @@ def _from_environment(database: Database) -> tuple[int, str] | None:
     }
     for variable in RANK_VARIABLES:
         for name, value in values.items():
-            if name.rpartition(":")[2] == variable and value.isdecimal() and len(value) < 10:
-                return int(value), variable
+            rank = whole_number(value, INT32_MAX)
+            if name.rpartition(":")[2] == variable and rank is not None:
+                return rank, variable
     return None

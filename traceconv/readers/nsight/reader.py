@@ -6,15 +6,15 @@ Units and clock: integer ns since the session started; ``utcEpochNs`` ties them 
             With ``--ts-normalize`` they are Unix time already.
 Rank from:  MPI_RANKS, "MPI Rank n" thread names, MPI_COMMUNICATORS and the rank variables of a
             lone process, NCCL's communicators, one process per device, the file name; see
-            ``_nsight_processes``.
-Quirks:     tables are created only where there is data; NVTX names stand in ``text`` or, through
+            :mod:`traceconv.readers.nsight.processes`.
+Quirks:     tables are created only where there is data; NVTX names are in ``text`` or, through
             ``textId``, in StringIds; runtime calls are repeated as backtrace rows (class 67)
             (two_processes). What PyTorch writes behind the name of an operator becomes arguments;
             payloads of NCCL say size and communicator, through the launch also of its kernels;
-            GPU metrics are counters of every process that uses the GPU; waits stand beside the
+            GPU metrics are counters of every process that uses the GPU; waits are shown beside the
             calls, as PyTorch's do, not on the stream they wait for (training).
 Ignored:    CPU samples, scheduling, profiler overhead, diagnostics, CUDA events, allocations; and,
-            on purpose, everything that tells of users: environment, command lines, paths, standard
+            on purpose, everything about users: environment, command lines, paths, standard
             output.
 Source:     the tables' own columns, read by name.
 """
@@ -83,11 +83,9 @@ class NsightReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every event of one process."""
         from traceconv.readers.nsight import kernels as events
-        from traceconv.readers.nsight.content import gpu_memory, gpu_metrics, library_calls
-        from traceconv.readers.nsight.kernels import kernels
-        from traceconv.readers.nsight.nccl import issued, sizes_of
+        from traceconv.readers.nsight.kernels import issued, kernels, sizes_of
         from traceconv.readers.nsight.nvtx import nvtx
-        from traceconv.readers.nsight.report import Report
+        from traceconv.readers.nsight.report import Report, gpu_memory, gpu_metrics, library_calls
         from traceconv.readers.shared.sqlite.database import opened
 
         process: Process = capture.detail
@@ -136,7 +134,7 @@ def _clock(database: Database) -> Anchor | None:
 
 
 def _closed_report(source: Source, name: str, names: Sequence[str]) -> None:
-    """Say how to open a report, unless its export lies beside it.
+    """Say how to open a report, unless its export is beside it.
 
     Raises:
         MalformedInputError: the export is missing.

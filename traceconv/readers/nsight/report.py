@@ -1,7 +1,19 @@
-"""One process of an Nsight Systems report while it is read, and what all its tables share."""
+"""One process of an Nsight Systems report while it is read, its calls into libraries, and metrics.
+
+Sampled metrics of GPUs (``--gpu-metrics-devices``) become counters. A sample belongs to a GPU of
+the machine, not to a process: every process that uses the GPU gets it. The lowest byte of a
+sample's type is the GPU as Nsight numbers them; CUDA may number them in another way, which
+TARGET_INFO_GPU says where it is there. Samples of GPUs that no process of the report uses are
+counted and left out.
+
+Names of metrics end in their unit, in brackets ("DRAM Read Bandwidth [Throughput %]"). Clocks are
+called MHz and hold Hz in reports that others describe: values that no clock reaches in MHz are
+taken as Hz.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Layer
+from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.nsight.processes import Process, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
+from traceconv.readers.shared.gpu_kernels import note_memory
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 NAMELESS = "(no name)"
@@ -66,21 +79,21 @@ class Report:
     calls: Calls = field(default_factory=Calls)
     targets: list[tuple[I64, I64]] = field(default_factory=list)
 
-    def rows(self, table: str, wanted: Mapping[str, int], owner: str) -> dict[str, Column]:
+    def rows(self, table: str, requested: Mapping[str, int], owner: str) -> dict[str, Column]:
         """Columns of a table, only the rows of this process (``owner`` is its id column)."""
-        columns = self.database.columns(table, {**wanted, owner: 0})
+        columns = self.database.columns(table, {**requested, owner: 0})
         pids = pid_of(columns[owner])
         mine = np.isin(pids, (self.process.pid, *self.process.others))
         return {name: column[mine] for name, column in columns.items()}
 
-    def args(self, table: str, told: Mapping[str, tuple[str, Values]]) -> I32:
+    def args(self, table: str, arguments: Mapping[str, tuple[str, Values]]) -> I32:
         """Arguments of rows: key -> (the column it comes from, values). What the table has no
         column for is left out, not made up.
         """
         there = self.database.tables.get(table, ())
-        known = {key: values for key, (column, values) in told.items() if column in there}
+        known = {key: values for key, (column, values) in arguments.items() if column in there}
         if not known:
-            return np.full(max(len(values) for _, values in told.values()), -1, np.int32)
+            return np.full(max(len(values) for _, values in arguments.values()), -1, np.int32)
         return register(self.build, known)
 
     def strings(self, ids: I64) -> dict[int, str]:
@@ -122,3 +135,171 @@ class Report:
         pid = int(pid_of(global_tid))
         group = "" if pid == self.process.pid else f"Process {pid}"
         return self.build.track(layer, f"Thread {tid_of(global_tid)}", group, title)
+
+
+_OS_CALL = 27
+
+
+@dataclass(frozen=True)
+class Library:
+    """A table of calls.
+
+    Attributes:
+        name:  the column with the number of the call's name.
+        calls: the event class of calls, other rows being marks of the profiler; -1 = every row.
+        arguments: key -> column; absent numbers are left out.
+    """
+
+    title: str
+    layer: Layer = Layer.RUNTIME
+    name: str = "nameId"
+    calls: int = -1
+    arguments: tuple[tuple[str, str], ...] = ()
+
+
+_MPI = Library("MPI", Layer.HOST, "textId")
+LIBRARIES = {
+    "OSRT_API": Library("OS Runtime", calls=_OS_CALL),
+    "CUDNN_EVENTS": Library("cuDNN"),
+    "CUBLAS_EVENTS": Library("cuBLAS"),
+    "MPI_P2P_EVENTS": Library(
+        "MPI", Layer.HOST, "textId", arguments=(("bytes", "size"), ("peer", "remoteRank"))
+    ),
+    "MPI_COLLECTIVES_EVENTS": Library(
+        "MPI", Layer.HOST, "textId", arguments=(("bytes", "size"), ("root", "rootRank"))
+    ),
+    "MPI_START_WAIT_EVENTS": _MPI,
+    "MPI_OTHER_EVENTS": _MPI,
+}
+
+
+def library_calls(report: Report) -> None:
+    """Add calls into libraries, on their threads: the operating system, MPI, cuDNN, cuBLAS."""
+    for table, library in LIBRARIES.items():
+        if table in report.database.tables:
+            _read(report, table, library)
+
+
+def _read(report: Report, table: str, library: Library) -> None:
+    requested = {**TIMES, "eventClass": library.calls, library.name: -1}
+    rows = report.rows(
+        table, {**requested, **{column: -1 for _, column in library.arguments}}, "globalTid"
+    )
+    call = (
+        rows["eventClass"] == library.calls
+        if library.calls >= 0
+        else rows["start"] == rows["start"]
+    )
+    report.build.skip("metadata-unused", f"table {table}", int((~call).sum()))
+    rows = {name: column[call] for name, column in rows.items()}
+    unended = rows["end"] < 0
+    report.build.skip("unfinished-slice", f"table {table}", int(unended.sum()))
+    rows["end"] = np.where(
+        unended, np.maximum(rows["start"], rows["end"].max(initial=0)), rows["end"]
+    )
+    rows, dur = report.timed(rows, table)
+    args = np.full(len(dur), -1, np.int32)
+    if library.arguments:
+        stated = np.stack([rows[column] >= 0 for _, column in library.arguments], axis=1)
+        for there in np.unique(stated, axis=0).tolist():
+            at = np.flatnonzero((stated == there).all(axis=1))
+            known = [pair for pair, yes in zip(library.arguments, there, strict=True) if yes]
+            if known:
+                args[at] = register(report.build, {key: rows[c][at] for key, c in known})
+    report.build.extend(
+        track=report.threads(rows["globalTid"], library.layer, library.title),
+        start_ns=rows["start"],
+        dur_ns=dur,
+        name=report.texts(rows[library.name]),
+        op=OpClass.HOST,
+        args=args,
+    )
+
+
+TABLE = "GPU_METRICS"
+
+_UNIT = re.compile(r"(.+?)\s*\[([^\[\]]+)\]\s*")
+_FASTEST_MHZ = 100_000
+
+
+def gpu_metrics(report: Report) -> None:
+    """Add the samples of the GPUs that this process uses."""
+    requested = {"timestamp": -1, "typeId": 0, "metricId": -1, "value": float("nan")}
+    rows = report.database.columns(TABLE, requested)
+    if not len(rows["timestamp"]):
+        return
+    device = _devices(report.database, rows["typeId"] & 0xFF)
+    process = report.process
+    if process.claimed:
+        stray = int((~np.isin(device, process.claimed)).sum())
+        report.build.skip("kind-not-read", f"table {TABLE}, GPUs that no process uses", stray)
+    mine = np.isin(device, process.devices)
+    rows = {name: column[mine] for name, column in rows.items()}
+    report.build.seen("counter", int(mine.sum()))
+    early, odd = rows["timestamp"] < 0, ~np.isfinite(rows["value"])
+    report.build.skip("bad-time", f"table {TABLE}", int(early.sum()), "counter")
+    report.build.skip("counter-not-numeric", f"table {TABLE}", int((odd & ~early).sum()), "counter")
+    good = ~early & ~odd
+    _added(report, {name: column[good] for name, column in rows.items()}, device[mine][good])
+
+
+def gpu_memory(report: Report) -> None:
+    """Note the memory of the GPUs that this process uses, as CUDA numbers them."""
+    arguments = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory")
+    named = [(gpu if device is None else device, size) for gpu, device, size in arguments]
+    note_memory(
+        report.build.notes,
+        [
+            {"id": device, "totalGlobalMem": size}
+            for device, size in named
+            if device in report.process.devices
+        ],
+    )
+
+
+def _devices(database: Database, gpus: I64) -> I64:
+    """The GPUs as CUDA numbers them."""
+    known = {
+        gpu: device
+        for gpu, device in database.rows("TARGET_INFO_GPU", "id", "cuDevice")
+        if isinstance(gpu, int) and isinstance(device, int)
+    }
+    distinct, back = np.unique(gpus, return_inverse=True)
+    table = np.array([known.get(gpu, gpu) for gpu in distinct.tolist()], np.int64)
+    return table[back] if len(table) else np.empty(0, np.int64)
+
+
+def _added(report: Report, rows: dict[str, Column], device: I64) -> None:
+    names = {
+        (kind, metric): str(name)
+        for kind, metric, name in report.database.rows(
+            "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"
+        )
+        if name is not None
+    }
+    key = np.stack((device, rows["typeId"], rows["metricId"]), axis=1)
+    distinct, back = np.unique(key, axis=0, return_inverse=True)
+    highest = np.full(len(distinct), -np.inf)
+    np.maximum.at(highest, back.ravel(), rows["value"])
+    tracks = [
+        _track(report, gpu, names.get((kind, metric), f"Metric {metric}"), top)
+        for (gpu, kind, metric), top in zip(distinct.tolist(), highest.tolist(), strict=True)
+    ]
+    track: NDArray[np.int32] = np.array(tracks, np.int32)
+    report.build.counters(
+        track=track[back.ravel()] if tracks else np.empty(0, np.int32),
+        start_ns=rows["timestamp"],
+        value=rows["value"],
+    )
+
+
+def _track(report: Report, device: int, stated: str, highest: float) -> int:
+    """The lane of a metric, its unit taken from its name."""
+    match = _UNIT.fullmatch(stated)
+    name, unit = (match[1], match[2]) if match else (stated, "")
+    if unit.endswith("%"):
+        unit = "%"
+    elif unit == "MHz" and highest > _FASTEST_MHZ:
+        unit = "Hz"
+    group = "" if report.process.device >= 0 else f"GPU {device}"
+    return report.build.track(Layer.COUNTER, name, group, "GPU Metrics", unit=unit)

@@ -1,20 +1,22 @@
-"""The captures that files of Paddle's profiler make: windows of one process, formats of one run."""
+"""Files of Paddle's profiler by name and first bytes, and the captures they make together.
+
+Several may be windows of one process, or formats of one window.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import Anchor, Domain
+from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-
-# Paddle's files by their names and first bytes: which process, which window, whose rank.
+from traceconv.readers.shared.windows import joined_windows
 
 JSON, PB, PROFILE, TIMELINE = "json", "pb", "profile", "timeline"
 _MAGIC = b"\n\x051."
@@ -47,7 +49,7 @@ class File:
 
     Attributes:
         kind:   JSON or PB; of old profilers, PROFILE or TIMELINE.
-        worker: as the profiler was told, or made up of host and process; "" if the name was
+        worker: as the profiler was configured, or made up of host and process; "" if the name was
             chosen in another way. One timeline may hold several.
         pid:    the process, -1 if the first bytes do not say.
         first_ns, last_ns: the span of the events in the first bytes; -1 if there are none.
@@ -62,7 +64,7 @@ class File:
 
     @property
     def stem(self) -> str:
-        """The name without what tells its format."""
+        """The name without the suffix of its format."""
         return _SUFFIXES.sub("", self.name)
 
     @property
@@ -80,7 +82,7 @@ class File:
         return next((int(numbers[-1]) for numbers in found if numbers), None)
 
     def overlaps(self, other: File) -> bool:
-        """Whether the events in the first bytes of both lie in one stretch of time."""
+        """Whether the events in the first bytes of both are in one stretch of time."""
         return (
             min(self.first_ns, other.first_ns) >= 0
             and self.first_ns <= other.last_ns
@@ -135,7 +137,7 @@ def _of_pb(name: str, head: bytes) -> File:
 
 
 def _of_profile(name: str, head: bytes) -> list[File]:
-    from traceconv.readers.paddle.old_profile import first_events
+    from traceconv.readers.paddle.old import first_events
 
     events = first_events(head)
     if not events:
@@ -145,10 +147,10 @@ def _of_profile(name: str, head: bytes) -> list[File]:
 
 
 def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
-    """Process, start and end of the host events whose nodes lie wholly in the first bytes."""
+    """Process, start and end of the host events whose nodes are wholly in the first bytes."""
     from traceconv._proto import message, parsed
     from traceconv.readers.paddle.protobuf import NODE, PACKAGE, STEM, TREE
-    from traceconv.readers.paddle.wire import Cut, Damaged, fields
+    from traceconv.readers.shared.protobuf_wire import Cut, Damaged, fields
 
     node = message(STEM, f"{PACKAGE}.HostTraceEventNodeProto")
     try:
@@ -163,23 +165,20 @@ def _spans(head: bytes) -> Iterator[tuple[int, int, int]]:
         return
 
 
-UNIX_NS = 10**18
-"""Stamps above this count from 1970 (it is 2001)."""
-
-
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
     """One capture per process, its collection windows in the order of time."""
-    groups: dict[tuple[object, ...], list[File]] = {}
+    groups: dict[Hashable, list[File]] = {}
     for name in sorted(names):
         for file in recognised(source, name):
             groups.setdefault(_same_process(file), []).append(file)
-    return [c for group in groups.values() for c in _captures(source, group, issues)]
+    files = (c for group in groups.values() for c in _windows(source, group, issues))
+    return joined_windows(files, lambda c: _same_process(c.detail[0]), _begin, _overlap)
 
 
 def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, int] | None:
     """Read one file of a capture; the span of what it holds, ns, None if that is nothing."""
     if file.kind == TIMELINE:
-        from traceconv.readers.paddle.old_timeline import read_timeline
+        from traceconv.readers.paddle.old import read_timeline
 
         return read_timeline(capture.source, file.name, build, file.worker)
     if file.kind == JSON:
@@ -187,11 +186,11 @@ def read_file(capture: Capture, file: File, build: TraceBuilder) -> tuple[int, i
     elif file.kind == PB:
         from traceconv.readers.paddle.protobuf import read_pb as read
     else:
-        from traceconv.readers.paddle.old_profile import read_profile as read
+        from traceconv.readers.paddle.old import read_profile as read
     return read(capture.source, file.name, build, capture.pid)
 
 
-def _same_process(file: File) -> tuple[object, ...]:
+def _same_process(file: File) -> Hashable:
     """Equal for files that may be windows, or formats, of one process."""
     folder = PurePosixPath(file.name).parent
     if file.kind == TIMELINE:
@@ -199,34 +198,43 @@ def _same_process(file: File) -> tuple[object, ...]:
     return (folder, file.worker, file.pid) if file.worker else (file.stem,)
 
 
-def _captures(source: Source, group: list[File], issues: Issues) -> list[Capture]:
-    """The windows of one process as one capture; each its own if two claim the same time."""
+def _windows(source: Source, group: list[File], issues: Issues) -> list[Capture]:
+    """A capture for each window of one process; a window that two formats hold is read once."""
     better = [file for file in group if file.kind == PB]
     twins = [f for f in group if f.kind == JSON and any(map(f.overlaps, better))]
     for file in twins:
         issues.add("repeated-content", source.title(file.name))
-    windows = sorted((f for f in group if f not in twins), key=lambda f: (f.first_ns, f.name))
-    clear = all(w.first_ns >= 0 for w in windows) or len(windows) == 1
-    apart = clear and not any(a.overlaps(b) for a, b in pairwise(windows))
-    parts = [windows] if apart else [[window] for window in windows]
+    windows = [_capture(source, file) for file in group if file not in twins]
+    first = min(windows, key=_begin)
     known = tuple(file.name for file in twins)
-    return [_capture(source, part, () if i else known) for i, part in enumerate(parts)]
+    return [replace(w, known=known) if w is first else w for w in windows]
 
 
-def _capture(source: Source, windows: list[File], known: tuple[str, ...]) -> Capture:
-    file = windows[0]
+def _begin(capture: Capture) -> tuple[int, str]:
+    file: File = capture.detail[0]
+    return file.first_ns, file.name
+
+
+def _overlap(windows: Sequence[Capture]) -> bool:
+    """Whether two windows claim the same time, or one does not say when it was."""
+    files: list[File] = [window.detail[0] for window in windows]
+    if len(files) > 1 and any(file.first_ns < 0 for file in files):
+        return True
+    return any(a.overlaps(b) for a, b in pairwise(files))
+
+
+def _capture(source: Source, file: File) -> Capture:
     several = file.kind == TIMELINE
-    unix = file.kind in (JSON, PB) or file.first_ns > UNIX_NS
+    unix = file.kind in (JSON, PB) or is_unix_ns(file.first_ns)
     return Capture(
         reader="paddle",
         source=source,
-        files=tuple(window.name for window in windows),
+        files=(file.name,),
         rank=file.rank,
         rank_from="worker name" if file.rank is not None else "",
-        known=known,
         host=file.host,
         pid=file.pid,
         clock=Anchor(Domain.UNIX, evidence="stamps since 1970") if unix else None,
         label=f"{source.title(file.name)} ({file.worker})" if several else source.title(file.name),
-        detail=tuple(windows),
+        detail=(file,),
     )

@@ -29,19 +29,14 @@ from traceconv.readers.paddle.layout import (
     phase_names,
     put,
 )
-from traceconv.readers.paddle.repair import repaired
-from traceconv.readers.paddle.times import US, Starts, recovered, trimmed
-from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.thread_lanes import DefaultPlacement
+from traceconv.readers.paddle.repair import US, Starts, recovered, repaired, trimmed
+from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.decimals import GOOD, nanoseconds
-from traceconv.readers.shared.trace_events.decode import BROKEN
-from traceconv.readers.shared.trace_events.reading import Reading
+from traceconv.readers.shared.trace_events.python_decode import BROKEN, GOOD, nanoseconds
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
-
-# Names in Paddle's JSON, which all end in the event's duration.
+from traceconv.readers.shared.trace_events.timeline import Reading
 
 _SUFFIX = re.compile(r"\[(\d{1,15})\.(\d{3}) (ms|us)\]")
 _UNITS_NS = {"us": 1, "ms": 1000}  # of the last digit
@@ -49,13 +44,13 @@ _FLOAT_BITS = 22  # what a 32-bit float keeps of a duration, with one bit to spa
 
 
 class Names:
-    """Names without the durations that the writer appends to them."""
+    """Names without the durations that the writer appends to every one."""
 
     def __init__(self, reading: Reading, build: TraceBuilder) -> None:
         self._shapes, self._build = reading.tables.shapes, build
         self._texts = [*reading.tables.names.texts(), ""]  # the last one: no name
         self._short = list(self._texts)
-        self._told = np.full(len(self._texts), -1, np.int64)  # duration in the name, ns
+        self._in_name = np.full(len(self._texts), -1, np.int64)  # duration in the name, ns
         self._unit = np.ones(len(self._texts), np.int64)
         for code, text in enumerate(self._texts):
             at = text.rfind("[") if text.endswith("s]") else -1
@@ -63,14 +58,14 @@ class Names:
             if match is not None:
                 unit = _UNITS_NS[match[3]]
                 self._short[code] = text[:at]
-                self._told[code], self._unit[code] = int(match[1] + match[2]) * unit, unit
+                self._in_name[code], self._unit[code] = int(match[1] + match[2]) * unit, unit
 
     def of(self, rows: Rows, instant: NDArray[np.bool_]) -> I32:
         """String ids of the names of rows; memory events are called by their type."""
         self._build.skip("missing-name", count=int((rows.name < 0).sum()))
-        told, unit = self._told[rows.name], self._unit[rows.name]
-        own = ~instant & (told >= 0)
-        own &= np.abs(told - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
+        in_name, unit = self._in_name[rows.name], self._unit[rows.name]
+        own = ~instant & (in_name >= 0)
+        own &= np.abs(in_name - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
         found = np.empty(len(rows), np.int32)
         for which, texts in ((own, self._short), (~own, self._texts)):
             codes, back = np.unique(rows.name[which], return_inverse=True)
@@ -97,11 +92,9 @@ class Names:
         return step
 
 
-# What Paddle's JSON keeps among the arguments of events: times, correlation ids, memory.
-
 BATCH_ROWS = 16384
 SPAN_BYTES = 64 << 20
-"""Arguments of a batch that lie within so many bytes are fetched at once."""
+"""Arguments of a batch within so many bytes are fetched at once."""
 
 TIMED, RICH, MEMORY, RAW = range(4)
 """What is expected of a category: nothing but times; more; figures of memory; anything."""
@@ -129,7 +122,7 @@ _encode = msgspec.json.encode
 
 
 @dataclass
-class Said:
+class ArgumentFacts:
     """What the arguments of rows say.
 
     Attributes:
@@ -147,7 +140,9 @@ class Said:
     memory: list[tuple[I64, list[str], F64, F64]] = field(default_factory=list)
 
 
-def look(rows: Rows, expect: Sequence[int], types: Sequence[str], build: TraceBuilder) -> Said:
+def look_into(
+    rows: Rows, expect: Sequence[int], types: Sequence[str], build: TraceBuilder
+) -> ArgumentFacts:
     """Look into the arguments of all rows.
 
     Args:
@@ -155,22 +150,24 @@ def look(rows: Rows, expect: Sequence[int], types: Sequence[str], build: TraceBu
         types:  by shape, what is put among the arguments as "type"; "" for nothing.
     """
     n = len(rows)
-    said = Said(
+    facts = ArgumentFacts(
         np.zeros(n, np.int64), np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, bool),
         np.full(n, -1, np.int32),
     )  # fmt: skip
-    _Looking(rows, types, build, said).run(np.array(expect, np.int8))
-    return said
+    _ArgumentReader(rows, types, build, facts).run(np.array(expect, np.int8))
+    return facts
 
 
-class _Looking:
-    def __init__(self, rows: Rows, types: Sequence[str], build: TraceBuilder, said: Said) -> None:
-        self._rows, self._types, self._build, self._said = rows, types, build, said
+class _ArgumentReader:
+    def __init__(
+        self, rows: Rows, types: Sequence[str], build: TraceBuilder, facts: ArgumentFacts
+    ) -> None:
+        self._rows, self._types, self._build, self._facts = rows, types, build, facts
         self._plain = np.full(len(types), -1, np.int32)  # args that hold nothing but the type
 
     def run(self, expect: NDArray[np.int8]) -> None:
         rows, takes = self._rows, (self._timed, self._rich, self._memory, self._raw)
-        self._said.args[:] = self._types_of(rows.shape)
+        self._facts.args[:] = self._types_of(rows.shape)
         for at in range(0, len(rows), BATCH_ROWS):
             batch = np.arange(at, min(at + BATCH_ROWS, len(rows)))
             batch = batch[rows.length[batch] > 0]
@@ -190,7 +187,7 @@ class _Looking:
         return found
 
     def _raws(self, batch: I64) -> list[bytes]:
-        """The arguments of rows, fetched at once where they lie close together."""
+        """The arguments of rows, fetched at once where they are close together."""
         address, length = self._rows.args[batch], self._rows.length[batch]
         if not len(batch):
             return []
@@ -219,9 +216,9 @@ class _Looking:
         self._take_since(batch, [str(args.get("start_time", "")) for args in found])
         ids = [args.get(CORRELATION) for args in found]
         there = np.array([type(i) is int and -(2**63) <= i < 2**63 for i in ids])
-        self._said.launches[batch] = there
+        self._facts.launches[batch] = there
         chosen: Any = list(compress(ids, there.tolist()))
-        self._said.correlation[batch[there]] = chosen
+        self._facts.correlation[batch[there]] = chosen
         self._keep(batch, [_rest(args) for args in found])
 
     def _keep(self, batch: I64, rest: list[dict[str, Any]]) -> None:
@@ -237,7 +234,7 @@ class _Looking:
         ]
         length = np.array([len(text) for text in texts], np.int32)
         first = self._build.args_bytes(b"".join(texts), length)
-        self._said.args[batch[full]] = np.arange(first, first + len(texts))
+        self._facts.args[batch[full]] = np.arange(first, first + len(texts))
 
     def _memory(self, batch: I64, raws: list[bytes]) -> None:
         self._raw(batch, raws)
@@ -248,16 +245,16 @@ class _Looking:
         figures = ((m.current_allocated, m.current_reserved) for m in found)
         values = np.array([[np.nan if v is None else v for v in pair] for pair in figures], float)
         places = [m.place for m in found]
-        self._said.memory.append((batch, places, values[:, 0], values[:, 1]))
+        self._facts.memory.append((batch, places, values[:, 0], values[:, 1]))
 
     def _raw(self, batch: I64, raws: list[bytes]) -> None:
         first = self._build.args_at(self._rows.args[batch], self._rows.length[batch])
-        self._said.args[batch] = np.arange(first, first + len(raws))
+        self._facts.args[batch] = np.arange(first, first + len(raws))
 
     def _take_since(self, batch: I64, texts: list[str]) -> None:
         times = nanoseconds([text.removesuffix(" us").encode() for text in texts])
-        self._said.timed[batch] = times.state == GOOD
-        self._said.since[batch] = times.ns
+        self._facts.timed[batch] = times.state == GOOD
+        self._facts.since[batch] = times.ns
 
 
 def _list(raws: list[bytes]) -> bytes:
@@ -336,18 +333,18 @@ def _put(
     instant = shapes.kind[rows.shape] == INSTANT
     lanes, lane = _lanes(reading)
     expect, types = _expected(reading, lanes, lane)
-    said = look(rows, expect, types, build)
-    starts = recovered(rows.start, said.since, said.timed & ~instant)
+    facts = look_into(rows, expect, types, build)
+    starts = recovered(rows.start, facts.since, facts.timed & ~instant)
     names = Names(reading, build)
     name, step = names.of(rows, instant), names.steps(rows)
     names.phases(rows, name)
     of_rows = lane[rows.shape]
     dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
-    arrows = _arrows(said, lanes, of_rows)
-    records = Records(lanes, of_rows, starts.ns, dur, name, said.args, step, instant, arrows)
+    arrows = _arrows(facts, lanes, of_rows)
+    records = Records(lanes, of_rows, starts.ns, dur, name, facts.args, step, instant, arrows)
     _book_times(starts, rows, build)
     _book_arrows(reading, flows, len(arrows[0]), build)
-    _memory(said, rows, build)
+    _memory(facts, rows, build)
     _note(reading.keys, starts, build)
     return put(records, build, pid)
 
@@ -399,16 +396,16 @@ def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int]
 # -- arrows, memory, accounts --------------------------------------------------------------
 
 
-def _arrows(said: Said, lanes: list[Lane], lane: I32) -> tuple[I64, I64]:
+def _arrows(facts: ArgumentFacts, lanes: list[Lane], lane: I32) -> tuple[I64, I64]:
     """Calls and device rows of one correlation id. Ids, unlike stamps, cannot be mistaken."""
-    calls = np.array([one.what is What.RUNTIME for one in lanes], bool)[lane] & said.launches
-    work = np.array([one.of_device for one in lanes], bool)[lane] & said.launches
+    calls = np.array([one.what is What.RUNTIME for one in lanes], bool)[lane] & facts.launches
+    work = np.array([one.of_device for one in lanes], bool)[lane] & facts.launches
     source, target = np.flatnonzero(calls), np.flatnonzero(work)
-    source = source[np.argsort(said.correlation[source], kind="stable")]
-    ids = said.correlation[source]
-    at = np.searchsorted(ids, said.correlation[target])
+    source = source[np.argsort(facts.correlation[source], kind="stable")]
+    ids = facts.correlation[source]
+    at = np.searchsorted(ids, facts.correlation[target])
     found = at < len(ids)
-    found[found] = ids[at[found]] == said.correlation[target[found]]
+    found[found] = ids[at[found]] == facts.correlation[target[found]]
     return source[at[found]], target[found]
 
 
@@ -421,8 +418,8 @@ def _book_arrows(reading: Reading, flows: Flows, drawn: int, build: TraceBuilder
     build.skip("decoration-skipped", "calls that launch nothing", len(flows) - heads - drawn)
 
 
-def _memory(said: Said, rows: Rows, build: TraceBuilder) -> None:
-    for batch, places, allocated, reserved in said.memory:
+def _memory(facts: ArgumentFacts, rows: Rows, build: TraceBuilder) -> None:
+    for batch, places, allocated, reserved in facts.memory:
         memory(build, rows.start[batch], places, allocated, reserved)
 
 

@@ -1,4 +1,4 @@
-"""What both of Paddle's formats are turned into, and where it goes in a trace."""
+"""Records that both of Paddle's formats are turned into, and their tracks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = (
     "UserDefined", "OperatorInner", "Forward", "Backward", "Optimization", "Communication",
     "PythonOp", "PythonUserDefined", "DygraphKernelLaunch", "StaticKernelLaunch",
 )  # fmt: skip
-"""Kinds of events by number. Of host events: files of 2.3 and 2.4 had no 16, and their 15 stood
+"""Kinds of events by number. Of host events: files of 2.3 and 2.4 had no 16, and their 15 was used
 for calls of another maker's runtime, which are no host events.
 """
 
@@ -54,7 +54,7 @@ _SIDES = {What.PYTHON: " (Python)", What.NATIVE: " (C++)"}
 
 @dataclass(frozen=True)
 class Lane:
-    """Where rows lie.
+    """Where rows are.
 
     Attributes:
         process: process id as text; of device rows, the number of the device.
@@ -220,9 +220,9 @@ def memory(
             for text, device in devices.items()
         }
         track = np.array([of_place[text] for text in place], np.int32)
-        said = ~np.isnan(value)
-        build.seen("counter", int(said.sum()))
-        build.counters(track=track[said], start_ns=start[said], value=value[said])
+        known = ~np.isnan(value)
+        build.seen("counter", int(known.sum()))
+        build.counters(track=track[known], start_ns=start[known], value=value[known])
 
 
 def _device(place: str) -> str:
@@ -237,8 +237,8 @@ PHASES = {"Forward": "forward", "Backward": "backward"}
 
 def phase_names(build: TraceBuilder, kind: str, names: Iterable[int]) -> None:
     """Say that host events of these names (string ids) are of a kind in :data:`PHASES`."""
-    said = build.notes.setdefault("phase_names", {})
-    said.update({build.strings[name]: PHASES[kind] for name in names})
+    known = build.notes.setdefault("phase_names", {})
+    known.update({build.strings[name]: PHASES[kind] for name in names})
 
 
 def noted(build: TraceBuilder, **facts: Any) -> None:

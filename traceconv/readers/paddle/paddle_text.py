@@ -1,8 +1,8 @@
 """Paddle's printed reports: the tables of ``profiler.summary()`` and logs with ``timer_only=True``.
 
 Written by: ``paddle.profiler`` 2.3 to 3.x, to standard output; seen: 3.3.1, on CPU.
-Files:      any text in whose beginning a section of the report, a "Perf Summary" or a line with
-            reader_cost, batch_cost and ips stands; other lines of the program lie between.
+Files:      any text whose beginning holds a section of the report, a "Perf Summary" or a line with
+            reader_cost, batch_cost and ips; other lines of the program are between.
 Units and clock: the unit the report names (ms by default); timer logs in s. No stamps at all.
 Rank from:  nothing names one.
 Quirks:     columns are as wide as the rules above and below the headings, names are cut to fit;

@@ -31,7 +31,7 @@ class Report:
     """What was found in a log, line by line.
 
     Attributes:
-        odd: numbers of lines that stand in a table and do not fit its columns.
+        odd: numbers of lines that are in a table and do not fit its columns.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Report:
             self._timed(number, line)
 
     def _rule(self, line: str) -> None:
-        """Headings stand between two rules, rows between the second and the next."""
+        """Headings are between two rules, rows between the second and the next."""
         if self._waiting:
             self._headings = [self._named(cell.strip()) for cell in self._cells(self._waiting)]
             self._waiting, self._ruled = "", False

@@ -6,12 +6,12 @@ are known by their first bytes, too. Where both hold one recording, the ``.pb`` 
 profiler before 2.3: binary ``Profile`` messages of any name, and the timelines that
 ``tools/timeline.py`` made of them, with a process per trainer.
 Units and clock: ``.pb`` in ns, JSON in whole us, both since 1970; the JSON's finer times are
-recovered, see :mod:`traceconv.readers.paddle.times`. Old files in ns, timelines too, which should
+recovered, see :mod:`traceconv.readers.paddle.repair`. Old files in ns, timelines too, which should
 be in us.
 Rank from: the worker's name ("rank3", "trainer3", "worker3"); a name made of host and process
 says none, and no file holds one.
 Quirks: printed without escapes, so a quote in a name breaks the JSON (golden case unescaped);
-every name ends in the event's duration, numbers of devices stand for processes, arrows end
+every name ends in the event's duration, numbers of devices are in place of processes, arrows end
 anywhere within a microsecond (device_rows); starts are cut and durations are not, so children
 outlast their parents (two_windows); a thread is two rows that do not nest in each other; the root
 of every thread in the ``.pb`` is no event (protobuf).

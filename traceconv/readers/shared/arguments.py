@@ -1,18 +1,21 @@
-"""Arguments from columns: one JSON object per row, without a Python object per value.
+"""Arguments from columns: JSON objects of rows, without a Python object per value.
 
-For sources that hold arguments as numbers and names (databases, tables), not as JSON text.
+For sources that hold arguments as numbers and names (databases, tables), not as JSON text. Columns
+with few different values become codes (:func:`combined`); rows that say the same can have one
+object (:func:`shared`), or each row its own (:func:`register`, :func:`apart`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import I32, I64
 
 Values = NDArray[Any] | Sequence[bytes]
 
@@ -23,7 +26,7 @@ def quoted(text: str) -> bytes:
 
 
 def named(codes: NDArray[Any], names: Mapping[int, str]) -> list[bytes]:
-    """The JSON string of each code; a code without a name stands as its number."""
+    """The JSON string of each code; of a code without a name, its number."""
     distinct, back = np.unique(codes, return_inverse=True)
     table = [quoted(names[c]) if c in names else b"%d" % c for c in distinct.tolist()]
     return [table[i] for i in back.tolist()]
@@ -51,3 +54,136 @@ def register(build: TraceBuilder, columns: Mapping[str, Values]) -> NDArray[np.i
         return np.empty(0, np.int32)
     first = build.args_bytes(b"".join(texts), np.array([len(t) for t in texts], np.int32))
     return np.arange(first, first + len(texts), dtype=np.int32)
+
+
+Value = Callable[[int], bytes]
+"""The JSON value of a stored number; ``b""`` leaves the member out."""
+
+Columns = Mapping[str, tuple[I64, Value]]
+"""Argument key -> column and what its numbers mean."""
+
+_BATCH = 1 << 15
+"""Rows whose arguments are in memory at a time."""
+
+
+def factored(column: I64) -> tuple[I64, I64]:
+    """The different values, ascending, and for every row which of them it is."""
+    if not len(column):
+        return column, column
+    low, high = int(column.min()), int(column.max())
+    if high - low > 2 * len(column) + 65536:
+        values, codes = np.unique(column, return_inverse=True)
+        return values, codes.astype(np.int64)
+    present = np.zeros(high - low + 1, bool)
+    present[column - low] = True
+    return np.flatnonzero(present) + low, (np.cumsum(present) - 1)[column - low]
+
+
+def combined(*columns: I64) -> tuple[I64, list[tuple[int, ...]]]:
+    """The same for rows: a code per row, and the values of each code."""
+    codes: I64 = np.zeros(len(columns[0]), np.int64)
+    table: list[tuple[int, ...]] = [()]
+    for column in columns:
+        values, own = factored(column)
+        kept, codes = factored(codes * max(len(values), 1) + own)
+        stated = values.tolist()
+        table = [(*table[k // len(stated)], stated[k % len(stated)]) for k in kept.tolist()]
+    return codes, table
+
+
+def tracks(columns: Sequence[I64], track: Callable[..., int]) -> I32:
+    """The track of every row; ``track`` is asked once per combination of values."""
+    codes, table = combined(*columns)
+    return np.array([track(*row) for row in table], np.int32)[codes]
+
+
+def lookup(keys: I64, requested: I64) -> I64:
+    """The first row of each of ``requested`` in ``keys``; -1 where there is none."""
+    if not len(keys):
+        return np.full(len(requested), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    at = np.minimum(np.searchsorted(ordered, requested), len(keys) - 1)
+    return np.where(ordered[at] == requested, order[at], -1)
+
+
+def picked(column: I64, at: I64) -> I64:
+    """``column[at]``, -1 where ``at`` is."""
+    return np.where(at >= 0, column[at], -1) if len(column) else at
+
+
+# -- arguments --------------------------------------------------------------------------------
+
+
+def number(value: int) -> bytes:
+    """An integer; negative ones mean NULL and are left out."""
+    return b"%d" % value if value >= 0 else b""
+
+
+def text(strings: Mapping[int, str]) -> Value:
+    """The string of a number; "N/A", empty and unknown ones are left out."""
+
+    def value(code: int) -> bytes:
+        stated = strings.get(code, "")
+        return quoted(stated) if stated and stated != "N/A" else b""
+
+    return value
+
+
+def label(names: Mapping[int, str]) -> Value:
+    """The name of a number, else the number."""
+
+    def value(code: int) -> bytes:
+        return quoted(names[code]) if code in names else number(code)
+
+    return value
+
+
+def members(columns: Columns) -> tuple[I64, list[bytes]]:
+    """``,"key":value`` of every row: a code per row, and the text of each code."""
+    codes, table = combined(*(column for column, _ in columns.values()))
+    keys = [b"," + quoted(key) + b":" for key in columns]
+    values = [value for _, value in columns.values()]
+    texts = []
+    for row in table:
+        stated = (value(code) for value, code in zip(values, row, strict=True))
+        texts.append(b"".join(k + v for k, v in zip(keys, stated, strict=True) if v))
+    return codes, texts
+
+
+def shared(build: TraceBuilder, columns: Columns) -> I32:
+    """Argument ids; rows that say the same have the same one."""
+    codes, texts = members(columns)
+    objects = [b"{" + t[1:] + b"}" if t else b"" for t in texts]
+    return np.array([build.args(o or None) for o in objects], np.int32)[codes]
+
+
+def apart(
+    build: TraceBuilder,
+    numbers: Mapping[str, I64],
+    columns: Columns,
+    more: Callable[[slice], Sequence[bytes]] | None = None,
+) -> I32:
+    """Argument ids, one per row.
+
+    Args:
+        numbers: members whose values differ from row to row.
+        columns: members whose values repeat.
+        more: further members of some rows, each beginning with a comma.
+    """
+    codes, texts = members(columns)
+    n = len(codes)
+    template = b",".join(quoted(key).replace(b"%", b"%%") + b":%d" for key in numbers)
+    template = b"{" + template + b"%b%b}"
+    first = 0
+    for at in range(0, n, _BATCH):
+        part = slice(at, at + _BATCH)
+        stated = [texts[code] for code in codes[part].tolist()]
+        extra = more(part) if more else [b""] * len(stated)
+        plain = (column[part].tolist() for column in numbers.values())
+        rows = [template % row for row in zip(*plain, stated, extra, strict=True)]
+        length = np.array([len(row) for row in rows], np.int32)
+        started = build.args_bytes(b"".join(rows), length)
+        first = first if at else started
+    ids: NDArray[np.int32] = np.arange(first, first + n, dtype=np.int32)
+    return ids

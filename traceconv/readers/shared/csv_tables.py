@@ -4,6 +4,10 @@ What the profilers' tables are like: UTF-8 with or without a byte order mark; LF
 cells, some with line ends in them; a tabulator behind long numbers; headings that repeat (the
 second ``Reduce Start(us)`` becomes ``Reduce Start(us) (2)``); tables of more than a million rows
 cut into parts that each begin with the headings; a last line that was never finished.
+
+Cells become columns of the types of :class:`traceconv.core.side_tables.SideTable`, a batch of rows
+at a time, so that a large table is never in memory as text; a column whose batches disagree gets
+the widest of their types.
 """
 
 from __future__ import annotations
@@ -22,11 +26,6 @@ from traceconv.core.model import I64
 from traceconv.core.side_tables import ABSENT, unit_of
 from traceconv.io.sources import Source
 from traceconv.readers.shared.numbers import times
-
-# Cells of a table as typed columns: what every side table is made of, whatever file it came from.
-#
-# The types are those of :class:`traceconv.core.side_tables.SideTable`. Tables come in batches of rows, so that a
-# large one never stands in memory as text; a column whose batches disagree is typed as the widest.
 
 Column = NDArray[Any]
 Doubt = Callable[[str, str, int], None]
@@ -64,7 +63,7 @@ def typed(heading: str, cells: Sequence[str], doubt: Doubt, text: bool = False) 
 
 
 def _present(cells: Sequence[str]) -> tuple[I64, list[str]]:
-    """The cells that are not empty: where they stand, and what they say."""
+    """The cells that are not empty: their rows, and their text."""
     empty = np.fromiter(map(MISSING.__contains__, cells), bool, len(cells))
     return np.flatnonzero(~empty), list(filterfalse(MISSING.__contains__, cells))
 
@@ -154,7 +153,7 @@ def _alike(texts: Sequence[str]) -> list[I64]:
 def table(
     rows: Sequence[Mapping[str, str]], doubt: Doubt, text: Collection[str] = ()
 ) -> dict[str, Column]:
-    """Rows by heading as columns; headings in the order they are met, ``text`` those of names."""
+    """Rows by heading as columns; headings in order of appearance, ``text`` those of names."""
     headings = dict.fromkeys(key for row in rows for key in row)
     return {
         h: typed(h, [row.get(h, "").strip() for row in rows], doubt, h in text) for h in headings
@@ -230,9 +229,11 @@ def _as_text(column: Column) -> Column:
     if column.dtype.kind == "O":
         return column
     empty = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
-    said = np.empty(len(column), object)
-    said[:] = ["" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)]
-    return said
+    stated = np.empty(len(column), object)
+    stated[:] = [
+        "" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)
+    ]
+    return stated
 
 
 def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]]:
@@ -340,9 +341,9 @@ class _Part:
             raise MalformedInputError(
                 self._source.title(self._name), "line 1", f"{len(row)} headings; is it a table?"
             )
-        met: dict[str, int] = {}
+        seen: dict[str, int] = {}
         named: list[str] = []
         for heading in (cell.strip() for cell in row):
-            met[heading] = met.get(heading, 0) + 1
-            named.append(heading if met[heading] == 1 else f"{heading} ({met[heading]})")
+            seen[heading] = seen.get(heading, 0) + 1
+            named.append(heading if seen[heading] == 1 else f"{heading} ({seen[heading]})")
         return named

@@ -1,17 +1,22 @@
-"""What GPU work is, by its name: the one table all GPU readers share.
+"""What GPU work is, by its name, and where it goes: what all GPU readers share.
 
 A kernel communicates if its lower-cased name holds one of :data:`COMMUNICATION`; more words can
 be given by the user. Everything else a device does under a kernel's name is compute.
+
+:class:`DefaultPlacement` places lanes of trace-event files that no reader knows more about.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.model import OpClass
+from traceconv.core.model import Layer, OpClass, Track
+from traceconv.readers.shared.trace_events.contract import Lane, Named, Names, Placed
 
 COMMUNICATION = (
     "nccldevkernel",
@@ -36,13 +41,13 @@ COMMUNICATION = (
 """Words in the names of kernels that communicate (lower case)."""
 
 MAX_DEVICES = 256
-"""Of further devices of a machine no memory is told."""
+"""The memory of further devices of a machine is not noted."""
 
 STEP_NAME = re.compile(
     r"(?:iter|iteration|step|train_step|ProfilerStep#|ProfileStep#)[ _#:=]*(\d{1,9})",
     re.IGNORECASE,
 )
-"""Host ranges that stand for a training step, and its number."""
+"""Names of host ranges that are a training step, and its number."""
 
 
 def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
@@ -56,7 +61,7 @@ def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
 
 
 def step_number(name: str) -> int:
-    """The step a host range stands for, or -1."""
+    """The number of the step that a host range is, or -1."""
     match = STEP_NAME.fullmatch(name)
     return int(match[1]) if match else -1
 
@@ -74,3 +79,76 @@ def note_memory(notes: dict[str, Any], devices: Any) -> None:
         size = one.get("totalGlobalMem", one.get("total_global_memory"))
         if type(number) is int and type(size) is int and number >= 0 and 0 < size <= INT64_MAX:
             notes.setdefault("device_memory_bytes", {}).setdefault(str(number), size)
+
+
+_STREAM = re.compile(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
+_COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
+_KERNELS = ("kernel", "gpu_kernel")
+_WAITS = ("cuda_sync", "cuda_event")
+_CALLS = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "xpu_runtime", "cudaruntime")
+
+
+class DefaultPlacement:
+    """Places the lanes of one file by thread and process; call it with a lane.
+
+    The names of threads and processes are only titles: two of one name get their number appended.
+
+    Args:
+        comm_words: further words (lower case) in the names of kernels that communicate.
+    """
+
+    def __init__(self, comm_words: Sequence[str] = ()) -> None:
+        self._names: Names | None = None
+        self._processes: Counter[str] = Counter()
+        self._threads: Counter[tuple[str, str]] = Counter()
+        self._kernel = partial(_kernel_named, more=tuple(comm_words))
+
+    def __call__(self, lane: Lane) -> Placed:
+        self._learn(lane.names)
+        title = self._process(lane)
+        if lane.phase == "C":
+            return Placed(Track(Layer.COUNTER, "", title, "Counters"))
+        if lane.phase == "b":
+            track = Track(Layer.HOST, lane.category or "Async", "Async", title)
+            return Placed(track, OpClass.HOST)
+        name, category = self._thread(lane), lane.category.lower()
+        if _STREAM.fullmatch(lane.thread) or category in (*_KERNELS, *_COPIES, *_WAITS):
+            return self._device(Track(Layer.DEVICE, name, "", title, lane.sort), category)
+        track = Track(Layer.HOST, name, "", title, lane.sort)
+        return Placed(track, OpClass.HOST, by_name=_host_named)
+
+    def _device(self, track: Track, category: str) -> Placed:
+        if category in _COPIES:
+            return Placed(track, OpClass.COPY)
+        if category in _WAITS:
+            return Placed(track, OpClass.WAIT)
+        if category in _KERNELS:
+            return Placed(track, OpClass.COMPUTE, by_name=self._kernel)
+        return Placed(track)
+
+    def _process(self, lane: Lane) -> str:
+        name = lane.process or f"Process {lane.pid}".strip()
+        alone = self._processes[name] < (2 if lane.process else 1)
+        return name if alone else f"{name} ({lane.pid})"
+
+    def _thread(self, lane: Lane) -> str:
+        name = lane.thread or f"Thread {lane.tid}".strip()
+        alone = self._threads[lane.pid, name] < (2 if lane.thread else 1)
+        return name if alone else f"{name} ({lane.tid})"
+
+    def _learn(self, names: Names) -> None:
+        """Count the names of a file, once."""
+        if self._names is not names:
+            self._names = names
+            self._processes = Counter(names.processes.values())
+            self._threads = Counter((pid, name) for (pid, _), name in names.threads.items())
+
+
+def _kernel_named(name: str, more: Sequence[str]) -> Named:
+    return Named(kernel_class(name, more))
+
+
+def _host_named(name: str) -> Named | None:
+    """Host ranges that mark a step ("ProfilerStep#4") carry its number."""
+    number = step_number(name) if "#" in name else -1
+    return Named(OpClass.HOST, step=number) if number >= 0 else None

@@ -1,4 +1,8 @@
-"""Rows collected one by one and handed over in batches, for logs that are read record by record."""
+"""Logs that hold one record per line: lines out of a byte stream, rows collected one by one.
+
+Text is UTF-8, with or without a byte order mark; lines end in LF or CRLF. A line longer than
+:data:`MAX_LINE_BYTES` is not kept: it reads as an empty one and is reported.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import Kind, OpClass
 from traceconv.core.ranks import rank_in_name
-
-# Lines of text out of a byte stream, for logs that hold one record per line.
-#
-# UTF-8, with or without a byte order mark; lines end in LF or CRLF. A line longer than
-# :data:`MAX_LINE_BYTES` is not kept: it reads as an empty one and is reported.
 
 MAX_LINE_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
@@ -52,7 +51,7 @@ def rank_in_path(path: str) -> int | None:
 
 
 def unheard(code: str, where: str) -> None:
-    """A report nobody listens to: the damage is booked elsewhere."""
+    """A report that is dropped: the damage is booked elsewhere."""
 
 
 class Readable(Protocol):
@@ -67,12 +66,13 @@ class Lines:
     """The lines of one stream, in blocks, numbered from 1.
 
     Attributes:
+        report: called with what is damaged.
         unended: number of the last line if the file does not end it, known as that line comes;
             0 before, and for files that end with a line end.
     """
 
     def __init__(self, stream: Readable, report: Report) -> None:
-        self._stream, self._report = stream, report
+        self._stream, self.report = stream, report
         self.unended = 0
 
     def blocks(self) -> Iterator[tuple[int, list[str]]]:
@@ -93,6 +93,12 @@ class Lines:
             self.unended = number
             yield number, self._lines(number, pending, long)
 
+    def damaged(self, number: int, error: Exception) -> None:
+        """Report a line that could not be decoded; a last one without an end may be cut off."""
+        cut = number == self.unended and "truncated" in str(error)
+        code = "truncated" if cut else "malformed-record"
+        self.report(code, f"line {number}: {str(error)[:80]}")
+
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Every line that is not blank, with its number."""
         for first, lines in self.blocks():
@@ -111,7 +117,7 @@ class Lines:
             text = text.replace("\r\n", "\n").removesuffix("\r")
         lines = text.split("\n")
         if long or len(lines[0]) > MAX_LINE_BYTES:
-            self._report("malformed-record", f"line {number}: longer than {MAX_LINE_BYTES} bytes")
+            self.report("malformed-record", f"line {number}: longer than {MAX_LINE_BYTES} bytes")
             lines[0] = ""
         return lines
 
@@ -121,7 +127,7 @@ class Lines:
         for at, line in enumerate(block.split(b"\n"), number):
             text = line.decode(errors="replace")
             if "\ufffd" in text and "\ufffd".encode() not in line:
-                self._report("bad-encoding", f"line {at}")
+                self.report("bad-encoding", f"line {at}")
             texts.append(text)
         return "\n".join(texts)
 

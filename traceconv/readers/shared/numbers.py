@@ -21,12 +21,14 @@ _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DIGITS = 19  # of the largest int64
 
 ABSENT = -1
-"""What stands for an empty cell in a column of :func:`whole`."""
+"""The value for an empty cell in a column of :func:`whole`."""
 
 UNREADABLE = -2
-"""What stands for a cell that is no whole number from 0 on."""
+"""The value for a cell that is no whole number from 0 on."""
 
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
+
+_POINT = re.compile(r"\s*([0-9]{1,19})\.0*\s*")
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,10 @@ def whole(texts: Sequence[str]) -> I64:
 
 
 def _whole(text: str) -> int:
-    digits = text.strip()
-    if not digits:
+    if not text or text.isspace():
         return ABSENT
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
-        return UNREADABLE
-    return int(digits) if int(digits) <= _INT32_MAX else UNREADABLE
+    found = whole_number(text, INT32_MAX)
+    return UNREADABLE if found is None else found
 
 
 def values(texts: Sequence[str]) -> NDArray[np.float64]:
@@ -142,3 +142,13 @@ def whole_number(value: object, most: int = INT64_MAX) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value <= most else None
+
+
+def count_of(value: object, most: int = INT32_MAX) -> int:
+    """A count or id as arguments of events spell it (2, 2.0, "2", "2.0"); -1 if it is none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    elif isinstance(value, str) and (match := _POINT.fullmatch(value)):
+        value = match[1]
+    found = whole_number(value, most)
+    return -1 if found is None else found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain, is_unix_ns
@@ -12,6 +14,49 @@ from traceconv.core.model import Capture
 
 Window = TypeVar("Window")
 Span = tuple[int, int] | None
+
+
+def joined_windows(
+    captures: Iterable[Capture],
+    key: Callable[[Capture], Hashable],
+    begin: Callable[[Capture], Any],
+    apart: Callable[[Sequence[Capture]], bool] = lambda _: False,
+    detail: Callable[[Sequence[Any]], Any] = lambda details: sum(details, ()),
+) -> list[Capture]:
+    """The captures of a source, those that are windows of one rank as one.
+
+    Args:
+        key:    equal for windows of one rank; ranks come out in the order their first one came in.
+        begin:  when a window began, in a form that sorts. Windows of which two began at one time
+            are not joined: they are copies, or of different ranks.
+        apart:  whether windows, in the order of time, are not to be joined for another reason.
+        detail: the details of windows as one; without it they are tuples, which are concatenated.
+    """
+    groups: dict[Hashable, list[Capture]] = {}
+    for capture in captures:
+        groups.setdefault(key(capture), []).append(capture)
+    found: list[Capture] = []
+    for group in groups.values():
+        windows = sorted(group, key=begin)
+        begins = [begin(window) for window in windows]
+        twice = any(a == b for a, b in itertools.pairwise(begins))
+        found += windows if twice or apart(windows) else [_joined(windows, detail)]
+    return found
+
+
+def _joined(windows: Sequence[Capture], detail: Callable[[Sequence[Any]], Any]) -> Capture:
+    """Windows in the order of time as one capture."""
+    if len(windows) == 1:
+        return windows[0]
+    return replace(
+        windows[0],
+        files=tuple(name for window in windows for name in window.files),
+        known=tuple(dict.fromkeys(name for window in windows for name in window.known)),
+        graphs=tuple(sorted({graph for window in windows for graph in window.graphs})),
+        world_size=max(window.world_size for window in windows),
+        clock=next((window.clock for window in windows if window.clock), None),
+        detail=detail([window.detail for window in windows]),
+    )
 
 
 def read_windows(

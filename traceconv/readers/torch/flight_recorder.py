@@ -12,6 +12,7 @@ Rank from:  "rank<n>" in the path; the dump does not name it.
 Quirks:     a time that is not known is null, or 0 in JSON; what has not ended is what the dump is
             about: it is closed at the last stamp of the dump (golden case ``hang``).
 Ignored:    stack frames, as they hold paths of the user; the state of the communicators.
+Source:     torch/csrc/distributed/c10d/FlightRecorder.hpp of pytorch/pytorch, which writes it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from traceconv.readers.shared.lines import BROKEN, Slices, rank_in_path, text
 
 _OBJECT = re.compile(r'\{\s*"')
 _WASTE, _NESTED = 16, 2000
-"""Times its length that damaged text is looked at; bytes an error without a place stands for."""
+"""Times its length that damaged text is looked at; bytes counted for an error without a place."""
 
 _ENTRIES = re.compile(rb'"entries"\s*:\s*\[')
 
@@ -169,10 +169,10 @@ def _track(build: TraceBuilder, entry: Entry, name: str) -> int:
 def _group(entry: Entry) -> str:
     """The process group: its name and what it is for."""
     try:
-        said = msgspec.json.decode(entry.get("process_group", b"[]"))
+        stated = msgspec.json.decode(entry.get("process_group", b"[]"))
     except BROKEN:
-        said = []
-    words = [str(word) for word in said] if isinstance(said, list) else [str(said)]
+        stated = []
+    words = [str(word) for word in stated] if isinstance(stated, list) else [str(stated)]
     name = words[0] if words else text(entry.get("pg_id", b""))
     return f"Group {name}" + (f" ({words[1]})" if len(words) > 1 and words[1] else "")
 

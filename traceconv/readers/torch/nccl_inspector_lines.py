@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import Anchor, Domain, to_ns
+from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import BROKEN, Lines, Report, Slices, text, unheard
-
-_UNIX_US = 10**15  # stamps below are not Unix time: some builds write the GPU's own clock
+from traceconv.readers.shared.numbers import count_of
 
 Raws = dict[str, msgspec.Raw]
 
@@ -67,12 +66,11 @@ def _lines(
     header, metadata = _Header(), _Metadata()
     with source.open(name) as stream:
         lines = Lines(stream, report)
-        for number, said in lines.numbered():
+        for number, stated in lines.numbered():
             try:
-                line = _LINE.decode(said)
+                line = _LINE.decode(stated)
             except BROKEN as e:
-                cut = number == lines.unended and "truncated" in str(e)
-                report("truncated" if cut else "malformed-record", f"line {number}: {str(e)[:80]}")
+                lines.damaged(number, e)
                 continue
             header, metadata = line.header or header, line.metadata or metadata
             yield f"line {number}", header, metadata, line
@@ -140,8 +138,8 @@ class _Operations:
             self._operation(where, header, metadata, perf, line.event_trace_ts)
         elif line.dump_stats is not None:
             for kind in ("coll", "p2p"):
-                dropped = _whole(line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0"))
-                self._build.skip("source-dropped", where, dropped)
+                stated = line.dump_stats.get(f"{kind}_dropped_since_last_dump", b"0")
+                self._build.skip("source-dropped", where, max(count_of(text(stated)), 0))
         else:
             self._build.skip("kind-not-read", where)
 
@@ -164,12 +162,13 @@ class _Operations:
         if length < 0:
             self._lose(where, "negative-duration")
             return
-        kernels = [k for k in times.kernel_events if k.kernel_start_ts > _UNIX_US]
+        # some builds write the GPU's own clock instead of Unix time
+        kernels = [k for k in times.kernel_events if is_unix_ns(k.kernel_start_ts * 1000)]
         span = _span(kernels)
         if span is None:
             begun = (times.coll_start_ts or times.p2p_start_ts) * 1000
             begun = begun or metadata.dump_timestamp_us * 1000 - length
-            if begun < _UNIX_US * 1000:
+            if not is_unix_ns(begun):
                 self._lose(where, "bad-time")
                 return
             self._build.skip("time-estimated", where)
@@ -201,11 +200,6 @@ def _span(kernels: Sequence[_Kernel]) -> tuple[int, int] | None:
         return None
     start = min(k.kernel_start_ts for k in whole)
     return start * 1000, (max(k.kernel_stop_ts for k in whole) - start) * 1000
-
-
-def _whole(raw: msgspec.Raw | bytes) -> int:
-    digits = text(raw)
-    return int(digits) if digits.isdecimal() and len(digits) < 16 else 0
 
 
 def _arguments(perf: Raws, header: _Header) -> bytes:

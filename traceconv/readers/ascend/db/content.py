@@ -22,8 +22,8 @@ from traceconv.readers.ascend.db import host
 from traceconv.readers.ascend.db.device import Communication, tasks
 from traceconv.readers.ascend.db.export import KB, MB, TIMES, Export
 from traceconv.readers.ascend.db.host import arrows, operators
+from traceconv.readers.shared.arguments import combined, factored, shared, text, tracks
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES, step_lane
-from traceconv.readers.shared.codes import combined, factored, shared, text, tracks
 from traceconv.readers.shared.sqlite.database import Database, opened
 
 Spell = Callable[[int, Mapping[int, str]], str]

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
-from traceconv.readers.shared.codes import (
+from traceconv.readers.shared.arguments import (
     Columns,
     apart,
     combined,
@@ -29,9 +27,11 @@ from traceconv.readers.shared.codes import (
     lookup,
     number,
     picked,
+    quoted,
     text,
     tracks,
 )
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
 from traceconv.readers.shared.sqlite.database import Column
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH
-from traceconv.readers.shared.codes import factored
+from traceconv.readers.shared.arguments import factored
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 TIMES = {"startNs": -1, "endNs": -1}

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.ascend.db.device import Operations, Tasks, connected
 from traceconv.readers.ascend.db.export import TIMES, Export
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.ascend_lanes import host_named
-from traceconv.readers.shared.codes import (
+from traceconv.readers.shared.arguments import (
     Value,
     apart,
     combined,
@@ -25,10 +23,12 @@ from traceconv.readers.shared.codes import (
     label,
     lookup,
     number,
+    quoted,
     shared,
     text,
     tracks,
 )
+from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.sqlite.database import Column
 
 LAYERS = {

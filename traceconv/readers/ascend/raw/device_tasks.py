@@ -21,8 +21,7 @@ from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
 from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks, kind_name
-from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
-from traceconv.readers.shared.codes import (
+from traceconv.readers.shared.arguments import (
     Value,
     apart,
     factored,
@@ -32,6 +31,7 @@ from traceconv.readers.shared.codes import (
     text,
     tracks,
 )
+from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE
 from traceconv.readers.shared.pairing import combined_key, latest, occurrences
 
 # -- text beside the binary records of old captures: operators, and the AI CPU's log -------------

@@ -21,8 +21,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, combined, lookup, shared, text
+from traceconv.readers.shared.arguments import Value, combined, lookup, quoted, shared, text
 
 OP_RANGE = layout(
     54, thread=(0, "<u8"), flow=(8, "<u8"), step=(16, "<u8"), start=(24, "<u8"), end=(32, "<u8"),

@@ -20,8 +20,8 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
+from traceconv.readers.shared.arguments import Columns, apart, combined, factored, tracks
 from traceconv.readers.shared.ascend_lanes import host_named
-from traceconv.readers.shared.codes import Columns, apart, combined, factored, tracks
 from traceconv.readers.shared.numbers import whole_number
 
 # -- files of tagged fields ---------------------------------------------------------------------

@@ -28,11 +28,8 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, factored, lookup, text
-from traceconv.readers.shared.pairing import combined_key, paired
-from traceconv.readers.shared.trace_events.pairs import Marks
-from traceconv.readers.shared.trace_events.pairs import paired as nested
+from traceconv.readers.shared.arguments import Value, factored, lookup, quoted, text
+from traceconv.readers.shared.pairing import Marks, combined_key, nested_by_name, paired
 
 _OP = {
     "start": (0, "<i8"), "end": (8, "<i8"), "sequence": (16, "<i8"), "pid": (24, "<u8"),
@@ -230,7 +227,7 @@ def read_calls(
     if not len(rows):
         return
     # names are not in the marks, so calls nest by their order alone
-    begin, end = nested(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
+    begin, end = nested_by_name(Marks(lane, time_ns, none, none, column["tag"] & 1 == 0))
     stray = begin < 0
     build.seen("slice", int(stray.sum()))
     build.skip("end-without-begin", "returns", int(stray.sum()), "slice")

@@ -25,8 +25,16 @@ from traceconv.readers.ascend.raw.host_records import (
     HostFiles,
     read_calls,
 )
+from traceconv.readers.shared.arguments import (
+    Columns,
+    combined,
+    label,
+    lookup,
+    number,
+    picked,
+    text,
+)
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, COPY_DIRECTIONS, task_named
-from traceconv.readers.shared.codes import Columns, combined, label, lookup, number, picked, text
 from traceconv.readers.shared.pairing import combined_key, occurrences
 
 UNITS = {

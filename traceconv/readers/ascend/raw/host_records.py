@@ -22,11 +22,18 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, gathered, layout, numbered, records
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.codes import Value, combined, factored, number, shared, tracks
+from traceconv.readers.shared.arguments import (
+    Value,
+    combined,
+    factored,
+    number,
+    quoted,
+    shared,
+    tracks,
+)
 from traceconv.readers.shared.pairing import combined_key, occurrences
-from traceconv.readers.shared.trace_events.binding import Binder
-from traceconv.readers.shared.trace_events.place import Anchors
+from traceconv.readers.shared.trace_events.arrows import Binder
+from traceconv.readers.shared.trace_events.placing import Anchors
 
 MAGIC = 0x5A5A
 NEVER = -1

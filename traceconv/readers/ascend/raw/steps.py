@@ -17,8 +17,8 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH, OpClass
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.slice_files import Records, layout
+from traceconv.readers.shared.arguments import number, shared, text
 from traceconv.readers.shared.ascend_lanes import step_lane
-from traceconv.readers.shared.codes import number, shared, text
 from traceconv.readers.shared.pairing import combined_key, paired
 
 OLD = layout(20, tag=(0, "<u8"), task=(8, "<u2"), stream=(10, "<u2"), time=(12, "<u8"))

@@ -27,7 +27,7 @@ from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import KB, MB
 from traceconv.readers.ascend.mindspore.text_tables import MAX_BYTES, doubts_of
 from traceconv.readers.ascend.tables.names import SUMS
-from traceconv.readers.shared.codes import lookup, picked
+from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, stacked, table, typed
 from traceconv.readers.shared.sqlite.database import Database, opened
 

@@ -1,8 +1,8 @@
 """SQLite tables as columns: what all readers of databases share.
 
-Databases come from strangers: inputs are never written to, their own triggers, views and functions
-never run, and a query that works too long is stopped. Schemas differ between versions: columns
-are asked for by name, and a missing table or column reads as absent. Numbers are decoded from the
+Databases are not trusted: inputs are never written to, their own triggers, views and functions
+never run, and a query that takes too long is stopped. Schemas differ between versions: columns
+are requested by name, and a missing table or column reads as absent. Numbers are decoded from the
 pages of the file where that is possible (3 to 10 times faster), else SQLite hands out the rows.
 """
 
@@ -20,17 +20,21 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import MalformedInputError
 from traceconv.io.sources import Source
-from traceconv.readers.shared.sqlite.files import SCHEMA, DatabaseFile
-from traceconv.readers.shared.sqlite.pages import Pages, PlainTable, Wanted, plain_table
-
-# Columns of SQLite tables as terms of a SELECT.
+from traceconv.readers.shared.sqlite.files import (
+    SCHEMA,
+    ColumnRequest,
+    DatabaseFile,
+    Pages,
+    PlainTable,
+    plain_table,
+)
 
 ROWID = "rowid"
-"""Every table has this number of its rows; asked for like a column."""
+"""The number of a row, which every table has; requested like a column."""
 
 
 def plain_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """A column of a SELECT as it is stored, or what stands for it."""
+    """A column of a SELECT as it is stored, or the default for it."""
     name, plain = found_in(names, present), _literal(default)
     return plain if name is None else f"IFNULL({quoted(name)}, {plain})"
 
@@ -46,7 +50,7 @@ def _literal(default: Any) -> str:
 
 
 def checked_term(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """The same, a number of the wanted type whatever is stored."""
+    """The same, a number of the requested type whatever is stored."""
     name, plain = found_in(names, present), _literal(default)
     if name is None:
         return plain
@@ -98,8 +102,8 @@ Column = NDArray[Any]
 def opened(source: Source, name: str, salvage: bool = False) -> Iterator[Database]:
     """The database ``name`` of ``source``, for reading.
 
-    It is copied first if it is packed, or if its journal (``-wal``) lies beside it: a writer that
-    was killed leaves its last rows there, and taking them over changes files.
+    It is copied first if it is packed, or if its journal (``-wal``) is beside it: a writer that was
+    killed leaves its last rows there, and taking them over changes files.
 
     Args:
         salvage: read what can be read of a database that is cut off or damaged;
@@ -199,45 +203,47 @@ class Database:
         query = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)} NOT INDEXED"
         return sorted({v for (v,) in self._rows(query, table) if isinstance(v, int)})
 
-    def columns(self, table: str, wanted: Mapping[str, Any]) -> dict[str, Column]:
+    def columns(self, table: str, requested: Mapping[str, Any]) -> dict[str, Column]:
         """Columns as arrays, in the order of rows.
 
         Args:
-            wanted: name -> what stands for NULL and for a missing column. An int asks for int64,
+            requested: name -> the value for NULL and for a missing column. An int asks for int64,
                 a float for float64, NaN included; numbers stored as text are read as numbers.
                 Names separated by "|" are one column that was renamed over time.
 
         Rows whose number is no number read as the stand-in.
         """
         present = self.tables.get(table)
-        dtype = [(n.split("|")[0], "i8" if type(d) is int else "f8") for n, d in wanted.items()]
+        dtype = [(n.split("|")[0], "i8" if type(d) is int else "f8") for n, d in requested.items()]
         if present is None:
             return {name: np.empty(0, kind) for name, kind in dtype}
-        found = self._decoded(table, wanted, present)
+        found = self._decoded(table, requested, present)
         if found is not None:
             return {name: column for (name, _), column in zip(dtype, found, strict=True)}
         try:
-            plain = [plain_term(n, default, present) for n, default in wanted.items()]
+            plain = [plain_term(n, default, present) for n, default in requested.items()]
             rows = self._fetched(table, plain, np.dtype(dtype))
         except (TypeError, ValueError, OverflowError):  # something in it is no number
-            terms = [checked_term(n, default, present) for n, default in wanted.items()]
+            terms = [checked_term(n, default, present) for n, default in requested.items()]
             rows = self._fetched(table, terms, np.dtype(dtype))
         return {name: np.ascontiguousarray(rows[name]) for name, _ in dtype}
 
     def _decoded(
-        self, table: str, wanted: Mapping[str, Any], present: tuple[str, ...]
+        self, table: str, requested: Mapping[str, Any], present: tuple[str, ...]
     ) -> list[Column] | None:
         """The same from the file itself, where it is plain enough; else None."""
         plain = self._plain.get(table)
         if self._pages is None or plain is None:
             return None
-        names = [(found_in(n, present), default) for n, default in wanted.items()]
+        names = [(found_in(n, present), default) for n, default in requested.items()]
         there = [
-            Wanted(present.index(name) if name != ROWID else -1, default, name == plain.rowid)
+            ColumnRequest(
+                present.index(name) if name != ROWID else -1, default, name == plain.rowid
+            )
             for name, default in names
             if name is not None
         ]
-        columns = self._pages.columns(plain.root, there or [Wanted(-1, -1)])
+        columns = self._pages.columns(plain.root, there or [ColumnRequest(-1, -1)])
         if columns is None:
             return None
         rows, read = len(columns[0]), iter(columns)
@@ -288,8 +294,8 @@ class Database:
             lists = (",".join(map(str, keys)) for keys in some)
             asked = (f"{query} WHERE {quoted(key)} IN ({keys})" for keys in lists)
             return chain.from_iterable(self._rows(one, table) for one in asked)
-        wanted = set(only.tolist())
-        return (row for row in self._rows(query, table) if row[0] in wanted)
+        requested = set(only.tolist())
+        return (row for row in self._rows(query, table) if row[0] in requested)
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """All rows of a small table as tuples; None for NULL and for missing columns."""

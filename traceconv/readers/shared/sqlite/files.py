@@ -1,8 +1,16 @@
-"""Database files: what of an input SQLite can open, and how.
+"""Database files: how an input is opened, mended where its end is missing, and decoded in columns.
 
-A database is opened where it lies, and never written to. It is copied first if it is packed, if
-its journal lies beside it (a writer that was killed leaves its last rows there, and taking them
-over changes files), or if its end is missing and what is left shall be read.
+A database is opened in place, and never written to. It is copied first if it is packed, if its
+journal is beside it (a writer that was killed leaves its last rows there, and taking them over
+changes files), or if its end is missing and what is left is to be read.
+
+SQLite hands out rows one at a time; most of the time of reading a large table is spent there.
+Tables whose rows are stored in the plain form - numbers, and numbers as text, in records that fit
+into their pages - are decoded here as columns, without a Python object per value. Whatever is not
+plain, or not as it should be, is left to SQLite: :meth:`Pages.columns` then returns None.
+
+Format: https://www.sqlite.org/fileformat2.html, sections 1.3 (header), 1.6 (trees of pages), 2.1
+(records).
 """
 
 from __future__ import annotations
@@ -11,37 +19,37 @@ import mmap
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import Source, temporary_folder
-
-# A database whose file ends too early, made fit for SQLite to read all the rows that are there.
-#
-# A table is a tree: pages that refer to pages, at last to those with rows. At one that is missing
-# SQLite stops, though others may lie before the cut - in a table that was changed after it was
-# written they lie in no order. So what refers to missing pages is taken out of the trees.
-#
-# Format: https://www.sqlite.org/fileformat2.html, section 1.6.
 
 _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
 
 _Reference = tuple[int, int]
-"""Where in its page the cell of a reference lies (0 for the last one, which has none), and the
-page referred to."""
-
+"""Where in its page the cell of a reference is (0 for the last one, which has none), and the page
+referred to."""
 
 SCHEMA = 1
 """First page of the table of tables."""
 
 MOST_BYTES = 1 << 40
-"""No database is longer; what says so is damaged or means harm."""
+"""No database is longer; one that claims to be is damaged or malicious."""
 
 
 def fill_up(path: Path, page: int, whole: int) -> frozenset[int]:
-    """Give a cut database its length back, in place; what is there of a cut page goes, too.
+    """Give a cut database its length back, in place; what is there of a cut page is dropped, too.
+
+    A table is a tree: pages that refer to pages, at last to those with rows. At one that is missing
+    SQLite stops, though others may be before the cut: in a table that was changed after it was
+    written they are in no order. So what refers to missing pages is taken out of the trees.
 
     Args:
         page:  bytes of a page.
@@ -68,7 +76,7 @@ class _Trees:
         self._data, self._page, self._there = data, page, there
         kinds = bytes((data[100],)) + data[page::page]
         self._inner = {found.start() + 1 for found in re.finditer(bytes((_INTERIOR,)), kinds)}
-        self._met: set[int] = set()
+        self._visited: set[int] = set()
 
     def mended(self) -> frozenset[int]:
         """Take out all references to missing pages; the tops of the trees that had any."""
@@ -95,12 +103,12 @@ class _Trees:
         yield 0, self._number(head + 8, 4)
 
     def _mend(self, number: int, depth: int = 0) -> tuple[int, bool]:
-        """What the page above shall refer to instead of this one (0: to nothing), and whether
+        """What the page above is to refer to instead of this one (0: to nothing), and whether
         anything below is missing.
         """
-        if depth > _DEEPEST or number in self._met:
+        if depth > _DEEPEST or number in self._visited:
             return 0, True
-        self._met.add(number)
+        self._visited.add(number)
         kept: list[_Reference] = []
         lost = False
         for cell, child in self._references(number):
@@ -149,14 +157,14 @@ def is_sqlite(head: bytes) -> bool:
 
 
 class DatabaseFile:
-    """A file SQLite can open: the input itself, or a copy that goes with this object.
+    """A file SQLite can open: the input itself, or a copy that is removed with this object.
 
     Attributes:
         path: of the file.
         mode: of the URI to open it by.
         cut:  whether its end is missing, and was filled up.
         short: first pages of the tables that lack pages because of that.
-        whole: whether all rows lie in it.
+        whole: whether all rows are in it.
         torn: whether its journal ends within a transaction: that one's rows are not to be had.
     """
 
@@ -231,8 +239,8 @@ def _layout(path: Path) -> tuple[int, int]:
     head = _head(path)
     if len(head) < 100 or not head.startswith(MAGIC) or head[24:28] != head[92:96]:
         return 0, 0  # where the two change counters differ, the length is out of date
-    said = int.from_bytes(head[16:18], "big")
-    page = 65536 if said == 1 else said
+    stated = int.from_bytes(head[16:18], "big")
+    page = 65536 if stated == 1 else stated
     if page < 512 or page & (page - 1):
         return 0, 0
     return page, page * int.from_bytes(head[28:32], "big")
@@ -260,3 +268,296 @@ def _is_torn(journal: Path) -> bool:
                 break
             torn = at + _FRAME_HEADER + page > size or not any(frame[4:8])
     return torn
+
+
+Bytes = NDArray[np.uint8]
+I64 = NDArray[np.int64]
+
+_REAL, _ZERO, _ONE, _FIRST_TEXT = 7, 8, 9, 12
+_WIDTHS = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
+"""Bytes of a value by its type in the head of the record."""
+
+_MAX_DIGITS = 18
+_EXACT = float(1 << 62)
+
+
+class NotPlain(Exception):
+    """SQLite itself must read this table."""
+
+
+@dataclass(frozen=True)
+class ColumnRequest:
+    """A column to read.
+
+    Attributes:
+        index:   position in the table, -1 for the number of the row.
+        default: the value for NULL; its type is that of the column, int or float.
+        is_rowid: whether NULL means the number of the row.
+    """
+
+    index: int
+    default: Any
+    is_rowid: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """int64 or float64."""
+        return "i8" if type(self.default) is int else "f8"
+
+
+class Rows:
+    """Some rows: where the head and the values of each are.
+
+    A record has a head, which gives the type of each value, and the values behind it, without gaps.
+    """
+
+    def __init__(self, data: Bytes, cells: I64, usable: int, size: int) -> None:
+        payload, at = _varints(data, cells)
+        self.number, at = _varints(data, at)
+        end = at + payload
+        room = cells // size * size + usable
+        if (payload > usable - 35).any() or (payload < 1).any() or (end > room).any():
+            raise NotPlain
+        head, self._next = _varints(data, at)
+        self._body = self._stop = at + head
+        if ((self._stop < self._next) | (self._stop > end)).any():
+            raise NotPlain
+        self._data, self._end = data, end
+        self._columns: list[tuple[I64, I64]] = []
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def column(self, requested: ColumnRequest) -> NDArray[Any]:
+        """The values of one column."""
+        if requested.index < 0:
+            return self.number
+        while len(self._columns) <= requested.index:
+            self._columns.append(self._place())
+        return _decoded(self._data, *self._columns[requested.index], requested, self.number)
+
+    def _place(self) -> tuple[I64, I64]:
+        """Type and place of the next column's values; rows that end before have NULL there."""
+        inside = self._next < self._stop
+        if inside.all():
+            kind, self._next = _varints(self._data, self._next)
+        else:
+            kind = np.zeros(len(self), np.int64)
+            kind[inside], self._next[inside] = _varints(self._data, self._next[inside])
+        place, small = self._body, kind < _FIRST_TEXT
+        width = _WIDTHS[np.minimum(kind, _FIRST_TEXT - 1)]
+        self._body = place + np.where(small, width, (kind - _FIRST_TEXT) >> 1)
+        if (self._body > self._end).any() or (self._next > self._stop).any():
+            raise NotPlain
+        return kind, place
+
+
+def _varints(data: Bytes, at: I64) -> tuple[I64, I64]:
+    """Numbers of one to nine bytes, and where each one ends."""
+    byte = data[at]
+    value, more = (byte & 0x7F).astype(np.int64), byte >= 0x80
+    end = at + 1
+    for i in range(1, 9):
+        if not more.any():
+            return value, end
+        which = np.flatnonzero(more)
+        byte = data[at[which] + i]
+        part = byte if i == 8 else byte & 0x7F
+        value[which] = value[which] << (8 if i == 8 else 7) | part
+        end[which] += 1
+        more[which[byte < 0x80]] = False
+    return value, end
+
+
+def _windows(data: Bytes, at: I64, width: int) -> Bytes:
+    """``width`` bytes from every place, as rows."""
+    view = np.lib.stride_tricks.sliding_window_view(data, width)
+    return view[at]
+
+
+def big_endian(data: Bytes, at: I64, width: int) -> I64:
+    """Unsigned numbers of fewer than eight bytes."""
+    room = np.zeros((len(at), 8), np.uint8)
+    room[:, 8 - width :] = _windows(data, at, width)
+    return room.view(">i8")[:, 0].astype(np.int64)
+
+
+def _signed(data: Bytes, at: I64, width: int) -> I64:
+    room = np.zeros((len(at), 8), np.uint8)
+    room[:, :width] = _windows(data, at, width)
+    return room.view(">i8")[:, 0].astype(np.int64) >> (64 - 8 * width)
+
+
+def _decoded(
+    data: Bytes, kind: I64, place: I64, requested: ColumnRequest, number: I64
+) -> NDArray[Any]:
+    present = np.unique(kind) if len(kind) and (kind != kind[0]).any() else kind[:1]
+    if len(present) == 1:
+        return _of_kind(data, int(present[0]), place, requested, number)
+    found = np.empty(len(kind), requested.dtype)
+    for one in present.tolist():
+        rows = np.flatnonzero(kind == one)
+        found[rows] = _of_kind(data, one, place[rows], requested, number[rows])
+    return found
+
+
+def _of_kind(
+    data: Bytes, kind: int, place: I64, requested: ColumnRequest, number: I64
+) -> NDArray[Any]:
+    """Values of one type, as int64 or float64."""
+    if kind == 0 and requested.is_rowid:
+        return number
+    if kind in (0, _ZERO, _ONE):
+        value = requested.default if kind == 0 else kind - _ZERO
+        return np.full(len(place), value, requested.dtype)
+    if kind < _REAL:
+        return _signed(data, place, int(_WIDTHS[kind]))
+    if kind == _REAL:
+        real = _windows(data, place, 8).copy().view(">f8")[:, 0].astype(np.float64)
+        if requested.dtype == "i8" and not (np.abs(real) < _EXACT).all():
+            raise NotPlain
+        return real
+    if kind > _FIRST_TEXT and kind % 2:
+        return _digits(_windows(data, place, (kind - _FIRST_TEXT) >> 1))
+    raise NotPlain
+
+
+def _digits(text: Bytes) -> I64:
+    """Numbers spelled as text."""
+    value: I64 = np.zeros(len(text), np.int64)
+    digits = text - np.uint8(ord("0"))
+    if not 0 < text.shape[1] <= _MAX_DIGITS + 1 or (digits > 9).any():
+        raise NotPlain
+    if text.shape[1] > _MAX_DIGITS and (digits[:, 0] > 8).any():
+        raise NotPlain
+    for i in range(text.shape[1]):
+        value = value * 10 + digits[:, i]
+    return value
+
+
+_CELLS = 1 << 16
+"""Rows decoded at a time: what stays in the cache."""
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """A table whose rows may be stored in the plain form.
+
+    Attributes:
+        root:  its first page.
+        rowid: the column whose values are the numbers of rows, "" if there is none.
+    """
+
+    root: int
+    rowid: str
+
+
+_ROUNDABOUT = re.compile(r"\bWITHOUT\b|\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(|\bDESC\b", re.IGNORECASE)
+"""Found in the definition of a table whose rows may be stored in another way."""
+
+
+def plain_table(root: Any, sql: Any, info: Sequence[tuple[Any, ...]]) -> PlainTable | None:
+    """The table as the schema describes it; None if its rows are stored in another way.
+
+    Args:
+        info: the rows of ``PRAGMA table_xinfo``.
+    """
+    if not isinstance(root, int) or root < 2 or not isinstance(sql, str):
+        return None
+    if _ROUNDABOUT.search(sql) or any(row[4] is not None or row[6] for row in info):
+        return None  # a default stands for what older rows lack
+    keys = [row for row in info if row[5]]
+    lone = len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER"
+    return PlainTable(root, str(keys[0][1]) if lone else "")
+
+
+class Pages:
+    """The pages of a database file that nobody writes to."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._data: Bytes = np.frombuffer(_mapped(file.fileno()), np.uint8)
+        head = self._data[:100].tobytes()
+        size = int.from_bytes(head[16:18], "big") if len(head) == 100 else 0
+        self._size = 65536 if size == 1 else size
+        self._usable = self._size - (head[20] if size else 0)
+        whole = size > 0 and len(self._data) % self._size == 0 and head.startswith(MAGIC)
+        self._count = len(self._data) // self._size if whole else 0
+
+    def columns(self, root: int, requested: Sequence[ColumnRequest]) -> list[NDArray[Any]] | None:
+        """The columns of the table whose first page is ``root``, in the order of rows.
+
+        Returns:
+            int64 or float64 arrays as asked; None if SQLite must read the table.
+        """
+        try:
+            leaves = self._leaves(root)
+            count = self._short(leaves, 3)
+            if (2 * count > self._usable).any():
+                return None
+            columns: list[NDArray[Any]] = [np.empty(int(count.sum()), w.dtype) for w in requested]
+            at = 0
+            for some in _batches(leaves, count):
+                rows = Rows(self._data, self._cells(some), self._usable, self._size)
+                for column, what in zip(columns, requested, strict=True):
+                    column[at : at + len(rows)] = rows.column(what)
+                at += len(rows)
+        except (NotPlain, IndexError):
+            return None
+        return columns
+
+    def _short(self, page: I64, offset: int) -> I64:
+        """A number of two bytes in the head of every page."""
+        at = page * self._size + offset
+        value: I64 = self._data[at].astype(np.int64) << 8 | self._data[at + 1]
+        return value
+
+    def _leaves(self, root: int) -> I64:
+        """Pages that hold rows, in order; all of them are equally deep."""
+        level = np.array([root - 1], np.int64)
+        for _ in range(20):
+            if ((level < 1) | (level >= self._count)).any() or len(level) > self._count:
+                break  # page 0 is that of the schema
+            kind = self._data[level * self._size]
+            if (kind == _LEAF).all():
+                return level
+            if not (kind == _INTERIOR).all():
+                break
+            level = self._children(level)
+        raise NotPlain
+
+    def _children(self, level: I64) -> I64:
+        count = self._short(level, 3)
+        cells = self._pointed(level, count, 12)
+        inner = big_endian(self._data, cells, 4)
+        last = big_endian(self._data, level * self._size + 8, 4)
+        return np.insert(inner, np.cumsum(count), last) - 1
+
+    def _cells(self, leaves: I64) -> I64:
+        return self._pointed(leaves, self._short(leaves, 3), 8)
+
+    def _pointed(self, pages: I64, count: I64, head: int) -> I64:
+        """Where the cells of pages are in the file, by the pointers behind their heads."""
+        if (head + 2 * count > self._usable).any():
+            raise NotPlain
+        start = np.repeat(pages * self._size, count)
+        number = np.arange(len(start)) - np.repeat(np.cumsum(count) - count, count)
+        at = start + head + 2 * number
+        pointer = self._data[at].astype(np.int64) << 8 | self._data[at + 1]
+        if ((pointer < head) | (pointer > self._usable - 4)).any():
+            raise NotPlain
+        cells: I64 = start + pointer
+        return cells
+
+
+def _mapped(number: int) -> Any:
+    try:
+        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+    except ValueError:  # empty
+        return b""
+
+
+def _batches(leaves: I64, count: I64) -> Iterator[I64]:
+    group = np.cumsum(count) // _CELLS
+    borders = np.flatnonzero(np.diff(group, prepend=-1))
+    yield from np.split(leaves, borders[1:])

@@ -1,7 +1,20 @@
-"""Trace-event JSON as columns; :mod:`.timeline` is what readers call, a step of reading per module.
+"""Trace-event JSON as columns: :func:`.timeline.read_events` is what readers call.
 
-``window`` brings bytes, ``keys`` finds the list of events in them, ``reading`` drives a tier over
-it (``decode`` in Python, ``native`` in C) and calls ``salvage`` where a tier stops; ``tables``
-holds the columns that come out. Then ``naming`` and ``place`` turn lanes into tracks, ``pairs``
-joins begins and ends, ``samples`` makes counters, ``arrows`` binds flows to slices.
+Steps of reading, by module:
+
+===================  ================================================================
+``contract``         what a reader is asked (lanes) and answers (places)
+``timeline``         entry; drives a tier over the file, and salvage where it stops
+``keys``             around the events: where their list begins, other members
+``native``           the C tier: the scanner's columns, with the codes of the tables
+``python_decode``    the Python tier, first half: typed records, exact times
+``python_columns``   the Python tier, second half: records into columns
+``salvage``          record by record, where a file is damaged or a tier stops
+``tables``           the columns both tiers fill, their codes, counts of what was lost
+``placing``          metadata and the reader's answers: lanes to tracks, rows on them
+``arrows``           ends of flows joined, bound to slices, drawn
+``assemble``         all of it into the builder: pairs, counters, arrows, rows
+===================  ================================================================
+
+Both tiers give the same tables; ``TRACECONV_NATIVE=0`` in the environment forbids the C tier.
 """

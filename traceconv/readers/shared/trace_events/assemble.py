@@ -4,30 +4,66 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import msgspec
 import numpy as np
+from msgspec import Raw
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import BACKWARDS, I32, I64, Track
-from traceconv.readers.shared.trace_events.binding import Binder
+from traceconv.core.model import I32, I64, Track
+from traceconv.readers.shared.pairing import Marks, nested_by_name
+from traceconv.readers.shared.trace_events.arrows import Arrows, Binder
 from traceconv.readers.shared.trace_events.contract import Classify, Placed, Revise, Skipped
-from traceconv.readers.shared.trace_events.intake import titles
-from traceconv.readers.shared.trace_events.lanes import SKIPPED, Lanes, Naming, Texts
-from traceconv.readers.shared.trace_events.pairs import Joiner
-from traceconv.readers.shared.trace_events.place import Anchors, Placer
+from traceconv.readers.shared.trace_events.placing import (
+    SKIPPED,
+    Anchors,
+    Lanes,
+    Naming,
+    Placer,
+    Texts,
+)
+from traceconv.readers.shared.trace_events.python_columns import Series
 from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
 
-# Counter samples into the builder, each series on a track of its own.
+_UNIT_SUFFIX = re.compile(r"(.*?)\s*\(([^()]{1,16})\)", re.DOTALL)
+_UNIT = re.compile(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
 
 Kinds = list[tuple[int, int, int]]
 """Different (shape, name, series) of samples."""
 
 
+def titles(name: str, series: Sequence[Series]) -> list[tuple[str, str]]:
+    """Name and unit of the tracks of all series that one counter name has in a lane.
+
+    The key says no more than the unit ("KB"), or repeats the end of the name
+    ("HBM 0/Read", "Read(MB/s)"): then the name alone is the title.
+    """
+    several = len({key for key, _ in series}) > 1
+    made = [_title(name, key, apart, several) for key, apart in series]
+    if len(set(made)) < len(made):  # keys that differ in spelling only
+        return [(" ".join(filter(None, (name, *one))), made[i][1]) for i, one in enumerate(series)]
+    return made
+
+
+def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
+    base, unit = key, ""
+    match = _UNIT_SUFFIX.fullmatch(key)
+    if match:
+        base, unit = match[1], match[2]
+    elif _UNIT.fullmatch(key):
+        base, unit = (key if several else ""), key
+    elif key == "value" and not several:
+        base = ""
+    if not several and name.lower().endswith(base.lower()):
+        base = ""
+    return " ".join(filter(None, (name, base, apart))), unit
+
+
 class Counters:
-    """Puts samples on tracks.
+    """Puts samples on tracks, each series on one of its own.
 
     Series of one name belong together if they are of one process (the thread does not matter).
     """
@@ -105,159 +141,6 @@ class Counters:
         return self._build.add_track(track)
 
 
-# Arrows: ends of flows joined to each other and bound to slices.
-
-Index = NDArray[np.intp]
-
-_NUMBER = re.compile(r"[\s_:#-]*\d+\Z")
-_START, _STEP, _FINISH = 0, 1, 2
-_STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
-
-
-def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
-    """For every end, the end its arrow comes from; -1 for starts, and where there is none.
-
-    Ends of one key belong together. Every step and finish is the head of an arrow from the start
-    or step before it, in time; if there is none before it, from the first start (clocks of host
-    and device may differ a little). One start may have many finishes.
-    """
-    n = len(key)
-    tail = np.full(n, -1, np.intp)
-    order = np.argsort(key)
-    group = np.empty(n, np.int32)
-    group[order] = np.cumsum(np.append(True, key[order[1:]] != key[order[:-1]])) - 1
-    count = int(group.max()) + 1 if n else 0
-    starts = stage == _START
-    first = np.full(count, -1, np.intp)
-    first[group[starts]] = np.flatnonzero(starts)
-    many = np.bincount(group[starts], minlength=count) > 1
-    many[group[stage == _STEP]] = True
-    simple = ~many[group] & ~starts
-    tail[simple] = first[group[simple]]
-    rest = np.flatnonzero(many[group])
-    if len(rest):
-        tail[rest] = _chained(rest, group[rest], stage[rest], start[rest])
-    return tail
-
-
-def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
-    """The same, for groups with steps or several starts."""
-    order = np.lexsort((stage, start, group))
-    group, stage = group[order], stage[order]
-    n = len(order)
-    new = np.append(True, group[1:] != group[:-1])
-    begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
-    open_ = np.where(stage != _FINISH, np.arange(n), -1)
-    before = np.append(-1, np.maximum.accumulate(open_)[:-1])
-    before = np.where(before >= begin, before, -1)
-    of_group = np.cumsum(new) - 1
-    first = np.full(int(of_group[-1]) + 1, n)
-    at = np.flatnonzero(stage == _START)
-    np.minimum.at(first, of_group[at], at)
-    first = np.where(first < n, first, -1)[of_group]
-    from_ = np.where(stage == _START, -1, np.where(before >= 0, before, first))
-    tail = np.empty(n, np.intp)
-    tail[order] = np.where(from_ >= 0, rows[order[from_]], -1)
-    return tail
-
-
-@dataclass
-class Arrows:
-    """Draws the arrows of a file. Ends in lanes the reader leaves out are booked as it says."""
-
-    tables: Tables
-    lanes: Lanes
-    texts: Texts
-    build: TraceBuilder
-
-    def draw(self, flows: Flows, binder: Binder) -> None:
-        """Join, bind and add all arrows.
-
-        Args:
-            flows: ends of lanes that concern this capture.
-        """
-        if not len(flows):
-            return
-        stage = self._stages()[flows.shape]
-        tail = joined(flows.key, stage, flows.start)
-        flows.key = np.empty(0, np.int64)
-        head = np.flatnonzero(stage != _START)
-        used = np.zeros(len(flows), bool)
-        used[tail[head][tail[head] >= 0]] = True
-        lonely = np.flatnonzero((stage == _START) & ~used)
-        self.tables.tally.saw("flow", len(head) + len(lonely))
-        left_out = self._left_out()
-        head = self._book_skipped(flows, head, tail, left_out)
-        lonely = self._book_skipped(flows, lonely, tail, left_out)
-        whole = tail[head] >= 0
-        self._lose("flow-without-end", flows, np.concatenate((lonely, head[~whole])))
-        self._bind(flows, head[whole], tail[head[whole]], binder)
-
-    def _stages(self) -> NDArray[np.int8]:
-        phases = self.tables.shapes.phase
-        return np.array([_STAGES.get(phase, -1) for phase in phases], np.int8)
-
-    def _left_out(self) -> list[str]:
-        """Issue code by shape, "" for those that are not left out."""
-        shapes = self.tables.shapes
-        codes = []
-        for code, phase in enumerate(shapes.phase):
-            place = self.lanes.place(code) if phase in _STAGES else None
-            codes.append(place.code if isinstance(place, Skipped) else "")
-        return codes
-
-    def _book_skipped(self, flows: Flows, ends: Index, tail: Index, codes: list[str]) -> Index:
-        """The arrows none of whose ends is left out."""
-        if not any(codes):
-            return ends
-        skipped = np.array([bool(code) for code in codes])
-        own = skipped[flows.shape[ends]]
-        other = (tail[ends] >= 0) & skipped[flows.shape[tail[ends]]]
-        for of in (flows.shape[ends[own]], flows.shape[tail[ends[other & ~own]]]):
-            self._book(of, codes)
-        kept: Index = ends[~own & ~other]
-        return kept
-
-    def _book(self, shape: I32, codes: list[str]) -> None:
-        for code, count in zip(*np.unique(shape, return_counts=True), strict=True):
-            place = self.tables.shapes.place(int(code))
-            self.tables.tally.add(codes[code], place, count, "flow")
-
-    def _lose(self, code: str, flows: Flows, ends: Index) -> None:
-        self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
-
-    def _bind(self, flows: Flows, head: Index, tail: Index, binder: Binder) -> None:
-        lane, stage = self.tables.shapes.lane[flows.shape], self._stages()[flows.shape]
-        encloses = flows.encloses | (stage != _FINISH)
-        row = binder.rows(lane, flows.start, encloses)
-        drawn = (row[head] >= 0) & (row[tail] >= 0)
-        loose = np.where(row[head] < 0, head, tail)[~drawn]
-        self._lose("flow-unbound", flows, loose)
-        head, tail = head[drawn], tail[drawn]
-        if len(head):
-            names = self._names(flows.shape[head], flows.name[head])
-            back = self._backwards()[flows.shape[head]]
-            tail, head = np.where(back, head, tail), np.where(back, tail, head)
-            self.build.flows(src=row[tail], dst=row[head], name=names)
-
-    def _backwards(self) -> NDArray[np.bool_]:
-        """By shape: arrows that stand in the file against their direction (our own files)."""
-        return np.array([c.endswith(BACKWARDS) for c in self.tables.shapes.category], bool)
-
-    def _names(self, shape: I32, name: I32) -> I32:
-        """What arrows are called: their category, else their name without its number."""
-        shapes = self.tables.shapes
-        ids = np.full(len(shapes.phase), -1, np.int32)
-        for code in np.unique(shape).tolist():
-            if shapes.category[code]:
-                ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
-        found = ids[shape]
-        for i in np.flatnonzero(found < 0).tolist():
-            text = self.texts.text(int(name[i]))
-            found[i] = self.build.string(_NUMBER.sub("", text) or text)
-        return found
-
-
 EPOCH_NS = 2**50 * 1000
 """From here on (2005) doubles of microseconds are a quarter of one apart."""
 
@@ -310,7 +193,7 @@ class _Assembly:
 
     def run(self) -> tuple[int, int] | None:
         tables = self._tables
-        self._look_at_grid()
+        self._check_grid()
         joiner = Joiner(tables, self._build, self._last_ns)
         marks = self._pairs(joiner)
         asyncs, points = self._asyncs(joiner)
@@ -364,8 +247,8 @@ class _Assembly:
         return slices, points
 
     def _of_phases(self, asyncs: Asyncs, phases: Sequence[str]) -> NDArray[np.bool_]:
-        wanted = np.array([phase in phases for phase in self._tables.shapes.phase], bool)
-        found: NDArray[np.bool_] = wanted[asyncs.shape]
+        requested = np.array([phase in phases for phase in self._tables.shapes.phase], bool)
+        found: NDArray[np.bool_] = requested[asyncs.shape]
         return found
 
     def _last_ns(self) -> I64:
@@ -389,8 +272,8 @@ class _Assembly:
         self._placer.anchors = []
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
-    def _look_at_grid(self) -> None:
-        """Book a doubt if all stamps lie where doubles of microseconds since 1970 would."""
+    def _check_grid(self) -> None:
+        """Book a doubt if all stamps are where doubles of microseconds since 1970 would be."""
         rows = coarse = 0
         for batch in (*self._tables.rows, *self._tables.marks):
             fraction = batch.start[batch.start >= EPOCH_NS] % 1000
@@ -407,3 +290,83 @@ class _Assembly:
         tally.add("stamp-rounded", count=tables.rounded_stamps)
         tally.add("metadata-unused", count=self._naming.unused)
         tally.book(self._build)
+
+
+Index = NDArray[np.intp]
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Joiner:
+    """Makes slices of begins and ends: B/E per thread, b/e (S/F) per asynchronous id.
+
+    In a lane an end closes the newest open begin whose name and category agree with its own; a name
+    or category that is missing agrees with any.
+
+    Args:
+        last_ns: last stamp per lane code of a shape, asked only if something was never closed.
+    """
+
+    def __init__(self, tables: Tables, build: TraceBuilder, last_ns: Callable[[], I64]) -> None:
+        self._tables, self._build, self._last_ns = tables, build, last_ns
+
+    def slices(self, rows: Rows, lane: I32, opens: NDArray[np.bool_]) -> Rows:
+        """The slices of begins and ends; what cannot be joined is booked.
+
+        Args:
+            lane: what each row is paired within.
+        """
+        shapes = self._tables.shapes
+        category = self._codes(shapes.category)[rows.shape]
+        begin, end = nested_by_name(
+            Marks(lane, rows.start, self._one_name(rows.name), category, opens)
+        )
+        for code in rows.shape[end[begin < 0]].tolist():
+            self._tables.tally.add("end-without-begin", shapes.place(code))
+        begin, end = begin[begin >= 0], end[begin >= 0]
+        in_order = np.argsort(begin)
+        begin, end = begin[in_order], end[in_order]
+        slices, closed = rows.take(begin), end >= 0
+        slices.dur = np.where(closed, rows.start[end] - slices.start, 0)
+        self._close(slices, ~closed)
+        self._join_args(slices, rows, end)
+        return slices
+
+    @staticmethod
+    def _codes(texts: list[str]) -> I32:
+        known: dict[str, int] = {"": -1}
+        return np.array([known.setdefault(text, len(known)) for text in texts], np.int32)
+
+    def _one_name(self, names: I32) -> I32:
+        """Names for comparing: an empty one is none."""
+        empty = self._tables.names.get("", -1)
+        return np.where(names == empty, np.int32(-1), names)
+
+    def _close(self, slices: Rows, unfinished: NDArray[np.bool_]) -> None:
+        """End what was never ended at the last stamp of its lane."""
+        if not unfinished.any():
+            return
+        shapes = self._tables.shapes
+        last = self._last_ns()[shapes.lane[slices.shape[unfinished]]]
+        slices.dur[unfinished] = np.maximum(last - slices.start[unfinished], 0)
+        for i in np.flatnonzero(unfinished).tolist():
+            self._tables.tally.add("unfinished-slice", shapes.place(int(slices.shape[i])))
+            self._add_args(slices, i, {"unfinished": Raw(b"true")})
+
+    def _join_args(self, slices: Rows, rows: Rows, end: Index) -> None:
+        """Give slices the arguments of their ends too."""
+        more = (end >= 0) & (rows.length[end] > 0)
+        alone = more & (slices.length == 0)
+        for i in np.flatnonzero(more & ~alone).tolist():
+            self._add_args(slices, i, self._members(rows, int(end[i])))
+        slices.args[alone], slices.length[alone] = rows.args[end[alone]], rows.length[end[alone]]
+
+    def _add_args(self, slices: Rows, i: int, more: dict[str, Raw]) -> None:
+        raw = msgspec.json.encode({**self._members(slices, i), **more})
+        slices.args[i], slices.length[i] = self._build.spill(raw), len(raw)
+
+    def _members(self, rows: Rows, i: int) -> dict[str, Raw]:
+        """The members of a row's arguments, their values as they are."""
+        if not rows.length[i]:
+            return {}
+        return _decode_members(self._build.stored(int(rows.args[i]), int(rows.length[i])))

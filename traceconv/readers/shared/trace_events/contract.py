@@ -1,4 +1,4 @@
-"""What a reader says about the lanes of a trace-event file, and what it is told of them."""
+"""What readers of trace-event files exchange with this package: lanes in, their places out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Named:
-    """What an event's name says beyond its lane's."""
+    """What the name of an event adds to the place of its lane."""
 
     op: OpClass
     graph: int = -1
@@ -70,7 +70,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where events of a lane go.
+    """Where events of a lane are put.
 
     Attributes:
         track:   for slices and instants. For counters: ``track.name`` and ``unit`` are filled in
@@ -78,7 +78,7 @@ class Placed:
         op:      class of all its events ...
         by_type: ... unless the value of the type probe ("Task Type") is a key here ...
         by_name: ... or this returns something for the event's name (asked once per name).
-            It goes before ``by_type``; a graph or step of -1 in the answer says nothing.
+            It takes precedence over ``by_type``; a graph or step of -1 in the answer means none.
         graph: of events whose name and arguments say none (2023 msprof names it in the file name).
     """
 
@@ -97,7 +97,7 @@ class Skipped:
 
 
 Classify = Callable[[Lane], Placed | Skipped | None]
-"""Says where a lane goes. None: it belongs to another capture and is neither seen nor lost.
+"""Gives the place of a lane. None: it belongs to another capture and is neither seen nor lost.
 
 Lanes of arrows are asked about again when all other events are placed; that answer counts.
 """
@@ -116,7 +116,7 @@ class Incoming:
         graph:    value of the graph probe, -1 if there is none.
         name:     string id.
         start_ns, dur_ns: as they will be.
-        address, length: where the arguments lie (``TraceBuilder.stored``); length 0: none.
+        address, length: of the arguments (``TraceBuilder.stored``); length 0: none.
     """
 
     first: int

@@ -33,11 +33,11 @@ class Form(Enum):
 
 
 class Keys:
-    """The members of the outermost object, met token by token.
+    """The members of the outermost object, token by token.
 
     Attributes:
         found: values of keys other than ``traceEvents``, parsed; long or broken ones are not kept.
-        names: all keys met, as spelled.
+        names: all keys found, as spelled.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Keys:
 
     @property
     def closed(self) -> bool:
-        """Whether the object's last brace has been met."""
+        """Whether the object's last brace has been passed."""
         return self._depth <= 0
 
     def resume(self) -> None:
@@ -76,7 +76,7 @@ class Keys:
 
         Returns:
             How many are done with (a string may go on in bytes still to come), and whether the
-            list was found; None if neither it nor the end of the object was met yet.
+            list was found; None if neither it nor the end of the object was found yet.
         """
         done = at = 0  # text[done:at] belongs to the current key or value
         while match := (_OUTER if self._depth <= 1 else _INNER).match(text, at):
@@ -131,7 +131,7 @@ def find_events(window: Window, keys: Keys) -> tuple[Form, int]:
     """Move ``window.pos`` to the first event.
 
     Returns:
-        The form of the file, and how many bytes of something else stood before it.
+        The form of the file, and how many bytes of something else precede it.
     """
     while window.end - window.pos < _HEAD_BYTES and window.more():
         pass

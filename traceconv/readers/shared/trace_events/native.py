@@ -13,10 +13,11 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
 from traceconv.io.window import Window
+from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.intake import Ends, Intake
+from traceconv.readers.shared.trace_events.python_columns import Ends, Intake
 from traceconv.readers.shared.trace_events.salvage import State, decoded
-from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables, whole_number
+from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables
 
 MAX_GRAPH_KEYS = 8
 
@@ -38,7 +39,7 @@ def native_scanner(probes: Probes, stays: bool) -> Any:
 
 
 def _random() -> int:
-    """64 bits nobody can foresee, so that no input is made of keys that collide."""
+    """64 bits that cannot be predicted, so that no input can be made of keys that collide."""
     return int.from_bytes(os.urandom(8))
 
 
@@ -95,7 +96,7 @@ class Native:
         for raw in found["series"]:
             self._series.add(tables.series[_value(b'"%b"' % raw), ""])
         values = _value(b"[%b]" % b",".join(raw or b"null" for raw in found["values"]))
-        self._numbers.extend(list(map(whole_number, values)))
+        self._numbers.extend(list(map(count_of, values)))
         types = tables.types
         self._types.extend([types[v] if isinstance(v, str) else -1 for v in values])
 
@@ -108,7 +109,8 @@ class Native:
             self._tables.add_rows(
                 Rows(
                     self._shapes[shape], self._names[name], start, dur, args, length,
-                    self._numbers.said(graph), self._numbers.said(step), self._types.said(type_),
+                    self._numbers.or_none(graph), self._numbers.or_none(step),
+                    self._types.or_none(type_),
                 )
             )  # fmt: skip
         return len(shape)
@@ -160,7 +162,7 @@ class _Map:
     def __getitem__(self, codes: I32) -> I32:
         return self._codes[codes]
 
-    def said(self, codes: I32) -> I32 | None:
+    def or_none(self, codes: I32) -> I32 | None:
         """The same; None if no row says anything."""
         found = self._codes[codes] if (codes >= 0).any() else codes
         return found if (found >= 0).any() else None
@@ -171,5 +173,5 @@ def _value(token: bytes) -> Any:
 
 
 def _arrays(columns: Iterable[bytearray], types: str) -> list[Any]:
-    """Copies: they shall lie where large arrays lie (see :mod:`traceconv.io.memory`)."""
+    """Copies, in memory that is given back when they are freed (see :mod:`traceconv.io.memory`)."""
     return [np.frombuffer(c, t).copy() for c, t in zip(columns, types.split(), strict=True)]

@@ -14,11 +14,14 @@ from enum import Enum
 from typing import Any
 
 from traceconv.io.window import MAX_RECORD_BYTES, Window
-from traceconv.readers.shared.trace_events.decode import BROKEN, Event, decode_list, decode_record
-from traceconv.readers.shared.trace_events.intake import Intake
+from traceconv.readers.shared.trace_events.python_columns import Intake
+from traceconv.readers.shared.trace_events.python_decode import (
+    BROKEN,
+    Event,
+    decode_list,
+    decode_record,
+)
 from traceconv.readers.shared.trace_events.tables import Tally
-
-# Records that are almost JSON, made JSON: without touching what was right in them.
 
 MAX_MENDED_BYTES = 1 << 20
 """Longer records are not mended."""
@@ -28,7 +31,7 @@ FEW = 32
 
 _WORD = rb"[+-]?(?i:nan(?:\([a-z0-9]*\))?|inf(?:inity)?)(?![A-Za-z0-9])"
 MENDABLE = re.compile(_WORD.decode())
-"""What may stand where JSON has a number, and does not."""
+"""Words that are written in place of a number and that JSON does not have."""
 
 _PIECE = re.compile(rb'"(?:[^"\\]|\\.)*+"?|' + _WORD, re.DOTALL)
 _IN_STRING = re.compile(
@@ -263,7 +266,7 @@ class Salvage:
         return stop
 
     def _broken(self, at: int, error: json.JSONDecodeError) -> int:
-        """A record that cannot be parsed: go on behind it, if it can be told where that is."""
+        """A record that cannot be parsed: go on behind it, if its end can be found."""
         partly = self._is_partly(error)
         if partly and not self._enough:
             raise _Stop(at)
@@ -338,13 +341,13 @@ class Salvage:
         return min(max(at + 1, ahead), len(self._text))
 
     def _found(self) -> None:
-        """An event stands behind the damage, so the file did not end there."""
+        """An event follows the damage, so the file did not end there."""
         if self._suspect:
             self._tally.add("malformed-record", self._suspect)
         self._lost, self._suspect = False, ""
 
     def _closed(self) -> None:
-        """No event stands behind the damage."""
+        """No event follows the damage."""
         self._lost = False
         if self._suspect and _CLOSED.search(self._text[-TEXT_BYTES:]):
             self._tally.add("malformed-record", self._suspect)

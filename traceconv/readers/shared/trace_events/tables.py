@@ -1,6 +1,6 @@
 """Columns of one file as they are read, and the codes in them.
 
-Codes number what is met, in order of appearance: shapes (phase, category, pid, tid as text),
+Codes are numbers in order of appearance: shapes (phase, category, pid, tid as text),
 names, series of counters, values of the type probe, ids of asynchronous events. Batches of
 columns wait here until the metadata of the whole file is known, and are freed as they are placed.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, NO_GRAPH
+from traceconv.core.model import I32, I64
 
 SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
 """What a phase makes of an event."""
@@ -58,20 +58,6 @@ def spelled(value: Any) -> str:
     text = str(value)
     match = _WHOLE.fullmatch(text)
     return match[1] if match else text
-
-
-def whole_number(value: Any) -> int:
-    """A graph or step as argument values spell it: 2, "2", "2.0"; -1 if it is none."""
-    if type(value) is int:
-        return value if 0 <= value < 2**31 else -1  # and so not NO_GRAPH
-    if isinstance(value, str):
-        text = spelled(value.strip())
-        value = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value == NO_GRAPH:
-        return -1
-    return value if 0 <= value < 2**31 else -1
 
 
 class NameCodes(dict[str | None, int]):
@@ -196,7 +182,7 @@ class Rows(Batch):
 
 @dataclass
 class Flows(Batch):
-    """Ends of arrows. ``key`` stands for category, name and id; ``name`` is -1 where the category
+    """Ends of arrows. ``key`` is a code of category, name and id; ``name`` is -1 where the category
     names the arrow; ``encloses`` says whether it binds to the slice around it.
     """
 
@@ -286,7 +272,7 @@ class Tally:
         self._places: dict[tuple[str, str | None], Counter[str]] = {}
 
     def saw(self, kind: str, count: int = 1) -> None:
-        """Count rows of a kind (see :data:`traceconv.core.model.KINDS`) as met."""
+        """Count rows of a kind (see :data:`traceconv.core.model.KINDS`) as seen."""
         self._seen[kind] += int(count)
 
     def add(self, code: str, where: str = "", count: int = 1, kind: str | None = None) -> None:

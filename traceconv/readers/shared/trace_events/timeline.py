@@ -15,11 +15,16 @@ The work is done in the other modules of this package, by a C extension where th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import MalformedInputError
 from traceconv.io.sources import Source
+from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import (
     Classify,
@@ -32,7 +37,18 @@ from traceconv.readers.shared.trace_events.contract import (
     Revise,
     Skipped,
 )
-from traceconv.readers.shared.trace_events.reading import Reading
+from traceconv.readers.shared.trace_events.keys import Form, Keys, find_events
+from traceconv.readers.shared.trace_events.native import FlowKeys, Native, native_scanner
+from traceconv.readers.shared.trace_events.placing import Naming
+from traceconv.readers.shared.trace_events.python_columns import Arguments, Intake, hashed
+from traceconv.readers.shared.trace_events.python_decode import (
+    BROKEN,
+    Event,
+    decode_lines,
+    decode_list,
+)
+from traceconv.readers.shared.trace_events.salvage import Salvage, State
+from traceconv.readers.shared.trace_events.tables import Tables
 
 __all__ = [
     "Classify",
@@ -84,3 +100,227 @@ def read_events(
     reading.read(source, name, CHUNK_BYTES)
     offset = offset_ns(reading.keys) if offset_ns else 0
     return assemble(reading.tables, reading.naming, classify, build, offset, revise)
+
+
+CUTS = 4
+"""How many cuts are tried for one chunk."""
+
+_LONG = 4  # chunks without any cut, after which records are taken one by one
+
+_BETWEEN = re.compile(rb"[\s,]*")
+_CUT = re.compile(rb"\}\s*,\s*\{")
+_LINE_CUT = re.compile(rb"\}\s*\n\s*\{")
+
+
+class Chunks:
+    """The Python tier over a window: chunks of about ``size`` bytes, cut where an event may end.
+
+    A cut may be wrong (inside a string, or a list within the arguments); then something is left
+    open and decoding fails, so what decodes was cut right.
+
+    Args:
+        lines: events follow each other without commas.
+        address: of the start of the window's mapping, if it has one.
+    """
+
+    def __init__(self, intake: Intake, size: int, lines: bool, address: int) -> None:
+        self._intake, self._size, self._lines, self._address = intake, size, lines, address
+
+    def read(self, window: Window) -> State:
+        """Take one chunk."""
+        data = window.data
+        window.pos = _BETWEEN.match(data, window.pos, window.end).end()  # type: ignore[union-attr]
+        if window.pos == window.end:
+            return State.MORE
+        if data[window.pos : window.pos + 1] == b"]":
+            return State.END
+        cut = _LINE_CUT if self._lines else _CUT
+        at = window.pos + self._size
+        for _ in range(CUTS):
+            match = cut.search(data, at, window.end)
+            if match is None:
+                break
+            state = self._take(window, match.start() + 1)
+            if state is not State.ODD:
+                return state
+            at = match.start() + 1
+        else:
+            return State.ODD
+        if at > window.pos + self._size:
+            return State.ODD  # a cut was wrong, or there is damage
+        if window.end - window.pos >= _LONG * self._size:
+            return State.ODD
+        return State.GOING if window.more() else self._take(window, window.end)
+
+    def _take(self, window: Window, stop: int) -> State:
+        text = bytes(window.data[window.pos : stop])
+        mapped = window.mapped is not None
+        try:
+            events, end = self._decode(text)
+            self._intake.take(events, text, self._address + window.pos if mapped else -1)
+        except BROKEN:
+            return State.ODD
+        window.pos += len(text) if end < 0 else end
+        return State.GOING if end < 0 else State.END
+
+    def _decode(self, text: bytes) -> tuple[list[Event], int]:
+        return (decode_lines(text), -1) if self._lines else decode_list(text)
+
+
+MAPPED_STEP, STREAM_STEP = 16, 4
+"""Chunks that are brought at once for the native tier."""
+
+SEVERAL = 256
+"""Fewer events than this in front of an odd one, and the Python tier takes the next chunk."""
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection inside: decoding makes objects by the million and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Reading:
+    """One file on its way into tables.
+
+    Attributes:
+        tables: columns and accounts.
+        naming: the metadata.
+        keys:   other members of the outermost object, parsed.
+    """
+
+    def __init__(self, build: TraceBuilder, probes: Probes) -> None:
+        self.tables, self.naming = Tables(), Naming()
+        self.keys: dict[str, Any] = {}
+        self._build, self._probes = build, probes
+
+    def read(self, source: Source, name: str, chunk_bytes: int) -> None:
+        """Read the file.
+
+        Raises:
+            MalformedInputError: it holds no list of events, or none of them can be read.
+        """
+        with source.open(name) as stream, collector_paused():
+            scanner = native_scanner(self._probes, stream.mapped is not None)
+            steps = MAPPED_STEP if stream.mapped is not None else STREAM_STEP
+            window = Window(stream, chunk_bytes * steps if scanner else chunk_bytes)
+            keys = Keys()
+            form, junk = find_events(window, keys)
+            if form is Form.OTHER:
+                why = "no list of trace events in it; is it another kind of file?"
+                raise MalformedInputError(source.title(name), "", why)
+            if form is Form.EMPTY:
+                self.tables.tally.add("empty-file")
+                return
+            self.tables.tally.add("skipped-bytes", "byte 0", junk)
+            self._events(_Tiers(self, window, form, scanner, chunk_bytes), window, form, keys)
+            self.keys = keys.found
+            window.close()
+        self._check(source.title(name))
+
+    def _check(self, path: str) -> None:
+        tally = self.tables.tally
+        if self.tables.events:
+            return
+        if tally.count("malformed-record") or tally.count("truncated"):
+            why = "not one trace event in it can be read; was it cut short? Export it again"
+            raise MalformedInputError(path, "", why)
+        if not tally.count("unknown-phase"):
+            tally.add("empty-file")
+
+    def _events(self, tiers: _Tiers, window: Window, form: Form, keys: Keys) -> None:
+        """Take all events; ``window`` is at the first."""
+        while True:
+            state = tiers.read()
+            endless = window.end - window.pos > MAX_RECORD_BYTES
+            if state is State.ODD or (state is State.MORE and (endless or not window.more())):
+                state = tiers.salvage_on()
+            elif state is not State.END:
+                continue
+            if state is State.MORE:
+                self._unclosed(tiers.salvage, window, form)
+                return
+            if state is State.END:
+                window.pos += 1
+                if form is Form.OBJECT:
+                    self._after(window, keys)
+                    return
+                if not self._another(window):
+                    return
+
+    def _unclosed(self, salvage: Salvage, window: Window, form: Form) -> None:
+        """The file ends within the list of events."""
+        cut = salvage.finish()
+        tally, place = self.tables.tally, window.place(window.end)
+        if window.broken and not cut:
+            tally.add("truncated", window.broken)
+        elif form is Form.OBJECT and not cut:
+            tally.add("truncated", place)
+        elif form is Form.ARRAY and not cut:
+            tally.add("unclosed-array", place)
+
+    def _after(self, window: Window, keys: Keys) -> None:
+        """The members behind the list."""
+        keys.resume()
+        keys.seek(window)
+        if not keys.closed:
+            self.tables.tally.add("truncated", window.place(window.end))
+
+    def _another(self, window: Window) -> bool:
+        """Whether another list of events follows the first one; ``window`` is then in it."""
+        skipped = 0
+        start = window.offset
+        while True:
+            text = bytes(window.data[window.pos : window.end])
+            if skipped == 0 and (found := text.lstrip(b" \t\r\n,"))[:1] in (b"[", b"{"):
+                window.pos = window.end - len(found) + (found[:1] == b"[")
+                return bool(found)
+            skipped += len(text.strip())
+            window.pos = window.end
+            if not window.more():
+                self.tables.tally.add("skipped-bytes", f"byte {start}", skipped)
+                return False
+
+
+class _Tiers:
+    """The tiers over one file: native where it can, Python where it must."""
+
+    def __init__(
+        self, of: Reading, window: Window, form: Form, scanner: Any, chunk_bytes: int
+    ) -> None:
+        build, tables = of._build, of.tables
+        arguments = Arguments(build, of._probes, tables.types)
+        keys = FlowKeys(scanner) if scanner else hashed
+        intake = Intake(tables, of.naming, arguments, keys)
+        self._window, self._size = window, chunk_bytes
+        self._address = build.attach(window.mapped) if window.mapped is not None else -1
+        self._native = Native(scanner, build, tables, intake) if scanner else None
+        self._chunks = Chunks(intake, chunk_bytes, form is Form.LINES, self._address)
+        self._slow = False  # many odd records: the next chunk goes to the Python tier
+        self._span = 1  # what salvage takes where the last tier stopped
+        self.salvage = Salvage(intake, tables.tally)
+
+    def read(self) -> State:
+        """Let a tier take what it can."""
+        window = self._window
+        if self._native is None or self._slow:
+            self._slow, self._span = False, self._size
+            return self._chunks.read(window)
+        self._span = 1
+        state = self._native.read(window)
+        if state is not State.MORE or window.mapped is None:
+            taken = self._native.take(window, self._address)
+            self._slow = state is State.ODD and taken < SEVERAL
+        return state
+
+    def salvage_on(self) -> State:
+        """Go on record by record, past what the last tier stopped at."""
+        if self._native is not None:
+            self._native.take(self._window, self._address)  # what was read before comes before
+        return self.salvage.read(self._window, self._span)

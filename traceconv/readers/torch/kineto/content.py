@@ -16,11 +16,10 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
 from traceconv.readers.shared.gpu_kernels import note_memory
+from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
 from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, process_groups
 from traceconv.readers.torch.kineto.lanes import Classifier, Sort
-
-# Arguments of rows that are looked into while a PyTorch trace is read: few, so one by one.
 
 _AT_ONCE = 1 << 24
 _SPARSE = 16
@@ -29,7 +28,7 @@ _SPARSE = 16
 def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> list[bytes]:
     """The arguments of some rows as JSON; ``b"{}"`` where there are none.
 
-    Bytes that lie near each other are fetched in one go: most are, as they are read in order.
+    Bytes that are near each other are fetched in one go: most are, as they are read in order.
     """
     address, length = rows.address[chosen], rows.length[chosen]
     there = length > 0
@@ -45,24 +44,6 @@ def texts_of(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> l
     pairs = zip(address.tolist(), length.tolist(), strict=True)
     return [build.stored(at, n) if n else b"{}" for at, n in pairs]
 
-
-def count_of(value: Any) -> int:
-    """A count as arguments spell it: 2, 2.0, "2"; -1 if it is none."""
-    if isinstance(value, str):
-        value = int(value) if value.isascii() and value.isdigit() and len(value) < 19 else -1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return -1
-    return value if 0 <= value < 2**63 else -1
-
-
-# Kernels that communicate: on the lane of their process group, with size and bandwidth.
-#
-# PyTorch (2.2 and later, NCCL) copies what it knows of a collective into the arguments of its
-# kernel. The size is that of the larger side: what is gathered, what is to be scattered. Bandwidth
-# is that of the bus, as nccl-tests define it: bytes per time, times what the algorithm makes each
-# rank move. A kernel also waits for its peers, so that is what was reached, not what was possible.
 
 _BYTES = {
     **dict.fromkeys(("complexdouble",), 16),
@@ -107,11 +88,17 @@ _decode = msgspec.json.Decoder(Facts).decode
 
 @dataclass
 class Collectives:
-    """Moves kernels that communicate to their lanes.
+    """Moves kernels that communicate to the lane of their process group, with size and bandwidth.
+
+    PyTorch (2.2 and later, NCCL) copies what it knows of a collective into the arguments of its
+    kernel. The size is that of the larger side: what is gathered, what is to be scattered.
+    Bandwidth is that of the bus, as nccl-tests define it: bytes per time, times what the algorithm
+    makes each rank move. A kernel also waits for its peers, so that is what was reached, not what
+    was possible.
 
     Attributes:
         groups: what the file's head says of process groups, by name.
-        device_lanes: the tracks kernels lie on, by number.
+        device_lanes: the tracks that kernels are on, by number.
     """
 
     build: TraceBuilder
@@ -137,10 +124,10 @@ class Collectives:
         name = stream.name
         if isinstance(facts.group, str | int) and facts.group != "":
             key = str(facts.group)
-            said = facts.description
-            if not isinstance(said, str) or said in ("", "undefined"):
-                said = self.groups.get(key, ProcessGroup()).description
-            name = f"Group {key}" + (f" ({said})" if said else "")
+            stated = facts.description
+            if not isinstance(stated, str) or stated in ("", "undefined"):
+                stated = self.groups.get(key, ProcessGroup()).description
+            name = f"Group {key}" + (f" ({stated})" if stated else "")
         return self.build.track(Layer.COMM, name, stream.group, "NCCL")
 
     def _more(self, facts: Facts, dur_ns: int) -> bytes:
@@ -149,7 +136,7 @@ class Collectives:
         if size < 0 or facts.known_bytes is not None:
             return b""
         members = b', "bytes": %d' % size
-        ranks = count_of(facts.ranks)
+        ranks = count_of(facts.ranks, INT64_MAX)
         if ranks < 0:
             ranks = self.groups.get(str(facts.group), ProcessGroup()).size
         share = _share(facts.collective, ranks)
@@ -160,7 +147,7 @@ class Collectives:
 
 def _size(facts: Facts) -> int:
     """Bytes of the larger side, -1 if that is not known."""
-    elements = max(count_of(facts.sent), count_of(facts.received))
+    elements = max(count_of(facts.sent, INT64_MAX), count_of(facts.received, INT64_MAX))
     kind = str(facts.dtype).lower()
     each = 1 if kind.startswith("float8") else _BYTES.get(kind, -1)
     return elements * each if elements >= 0 and each > 0 else -1
@@ -174,17 +161,14 @@ def _share(collective: Any, ranks: int) -> float:
     return next((share(ranks) for pattern, share in _SHARES if pattern.match(name)), 0.0)
 
 
-# Launch arrows, from calls to what they made the device do, by their correlation numbers.
-#
-# The profiler also marks both ends of every launch (``ac2g``). Marks are bound by time, and in files
-# that count whole microseconds two calls may begin at once; a call that launches nothing carries the
-# mark of an end, and all but the first kernel of a replayed graph one whose start is not there. The
-# numbers have none of this, and are in filtered files, too.
-
-
 @dataclass
 class Launches:
-    """Collects the numbers of calls and tasks of one file, then draws the arrows.
+    """Draws arrows from calls to what they made the device do, by their correlation numbers.
+
+    The profiler also marks both ends of every launch (``ac2g``). Marks are bound by time, and in
+    files that count whole microseconds two calls may begin at once; a call that launches nothing
+    has the mark of an end, and all but the first kernel of a replayed graph one without a start.
+    The numbers have none of this, and are in filtered files, too.
 
     Attributes:
         tasks_seen: what a device did, with or without a number.
@@ -231,11 +215,6 @@ def _joined(parts: list[tuple[I32, I32]]) -> tuple[I32, I32]:
     return np.concatenate(numbers), np.concatenate(rows)
 
 
-# Marks of allocations (``[memory]``) as counters of what is allocated and reserved.
-#
-# Marks since 2022 say the totals after each change, per device; older ones only the change, from
-# which no total can be had. The marks themselves stay instants.
-
 _DEVICES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 15: "HPU", 19: "MTIA"}
 """Device types as PyTorch numbers them (CUDA and HIP are both GPUs)."""
 
@@ -258,12 +237,16 @@ _decode_all = msgspec.json.Decoder(list[Mark]).decode
 
 
 def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp]) -> None:
-    """Add the totals that the chosen rows say as counter samples."""
+    """Add the totals in the chosen rows (marks of allocations, ``[memory]``) as counter samples.
+
+    Marks since 2022 give the totals after each change, per device; older ones only the change, of
+    which no total can be made. The marks themselves stay instants.
+    """
     start_ns = rows.start_ns[chosen].tolist()
     samples: dict[int, list[tuple[int, int]]] = {}
     for at, mark in zip(start_ns, _marks(texts_of(build, rows, chosen)), strict=True):
-        for what, said in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
-            value = -1 if said is None else count_of(said)
+        for what, stated in (("Allocated", mark.allocated), ("Reserved", mark.reserved)):
+            value = -1 if stated is None else count_of(stated, INT64_MAX)
             if value >= 0:
                 name = f"{_device(mark)} {what}"
                 track = build.track(Layer.COUNTER, name, "Memory", unit="B")
@@ -285,16 +268,16 @@ def _marks(texts: list[bytes]) -> list[Mark]:
 
 def _mark(text: bytes) -> Mark:
     try:
-        said: Any = msgspec.json.decode(text)
+        stated: Any = msgspec.json.decode(text)
     except msgspec.MsgspecError:
         return Mark()
     keys = ("Total Allocated", "Total Reserved", "Device Id", "Device Type")
-    values = [said.get(key) for key in keys]
+    values = [stated.get(key) for key in keys]
     return Mark(*(v if isinstance(v, int | float | str) else None for v in values))
 
 
 def _device(mark: Mark) -> str:
-    kind, number = count_of(mark.type), count_of(mark.device)
+    kind, number = count_of(mark.type, INT64_MAX), count_of(mark.device, INT64_MAX)
     name = _DEVICES.get(kind, f"Device type {kind}" if kind >= 0 else "Device")
     return f"{name} {number}" if number >= 0 and name != "CPU" else name
 
@@ -333,7 +316,7 @@ class File:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
         note_memory(self._build.notes, keys.get("deviceProperties"))
-        base_ns = count_of(keys.get(BASE))
+        base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
 
     def _revise(self, rows: Incoming) -> None:
@@ -364,8 +347,8 @@ class File:
         processes, capture = self._classify.processes, self._build.capture
         if processes is None:
             return
-        pid = count_of(processes.main)
-        device = count_of(processes.devices[0]) if len(processes.devices) == 1 else -1
+        pid = count_of(processes.main, INT64_MAX)
+        device = count_of(processes.devices[0], INT64_MAX) if len(processes.devices) == 1 else -1
         self._build.capture = replace(
             capture,
             pid=pid if capture.pid < 0 else capture.pid,

@@ -1,6 +1,6 @@
 """What a PyTorch trace says of itself around its events: which rank it is, what its clock counts.
 
-Its keys stand before or after the list of events, in any order. What precedes is looked for first;
+Its keys are before or after the list of events, in any order. What precedes is looked for first;
 the end of a file is read only if the clock (or all of it) is missing there. For compressed files
 that means unpacking them once more.
 """
@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from traceconv.core.clock import INT64_MAX, Anchor, Domain
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
 """Process groups of very large jobs make long headers; beyond this nothing is looked for."""
-
-UNIX_US = 10**15
-"""Stamps above this count from 1970 (it is 2001); above a base they count months."""
 
 BASE = "baseTimeNanoseconds"
 
@@ -99,7 +97,7 @@ def header(source: Source, name: str) -> Header | None:
         head = longer
     before, key, events = head.partition(b'"traceEvents"')
     stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
-    found = _read(before, max(stamps) > UNIX_US if stamps else None)
+    found = _read(before, is_unix_ns(max(stamps) * 1000) if stamps else None)
     clockless = found.base_ns is None and not found.is_unix
     if key and (clockless or not _KEYS.search(before)):
         return _completed(found, _tail(source, name))
@@ -124,7 +122,7 @@ def _read(text: bytes, is_unix: bool | None) -> Header:
 
 
 def _completed(found: Header, tail: bytes) -> Header:
-    """With what stands at the end of the file, where the beginning says nothing."""
+    """Completed by the end of the file, where the beginning says nothing."""
     after = _read(tail, found.is_unix)
     return Header(
         after.rank if found.rank is None else found.rank,
@@ -150,7 +148,7 @@ def _tail(source: Source, name: str) -> bytes:
 
 
 def _member(text: bytes, key: bytes) -> Any:
-    """The last value that stands behind a key, None if there is none."""
+    """The last value of a key, None if there is none."""
     at = text.rfind(b'"%b"' % key)
     match = re.compile(rb'"\w+"\s*:\s*').match(text, at) if at >= 0 else None
     if match is None:
@@ -168,42 +166,33 @@ def _info_numbers(info: Any) -> tuple[int | None, int]:
     info = _unpacked(info)
     if not isinstance(info, Mapping):
         return None, -1
-    rank, world_size = _number(info.get("rank")), _number(info.get("world_size"))
+    rank, world_size = count_of(info.get("rank")), count_of(info.get("world_size"))
     return (rank if rank >= 0 else None), world_size
 
 
 def process_groups(info: Any) -> dict[str, ProcessGroup]:
     """The groups ``distributedInfo`` lists, by name.
 
-    Lists in it may stand as text; the ranks of a group are not needed, but for their number.
+    Lists in it may be written as text; the ranks of a group are not needed, but for their number.
     """
     info = _unpacked(info)
     groups = _unpacked(info.get("pg_config")) if isinstance(info, Mapping) else None
     found = {}
     for group in groups if isinstance(groups, list) else ():
         if isinstance(group, Mapping) and "pg_name" in group:
-            said = group.get("pg_desc")
-            size = _number(group.get("pg_size"))
+            stated = group.get("pg_desc")
+            size = count_of(group.get("pg_size"))
             ranks = _unpacked(group.get("ranks")) if size < 0 else None
             found[str(group["pg_name"])] = ProcessGroup(
-                said if isinstance(said, str) and said != "undefined" else "",
+                stated if isinstance(stated, str) and stated != "undefined" else "",
                 len(ranks) if isinstance(ranks, list) else size,
             )
     return found
 
 
 def _unpacked(value: Any) -> Any:
-    """The value of JSON that stands in a string."""
+    """A value that is written as JSON in a string."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return None
-
-
-def _number(value: Any) -> int:
-    """A count or rank, also in quotes; -1 if it is none."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return -1
-    return value if 0 <= value < 2**31 else -1

@@ -1,7 +1,7 @@
-"""Where the lanes of a PyTorch trace go, by the category of their events.
+"""Lanes of a PyTorch trace as tracks, by the category of their events.
 
 Process and thread numbers say little: a GPU has the number of a process, and what a device did
-stands on the same row as what the profiler made of it. Categories of 2021 are those of today in
+is on the same row as what the profiler made of it. Categories of 2021 are those of today in
 capitals and without prefix ("Operator", "Kernel").
 """
 
@@ -54,7 +54,7 @@ ON_DEVICE = (Sort.KERNEL, Sort.COPY, Sort.SYNC, Sort.PROJECTION)
 ON_HOST = (Sort.OPERATOR, Sort.CALL)
 
 MAX_ANNOTATIONS = 1000
-"""Ranges of further names are not told of."""
+"""Ranges of further names are not noted."""
 
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.+)\)")
 _STREAM = re.compile(r"(?:stream ?)?(-?\d+)(?: \(sync\))?", re.IGNORECASE)
@@ -106,12 +106,12 @@ class Processes:
 
 @dataclass
 class Classifier:
-    """Says where the lanes of one file go.
+    """Places the lanes of one file; call it with a lane.
 
     Attributes:
-        build: told of every track at once, so that the following can be by its number.
+        build: gets every track at once, so that the following can be by its number.
         takes_marks: asked when all slices are placed: are arrows to be drawn from launch marks.
-        sorts:  what lies on a track.
+        sorts:  what is on a track.
         tracks: the tracks of slices and instants.
         annotations: names of host ranges that people marked (``record_function``).
     """
@@ -174,7 +174,7 @@ class Classifier:
         return Placed(track, OpClass.COMPUTE, by_name=self._kernel_named)
 
     def _other(self, lane: Lane) -> Placed:
-        """Categories nobody knows yet: beside the operators, if on a thread of the process."""
+        """Unknown categories: beside the operators, if on a thread of the process."""
         assert self.processes is not None
         if lane.pid == self.processes.main and lane.phase != "b":
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST)

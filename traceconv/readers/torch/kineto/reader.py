@@ -6,18 +6,18 @@ Files: ``<worker>.<time>.pt.trace.json[.gz]``; any other name is recognised by w
 Files of one worker that differ in their time are collection windows of one rank.
 Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNanoseconds`` (2.3 and
 later), which is added when read, or from 1970. Either way events come out in Unix time. The base
-may stand behind the events: then the end of the file is looked at, which for compressed files
+may follow the events: then the end of the file is looked at, which for compressed files
 means unpacking them once more, and only then.
 Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--rank-from name``.
-Quirks: device rows are told by category, not by process number (a GPU's may be any); device
+Quirks: device rows are known by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
-synchronisation records; kernels of a collective stand on the lanes of NCCL, by process group;
+synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
 ranges of the user that the profiler did not project are named in ``notes["range_names"]``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
-Ignored: keys around the events that tell of the user and the job, and log lines; of the host its
-name is taken.
+Ignored: keys around the events about the user and the job, and log lines; of the host its name is
+taken.
 Source: pytorch/kineto, which writes it; test data of facebookresearch/HolisticTraceAnalysis,
 AMD-AGI/TraceLens and pytorch/kineto.
 """
@@ -25,16 +25,14 @@ AMD-AGI/TraceLens and pytorch/kineto.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
-from traceconv.readers.shared.windows import check_clock, read_windows
+from traceconv.readers.shared.windows import check_clock, joined_windows, read_windows
 
 _WINDOW = re.compile(r"(.+)\.(\d{13,19})\.pt\.trace\.json(?:\.gz)?")
 
@@ -49,15 +47,8 @@ class KinetoReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per rank, its collection windows in the order of time."""
-        groups: dict[tuple[Any, ...], list[tuple[int, Capture]]] = {}
-        for name in sorted(names):
-            capture = self._capture(source, name)
-            if capture is not None:
-                path = PurePosixPath(name)
-                match = _WINDOW.fullmatch(path.name)
-                key = (path.parent, match[1], capture.rank) if match else (name,)
-                groups.setdefault(key, []).append((int(match[2]) if match else 0, capture))
-        return [capture for group in groups.values() for capture in _windows(group)]
+        captures = filter(None, (self._capture(source, name) for name in sorted(names)))
+        return joined_windows(captures, _worker, _begin, _differ)
 
     def _capture(self, source: Source, name: str) -> Capture | None:
         from traceconv.readers.torch.kineto.header import header
@@ -75,7 +66,7 @@ class KinetoReader:
             clock=found.clock(),
             world_size=found.world_size,
             label=source.title(name),
-            detail=bool(found.is_unix),
+            detail=(bool(found.is_unix),),
         )
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
@@ -85,27 +76,28 @@ class KinetoReader:
         build.notes["free_rule"] = "device"
 
         def read(name: str) -> tuple[int, int] | None:
-            return File(build, is_unix=capture.detail).read(capture.source, name)
+            return File(build, is_unix=any(capture.detail)).read(capture.source, name)
 
         read_windows(capture, build, ((name, name) for name in capture.files), read)
         check_clock(capture, build)
 
 
-def _windows(group: list[tuple[int, Capture]]) -> list[Capture]:
-    """Captures of one worker joined in the order of time, unless two claim the same time or count
-    it in different ways."""
-    captures = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
-    clocks = [capture.clock for capture in captures if capture.clock]
-    if len({time for time, _ in group}) < len(group) or len(set(clocks)) > 1:
-        return captures
-    return [
-        replace(
-            captures[0],
-            files=tuple(c.files[0] for c in captures),
-            clock=clocks[0] if clocks else None,
-            detail=any(c.detail for c in captures),
-        )
-    ]
+def _worker(capture: Capture) -> Hashable:
+    """Equal for windows of one worker, whose names differ in their time."""
+    path = PurePosixPath(capture.files[0])
+    match = _WINDOW.fullmatch(path.name)
+    return (path.parent, match[1], capture.rank) if match else (capture.files[0],)
+
+
+def _begin(capture: Capture) -> int:
+    """The time in the name of a window, 0 if there is none."""
+    match = _WINDOW.fullmatch(PurePosixPath(capture.files[0]).name)
+    return int(match[2]) if match else 0
+
+
+def _differ(windows: Sequence[Capture]) -> bool:
+    """Whether windows count their time in different ways."""
+    return len({window.clock for window in windows if window.clock}) > 1
 
 
 READER = KinetoReader()

@@ -1,4 +1,8 @@
-"""The Python tier's second half: decoded records into columns."""
+"""The Python tier, second half: decoded records into columns.
+
+:class:`Arguments` finds or stores the bytes of arguments and looks up the probed values in them,
+:func:`series_of` makes counter series of them, and :class:`Intake` fills the tables.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,25 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
-from traceconv.readers.shared.trace_events.arguments import Arguments, Located
-from traceconv.readers.shared.trace_events.decimals import ABSENT, BEYOND, GOOD, Times, nanoseconds
-from traceconv.readers.shared.trace_events.decode import BROKEN, NOTHING, Event, text_of
-from traceconv.readers.shared.trace_events.lanes import Naming
+from traceconv.readers.shared.numbers import count_of
+from traceconv.readers.shared.trace_events.contract import Probes
+from traceconv.readers.shared.trace_events.placing import Naming
+from traceconv.readers.shared.trace_events.python_decode import (
+    ABSENT,
+    BEYOND,
+    BROKEN,
+    GOOD,
+    NOTHING,
+    Event,
+    Times,
+    nanoseconds,
+    text_of,
+)
 from traceconv.readers.shared.trace_events.tables import (
     ASYNC,
     END,
@@ -28,23 +44,204 @@ from traceconv.readers.shared.trace_events.tables import (
     SAMPLE,
     SLICE,
     Asyncs,
+    Codes,
     Flows,
     Rows,
     Samples,
     Tables,
 )
 
-# Counters: series of values out of the arguments of counter events, and how they are called.
+_BLANK, _SPACE, _QUOTE, _COLON, _OPEN, _CLOSE = 33, 32, 34, 58, 123, 125
+_KEY = re.compile(rb'"args"\s*:\s*(?=\{)')
+
+
+@dataclass(frozen=True)
+class Located:
+    """Arguments of many rows: address, length (0 where there are none), and the bytes, ``b""``
+    for none.
+    """
+
+    address: I64
+    length: I32
+    raws: list[bytes]
+
+    def take(self, rows: NDArray[np.bool_]) -> Located:
+        """The marked rows."""
+        raws = list(compress(self.raws, rows.tolist()))
+        return Located(self.address[rows], self.length[rows], raws)
+
+
+class Arguments:
+    """Finds or stores argument bytes, and probes them.
+
+    Args:
+        types: codes of the values of the type probe, shared by all batches of a file.
+    """
+
+    def __init__(self, build: TraceBuilder, probes: Probes, types: Codes[str]) -> None:
+        self._build = build
+        keys = [*probes.graph, probes.type]
+        self._fast = _decoder(keys, int | float | str | None)
+        self._slow = _decoder(keys, msgspec.Raw)
+        self._numbers, self._answers = _Numbers(), _Answers(types)
+        self._finder = _Finder()
+
+    def locate(self, values: Sequence[Any], text: bytes, address: int) -> Located:
+        """Find or store arguments.
+
+        Args:
+            values: JSON per row, ``b""`` where there is none.
+            text, address: see ``Intake.take``.
+        """
+        raws = [b"" if value is NOTHING else bytes(value) for value in values]
+        blob = np.frombuffer(b"".join(raws), np.uint8)
+        length = np.fromiter(map(len, raws), np.int32, len(raws))
+        start = np.cumsum(length, dtype=np.int64) - length
+        there = length > 0
+        if (blob[start[there]] != _OPEN).any():
+            return self.locate([_object(raw) for raw in raws], b"", -1)
+        second = blob[start[there] + 1]
+        odd = np.flatnonzero(there)[(second < _BLANK) | (second == _CLOSE)]
+        full = there.copy()
+        full[odd] = [bool(raws[i][1:-1].strip()) for i in odd.tolist()]
+        if address >= 0:
+            inner = list(compress(raws, there.tolist()))
+            start[there] = self._finder.places(inner, text)
+            start += address
+        elif len(blob):
+            start += self._build.spill(blob.tobytes())
+        return Located(start, np.where(full, length, np.int32(0)), raws)
+
+    def probe(self, raws: Sequence[bytes]) -> tuple[I32 | None, I32 | None]:
+        """Graph per row, and code of the type; None where no row has any."""
+        text = b"[" + b",".join(filter(None, raws)) + b"]"
+        known = self._answers
+        try:
+            found = list(map(known.__getitem__, map(astuple, self._fast(text))))
+        except BROKEN:
+            found = [known[_scalars(probed)] for probed in self._slow(text)]
+        packed = np.array(found, np.int64)
+        graph, type_ = packed >> 32, (packed & 0xFFFFFFFF) - 1
+        return _spread(graph, raws), _spread(type_, raws)
+
+    def numbers(self, values: Sequence[int | float | str | None]) -> list[int]:
+        """Graphs or steps of argument values, -1 where there is none."""
+        return list(map(self._numbers.__getitem__, values))
+
+
+def _object(raw: bytes) -> bytes:
+    """Arguments as an object: anything else becomes its only member."""
+    if raw in (b"", b"null"):
+        return b""
+    return raw if raw.startswith(b"{") else b'{"args": ' + raw + b"}"
+
+
+class _Finder:
+    """Finds arguments in the text they were decoded from."""
+
+    def __init__(self) -> None:
+        self._scratch = np.empty((2, 0), bool)  # kept: fresh pages would cost more than the search
+
+    def places(self, raws: list[bytes], text: bytes) -> list[int]:
+        """Where each of ``raws`` is, in their order (or equal bytes before it).
+
+        Usually the objects behind ``"args":`` are just those; a string or an inner object may
+        look like more.
+        """
+        places = self._behind_keys(text)
+        if len(places) == len(raws) and all(map(text.startswith, raws, places)):
+            return places
+        at, places = 0, []
+        for raw in raws:
+            match = _KEY.search(text, at)
+            at = match.end() if match and text.startswith(raw, match.end()) else text.find(raw, at)
+            places.append(at)
+            at += len(raw)
+        return places
+
+    def _behind_keys(self, text: bytes) -> list[int]:
+        """Where ``{`` follows ``"args":`` and at most one blank."""
+        n = max(len(text) - 9, 0)
+        if self._scratch.shape[1] < n:
+            self._scratch = np.empty((2, n), bool)
+        chars = np.frombuffer(text, np.uint8)
+        found = np.equal(chars[:n], _QUOTE, out=self._scratch[0, :n])
+        found &= np.equal(chars[1 : n + 1], ord("a"), out=self._scratch[1, :n])
+        at = np.flatnonzero(found)
+        for i, char in enumerate(b'rgs":', 2):
+            at = at[chars[at + i] == char]
+        at += 7
+        at += chars[at] == _SPACE
+        places: list[int] = at[chars[at] == _OPEN].tolist()
+        return places
+
+
+class _Numbers(dict[Any, int]):
+    def __missing__(self, value: Any) -> int:
+        number = self[value] = count_of(value)
+        return number
+
+
+class _Answers(dict[tuple[Any, ...], int]):
+    """What probes find in arguments: graph in the upper half of an integer, in the lower one the
+    code of the type plus 1. There are few combinations, each found many times.
+    """
+
+    def __init__(self, types: Codes[str]) -> None:
+        super().__init__()
+        self._types = types
+
+    def __missing__(self, values: tuple[Any, ...]) -> int:
+        *graphs, type_ = values
+        graph = count_of(next((g for g in graphs if g is not None), None))
+        code = self._types[type_] if isinstance(type_, str) else -1
+        packed = self[values] = (graph << 32) | (code + 1)
+        return packed
+
+
+_ODD = object()
+
+
+def _scalars(probed: Any) -> tuple[Any, ...]:
+    """Probed values of any type; those that mean nothing are one."""
+    return tuple(v if v is None else _scalar(bytes(v)) for v in astuple(probed))
+
+
+def _scalar(raw: bytes) -> Any:
+    try:
+        value = msgspec.json.decode(raw)
+    except BROKEN:  # a number beyond any double
+        return _ODD
+    plain = isinstance(value, int | float | str) and not isinstance(value, bool)
+    return value if value is None or plain else _ODD
+
+
+def _spread(found: I64, raws: Sequence[bytes]) -> I32 | None:
+    """``found`` for the rows that have arguments, -1 for the others; None if it says nothing."""
+    if not (found >= 0).any():
+        return None
+    if len(found) == len(raws):
+        return found.astype(np.int32)
+    column = np.full(len(raws), -1, np.int32)
+    column[[bool(raw) for raw in raws]] = found
+    return column
+
+
+def _decoder(keys: Sequence[str], type_: Any) -> Any:
+    """Decodes a list of objects, of which only ``keys`` are looked at."""
+    fields = [
+        (f"key{i}", type_, msgspec.field(name=key, default=None)) for i, key in enumerate(keys)
+    ]
+    return msgspec.json.Decoder(list[msgspec.defstruct("Probed", fields, gc=False)]).decode  # type: ignore[misc]
+
 
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
 _IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
-_UNIT_SUFFIX = re.compile(r"(.*?)\s*\(([^()]{1,16})\)", re.DOTALL)
-_UNIT = re.compile(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
 
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 Series = tuple[str, str]
-"""The key of a series, and what else tells it apart ("acc_id 3"), "" if nothing."""
+"""The key of a series, and what else distinguishes it ("acc_id 3"), "" if nothing."""
 
 
 def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None]]]:
@@ -93,33 +290,6 @@ def _value(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def titles(name: str, series: Sequence[Series]) -> list[tuple[str, str]]:
-    """Name and unit of the tracks of all series that one counter name has in a lane.
-
-    The key says no more than the unit ("KB"), or repeats the end of the name
-    ("HBM 0/Read", "Read(MB/s)"): then the name stands alone.
-    """
-    several = len({key for key, _ in series}) > 1
-    made = [_title(name, key, apart, several) for key, apart in series]
-    if len(set(made)) < len(made):  # keys that differ in spelling only
-        return [(" ".join(filter(None, (name, *one))), made[i][1]) for i, one in enumerate(series)]
-    return made
-
-
-def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
-    base, unit = key, ""
-    match = _UNIT_SUFFIX.fullmatch(key)
-    if match:
-        base, unit = match[1], match[2]
-    elif _UNIT.fullmatch(key):
-        base, unit = (key if several else ""), key
-    elif key == "value" and not several:
-        base = ""
-    if not several and name.lower().endswith(base.lower()):
-        base = ""
-    return " ".join(filter(None, (name, base, apart))), unit
 
 
 _SHAPE = attrgetter("ph", "cat", "pid", "tid")
@@ -172,7 +342,7 @@ class Intake:
         """Add records; each must have a phase.
 
         Args:
-            text, address: what they were decoded from, and where that lies in an attached
+            text, address: what they were decoded from, and where that is in an attached
                 buffer; -1 if it will not stay.
 
         Raises:
@@ -188,7 +358,7 @@ class Intake:
         untimed = kind >= METADATA
         if untimed.any():
             for i in np.flatnonzero(untimed).tolist():
-                self._say(events[i], int(shape[i]), args.raws[i])
+                self._describe(events[i], int(shape[i]), args.raws[i])
             events, shape, args = (
                 list(compress(events, (~untimed).tolist())),
                 shape[~untimed],
@@ -202,16 +372,16 @@ class Intake:
             self._lose("bad-time", shape[~good])
             whole, kind = whole.take(good), kind[good]
         self._tables.rounded_stamps += int((stamps.rounded & good).sum())
-        for wanted, take in (
+        for requested, take in (
             (kind <= END, self._rows),
             (kind == FLOW, self._flows),
             (kind == SAMPLE, self._samples),
             (kind == ASYNC, self._asyncs),
         ):
-            if wanted.any():
-                take(whole if wanted.all() else whole.take(wanted))
+            if requested.any():
+                take(whole if requested.all() else whole.take(requested))
 
-    def _say(self, event: Event, shape: int, args: bytes) -> None:
+    def _describe(self, event: Event, shape: int, args: bytes) -> None:
         """A record that says something of others, or nothing known."""
         shapes = self._tables.shapes
         if shapes.kind[shape] == METADATA:
@@ -248,8 +418,8 @@ class Intake:
         """Durations of slices, and which of them can be kept."""
         times = self._times_of(part)
         beyond, negative = times.state == BEYOND, times.ns < 0
-        unsaid = (times.state != GOOD) & ~beyond
-        for value in part.shape[unsaid].tolist():
+        unstated = (times.state != GOOD) & ~beyond
+        for value in part.shape[unstated].tolist():
             self._tally.add("missing-duration", self._tables.shapes.place(value))
         self._lose("bad-time", part.shape[beyond])
         self._lose("negative-duration", part.shape[negative])
@@ -338,8 +508,8 @@ class Intake:
                     place = self._tables.shapes.place(shape)
                     self._tally.add("counter-not-numeric", place, 1, "counter")
                     continue
-                told = f"{apart} id {number}".strip() if number else apart
-                found.append((shape, name, codes[key, told], start, value))
+                given = f"{apart} id {number}".strip() if number else apart
+                found.append((shape, name, codes[key, given], start, value))
         self._tally.saw("counter", seen)
         if found:
             s, n, k, t, v = zip(*found, strict=True)

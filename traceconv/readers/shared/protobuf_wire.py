@@ -12,11 +12,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Cut(Exception):
-    """The bytes end within a field; its place."""
+    """The bytes end within the field at this place."""
 
 
 class Damaged(Exception):
-    """What stands here is no field; its place."""
+    """The bytes at this place are no field."""
 
 
 @dataclass(frozen=True)

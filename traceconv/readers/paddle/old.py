@@ -1,7 +1,17 @@
-"""What Paddle's profiler wrote before 2.3: one ``Profile`` message, a flat list of events."""
+"""What Paddle's profiler wrote before 2.3: ``Profile`` messages, and the timelines made of them.
+
+A ``Profile`` is a flat list of events. ``tools/timeline.py`` made trace events of it and wrote
+nanoseconds where those have microseconds. Stamps of today do not fit into int64 nanoseconds that
+way, so a copy with the decimal points where they belong is read instead.
+"""
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +20,20 @@ from traceconv._proto import message, parsed
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
-from traceconv.io.sources import Source
+from traceconv.core.model import Layer, OpClass, Track
+from traceconv.io.sources import FileSource, Source, temporary_folder
+from traceconv.io.streams import Stream
 from traceconv.readers.paddle.layout import Lane, Records, What, noted, put
 from traceconv.readers.paddle.protobuf import BATCH_BYTES, PACKAGE, STEM
-from traceconv.readers.paddle.wire import Cut, Damaged, content, fields
 from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.gpu_kernels import kernel_class
+from traceconv.readers.shared.protobuf_wire import Cut, Damaged, content, fields
+from traceconv.readers.shared.trace_events import contract
+from traceconv.readers.shared.trace_events.contract import Named, Placed
 
 EVENT, MEMORY = 1, 4
 CALL_ROW = -1
-"""Stands for a device where calls into CUDA are listed."""
+"""In place of a device: the calls into CUDA."""
 
 _KNOWN = frozenset((1, 2, 3, 5, 6, 7, 8, 9))
 _LOOKED_AT = 4
@@ -155,9 +170,74 @@ def _lane(event: Any) -> Lane:
 
 
 def _args(event: Any) -> bytes:
-    said = []
+    members = []
     if event.HasField("memcopy"):
-        said.append(b'"bytes":%d' % event.memcopy.bytes)
+        members.append(b'"bytes":%d' % event.memcopy.bytes)
     if event.detail_info:
-        said.append(b'"detail":%b' % quoted(event.detail_info.decode("utf-8", "replace")))
-    return b"{%b}" % b",".join(said) if said else b""
+        members.append(b'"detail":%b' % quoted(event.detail_info.decode("utf-8", "replace")))
+    return b"{%b}" % b",".join(members) if members else b""
+
+
+_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d+)(?:\.0+)?(?=\s*[,}])')
+_ROW = re.compile(r"(memory usage on )?([^:]*):(.*)", re.DOTALL)
+BLOCK_BYTES = 1 << 20
+
+
+def read_timeline(
+    source: Source, name: str, build: TraceBuilder, key: str
+) -> tuple[int, int] | None:
+    """Read the rows of one process.
+
+    Returns:
+        Earliest start and latest end of its slices, ns; None if there are none.
+
+    Raises:
+        MalformedInputError: nothing in it can be read.
+    """
+    from traceconv.readers.shared.trace_events.timeline import read_events
+
+    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+        with source.open(name) as stream:
+            for block in _rescaled(stream):
+                copy.write(block)
+        copy.flush()
+        path = Path(copy.name)
+        scaled = FileSource(path, source.title(name))
+        return read_events(scaled, path.name, build, partial(_placed, build, key))
+
+
+def _rescaled(stream: Stream) -> Iterator[bytes]:
+    """The file with every time a thousandth of what it was."""
+    held = b""
+    while block := stream.read(BLOCK_BYTES):
+        text = held + block
+        cut = max(text.rfind(b","), text.rfind(b"{")) + 1  # no time lies across one of these
+        cut = len(text) if cut == 0 and len(text) > BLOCK_BYTES else cut
+        yield _TIME.sub(_thousandth, text[:cut])
+        held = text[cut:]
+    yield _TIME.sub(_thousandth, held)
+
+
+def _thousandth(match: re.Match[bytes]) -> bytes:
+    digits = match[2].rjust(4, b"0")
+    return match[1] + digits[:-3] + b"." + digits[-3:]
+
+
+def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None:
+    """The place of a lane; None if it is another process's."""
+    match = _ROW.fullmatch(lane.process)
+    if match is None or match[2] != key:
+        return None if match else Placed(Track(Layer.OTHER, lane.process or lane.pid))
+    if match[1] or lane.phase == "C":
+        return Placed(Track(Layer.COUNTER, "", match[3], "Memory"))
+    if match[3].startswith("gpu:"):
+        group = f"GPU {match[3].removeprefix('gpu:')}"
+        track = Track(Layer.DEVICE, f"Stream {lane.tid}", group, "GPU Hardware")
+        return Placed(track, OpClass.COMPUTE, by_name=partial(_work, build.comm_words))
+    if match[3] == "cuda_api":
+        return Placed(Track(Layer.RUNTIME, f"Thread {lane.tid}", "", "CUDA"), OpClass.HOST)
+    return Placed(Track(Layer.HOST, f"Thread {lane.tid}", match[3], "Paddle"), OpClass.HOST)
+
+
+def _work(more: tuple[str, ...], name: str) -> Named:
+    return Named(OpClass.COPY if is_copy(name) else kernel_class(name, more))

@@ -1,0 +1,300 @@
+"""Arrows: their ends bound to slices by lane and time, joined to each other, and drawn."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import BACKWARDS, I32, I64
+from traceconv.readers.shared.trace_events.contract import Skipped
+from traceconv.readers.shared.trace_events.placing import Anchors, Lanes, Texts
+from traceconv.readers.shared.trace_events.tables import Flows, Tables
+
+Index = NDArray[np.intp]
+
+
+class Binder:
+    """Finds the slice that an end of an arrow touches, for many ends at once.
+
+    Slices are kept in the order of lanes and times.
+
+    In a lane they are ordered by start, then longest first: of those that begin at one time, the
+    last is the innermost.
+    """
+
+    def __init__(self, slices: Anchors) -> None:
+        self._scale = _Scale(slices)
+        key = self._scale.keys(slices.lane, slices.start)
+        order = _ordered(key, slices.dur)
+        self._key = key[order]
+        self._row = slices.row[order]
+        self._end = (slices.start + slices.dur)[order]
+        self._lane = slices.lane[order]
+        self._tree: list[I64] | None = None
+
+    def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
+        """The row each end touches, -1 if there is none.
+
+        It is the (innermost) slice that begins just then; else the innermost around that time,
+        its last instant included. Where not ``encloses``, it is the next slice to begin, if any.
+        """
+        found = np.full(len(lane), -1, np.int32)
+        if not len(self._key):
+            return found
+        key = self._scale.keys(lane, time)
+        at = np.searchsorted(self._key, key, side="right") - 1
+        exact = (at >= 0) & (self._key[at] == key) & self._scale.hits(time)
+        found[exact] = self._row[at[exact]]
+        self._next(found, lane, at, ~exact & ~encloses)
+        self._around(found, lane, time, at, (found < 0) & (at >= 0))
+        return found
+
+    def _next(self, found: I32, lane: I32, at: Index, asked: NDArray[np.bool_]) -> None:
+        i = np.flatnonzero(asked & (at + 1 < len(self._key)))
+        i = i[self._lane[at[i] + 1] == lane[i]]
+        found[i] = self._row[at[i] + 1]
+
+    def _around(
+        self, found: I32, lane: I32, time: I64, at: Index, asked: NDArray[np.bool_]
+    ) -> None:
+        i = np.flatnonzero(asked)
+        if len(i):
+            where = self._last_reaching(at[i], time[i])
+            i, where = i[where >= 0], where[where >= 0]
+            mine = self._lane[where] == lane[i]
+            found[i[mine]] = self._row[where[mine]]
+
+    def _last_reaching(self, at: Index, time: I64) -> Index:
+        """The last position up to ``at`` whose slice ends at ``time`` or later, -1 if none does.
+
+        Goes through a tree of maxima: up from the right edge until a node reaches far enough,
+        then down to its last leaf that does.
+        """
+        tree = self._maxima()
+        node, level = at + 1, np.zeros(len(at), np.int8)  # what is left is [0, node << level)
+        found = np.zeros(len(at), bool)
+        going = np.arange(len(at))
+        for height, maxima in enumerate(tree):
+            odd = going[(node[going] & 1) == 1]
+            hit = odd[maxima[node[odd] - 1] >= time[odd]]
+            node[hit] -= 1
+            level[hit], found[hit] = height, True
+            going = going[~found[going]]
+            node[going] >>= 1
+            going = going[node[going] > 0]
+        for height in range(len(tree) - 1, 0, -1):
+            down = np.flatnonzero(found & (level == height))
+            right = 2 * node[down] + 1
+            maxima = tree[height - 1]
+            inside = right < len(maxima)
+            reaches = np.zeros(len(down), bool)
+            reaches[inside] = maxima[right[inside]] >= time[down[inside]]
+            node[down] = np.where(reaches, right, right - 1)
+            level[down] = height - 1
+        return np.where(found, node, -1)
+
+    def _maxima(self) -> list[I64]:
+        """Maxima of ends over 1, 2, 4 ... neighbours."""
+        if self._tree is None:
+            self._tree = [self._end]
+            while len(self._tree[-1]) > 1:
+                below = self._tree[-1]
+                above = below[::2].copy()
+                np.maximum(above[: len(below) // 2], below[1::2], out=above[: len(below) // 2])
+                self._tree.append(above)
+        return self._tree
+
+
+class _Scale:
+    """Lane and time in one sortable integer, whatever their range."""
+
+    def __init__(self, slices: Anchors) -> None:
+        start = slices.start
+        self._low = int(start.min()) if len(start) else 0
+        self._high = int(start.max()) if len(start) else 0
+        lanes = int(slices.lane.max()) + 1 if len(start) else 1
+        self._step = self._high - self._low + 3
+        self._known: I64 | None = None
+        if self._step * (lanes + 1) >= 2**62:  # wild stamps: number them instead
+            self._known = np.unique(start)
+            self._step = len(self._known) + 2
+
+    def keys(self, lane: I32, time: I64) -> I64:
+        """One key per (lane, time); times between two known ones get the key of the earlier."""
+        if self._known is not None:
+            within = np.searchsorted(self._known, time, side="right")
+        else:
+            within = np.clip(time, self._low - 1, self._high + 1) - (self._low - 1)
+        return lane.astype(np.int64) * self._step + within
+
+    def hits(self, time: I64) -> NDArray[np.bool_]:
+        """Whether equal keys mean equal times."""
+        if self._known is None:
+            return (time >= self._low) & (time <= self._high)
+        at = np.searchsorted(self._known, time).clip(max=len(self._known) - 1)
+        equal: NDArray[np.bool_] = self._known[at] == time
+        return equal
+
+
+def _ordered(key: I64, dur: I64) -> Index:
+    """By key, then longest first, then as given."""
+    order = np.argsort(key)
+    tied = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+    if len(tied):
+        rows = np.union1d(tied, tied + 1)
+        inner = order[rows]
+        order[rows] = inner[np.lexsort((inner, -dur[inner], key[inner]))]
+    return order
+
+
+_NUMBER = re.compile(r"[\s_:#-]*\d+\Z")
+_START, _STEP, _FINISH = 0, 1, 2
+_STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
+
+
+def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
+    """For every end, the end its arrow comes from; -1 for starts, and where there is none.
+
+    Ends of one key belong together. Every step and finish is the head of an arrow from the start
+    or step before it, in time; if there is none before it, from the first start (clocks of host
+    and device may differ a little). One start may have many finishes.
+    """
+    n = len(key)
+    tail = np.full(n, -1, np.intp)
+    order = np.argsort(key)
+    group = np.empty(n, np.int32)
+    group[order] = np.cumsum(np.append(True, key[order[1:]] != key[order[:-1]])) - 1
+    count = int(group.max()) + 1 if n else 0
+    starts = stage == _START
+    first = np.full(count, -1, np.intp)
+    first[group[starts]] = np.flatnonzero(starts)
+    many = np.bincount(group[starts], minlength=count) > 1
+    many[group[stage == _STEP]] = True
+    simple = ~many[group] & ~starts
+    tail[simple] = first[group[simple]]
+    rest = np.flatnonzero(many[group])
+    if len(rest):
+        tail[rest] = _chained(rest, group[rest], stage[rest], start[rest])
+    return tail
+
+
+def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
+    """The same, for groups with steps or several starts."""
+    order = np.lexsort((stage, start, group))
+    group, stage = group[order], stage[order]
+    n = len(order)
+    new = np.append(True, group[1:] != group[:-1])
+    begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
+    open_ = np.where(stage != _FINISH, np.arange(n), -1)
+    before = np.append(-1, np.maximum.accumulate(open_)[:-1])
+    before = np.where(before >= begin, before, -1)
+    of_group = np.cumsum(new) - 1
+    first = np.full(int(of_group[-1]) + 1, n)
+    at = np.flatnonzero(stage == _START)
+    np.minimum.at(first, of_group[at], at)
+    first = np.where(first < n, first, -1)[of_group]
+    from_ = np.where(stage == _START, -1, np.where(before >= 0, before, first))
+    tail = np.empty(n, np.intp)
+    tail[order] = np.where(from_ >= 0, rows[order[from_]], -1)
+    return tail
+
+
+@dataclass
+class Arrows:
+    """Draws the arrows of a file. Ends in lanes the reader leaves out are booked as it says."""
+
+    tables: Tables
+    lanes: Lanes
+    texts: Texts
+    build: TraceBuilder
+
+    def draw(self, flows: Flows, binder: Binder) -> None:
+        """Join, bind and add all arrows.
+
+        Args:
+            flows: ends of lanes that concern this capture.
+        """
+        if not len(flows):
+            return
+        stage = self._stages()[flows.shape]
+        tail = joined(flows.key, stage, flows.start)
+        flows.key = np.empty(0, np.int64)
+        head = np.flatnonzero(stage != _START)
+        used = np.zeros(len(flows), bool)
+        used[tail[head][tail[head] >= 0]] = True
+        lonely = np.flatnonzero((stage == _START) & ~used)
+        self.tables.tally.saw("flow", len(head) + len(lonely))
+        left_out = self._left_out()
+        head = self._book_skipped(flows, head, tail, left_out)
+        lonely = self._book_skipped(flows, lonely, tail, left_out)
+        whole = tail[head] >= 0
+        self._lose("flow-without-end", flows, np.concatenate((lonely, head[~whole])))
+        self._bind(flows, head[whole], tail[head[whole]], binder)
+
+    def _stages(self) -> NDArray[np.int8]:
+        phases = self.tables.shapes.phase
+        return np.array([_STAGES.get(phase, -1) for phase in phases], np.int8)
+
+    def _left_out(self) -> list[str]:
+        """Issue code by shape, "" for those that are not left out."""
+        shapes = self.tables.shapes
+        codes = []
+        for code, phase in enumerate(shapes.phase):
+            place = self.lanes.place(code) if phase in _STAGES else None
+            codes.append(place.code if isinstance(place, Skipped) else "")
+        return codes
+
+    def _book_skipped(self, flows: Flows, ends: Index, tail: Index, codes: list[str]) -> Index:
+        """The arrows none of whose ends is left out."""
+        if not any(codes):
+            return ends
+        skipped = np.array([bool(code) for code in codes])
+        own = skipped[flows.shape[ends]]
+        other = (tail[ends] >= 0) & skipped[flows.shape[tail[ends]]]
+        for of in (flows.shape[ends[own]], flows.shape[tail[ends[other & ~own]]]):
+            self._book(of, codes)
+        kept: Index = ends[~own & ~other]
+        return kept
+
+    def _book(self, shape: I32, codes: list[str]) -> None:
+        for code, count in zip(*np.unique(shape, return_counts=True), strict=True):
+            place = self.tables.shapes.place(int(code))
+            self.tables.tally.add(codes[code], place, count, "flow")
+
+    def _lose(self, code: str, flows: Flows, ends: Index) -> None:
+        self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
+
+    def _bind(self, flows: Flows, head: Index, tail: Index, binder: Binder) -> None:
+        lane, stage = self.tables.shapes.lane[flows.shape], self._stages()[flows.shape]
+        encloses = flows.encloses | (stage != _FINISH)
+        row = binder.rows(lane, flows.start, encloses)
+        drawn = (row[head] >= 0) & (row[tail] >= 0)
+        loose = np.where(row[head] < 0, head, tail)[~drawn]
+        self._lose("flow-unbound", flows, loose)
+        head, tail = head[drawn], tail[drawn]
+        if len(head):
+            names = self._names(flows.shape[head], flows.name[head])
+            back = self._backwards()[flows.shape[head]]
+            tail, head = np.where(back, head, tail), np.where(back, tail, head)
+            self.build.flows(src=row[tail], dst=row[head], name=names)
+
+    def _backwards(self) -> NDArray[np.bool_]:
+        """By shape: arrows that are written against their direction (in our own files)."""
+        return np.array([c.endswith(BACKWARDS) for c in self.tables.shapes.category], bool)
+
+    def _names(self, shape: I32, name: I32) -> I32:
+        """What arrows are called: their category, else their name without its number."""
+        shapes = self.tables.shapes
+        ids = np.full(len(shapes.phase), -1, np.int32)
+        for code in np.unique(shape).tolist():
+            if shapes.category[code]:
+                ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
+        found = ids[shape]
+        for i in np.flatnonzero(found < 0).tolist():
+            text = self.texts.text(int(name[i]))
+            found[i] = self.build.string(_NUMBER.sub("", text) or text)
+        return found
