@@ -1,6 +1,6 @@
-"""The C part of the Perfetto encoder (``_native_*.c``). Optional; the writer does without it."""
+"""The Perfetto encoder (``encode.c``, ``json.c``, ``strings.c``)."""
 
-from typing import Any
+from typing_extensions import Buffer
 
 class Coder:
     """Encodes the arguments of one packet sequence. Not for several threads at once."""
@@ -19,7 +19,7 @@ class Coder:
         """How many names and strings have a number."""
 
     def block(
-        self, blobs: tuple[Any, ...], address: Any, length: Any, /
+        self, blobs: tuple[Buffer, ...], address: Buffer, length: Buffer, /
     ) -> tuple[bytes, bytes, bytes, int, int, int, int]:
         """Annotations, their ends (int64), InternedData; rows not JSON, numbers clipped,
         texts with characters replaced, rows with arguments dropped.
@@ -31,18 +31,18 @@ class Coder:
 
 def packets(
     sequence: bytes,
-    kind: Any,
-    last: Any,
-    time: Any,
-    dur: Any,
-    uuid: Any,
-    name: Any,
-    category: Any,
-    flow_ends: Any,
-    flows: Any,
-    arg_ends: Any,
+    kind: Buffer,
+    last: Buffer,
+    time: Buffer,
+    dur: Buffer,
+    uuid: Buffer,
+    name: Buffer,
+    category: Buffer,
+    flow_ends: Buffer,
+    flows: Buffer,
+    arg_ends: Buffer,
     args: bytes,
-    opened: Any,
+    opened: Buffer,
     /,
 ) -> tuple[bytes, bytes]:
     """Packets, and the ends of slices that stay open (int64)."""

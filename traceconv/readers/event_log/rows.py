@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import Issues
-from traceconv.core.model import F64, I8, I32, I64, Kind
+from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
 from traceconv.readers.event_log.lanes import Places, Table
 from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
 
 # Which records of a batch can be kept, and their numbers; the others are booked by line.
 
-Mask = NDArray[np.bool_]
 
 RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSAID = 0, 1, 2, 3, 4, 5, 6
 PHASES = {
@@ -177,7 +176,7 @@ def _phases(batch: Batch, long: Mask) -> I8:
 Index = NDArray[np.intp]
 
 
-def paired(key: I32, time_ns: I64, opens: NDArray[np.bool_]) -> tuple[Index, Index, Index]:
+def paired(key: I32, time_ns: I64, opens: Mask) -> tuple[Index, Index, Index]:
     """Which mark closes which; marks of one key in the order of time, equal times as they came.
 
     Args:

@@ -7,15 +7,15 @@ nanoseconds that way, so a copy with the points where they belong is read instea
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.io.sources import FileSource, Source, temporary_folder
+from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
+from traceconv.io.temporary import named_temporary_file
 from traceconv.readers.paddle.old_profile import is_copy
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, read_events
@@ -36,7 +36,7 @@ def read_timeline(
     Raises:
         MalformedInputError: nothing in it can be read.
     """
-    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+    with named_temporary_file() as copy:
         with source.open(name) as stream:
             for block in _rescaled(stream):
                 copy.write(block)

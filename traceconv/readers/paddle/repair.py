@@ -9,7 +9,6 @@ in blocks that a few searches find clean.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import IO, Any
 
 import msgspec
 
-from traceconv.io.sources import FileSource, Source, temporary_folder
+from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
+from traceconv.io.temporary import named_temporary_file
 from traceconv.readers.shared.trace_events.decode import BROKEN
 
 BLOCK_BYTES = 1 << 16
@@ -168,7 +168,7 @@ def repaired(source: Source, name: str) -> Iterator[tuple[Source, str, Repaired]
 
     The copy may go while it is mapped.
     """
-    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+    with named_temporary_file() as copy:
         with source.open(name) as stream:
             found = Repaired(stream)
             _write(copy, found)

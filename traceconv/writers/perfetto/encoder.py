@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
-from traceconv.core.model import I64, Trace
+from traceconv.core.model import I64, Mask, Trace
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto.arguments import Coded, Coder, coder
 from traceconv.writers.perfetto.costs import counter_costs, event_costs, flow_costs
@@ -128,7 +127,7 @@ def _coder(document: Document) -> Coder | None:
     return None if document.args is not None and not document.args else coder(document.args)
 
 
-def _used(trace: Trace) -> NDArray[np.bool_]:
+def _used(trace: Trace) -> Mask:
     """Which tracks have events or samples."""
     used = np.zeros(len(trace.tracks), bool)
     used[trace.events.track] = True

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import F64, I8, I32, I64, Kind
+from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
 from traceconv.writers.perfetto.arguments import native
 from traceconv.writers.perfetto.wire import (
     COUNTER,
@@ -31,7 +31,6 @@ from traceconv.writers.perfetto.wire import (
     tag_fixed64,
 )
 
-Bool = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 
 FLOW = np.dtype([("tag", "u1", 2), ("id", "<u8")])
@@ -70,7 +69,7 @@ class Rows:
     """
 
     kind: I8
-    last: Bool
+    last: Mask
     time: I64
     dur: I64
     uuid: I64
@@ -213,7 +212,7 @@ def _frame(columns: _Columns, sequence: bytes, time: I64, event: I64) -> None:
 
 def _heads(
     sequence: bytes,
-    begins: Bool,
+    begins: Mask,
     time: I64,
     kind: Bytes,
     uuid: I64,
@@ -249,9 +248,9 @@ def _interleaved(heads: _Columns, tails: tuple[I64, I64], rows: Rows) -> bytes:
     return out.tobytes()
 
 
-def whole_numbers(value: F64) -> Bool:
+def whole_numbers(value: F64) -> Mask:
     """Which samples are written as integers: those that are, from 0 to 2^53."""
-    whole: Bool = (value == np.floor(value)) & ~np.signbit(value) & (value < _EXACT)
+    whole: Mask = (value == np.floor(value)) & ~np.signbit(value) & (value < _EXACT)
     return whole
 
 

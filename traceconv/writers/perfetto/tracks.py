@@ -11,10 +11,9 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import OutputError
-from traceconv.core.model import I64, Capture, Trace, Track
+from traceconv.core.model import I64, Capture, Mask, Trace, Track
 from traceconv.writers.perfetto.wire import (
     CounterDescriptor,
     ProcessDescriptor,
@@ -114,7 +113,7 @@ def uuids(trace: Trace) -> I64:
     return np.fromiter((track_uuid(trace.rank, i) for i in range(n)), np.int64, n)
 
 
-def descriptors(trace: Trace, used: NDArray[np.bool_], pid: int) -> list[bytes]:
+def descriptors(trace: Trace, used: Mask, pid: int) -> list[bytes]:
     """Packets that describe the process, the tracks ``used`` names, and what lies between."""
     tree = _Tree(trace.rank, len(trace.tracks))
     process = tree.new_uuid()

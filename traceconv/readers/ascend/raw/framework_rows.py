@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Kind, Layer, OpClass
+from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.file_names import starting
 from traceconv.readers.ascend.common.identity import Identity
@@ -143,7 +143,7 @@ class _Fields:
     size: I64
 
 
-def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, NDArray[np.bool_]]:
+def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, Mask]:
     """The fields between each start and end, and which records end within one.
 
     The k-th fields of all records are read together.
@@ -315,8 +315,6 @@ def _whole(value: object) -> int | None:
 
 MB = 1 << 20
 
-Bools = NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Names:
@@ -331,7 +329,7 @@ class Names:
         codes, table = combined(*columns)
         return cls(codes, [spelled[row] for row in table])
 
-    def take(self, rows: Bools | I64) -> Names:
+    def take(self, rows: Mask | I64) -> Names:
         """The names of some rows."""
         return Names(self.codes[rows], self.values)
 
@@ -383,7 +381,7 @@ class Lanes:
         return tracks((pids, threads), track)
 
 
-def timed(build: TraceBuilder, start: I64, end: I64, kind: str = "slice") -> Bools:
+def timed(build: TraceBuilder, start: I64, end: I64, kind: str = "slice") -> Mask:
     """Which rows have usable times; the others are booked as lost."""
     bad = (start < 0) | (end < 0)
     negative = ~bad & (end < start)

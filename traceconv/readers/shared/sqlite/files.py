@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from traceconv.core.errors import SourceError
-from traceconv.io.sources import Source, temporary_folder
+from traceconv.io.sources import Source
+from traceconv.io.temporary import temporary_directory
 
 # A database whose file ends too early, made fit for SQLite to read all the rows that are there.
 #
@@ -178,7 +179,7 @@ class DatabaseFile:
             if path is not None and whole and not (salvage and _is_cut(path)):
                 self.path, self.mode = path, "ro&immutable=1"
                 return
-            self._folder = tempfile.TemporaryDirectory(prefix="traceconv-", dir=temporary_folder())
+            self._folder = temporary_directory()
             self.path, self.mode = Path(self._folder.name) / "database", "rw"
             self._copy(source, name, journal)
             self.torn = journal is not None and _is_torn(Path(f"{self.path}-wal"))

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from traceconv.core.model import I32, I64
+from traceconv.core.model import I32, I64, Mask
 from traceconv.readers.shared.trace_events.arguments import Arguments, Located
 from traceconv.readers.shared.trace_events.decimals import ABSENT, BEYOND, GOOD, Times, nanoseconds
 from traceconv.readers.shared.trace_events.decode import BROKEN, NOTHING, Event, text_of
@@ -126,7 +125,6 @@ _SHAPE = attrgetter("ph", "cat", "pid", "tid")
 _KINDS = {SLICE: "slice", INSTANT: "instant", SAMPLE: "counter"}
 _BOUND = ("", "s", "f", "t")  # by flow_out + 2 * flow_in
 
-Mask = NDArray[np.bool_]
 Ends = Iterable[tuple[str, str, str]]
 FlowKeys = Callable[[Ends], I64]
 """Keys of arrow ends, given their (category, name, id): equal for equal ones."""
