@@ -28,7 +28,10 @@ MANIFEST = "perfetto_manifest.json"
 FACTS = "traceconv.pftrace"
 
 IN_MEMORY = 8 << 20
-"""Bytes of a member beyond which it grows in a temporary file: the header before it has its size."""
+"""Bytes of a member kept in memory; larger ones are written to a temporary file first.
+
+The size of a member is in the header before it.
+"""
 
 _RECORD = 512
 

@@ -185,7 +185,7 @@ class _Table:
         self.ids: dict[bytes, int] = {}
 
     def intern(self, value: bytes, new: list[bytes]) -> int:
-        """The number of ``value``, or 0 if it is written in place. New entries are added to ``new``."""
+        """The number of ``value``, 0 if it is written in place; a new entry is added to ``new``."""
         iid = self.ids.get(value)
         if iid is None:
             if len(value) > MAX_BYTES or len(self.ids) >= self._room:

@@ -50,7 +50,7 @@ def track_uuid(rank: int, index: int) -> int:
     """
     if rank >= _MAX_RANK or index >= _FAR - 1:
         raise OutputError(
-            f"rank {rank}: a Perfetto trace has room for ranks below {_MAX_RANK} with up to {_FAR - 1} "
+            f"rank {rank}: a Perfetto trace can have ranks below {_MAX_RANK} with up to {_FAR - 1} "
             "tracks each; write Chrome JSON, or leave layers out"
         )
     if index < _NEAR - 1:
@@ -163,7 +163,7 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
 
 
 def _lane(track: Track, key: int) -> Iterator[bytes]:
-    """The fields of a row with events; ``key`` joins the sub-lanes of one lane, 0 = it is one row."""
+    """The fields of a row with events; ``key`` joins sub-lanes, 0 = the lane is one row."""
     yield text(TrackDescriptor.NAME, track.name)
     if track.unit is not None:
         yield message(TrackDescriptor.COUNTER, *_unit(track.unit))
