@@ -13,12 +13,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     files.write(path, "first")
 
-    def full(self, data):
-        with self.open("wb") as file:
-            file.write(data[:2])
+    def full(self, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(type(path), "write_bytes", full)
+    monkeypatch.setattr(type(path), "replace", full)
     with pytest.raises(OutputError, match=r"a\.json: cannot be written: No space left"):
         files.write(path, "second")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.json": "first"}
@@ -36,5 +34,5 @@ def test_what_is_there_is_refused_without_force(tmp_path):
     files.refuse_existing(path, force=False)
     path.write_text("x")
     files.refuse_existing(path, force=True)
-    with pytest.raises(OutputError, match="add -f"):
+    with pytest.raises(OutputError, match="use force"):
         files.refuse_existing(path, force=False)

@@ -296,7 +296,7 @@ class _Nothing:
 def test_what_is_there_is_not_overwritten(fs):
     """As with files here."""
     fs.pipe_file("/x.txt", b"old")
-    with pytest.raises(OutputError, match=r"memory://x\.txt: exists; add -f"):
+    with pytest.raises(OutputError, match=r"memory://x\.txt: exists; .* force"):
         output.check("memory://x.txt")
 
 
@@ -431,11 +431,11 @@ def test_s3_heads_of_many_ranks_are_fetched_together(s3, tmp_path, monkeypatch):
 
 def test_s3_uploads_of_many_parts_are_completed(s3, tmp_path, monkeypatch):
     """What is larger than one part of an upload arrives whole."""
-    from traceconv.writers.files import uploading
+    from traceconv.io.atomic import opened
 
     monkeypatch.setattr(type(s3), "default_block_size", 5 << 20)
     data = bytes(range(256)) * (12 << 12)
-    with uploading("s3://bucket/big") as file:
+    with opened("s3://bucket/big") as file:
         for start in range(0, len(data), 1 << 20):
             file.write(data[start : start + (1 << 20)])
         file.finish()
@@ -447,9 +447,9 @@ def test_s3_uploads_of_many_parts_are_completed(s3, tmp_path, monkeypatch):
 
 def test_s3_keeps_nothing_of_an_upload_that_is_given_up(s3):
     """Neither an object nor parts that cost money."""
-    from traceconv.writers.files import uploading
+    from traceconv.io.atomic import opened
 
-    with pytest.raises(OutputError), uploading("s3://bucket/half") as file:
+    with pytest.raises(OutputError), opened("s3://bucket/half") as file:
         file.write(bytes(60 << 20))
         raise OutputError("no")
     s3.invalidate_cache()
@@ -459,5 +459,5 @@ def test_s3_keeps_nothing_of_an_upload_that_is_given_up(s3):
 def test_s3_without_the_bucket_is_an_error(s3, tmp_path):
     """Said with the name of the place."""
     capture = job(tmp_path / "in", 1)
-    with pytest.raises(OutputError, match=r"s3://nowhere/x\.pftrace: cannot write"):
+    with pytest.raises(OutputError, match=r"s3://nowhere/x\.pftrace: cannot be written"):
         traceconv.merge(str(capture), out="s3://nowhere/x.pftrace")

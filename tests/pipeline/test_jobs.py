@@ -291,7 +291,7 @@ def test_a_shard_is_called_one(captures, tmp_path):
 def test_a_shard_is_not_overwritten_unasked(captures, tmp_path):
     """Nor is a folder that is none, ever."""
     (tmp_path / "a.shard").mkdir()
-    with pytest.raises(OutputError, match="add -f"):
+    with pytest.raises(OutputError, match="use force"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=(0, 1))
     with pytest.raises(OutputError, match="is no shard"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=(0, 1), force=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from traceconv import native
 from traceconv.io.sources import sources
 from traceconv.pipeline import patch
 from traceconv.pipeline.patch import Copier, Unusual
@@ -40,7 +41,7 @@ def tier(request, monkeypatch):
     """Both tiers; the first only where there is a compiler."""
     if request.param == "python":
         monkeypatch.setenv("TRACECONV_NATIVE", "0")
-    elif patch._native() is None:
+    elif native.copier() is None:
         pytest.skip("needs the compiled parts")
 
 

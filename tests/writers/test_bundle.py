@@ -10,6 +10,7 @@ from small_jobs import job
 import traceconv
 from traceconv import SizeLimit
 from traceconv import validation as checks
+from traceconv.writers import Capacity
 from traceconv.writers.bundle import BundleWriter
 
 
@@ -127,7 +128,7 @@ def test_members_stay_below_what_the_viewer_opens(capture, tmp_path, monkeypatch
     """Without any limit asked for, a rank too large is reduced, and the report says so."""
     whole = merged(capture, tmp_path / "a.tar", jobs=1)
     largest = max(map(len, members(tmp_path / "a.tar").values()))
-    monkeypatch.setattr(BundleWriter, "member", (largest - 2000, None))
+    monkeypatch.setattr(BundleWriter, "member_capacity", Capacity(largest - 2000))
     report = merged(capture, tmp_path / "b.tar", jobs=1)
     assert max(map(len, members(tmp_path / "b.tar").values())) <= largest - 2000
     assert (whole.dropped, report.dropped != []) == ([], True)

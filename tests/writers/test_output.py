@@ -27,6 +27,8 @@ class Lines:
     name = "lines"
     title = "one line per rank"
     suffixes = (".ln.gz", ".ln")
+    between = b""
+    member_capacity = None
 
     def __init__(self) -> None:
         self.issues = Issues()
@@ -63,7 +65,7 @@ class SpilledRank:
         build.slice(build.track(Layer.HOST, "t"), 0, 1, "x")
         return build.finish()
 
-    def rest(self) -> None:
+    def release_pages(self) -> None:
         self.loaded.remove(self.rank)
 
 
@@ -130,7 +132,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     """Without force; the message names the option."""
     path = tmp_path / "out.ln"
     path.write_text("old")
-    with pytest.raises(OutputError, match="add -f"):
+    with pytest.raises(OutputError, match="use force"):
         output.write(plan(0), Lines, str(path))
     assert path.read_text() == "old"
 

@@ -14,7 +14,7 @@ from traceconv.pipeline.registry import writer_for
 from traceconv.writers import Document
 from traceconv.writers.perfetto import PerfettoWriter
 from traceconv.writers.perfetto import arguments as _perfetto_args
-from traceconv.writers.perfetto import rows as _perfetto_rows
+from traceconv.writers.perfetto import encoder as _perfetto_encoder
 
 
 @pytest.fixture(autouse=True, params=["1", "0"], ids=["native", "python"])
@@ -98,7 +98,7 @@ def test_blocks_leave_no_seam(block, monkeypatch):
         build.slice(track, BASE + 40, 3, f"{lane}.last")
     trace = build.finish()
     whole, _ = written(trace)
-    monkeypatch.setattr(_perfetto_rows, "BLOCK", block)
+    monkeypatch.setattr(_perfetto_encoder, "BLOCK", block)
     cut, _ = written(trace)
     assert whole.marks == cut.marks
 
@@ -344,7 +344,7 @@ def test_ranks_encoded_apart_make_the_same_file():
 
 def test_names_keep_their_strings_over_many_packets(monkeypatch):
     """A table larger than one packet is continued in the next."""
-    monkeypatch.setattr(_perfetto_rows, "NAMES_PER_PACKET", 3)
+    monkeypatch.setattr(_perfetto_encoder, "NAMES_PER_PACKET", 3)
     build = builder()
     for i in range(20):
         build.slice(stream(build), BASE + i, 1, f"name {i}")

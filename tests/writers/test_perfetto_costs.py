@@ -142,7 +142,7 @@ def test_costs_hold_for_every_selection(room, rows, samples, arrows, rank, data)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MAX_NAMES", "MAX_STRINGS"):
             patch.setattr(_perfetto_args, name, room)
-            patch.setattr(f"traceconv.writers.perfetto.costs.{name}", room)
+            patch.setattr(f"traceconv.writers.perfetto.encoder.{name}", room)
         costs = PerfettoWriter().costs(trace, document)
         assert (len(costs.events), len(costs.flows)) == (len(trace.events), len(trace.flows))
         kept = trace.keep("test", keep, counted)

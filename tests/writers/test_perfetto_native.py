@@ -78,7 +78,7 @@ def args_of(raws):
 
 
 def coders(wanted=None):
-    return perfetto_args.NativeCoder(_encode, wanted), perfetto_args.PythonCoder(wanted)
+    return perfetto_args.NativeCoder(_encode.Coder, wanted), perfetto_args.PythonCoder(wanted)
 
 
 def same(ours, theirs):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import SizeLimitError
+from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.sources import FileSource
@@ -25,9 +25,8 @@ from traceconv.writers import Costs, Document, Plan
 from traceconv.writers.chrome import ChromeJsonWriter
 from traceconv.writers.size_limit import SizeLimit, plan
 from traceconv.writers.size_limit.coalesce import ALWAYS
-from traceconv.writers.size_limit.dropped import longest_row, shortened
 from traceconv.writers.size_limit.measure import Size, shares
-from traceconv.writers.size_limit.reduce import thinned
+from traceconv.writers.size_limit.reduce import downsampled, longest_row, shortened
 from traceconv.writers.text import TextWriter
 
 BASE = 10**9
@@ -39,6 +38,11 @@ class Plain:
     name = "plain"
     title = "for these tests"
     suffixes = (".plain",)
+    between = b""
+    member_capacity = None
+
+    def __init__(self) -> None:
+        self.issues = Issues()
 
     def begin(self, document: Document) -> bytes:
         return json.dumps(dict(document.facts)).encode()
@@ -72,6 +76,9 @@ class SpilledRank:
     def load(self) -> Trace:
         self.loads += 1
         return self.trace
+
+    def release_pages(self) -> None:
+        """It stays in memory."""
 
 
 def builder(rank: int = 0) -> TraceBuilder:
@@ -350,7 +357,7 @@ def test_what_fits_is_left_alone() -> None:
 def test_fail_names_sizes_and_ways_out() -> None:
     """The user learns what to do."""
     trace = stream(100)
-    with pytest.raises(SizeLimitError, match=r"up to .* 100 events.*50 events.*--over-limit"):
+    with pytest.raises(SizeLimitError, match=r"up to .* 100 events.*50 events.*policy reduce"):
         plan([SpilledRank(trace)], document(trace), Plain, SizeLimit(None, 50, "fail"))
 
 
@@ -604,7 +611,7 @@ def test_thinning_keeps_lows_and_highs() -> None:
     value = np.sin(np.arange(10_000) / 50.0)
     value[[1234, 5678]] = 9.0, -9.0
     counters = counted(value.tolist()).counters
-    kept = counters.take(thinned(counters, 64))
+    kept = counters.take(downsampled(counters, 64))
     assert {9.0, -9.0} <= set(kept.value.tolist())
     assert 64 <= len(kept) <= 2 * 64 + 2
 
@@ -713,7 +720,7 @@ def test_parked_ranks_are_taken_from_disk(policy: str, tmp_path: Path) -> None:
     found = plan([spilled], document(trace), ChromeJsonWriter, SizeLimit(None, 200, policy))
     for (_, rows), part in zip(sizes(found, ChromeJsonWriter), found.parts, strict=True):
         assert 0 < rows <= 200
-        part.traces[0].rest()  # type: ignore[attr-defined]
+        part.traces[0].release_pages()
 
 
 def test_planning_is_repeatable() -> None:

@@ -7,7 +7,6 @@ which column, and holds all text.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +19,10 @@ from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.analysis.rules import findings
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.tables.definition import Facts as TableFacts
-from traceconv.core.errors import MalformedInputError, OutputError
+from traceconv.core.errors import MalformedInputError
 from traceconv.core.side_tables import Columns
+from traceconv.io.atomic import replacing
+from traceconv.io.temporary import ADVICE
 
 VERSION = 1
 
@@ -87,17 +88,8 @@ def save(facts: Facts, path: Path) -> None:
         "unread": facts.unread,
     }
     text = np.frombuffer(json.dumps(told).encode(), np.uint8)
-    growing = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
-    try:
-        with growing.open("xb") as file:
-            np.savez(file, json=text, **{f"a{i}": a for i, a in enumerate(book.arrays)})
-        growing.replace(path)
-    except OSError as e:
-        growing.unlink(missing_ok=True)
-        raise OutputError(
-            f"{path.parent}: cannot set facts aside there: {e.strerror or e}; TRACECONV_TMPDIR "
-            "names another folder"
-        ) from e
+    with replacing(path, ADVICE) as file:
+        np.savez(file, json=text, **{f"a{i}": a for i, a in enumerate(book.arrays)})
 
 
 def _columns(evidence: CollectiveRecords) -> Columns:

@@ -23,7 +23,7 @@ from traceconv.pipeline.executor import open_executor, worker_count
 from traceconv.pipeline.merging import MergeOptions, Target, finish, read_or_fail, stored
 from traceconv.pipeline.report import Report
 from traceconv.pipeline.stages import events, passed
-from traceconv.writers import output
+from traceconv.writers import WriterFactory, output
 from traceconv.writers import size_limit as limits
 from traceconv.writers.output import Progress, silent
 
@@ -267,7 +267,7 @@ def _default_path(mode: str | None, captures: Sequence[Capture]) -> str:
     return f"trace_{mode or 'source'}_ranks{ranks}.pftrace"
 
 
-def _factory(path: str, writer: str | None) -> Any:
+def _factory(path: str, writer: str | None) -> WriterFactory:
     return registry.writer_named(writer) if writer else registry.writer_for(path)
 
 

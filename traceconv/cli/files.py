@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from traceconv.core.errors import OutputError
+from traceconv.io import atomic
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -14,8 +13,7 @@ def refuse_existing(path: Path, force: bool) -> None:
     Raises:
         OutputError: it is there, and ``force`` is not given.
     """
-    if path.exists() and not force:
-        raise OutputError(f"{path}: exists; add -f to overwrite it")
+    atomic.refuse_existing(str(path), path.exists(), force)
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -25,18 +23,4 @@ def write(path: Path, content: str | bytes) -> None:
         OutputError: it cannot be written; nothing is left.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    if path.exists() and not path.is_file():  # a pipe or a device is written as it is
-        growing = path
-    else:
-        growing = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")
-    try:
-        try:
-            growing.write_bytes(data)
-            if growing is not path:
-                growing.replace(path)
-        except OSError:
-            if growing is not path:
-                growing.unlink(missing_ok=True)
-            raise
-    except OSError as e:
-        raise OutputError(f"{path}: cannot be written: {e.strerror or e}") from e
+    atomic.write_file(path, data)

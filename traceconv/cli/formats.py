@@ -10,6 +10,8 @@ from traceconv.cli import say
 
 if TYPE_CHECKING:
     from traceconv.pipeline.registry import Plugins
+    from traceconv.readers import Reader
+    from traceconv.writers import Writer
 
 
 @click.command(short_help="List the formats that are read and written.")
@@ -51,14 +53,16 @@ def formats(as_json: bool, markdown: bool) -> None:
 Row = tuple[str, str, str]
 
 
-def format_rows(readers: Plugins, writers: Plugins) -> tuple[list[Row], list[Row]]:
+def format_rows(
+    readers: Plugins[Reader], writers: Plugins[type[Writer]]
+) -> tuple[list[Row], list[Row]]:
     """(name, title, files or endings) of every reader and every writer."""
     reads = [(r.name, r.title, r.files) for r in readers.found.values()]
     writes = [(w.name, w.title, " ".join(w.suffixes)) for w in writers.found.values()]
     return reads, writes
 
 
-def unverified(readers: Plugins) -> list[str]:
+def unverified(readers: Plugins[Reader]) -> list[str]:
     """What each reader takes from a published layout only; "" where all was tried."""
     return [getattr(r, "unverified", "") for r in readers.found.values()]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import IO, Any
@@ -41,7 +40,7 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.side_tables import Columns, SideTable
-from traceconv.io.sources import temporary_folder
+from traceconv.io.temporary import temporary_file
 
 FARTHEST_NS = 2**62 - 1
 """No clock shows 146 years; and nearer stamps can be subtracted without leaving int64."""
@@ -403,7 +402,7 @@ class _Spill:
         at = self._size
         self._size += len(blob)
         if self._file is None and self._size > SPILL_AFTER:
-            self._file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
+            self._file = temporary_file()
             self._file.write(self._memory)
             self._memory = bytearray()
         if self._file is None:

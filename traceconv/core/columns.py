@@ -14,6 +14,7 @@ I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 class Strings:

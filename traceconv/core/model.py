@@ -26,6 +26,7 @@ from traceconv.core.columns import (
     CounterTable,
     EventTable,
     FlowTable,
+    Mask,
     Strings,
     Table,
 )
@@ -35,12 +36,12 @@ from traceconv.io.sources import Source
 
 __all__ = [
     "BACKWARDS",
+    "EVERY_GRAPH",
     "F64",
     "I8",
     "I32",
     "I64",
     "KINDS",
-    "EVERY_GRAPH",
     "NO_GRAPH",
     "NO_WINDOWS",
     "TITLES",
@@ -52,6 +53,7 @@ __all__ = [
     "Kind",
     "Layer",
     "Ledger",
+    "Mask",
     "OpClass",
     "Strings",
     "Table",
@@ -331,7 +333,7 @@ class Trace:
             flows=flows,
         )
 
-    def rows_of(self, *layers: Layer) -> NDArray[np.bool_]:
+    def rows_of(self, *layers: Layer) -> Mask:
         """Mask of the event rows on tracks of these layers."""
         wanted = np.array([t.layer in layers for t in self.tracks], bool)
         return wanted[self.events.track] if len(wanted) else np.zeros(len(self.events), bool)

@@ -1,25 +1,23 @@
-"""A bound on memory: what does not fit into it lies on disk, whatever part of the work made it.
+"""A limit on memory: arrays that do not fit are kept on disk, whatever part of the work made them.
 
-Passes are functions over whole columns, and columns of a large rank are larger than what a user
-may have. Instead of a second way of working in every reader, pass and writer, large arrays are
+Passes are functions over whole columns, and the columns of a large rank may exceed the memory of
+the machine. Instead of a second implementation in every reader, pass and writer, large arrays are
 allocated in unnamed files while a limit is set (``native/memory.c``, an allocator for numpy), and
-their pages leave memory whenever the process nears the limit. Results cannot differ: the code is
-the same.
+their pages are written out whenever the process nears the limit. Results cannot differ: the code
+is the same.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
 
 from traceconv.core.errors import ResourceError
-from traceconv.io.sources import temporary_folder
+from traceconv.io.temporary import ADVICE, temporary_folder
+from traceconv.native import Allocator, allocator
 
 LOWEST = 192 << 20
-"""Bytes: Python, numpy and the buffers of one file need about half of this."""
+"""The least limit, bytes: Python, numpy and the buffers of one file need about half of it."""
 
 _limit: int | None = None
 
@@ -38,19 +36,19 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
     if limit_bytes is None:
         yield
         return
-    native, folder = _native(), temporary_folder() or tempfile.gettempdir()
+    native, folder = _allocator(), temporary_folder()
     if limit_bytes < LOWEST:
         raise ResourceError(
             f"a memory limit of {limit_bytes >> 20}M is too small: give {LOWEST >> 20}M or more"
         )
     if _limit is not None:
         raise ResourceError("a memory limit is already set in this process")
-    _limit = limit_bytes // 8 * 5  # room for what grows until pages are put out
+    _limit = limit_bytes // 8 * 5  # the rest is for what grows until pages are written out
     try:
-        if not native.start(folder, _limit):
+        if not native.start(str(folder), _limit):
             raise ResourceError(
-                f"{folder}: temporary files there stay in memory; name a folder on a disk with "
-                "TRACECONV_TMPDIR"
+                f"{folder}: temporary files there stay in memory, and only files on a disk relieve "
+                f"it; {ADVICE}"
             )
         yield
     finally:
@@ -59,15 +57,15 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
 
 
 def scarce() -> bool:
-    """Whether a limit is set and reached: mapped inputs should be put out of memory."""
-    return _limit is not None and _native().resident() > _limit
+    """Whether a limit is set and reached: pages of mapped inputs should be released."""
+    return _limit is not None and _allocator().resident() > _limit
 
 
-def _native() -> Any:
-    try:
-        return import_module("traceconv.native._memory")
-    except ImportError:
+def _allocator() -> Allocator:
+    found = allocator()
+    if found is None:
         raise ResourceError(
             "a memory limit needs the compiled parts of traceconv, and they are not installed; "
             "install a C compiler and then traceconv again, or give no limit"
-        ) from None
+        )
+    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
@@ -24,9 +23,10 @@ from traceconv.io.sources import (
     TarSource,
     ZipSource,
     safe_name,
-    temporary_folder,
 )
 from traceconv.io.storage import AHEAD_BLOCKS, BLOCK_BYTES, Storage, redacted, storage
+from traceconv.io.streams import pieces
+from traceconv.io.temporary import named_temporary_file
 
 MAX_DEPTH = 64
 """Folders within folders of a web server: it may make up any number of them."""
@@ -304,13 +304,10 @@ class _UnpackedTar(TarSource):
 
 
 def _unpacked(file: RemoteFile, label: str) -> Source:
-    copy = tempfile.NamedTemporaryFile(  # noqa: SIM115 - lives as long as the source
-        prefix="traceconv-", dir=temporary_folder()
-    )
+    copy = named_temporary_file()  # it is removed with the source
     name = file.names()[0]
     with file.open(name) as stream:
-        while part := stream.read(1 << 20):
-            copy.write(part)
+        copy.writelines(pieces(stream))
     copy.flush()
     return _UnpackedTar(Path(copy.name), label, copy)
 

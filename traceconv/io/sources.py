@@ -11,11 +11,9 @@ import glob
 import io
 import mmap
 import os
-import shutil
 import stat
 import sys
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -33,21 +31,17 @@ from traceconv.io.streams import (
     Counted,
     Progress,
     Stream,
-    Window,
     gunzip,
     mapped,
+    pieces,
 )
+from traceconv.io.temporary import named_temporary_file, temporary_file
 
 HEAD_BYTES = 65536
 """How much of a file readers may look at to recognise it."""
 
 MAX_FILES = 1_000_000
 """More files than this below one path are taken for a mistake."""
-
-
-def temporary_folder() -> str | None:
-    """Where temporary files go: ``TRACECONV_TMPDIR``, or None for the system's choice."""
-    return os.environ.get("TRACECONV_TMPDIR") or None
 
 
 def _silent(_: int) -> None:
@@ -127,7 +121,7 @@ class Source(ABC):
         """
         with self.open(name) as stream:
             parts, size = [], 0
-            while part := stream.read(1 << 20):
+            for part in pieces(stream):
                 parts.append(part)
                 size += len(part)
                 if size > limit:
@@ -242,6 +236,31 @@ class ZipSource(Source):
         return cast(IO[bytes], Bounded(self._zip.open(info), limit, self.title(name)))
 
 
+class MappedSlice(io.RawIOBase):
+    """Part of a mapped file, as a file of its own: a member of an archive."""
+
+    def __init__(self, content: memoryview) -> None:
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+
 class TarSource(Source):
     """The members of a .tar archive (compressed ones are unpacked to a temporary file)."""
 
@@ -278,7 +297,7 @@ class TarSource(Source):
 
     def _open(self, name: str) -> IO[bytes]:
         start, size = self._members[name]
-        return io.BufferedReader(Window(memoryview(self._content)[start : start + size]))
+        return io.BufferedReader(MappedSlice(memoryview(self._content)[start : start + size]))
 
 
 @lru_cache(maxsize=2)
@@ -378,10 +397,8 @@ class _SpooledSource(FileSource):
 
 
 def _spooled_file(pipe: IO[bytes], label: str) -> Source:
-    file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - lives as long as the source
-        prefix="traceconv-", dir=temporary_folder()
-    )
-    shutil.copyfileobj(pipe, file, 1 << 20)
+    file = named_temporary_file()  # it is removed with the source
+    file.writelines(pieces(pipe))
     file.flush()
     return _SpooledSource(Path(file.name), label, file)
 
@@ -436,8 +453,8 @@ def safe_name(name: str, label: str) -> str:
 
 
 def _spooled_gunzip(path: Path, label: str) -> IO[bytes]:
-    file = tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder())  # noqa: SIM115
+    file = temporary_file()
     with path.open("rb") as raw:
-        shutil.copyfileobj(gunzip(raw, path.stat().st_size, label), file, 1 << 20)
+        file.writelines(pieces(gunzip(raw, path.stat().st_size, label)))
     file.seek(0)
     return file

@@ -8,9 +8,9 @@ import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 from traceconv.core.errors import SourceError
 
@@ -23,6 +23,24 @@ RATIO_LIMIT = 300
 
 RATIO_FREE_BYTES = 1 << 30
 """... or to this size, whichever is more; beyond, it is refused as a decompression bomb."""
+
+
+COPY_BYTES = 1 << 20
+"""What is copied from file to file at a time."""
+
+
+class Readable(Protocol):
+    """What can be read in pieces."""
+
+    def read(self, n: int, /) -> bytes:
+        """Up to ``n`` bytes; ``b""`` at the end."""
+        ...
+
+
+def pieces(file: Readable) -> Iterator[bytes]:
+    """The rest of ``file``, :data:`COPY_BYTES` at a time."""
+    while piece := file.read(COPY_BYTES):
+        yield piece
 
 
 class Stream:
@@ -63,31 +81,6 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
-
-
-class Window(io.RawIOBase):
-    """Part of a mapped file, read like a file of its own."""
-
-    def __init__(self, content: memoryview) -> None:
-        super().__init__()
-        self._content, self._at = content, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
-        self._at = max(0, start + offset)
-        return self._at
 
 
 class Counted:

@@ -1,1 +1,102 @@
-"""The C parts, and where they are loaded."""
+"""The compiled parts: all C of the package, and the one place that loads it.
+
+Every part but the allocator has a Python tier, beside what uses it, that gives the same result.
+A part is None here, and that tier does the work, where it was not built (no compiler) or where
+``TRACECONV_NATIVE=0`` turns compiled parts off. The ``.pyi`` files say what the parts offer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from traceconv.native._encode import Coder
+    from traceconv.native._scan import Scanned, Scanner
+
+__all__ = [
+    "Allocator",
+    "Coder",
+    "Scanned",
+    "Scanner",
+    "allocator",
+    "coder",
+    "copier",
+    "packets",
+    "scanner",
+]
+
+
+class Allocator(Protocol):
+    """The part ``memory.c``: large arrays in files, while a limit on memory is set."""
+
+    def start(self, folder: str, limit: int, /) -> bool:
+        """Allocate in files of ``folder``; False if they would stay in memory."""
+        ...
+
+    def stop(self) -> int:
+        """Allocate as usual again; how often pages had to leave memory."""
+        ...
+
+    def resident(self) -> int:
+        """Bytes of this process that are in memory."""
+        ...
+
+
+def coder() -> type[Coder] | None:
+    """Encodes arguments for Perfetto (``json.c``)."""
+    if not _usable("_encode"):
+        return None
+    from traceconv.native import _encode
+
+    return _encode.Coder
+
+
+def packets() -> Callable[..., tuple[bytes, bytes]] | None:
+    """Encodes events as Perfetto packets (``encode.c``)."""
+    if not _usable("_encode"):
+        return None
+    from traceconv.native import _encode
+
+    return _encode.packets
+
+
+def scanner() -> type[Scanner] | None:
+    """Reads trace events into columns (``scan.c``)."""
+    if not _usable("_scan"):
+        return None
+    from traceconv.native import _scan
+
+    return _scan.Scanner
+
+
+def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
+    """Copies trace events with new process numbers and ids (``patch.c``)."""
+    if not _usable("_patch"):
+        return None
+    from traceconv.native import _patch
+
+    return _patch.copy
+
+
+def allocator() -> Allocator | None:
+    """Keeps large arrays in files (``memory.c``); without a Python tier, so never turned off."""
+    if not _is_built("_memory"):
+        return None
+    from traceconv.native import _memory
+
+    return _memory
+
+
+def _usable(part: str) -> bool:
+    return os.environ.get("TRACECONV_NATIVE") != "0" and _is_built(part)
+
+
+def _is_built(part: str) -> bool:
+    try:
+        import_module(f"{__name__}.{part}")
+    except ImportError:
+        return False
+    return True

@@ -1,13 +1,16 @@
-"""The C part of the Perfetto encoder (``_native_*.c``). Optional; the writer does without it."""
+"""The Perfetto encoder (``encode.c``, ``json.c``, ``strings.c``)."""
 
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 class Coder:
     """Encodes the arguments of one packet sequence. Not for several threads at once."""
 
     def __init__(
         self,
-        wanted: tuple[bytes, ...] | None,
+        selected: tuple[bytes, ...] | None,
         seed: int,
         max_names: int,
         max_strings: int,
@@ -19,30 +22,31 @@ class Coder:
         """How many names and strings have a number."""
 
     def block(
-        self, blobs: tuple[Any, ...], address: Any, length: Any, /
+        self, blobs: tuple[Any, ...], address: NDArray[np.int64], length: NDArray[np.int32], /
     ) -> tuple[bytes, bytes, bytes, int, int, int, int]:
         """Annotations, their ends (int64), InternedData; rows not JSON, numbers clipped,
         texts with characters replaced, rows with arguments dropped.
 
         Args:
+            blobs:   buffers with the JSON text of all arguments.
             address: int64 per row: blob in the upper 16 bits, offset in the lower 48.
             length:  int32 per row; 0 = no arguments.
         """
 
 def packets(
     sequence: bytes,
-    kind: Any,
-    last: Any,
-    time: Any,
-    dur: Any,
-    uuid: Any,
-    name: Any,
-    category: Any,
-    flow_ends: Any,
-    flows: Any,
-    arg_ends: Any,
+    kind: NDArray[np.int8],
+    last: NDArray[np.bool_],
+    time: NDArray[np.int64],
+    dur: NDArray[np.int64],
+    uuid: NDArray[np.int64],
+    name: NDArray[np.int32],
+    category: NDArray[np.uint8],
+    flow_ends: NDArray[np.int64],
+    flows: NDArray[Any],
+    arg_ends: NDArray[np.int64],
     args: bytes,
-    opened: Any,
+    opened: NDArray[np.int64],
     /,
 ) -> tuple[bytes, bytes]:
-    """Packets, and the ends of slices that stay open (int64)."""
+    """Packets of a block of rows, and the ends of slices that stay open (int64)."""

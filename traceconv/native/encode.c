@@ -1,7 +1,7 @@
 /* The Perfetto encoder in C: rows to packets, and the module.
 
-   The same bytes as traceconv/writers/_perfetto_args.py and _perfetto_packets.py, which say what
-   is written and why; a property test compares them. Loops run without the interpreter lock. */
+   The same bytes as traceconv/writers/perfetto/arguments.py and packets.py, which say what is
+   written and why; a property test compares them. Loops run without the interpreter lock. */
 
 #include "encode.h"
 
@@ -215,9 +215,9 @@ static PyObject *Coder_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     c->seed = seed;
     c->max_bytes = max_bytes;
     if (wanted != Py_None) c->wanted = Py_NewRef(wanted);
-    if (table_init(&c->names, names) && table_init(&c->strings, strings)) return (PyObject *)c;
-    Py_DECREF(c);
-    return PyErr_NoMemory();
+    c->max_names = names;
+    c->max_strings = strings;
+    return (PyObject *)c;
 }
 
 static void Coder_dealloc(Coder *c)
@@ -235,7 +235,7 @@ static void Coder_dealloc(Coder *c)
 static PyObject *Coder_sizes(Coder *c, void *closure)
 {
     (void)closure;
-    return Py_BuildValue("II", c->names.n, c->strings.n);
+    return Py_BuildValue("ii", (int)c->names.count, (int)c->strings.count);
 }
 
 static PyMethodDef coder_methods[] = {
@@ -243,7 +243,7 @@ static PyMethodDef coder_methods[] = {
 static PyGetSetDef coder_getset[] = {{"sizes", (getter)Coder_sizes, NULL, "See _encode.pyi.", NULL}, {0}};
 static PyTypeObject coder_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "traceconv._encode.Coder",
+    .tp_name = "traceconv.native._encode.Coder",
     .tp_basicsize = sizeof(Coder),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = Coder_new,

@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "table.h"
+#include "text.h"
+
 /* Writers first make room, then put. */
 
 typedef struct { uint8_t *at; size_t n, cap; } Buffer;
@@ -58,18 +61,14 @@ static inline void set_double(uint8_t *at, double value)
     for (int i = 0; i < 8; i++) at[i] = (uint8_t)(bits >> 8 * i);
 }
 
-/* Interned strings, numbered from 1: open addressing, at most half full. */
-
-typedef struct { uint64_t hash; size_t at, n; } Entry;
-typedef struct { Entry *entry; uint32_t *slot; uint32_t n, max, mask; Buffer text; } Table;
-
 /* The arguments of one packet sequence. */
 
 typedef struct { size_t at; Span text; } Slow; /* a double that is set when the lock is held */
 
 typedef struct {
     PyObject_HEAD
-    Table names, strings;
+    Table names, strings; /* interned, numbered from 1 in the output */
+    uint32_t max_names, max_strings;
     Buffer out, interned, scratch, slow;
     PyObject *wanted; /* tuple of bytes, or NULL for all */
     uint64_t seed;
@@ -81,9 +80,6 @@ typedef struct {
 
 /* strings.c */
 int grow(Coder *c, Buffer *b, size_t more);
-int table_init(Table *t, uint32_t max);
-void table_free(Table *t);
-void table_shrink(Table *t, uint32_t n);
 int put_name(Coder *c, Span s);
 int put_string(Coder *c, Span s);
 

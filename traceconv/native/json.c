@@ -1,4 +1,4 @@
-/* Arguments: JSON text to DebugAnnotations, as traceconv/writers/_perfetto_args.py says.
+/* Arguments: JSON text to DebugAnnotations, as traceconv/writers/perfetto/arguments.py says.
 
    Input is never trusted: every read is bounded by the end of the row, and a row that turns out
    not to be JSON leaves nothing behind. Nothing here needs the interpreter lock, but what says so. */
@@ -26,7 +26,7 @@ static int peek(const Coder *c) { return c->p < c->end ? *c->p : -1; }
 
 static int space(Coder *c)
 {
-    while (c->p < c->end && (*c->p == ' ' || *c->p == '\t' || *c->p == '\n' || *c->p == '\r')) c->p++;
+    c->p = blank(c->p, c->end);
     return 1;
 }
 
@@ -39,19 +39,7 @@ static int literal(Coder *c, const char *word)
 }
 
 /* Four hex digits after \u, or -1. */
-static long code_unit(const uint8_t *p, const uint8_t *end)
-{
-    long unit = 0;
-    if (end - p < 4) return -1;
-    for (int i = 0; i < 4; i++) {
-        int digit = p[i] | 0x20;
-        if (p[i] >= '0' && p[i] <= '9') digit = p[i] - '0';
-        else if (digit >= 'a' && digit <= 'f') digit -= 'a' - 10;
-        else return -1;
-        unit = unit << 4 | digit;
-    }
-    return unit;
-}
+static long code_unit(const uint8_t *p, const uint8_t *end) { return end - p < 4 ? -1 : hex4(p); }
 
 static void put_utf8(Buffer *b, long rune)
 {
@@ -151,7 +139,7 @@ static int put_real(Coder *c, Span text, int negative, uint64_t mantissa, int ex
 static int digits(Coder *c, uint64_t *mantissa)
 {
     const uint8_t *from = c->p;
-    for (; c->p < c->end && *c->p >= '0' && *c->p <= '9'; c->p++)
+    for (; c->p < c->end && is_digit(*c->p); c->p++)
         *mantissa = *mantissa * 10 + (*c->p - '0'); /* wraps where there are more than 19 */
     return c->p > from;
 }
@@ -308,15 +296,9 @@ static int valid_utf8(Span s)
         if (word & 0x8080808080808080u) break;
     }
     while (i < s.n) {
-        uint8_t lead = s.at[i++], least = 0x80, most = 0xbf;
-        if (lead < 0x80) continue;
-        if (lead < 0xc2 || lead > 0xf4) return 0;
-        if (lead == 0xe0) least = 0xa0;
-        if (lead == 0xed) most = 0x9f; /* surrogates */
-        if (lead == 0xf0) least = 0x90;
-        if (lead == 0xf4) most = 0x8f;
-        for (int more = 1 + (lead >= 0xe0) + (lead >= 0xf0); more; more--, least = 0x80, most = 0xbf)
-            if (i == s.n || s.at[i] < least || s.at[i++] > most) return 0;
+        size_t n = s.at[i] < 0x80 ? 1 : (size_t)wide_length(s.at[i]);
+        if (!n || s.n - i < n || (n > 1 && !is_wide(s.at + i, (int)n))) return 0;
+        i += n;
     }
     return 1;
 }
@@ -326,7 +308,7 @@ int encode_row(Coder *c, Span s)
 {
     const Span args = {(const uint8_t *)"args", 4};
     size_t out = c->out.n, interned = c->interned.n, slow = c->slow.n;
-    uint32_t names = c->names.n, strings = c->strings.n;
+    int32_t names = c->names.count, strings = c->strings.count;
     long long clipped = c->clipped, replaced = c->replaced;
     c->p = s.at;
     c->end = s.at + s.n;

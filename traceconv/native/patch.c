@@ -1,5 +1,5 @@
 /* Trace events copied as bytes, with processes renumbered and ids set apart: the fast tier of
- * traceconv/run/patch.py, which says what is done and does what is unusual.
+ * traceconv/pipeline/patch.py, which says what is done and does what is unusual.
  *
  * Every event is checked to be JSON while it is copied. One that names something (phase M), has an
  * escaped or doubled key, or an id that is not a plain number stops the copying in front of it with
@@ -84,11 +84,6 @@ static int field_of(const u8 *k, size_t n)
 }
 
 static int odd_key(const u8 *k, size_t n) { return n == 3 && !memcmp(k, "id2", 3); }
-
-static int hexadecimal(u8 c)
-{
-    return is_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 87 : -1;
-}
 
 /* The number an id stands for: decimal digits as a number or as text, 0x and hexadecimal digits;
  * any other text is hashed (FNV-1a). 0 if it is none of these. */
@@ -261,7 +256,8 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "traceconv._patch", "Trace events as bytes; see traceconv/run/patch.py.", 0,
+    PyModuleDef_HEAD_INIT, "traceconv.native._patch",
+    "Trace events as bytes; see traceconv/pipeline/patch.py.", 0,
     methods,
 };
 

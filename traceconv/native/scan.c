@@ -1,4 +1,5 @@
-/* Trace events, from JSON text to columns: the optional fast tier of readers/_trace_events.
+/* Trace events, from JSON text to columns: the optional fast tier of
+ * traceconv/readers/shared/trace_events.
  *
  * It reads the plain, common form of an event and nothing else. Whatever is unusual (an escaped
  * key, a doubled key, a missing stamp, a number too long, bytes that are not UTF-8, anything
@@ -13,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "table.h"
 #include "tokens.h"
 
 #define CAPACITY 32768       /* records of one kind before Python must take them */
@@ -65,74 +67,6 @@ static u64 sip_end(Sip *h)
     return a ^ b ^ c ^ d;
 }
 
-/* ---- interning byte strings to dense codes ----------------------------------------------- */
-
-typedef struct { u64 hash; size_t at; uint32_t length; } Entry;
-
-typedef struct {
-    Entry *entries;
-    int32_t count, room, told; /* told: entries Python already knows */
-    int32_t *slots;            /* entry + 1, or 0 */
-    uint32_t mask;
-    u8 *arena;
-    size_t used, size;
-} Table;
-
-static void table_free(Table *t) { free(t->entries); free(t->slots); free(t->arena); }
-
-static int table_widen(Table *t)
-{
-    uint32_t size = t->mask ? (t->mask + 1) * 2 : 1024;
-    int32_t *slots = calloc(size, sizeof *slots);
-    if (!slots) return -1;
-    for (int32_t i = 0; i < t->count; i++) {
-        uint32_t at = (uint32_t)t->entries[i].hash & (size - 1);
-        while (slots[at]) at = (at + 1) & (size - 1);
-        slots[at] = i + 1;
-    }
-    free(t->slots);
-    t->slots = slots;
-    t->mask = size - 1;
-    return 0;
-}
-
-static int table_room(Table *t, size_t n)
-{
-    if (t->count == t->room) {
-        int32_t room = t->room ? t->room * 2 : 512;
-        Entry *entries = realloc(t->entries, (size_t)room * sizeof *entries);
-        if (!entries) return -1;
-        t->entries = entries;
-        t->room = room;
-    }
-    if (t->size - t->used < n) {
-        size_t size = (t->size ? t->size * 2 : 16384) + n;
-        u8 *arena = realloc(t->arena, size);
-        if (!arena) return -1;
-        t->arena = arena;
-        t->size = size;
-    }
-    return 0;
-}
-
-/* The code of the bytes, or -1 when there is no memory. */
-static int32_t table_code(Table *t, u64 hash, const u8 *p, size_t n)
-{
-    if ((uint32_t)t->count * 2 >= t->mask && table_widen(t) < 0) return -1;
-    uint32_t at = (uint32_t)hash & t->mask;
-    for (int32_t found; (found = t->slots[at]); at = (at + 1) & t->mask) {
-        Entry *e = &t->entries[found - 1];
-        if (e->hash == hash && e->length == n && !memcmp(t->arena + e->at, p, n)) return found - 1;
-    }
-    if (t->count == INT32_MAX / 4 || n > UINT32_MAX || table_room(t, n + 1) < 0) return -1;
-    Entry *e = &t->entries[t->count];
-    e->hash = hash; e->at = t->used; e->length = (uint32_t)n;
-    if (n) memcpy(t->arena + t->used, p, n);
-    t->used += n;
-    t->slots[at] = ++t->count;
-    return t->count - 1;
-}
-
 /* ---- the scanner's state ----------------------------------------------------------------- */
 
 typedef struct {
@@ -164,6 +98,7 @@ typedef struct {
     int64_t *others; /* start and end of records that Python decodes */
     int other_count;
     Table names, shapes, series, values;
+    int32_t reported[4]; /* entries of these that Python knows already */
     u8 *blob; /* copied arguments, where the input does not stay */
     size_t blob_used, blob_size;
     int copy_args, busy;
@@ -181,9 +116,12 @@ static u64 hash_of(const Scanner *z, const u8 *p, size_t n)
     return sip_end(&h);
 }
 
+/* The code of the bytes, or -1 when there is no memory. */
 static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
 {
-    return table_code(t, hash_of(z, p, n), p, n);
+    u64 hash = hash_of(z, p, n);
+    int32_t code = table_find(t, hash, p, n);
+    return code < 0 ? table_add(t, hash, p, n) : code;
 }
 
 /* ---- numbers ----------------------------------------------------------------------------- */
@@ -505,7 +443,7 @@ static int event(
     int done = ARRAY;
     u8 phase = f[PH].p[1];
     switch (phase) {
-    case 'X': case 'i': case 'I': case 'R': case 'B': case 'E': 
+    case 'X': case 'i': case 'I': case 'R': case 'B': case 'E':
         return row(z, f, a, data, phase);
     case 's': case 't': case 'f': return flow(z, f);
     case 'C': done = counter(z, f); break;
@@ -610,16 +548,17 @@ static int add(PyObject *list, const void *from, size_t item, int count)
 
 #define ADD(column, n) add(list, column, sizeof *(column), n)
 
-static PyObject *news(Table *t)
+/* Strings that got a code since the last call. */
+static PyObject *unreported(const Table *t, int32_t *reported)
 {
-    PyObject *list = PyList_New(t->count - t->told);
-    for (int32_t i = t->told; list && i < t->count; i++) {
+    PyObject *list = PyList_New(t->count - *reported);
+    for (int32_t i = *reported; list && i < t->count; i++) {
         Entry *e = &t->entries[i];
         PyObject *text = PyBytes_FromStringAndSize((const char *)t->arena + e->at, e->length);
         if (!text) { Py_CLEAR(list); break; }
-        PyList_SET_ITEM(list, i - t->told, text);
+        PyList_SET_ITEM(list, i - *reported, text);
     }
-    if (list) t->told = t->count;
+    if (list) *reported = t->count;
     return list;
 }
 
@@ -660,8 +599,10 @@ static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
         "samples", columns_of_samples(z->samples),
         "others", PyByteArray_FromStringAndSize((char *)z->others, z->other_count * 16),
         "blob", PyBytes_FromStringAndSize((char *)z->blob, (Py_ssize_t)z->blob_used),
-        "names", news(&z->names), "shapes", news(&z->shapes), "series", news(&z->series),
-        "values", news(&z->values), "rounded_durations", (long long)z->rounded_durations,
+        "names", unreported(&z->names, &z->reported[0]),
+        "shapes", unreported(&z->shapes, &z->reported[1]),
+        "series", unreported(&z->series, &z->reported[2]),
+        "values", unreported(&z->values, &z->reported[3]), "rounded_durations", (long long)z->rounded_durations,
         "rounded_stamps", (long long)z->rounded_stamps);
     z->rows->count = z->flows->count = z->samples->count = z->other_count = 0;
     z->blob_used = 0;
@@ -748,7 +689,7 @@ static PyType_Slot Scanner_slots[] = {
     {0, NULL}};
 
 static PyType_Spec Scanner_spec = {
-    "traceconv._scan.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, Scanner_slots};
+    "traceconv.native._scan.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, Scanner_slots};
 
 static int scan_exec(PyObject *module)
 {
@@ -766,7 +707,7 @@ static int scan_exec(PyObject *module)
 static PyModuleDef_Slot scan_slots[] = {{Py_mod_exec, scan_exec}, {0, NULL}};
 
 static struct PyModuleDef scan_module = {
-    PyModuleDef_HEAD_INIT, "traceconv._scan", "Trace events to columns (optional fast tier).", 0,
+    PyModuleDef_HEAD_INIT, "traceconv.native._scan", "Trace events to columns (optional fast tier).", 0,
     NULL, scan_slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__scan(void) { return PyModuleDef_Init(&scan_module); }

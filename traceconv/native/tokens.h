@@ -1,16 +1,15 @@
-/* JSON tokens, for the scanner of trace events and for the patcher of their ids.
+/* JSON tokens, for the scanner of trace events (scan.c) and for the copier (patch.c).
  *
- * Strict, and never beyond `end`. Each function returns the byte after the token, or NULL with *why
+ * Strict: what is not plain JSON is left to Python. (The encoder of arguments, json.c, accepts what
+ * Python's json does with strict=False: NaN, Infinity, control characters and lone surrogates.)
+ * Nothing is read at or beyond `end`. Each function returns the byte after the token, or NULL with *why
  * set: MORE if the bytes end too early, ODD if this is not plain JSON.
  */
 #ifndef TRACECONV_TOKENS_H
 #define TRACECONV_TOKENS_H
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-typedef uint8_t u8;
-typedef uint64_t u64;
+#include "text.h"
 
 enum { MORE = 0, END = 1, ODD = 2, FULL = 3, NO_MEMORY = 4 };
 enum { ABSENT = 0, STRING, NUMBER, NIL, BOOLEAN, OBJECT, ARRAY };
@@ -21,25 +20,7 @@ typedef struct { const u8 *p; size_t n; int kind, escaped; } Token;
 
 static inline u64 load64(const u8 *p) { u64 v; memcpy(&v, p, 8); return v; }
 
-static const u8 *blank(const u8 *p, const u8 *end)
-{
-    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
-    return p;
-}
-
 static const u8 *fail(int *why, int status) { *why = status; return NULL; }
-
-static int hex4(const u8 *p)
-{
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        u8 c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 87 : -1;
-        if (d < 0) return -1;
-        v = v * 16 + d;
-    }
-    return v;
-}
 
 /* p is at a backslash. */
 static const u8 *escape(const u8 *p, const u8 *end, int *why)
@@ -61,16 +42,10 @@ static const u8 *escape(const u8 *p, const u8 *end, int *why)
 /* p is at a byte >= 0x80: one well-formed UTF-8 sequence. */
 static const u8 *wide(const u8 *p, const u8 *end, int *why)
 {
-    u8 c = *p;
-    int n = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    if (c < 0xc2 || c > 0xf4) return fail(why, ODD);
+    int n = wide_length(*p);
+    if (!n) return fail(why, ODD);
     if (end - p < n) return fail(why, MORE);
-    if ((c == 0xe0 && p[1] < 0xa0) || (c == 0xed && p[1] > 0x9f) || (c == 0xf0 && p[1] < 0x90) ||
-        (c == 0xf4 && p[1] > 0x8f))
-        return fail(why, ODD);
-    for (int i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return fail(why, ODD);
-    return p + n;
+    return is_wide(p, n) ? p + n : fail(why, ODD);
 }
 
 #define EACH(b) (0x0101010101010101ULL * (b))
@@ -107,8 +82,6 @@ static const u8 *string(const u8 *p, const u8 *end, int *escaped, int *why)
         if (!p) return NULL;
     }
 }
-
-static int is_digit(u8 c) { return (u8)(c - '0') < 10; }
 
 static const u8 *number(const u8 *p, const u8 *end, int *why)
 {

@@ -10,13 +10,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import union
-from traceconv.core.model import I32, I64, Layer, OpClass, Trace
-
-Mask = NDArray[np.bool_]
+from traceconv.core.model import I32, I64, Layer, Mask, OpClass, Trace
 
 _HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
 _DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)

@@ -9,12 +9,12 @@ moved in time, and no file is unusual; else the ranks go through the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, Trace
 from traceconv.pipeline.merging import MergeOptions, Target, stored
 from traceconv.pipeline.patch import Copier, Unusual
 from traceconv.pipeline.report import Report
@@ -63,13 +63,13 @@ def copied(
         capture.source.progress = partial(_advance, progress, total)
     ranks = tuple(c.rank for c in captures if c.rank is not None)
     document = Document(0, ranks, {**report.facts(0, {}), "copied": True})
-    parts = [Part(document, [_Rank(c, i, known) for i, c in enumerate(captures)])]
+    parts = [Part(document, [_Rank(c, i) for i, c in enumerate(captures)])]
 
     def accept(done: Sequence[output.Written]) -> None:
         known.base()
         report.take(done)
 
-    writer: Callable[[], Any] = partial(_Writer, known)
+    writer = partial(_Writer, known)
     output.write(parts, writer, target.path, force=target.force, accept=accept)
     return report
 
@@ -98,36 +98,32 @@ class _Members:
 
 @dataclass(frozen=True)
 class _Rank:
-    """Stands where a parked rank stands in other merges."""
+    """A :class:`~traceconv.writers.SpilledRank` whose trace is copied from its file."""
 
     capture: Capture
     index: int
-    known: _Members
 
     @property
     def rank(self) -> int:
         assert self.capture.rank is not None
         return self.capture.rank
 
-    def load(self) -> Any:
-        return _Copy(self)
+    def load(self) -> Trace:
+        return _Copy(self.capture, copier=Copier(self.index, self.rank))
+
+    def release_pages(self) -> None:
+        """Nothing is kept in memory."""
 
 
-class _Copy:
-    """The events of one rank; their number is known when they have been copied."""
+@dataclass(frozen=True)
+class _Copy(Trace):
+    """A trace without columns: its events are copied as bytes, and counted by that."""
 
-    def __init__(self, rank: _Rank) -> None:
-        self._rank = rank
-        self._copier = Copier(rank.index, rank.rank)
-
-    def blocks(self) -> Iterator[bytes]:
-        capture = self._rank.capture
-        yield from self._copier.blocks(capture.source, capture.files[0])
-        self._rank.known.of[self._rank.rank] = self._copier.members
+    copier: Copier = field(kw_only=True)
 
     def counts(self) -> dict[str, int]:
         """Records by kind; pairs of begin and end are one."""
-        n = self._copier.phases
+        n = self.copier.phases
         return {
             "slice": n["X"] + n["B"] + n["b"],
             "instant": n["i"] + n["I"] + n["R"] + n["n"],
@@ -137,16 +133,18 @@ class _Copy:
 
 
 class _Writer(ChromeJsonWriter):
-    """The frame around copied events; what stood beside them comes last, when it is known."""
+    """The frame around copied events; members beside them come last, when they are known."""
 
-    between = b",\n"
+    between: ClassVar[bytes] = b",\n"
 
     def __init__(self, known: _Members) -> None:
         super().__init__()
         self._known = known
 
-    def trace(self, trace: Any) -> Iterator[bytes]:
-        yield from trace.blocks()
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        assert isinstance(trace, _Copy)
+        yield from trace.copier.blocks(trace.capture.source, trace.capture.files[0])
+        self._known.of[trace.rank] = trace.copier.members
 
     def end(self) -> bytes:
         base = self._known.base()

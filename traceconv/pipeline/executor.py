@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from traceconv.core.errors import EngineError, OutputError
 from traceconv.io.memory import LOWEST, limited
-from traceconv.io.sources import temporary_folder
+from traceconv.io.temporary import ADVICE, temporary_folder
 from traceconv.pipeline import engines
 
 # The folder in which one run keeps what its ranks leave for each other.
@@ -36,12 +36,12 @@ def run_folder() -> Iterator[Path]:
         OutputError: it cannot be made.
     """
     try:
-        parent = Path(temporary_folder() or tempfile.gettempdir())
+        parent = temporary_folder()
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).absolute()
     except OSError as e:
         raise OutputError(
-            f"{e.filename or parent}: no temporary folder can be made there: {e.strerror or e}; "
-            "TRACECONV_TMPDIR names another place"
+            f"{e.filename or 'temporary files'}: no temporary folder can be made there: "
+            f"{e.strerror or e}; {ADVICE}"
         ) from e
     try:
         with (folder / _LOCK).open("xb") as lock:
@@ -85,6 +85,10 @@ RANK_FACTOR = 2
 Progress = Callable[[int, int, str], None]
 
 
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True)
 class Executor:
     """Workers and a folder.
@@ -99,7 +103,7 @@ class Executor:
     folder: Path
     parallel: bool
 
-    def each(self, work: Any, jobs: Sequence[Any]) -> Iterator[Any]:
+    def each(self, work: Callable[[Job], Result], jobs: Sequence[Job], /) -> Iterator[Result]:
         """The results of ``work(job)``, in order.
 
         Raises:

@@ -6,7 +6,7 @@ base of time and the size limit, which need what is known of all ranks, and no e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,9 @@ from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.report import Report
 from traceconv.pipeline.spill import SpilledRank
 from traceconv.pipeline.stages import Annotating, Narrowing, Reading, annotated, narrow, read
-from traceconv.writers import Document, Plan, output
+from traceconv.writers import Document, Plan, WriterFactory, output
 from traceconv.writers import size_limit as limits
-from traceconv.writers.encoded import Encoded, Encoding, encode
-from traceconv.writers.output import Progress
+from traceconv.writers.output import Encoded, Encoding, Progress, encode
 
 if TYPE_CHECKING:
     from traceconv.analysis.rank_summary import Facts
@@ -189,7 +188,7 @@ class Target:
     """
 
     path: str
-    writer: Callable[[], Any]
+    writer: WriterFactory
     force: bool = False
     strict: bool = False
 

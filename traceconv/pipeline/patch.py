@@ -17,15 +17,14 @@ files are for the readers, which know how to mend them.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import msgspec
 
+from traceconv import native
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 
@@ -83,7 +82,7 @@ class Copier:
         self._rank, self._index, self._mask = rank, index, index << APART
         self._processes = Processes(index)
         self._told: dict[str, dict[bytes, Any]] = {key: {} for key in _PROCESS}
-        self._copy = _native() or self._events
+        self._copy = native.copier() or self._events
 
     def blocks(self, source: Source, name: str) -> Iterator[bytes]:
         """The events, joined by commas, in blocks of about :data:`CHUNK_BYTES`.
@@ -354,12 +353,3 @@ def _id_value(token: bytes) -> int:
 
 def _spelled(value: int) -> bytes:
     return b"%d" % value if value < _EXACT else b'"%x"' % value
-
-
-def _native() -> Any:
-    if os.environ.get("TRACECONV_NATIVE") == "0":
-        return None
-    try:
-        return import_module("traceconv.native._patch").copy
-    except ImportError:
-        return None

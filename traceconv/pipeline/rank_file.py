@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +27,6 @@ from traceconv.core.errors import (
     Issue,
     Issues,
     MalformedInputError,
-    OutputError,
     Severity,
     SourceError,
 )
@@ -44,8 +42,10 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.io.atomic import replacing
 from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
+from traceconv.io.temporary import ADVICE
 
 VERSION = 1
 
@@ -84,23 +84,14 @@ def save(path: Path, trace: Trace, evidence: CollectiveRecords, alone: bool) -> 
     Raises:
         OutputError: it cannot be written.
     """
-    growing = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
-    try:
-        with growing.open("xb") as file:
-            columns = (*_columns(trace), *_evidence_columns(evidence))
-            described = _described(trace, evidence) | {
-                "columns": {name: _put(file, column) for name, column in columns},
-                "blobs": [_put_blob(file, trace.args, i, alone) for i in _blobs(trace.args)],
-            }
-            text = json.dumps(described).encode()
-            file.write(text + len(text).to_bytes(8, "little") + MAGIC)
-        growing.replace(path)
-    except OSError as e:
-        growing.unlink(missing_ok=True)
-        raise OutputError(
-            f"{path.parent}: cannot set a rank aside there: {e.strerror or e}; TRACECONV_TMPDIR "
-            "names another folder"
-        ) from e
+    with replacing(path, ADVICE) as file:
+        columns = (*_columns(trace), *_evidence_columns(evidence))
+        described = _described(trace, evidence) | {
+            "columns": {name: _put(file, column) for name, column in columns},
+            "blobs": [_put_blob(file, trace.args, i, alone) for i in _blobs(trace.args)],
+        }
+        text = json.dumps(described).encode()
+        file.write(text + len(text).to_bytes(8, "little") + MAGIC)
 
 
 def _described(trace: Trace, evidence: CollectiveRecords) -> dict[str, Any]:

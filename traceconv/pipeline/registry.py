@@ -20,10 +20,11 @@ from functools import cache
 from importlib.machinery import PathFinder
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import traceconv.readers
 import traceconv.writers
+from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import (
     AmbiguousFormatError,
     Issues,
@@ -34,30 +35,43 @@ from traceconv.core.errors import (
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers import Reader
+from traceconv.writers import REQUIRED, Writer
 
 _SIGN = b"[traceconv."
 """How our groups begin where a package lists its entry points."""
 
 
+class Named(Protocol):
+    """What readers and the classes of writers have in common."""
+
+    @property
+    def name(self) -> str:
+        """By which it is chosen."""
+        ...
+
+
+Plugin = TypeVar("Plugin", bound=Named)
+
+
 @dataclass(frozen=True)
-class Plugins:
+class Plugins(Generic[Plugin]):
     """What was found under one entry-point group and in our own package.
 
     Attributes:
         found:  by name, in the order they are asked.
-        broken: third-party entries that failed to import: name and reason.
+        broken: third-party entries that failed to import, or lack a member: name and reason.
     """
 
-    found: dict[str, Any]
+    found: dict[str, Plugin]
     broken: tuple[tuple[str, str], ...] = ()
 
 
-def _own_readers() -> Iterator[tuple[str, Any]]:
+def _own_readers() -> Iterator[tuple[str, Reader]]:
     for module in _reader_modules().values():
         yield traceconv.readers.__name__, importlib.import_module(module).READER
 
 
-def _own_writers() -> Iterator[tuple[str, Any]]:
+def _own_writers() -> Iterator[tuple[str, type[Writer]]]:
     package = traceconv.writers
     for module in package.WRITERS.values():
         yield package.__name__, importlib.import_module(f"{package.__name__}.{module}").WRITER
@@ -109,13 +123,19 @@ def _entry_point_files(place: str) -> Iterator[bytes]:
                 yield (entry / "entry_points.txt").read_bytes()
 
 
-def _collect(own: Iterator[tuple[str, Any]], group: str, what: str) -> Plugins:
-    found: dict[str, tuple[str, Any]] = {}
+def _collect(
+    own: Iterator[tuple[str, Plugin]], group: str, what: str, required: Sequence[str] = ()
+) -> Plugins[Plugin]:
+    """``own`` plugins and those of other packages, which must have the ``required`` members."""
+    found: dict[str, tuple[str, Plugin]] = {}
     broken = []
     candidates = list(own)
     for entry in _entry_points(group):
         try:
-            candidates.append((entry.value, entry.load()))
+            plugin = entry.load()
+            if missing := [name for name in required if not hasattr(plugin, name)]:
+                raise PluginError(f"it lacks {', '.join(missing)}")
+            candidates.append((entry.value, plugin))
         except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
             broken.append((entry.name, f"{type(e).__name__}: {e}"))
     for origin, plugin in candidates:
@@ -130,18 +150,18 @@ def _collect(own: Iterator[tuple[str, Any]], group: str, what: str) -> Plugins:
 
 
 @cache
-def readers() -> Plugins:
+def readers() -> Plugins[Reader]:
     """All readers, in the order they are asked."""
     return _collect(_own_readers(), traceconv.readers.__name__, "reader")
 
 
 @cache
-def writers() -> Plugins:
+def writers() -> Plugins[type[Writer]]:
     """All writers, by name. A writer is a class; calling it gives one for one file."""
-    return _collect(_own_writers(), traceconv.writers.__name__, "writer")
+    return _collect(_own_writers(), traceconv.writers.__name__, "writer", REQUIRED)
 
 
-def writer_named(name: str) -> Any:
+def writer_named(name: str) -> type[Writer]:
     """The writer called ``name``.
 
     Raises:
@@ -153,7 +173,7 @@ def writer_named(name: str) -> Any:
     return found[name]
 
 
-def writer_for(path: str) -> Any:
+def writer_for(path: str) -> type[Writer]:
     """The writer whose suffix ``path`` ends in.
 
     Raises:
@@ -178,7 +198,7 @@ def reader_named(name: str) -> Reader:
     found = readers().found
     if name not in found:
         raise UnknownFormatError(f"no input format {name!r}; there are: {', '.join(found)}")
-    return found[name]  # type: ignore[no-any-return]
+    return found[name]
 
 
 @dataclass(frozen=True)
@@ -262,7 +282,7 @@ def _unknown_message(
     return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
 
 
-def read_capture(capture: Capture, build: Any) -> None:
+def read_capture(capture: Capture, build: TraceBuilder) -> None:
     """Let the reader of ``capture`` fill ``build``.
 
     Raises:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.core.errors import Issues, Severity
 from traceconv.core.model import I64, Capture
 from traceconv.core.ranks import format_ranges, title
 from traceconv.core.version import __version__
 from traceconv.pipeline.spill import Facts
+
+if TYPE_CHECKING:
+    from traceconv.alignment.plan import Plan as ClockPlan
+    from traceconv.writers import DroppedRows, Plan
+    from traceconv.writers.output import Written
 
 SCHEMA_VERSION = 1
 
@@ -46,21 +51,21 @@ class Report:
     issues: Issues = field(default_factory=Issues)
     ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
     notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    dropped: list[dict[str, Any]] = field(default_factory=list)
-    written: Sequence[Any] = ()
+    dropped: list[DroppedRows] = field(default_factory=list)
+    written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
     verdict: str = ""
 
     @classmethod
     def of(
-        cls, mode: str, captures: Sequence[Capture], output: str, issues: Issues, plan: Any
+        cls, mode: str, captures: Sequence[Capture], output: str, issues: Issues, clock: ClockPlan
     ) -> Report:
         """The report of a run that has found its captures and planned its clocks."""
         report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
         report.captures = [described(c) for c in captures]
-        report.clock = plan.as_dict()
+        report.clock = clock.as_dict()
         report.issues.extend(issues)
-        report.issues.extend(plan.issues)
+        report.issues.extend(clock.issues)
         return report
 
     def add(self, rank: int, known: Facts) -> None:
@@ -72,12 +77,12 @@ class Report:
         self.ledger[rank] = stages
         self.notes[rank] = known.notes
 
-    def settle(self, plan: Any) -> None:
+    def settle(self, plan: Plan) -> None:
         """Take in what the size limit decided."""
         self.dropped = list(plan.dropped)
         self.issues.extend(plan.issues)
 
-    def take(self, written: Sequence[Any]) -> None:
+    def take(self, written: Sequence[Written]) -> None:
         """Take in the files, and what their format could not hold as it was."""
         self.written = written
         for one in written:

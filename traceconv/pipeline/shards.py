@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 from traceconv.core.errors import InputError, Issues, MalformedInputError, OutputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import format_ranges, title
+from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.sources import RecordedSource
 from traceconv.io.storage import is_url
 from traceconv.pipeline import rank_file as rank_file
@@ -75,31 +73,9 @@ def check(path: str, force: bool, index: int, of: int) -> None:
     target = Path(path).resolve()
     if not target.parent.is_dir():
         raise OutputError(f"{path}: its folder {target.parent} does not exist; create it first")
-    if target.exists() and not force:
-        raise OutputError(f"{path}: exists; add -f to overwrite it")
+    refuse_existing(path, target.exists(), force)
     if target.exists() and not (target / _ABOUT).is_file():
         raise OutputError(f"{path}: exists and is no shard; name another")
-
-
-@contextmanager
-def growing(path: str) -> Iterator[Path]:
-    """A folder that becomes the shard ``path`` if all goes well, and vanishes if not.
-
-    Raises:
-        OutputError: it cannot be made, or not be given its name.
-    """
-    target = Path(path).resolve()
-    folder = target.with_name(f"{target.name}.{os.urandom(4).hex()}.part")
-    try:
-        folder.mkdir()
-        yield folder
-        if target.exists():
-            shutil.rmtree(target)
-        folder.rename(target)
-    except OSError as e:
-        raise OutputError(f"{path}: cannot write there: {e.strerror or e}") from e
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def describe(folder: Path, shard: Shard) -> None:
@@ -197,7 +173,7 @@ def write_shard(
     index, of = number
     found = list(report.issues)
     spilled, failed = [], []
-    with growing(report.output) as folder:
+    with replacing_folder(Path(report.output)) as folder:
         for capture, done in read_ranks(place, captures[index::of], options, progress, folder):
             if done.error is None:
                 one = done.value

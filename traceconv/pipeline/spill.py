@@ -75,7 +75,7 @@ class Facts:
 
 
 class SpilledRank:
-    """One rank, out of memory. ``load()`` gives it back; ``rest()`` lets its pages go again.
+    """One rank, out of memory. ``load()`` maps it; ``release_pages()`` frees its memory again.
 
     It travels to other processes as its path and what changes it.
     """
@@ -122,8 +122,8 @@ class SpilledRank:
         """What the rank has to say to a plan of clocks, on its own clock."""
         return rank_file.collective_records(self.path)
 
-    def rest(self) -> None:
-        """Give memory back that traces of :meth:`load` brought in, if they are still alive."""
+    def release_pages(self) -> None:
+        """Give back the memory of the traces of :meth:`load`; what is still used is read again."""
         for buffer in self._mapped:
             buffer.madvise(mmap.MADV_DONTNEED)
 
@@ -158,8 +158,8 @@ class InMemoryRank(SpilledRank):
     def collective_records(self) -> CollectiveRecords:
         return self._evidence
 
-    def rest(self) -> None:
-        """Only the mapped input is given back."""
+    def release_pages(self) -> None:
+        """Only the pages of mapped input are given back."""
         for buffer in self._held.args.blobs:
             if isinstance(buffer, mmap.mmap):
                 buffer.madvise(mmap.MADV_DONTNEED)

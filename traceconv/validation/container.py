@@ -11,7 +11,6 @@ import importlib
 import io
 import json
 import mmap
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -27,10 +26,10 @@ from traceconv.io.sources import (
     Source,
     TarSource,
     sources,
-    temporary_folder,
 )
 from traceconv.io.storage import Storage, is_url, redact_url
 from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT
+from traceconv.io.temporary import temporary_file
 from traceconv.validation.tally import Refused
 
 Buffer = bytes | mmap.mmap
@@ -207,7 +206,7 @@ def _zstd_reader(raw: Any, label: str) -> tuple[Any, type[Exception]]:
 
 
 def _spooled(blocks: Iterator[bytes]) -> Buffer:
-    with tempfile.TemporaryFile(prefix="traceconv-", dir=temporary_folder()) as file:
+    with temporary_file() as file:
         for block in blocks:
             file.write(block)
         return _map(file)

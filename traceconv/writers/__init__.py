@@ -1,21 +1,33 @@
-"""Writers: traces in, bytes out. This module holds what they all agree on."""
+"""Writers: traces in, bytes out. This module is what all of them, and all that use them, agree on.
+
+A writer is a class; an instance encodes one file, or one rank of it (see :class:`Writer`). What is
+written is decided before the first byte, in a :class:`Plan`: one :class:`Part` per file, with the
+:class:`Document` in its head and its ranks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import I64, Trace
 
 WRITERS = {"perfetto": "perfetto", "chrome_json": "chrome", "bundle": "bundle", "text": "text"}
-"""Modules that hold a ``WRITER``, by the format's name."""
+"""Modules with a ``WRITER``, by the format's name."""
+
+
+REQUIRED = (
+    *("name", "title", "suffixes", "between", "member_capacity"),
+    *("begin", "trace", "end", "costs"),
+)
+"""What the class of a writer must have; see :class:`Writer`."""
 
 
 def check_times(trace: Trace, base_ns: int, earliest: int = 0) -> None:
-    """Refuse stamps more than ``-earliest`` ns before the base, or too far behind it for int64.
+    """Refuse time stamps more than ``-earliest`` ns before the base, or too far after it for int64.
 
     Raises:
         ClockError: there are such.
@@ -35,10 +47,10 @@ class Document:
     Attributes:
         base_ns: Unix (or local) nanosecond that becomes time 0: every stamp is written minus this.
         ranks:   all ranks in the output, ascending.
-        facts:   the trace metadata document of the product (version, mode, clock, issues, dropped);
-            JSON values. ``base_ns`` stands there as a decimal string.
-        args:    which arguments travel: None for all, else the wanted keys (empty = none).
-        pids:    per rank, the process its capture names: two ranks may name one.
+        facts:   metadata of the run for the head of the file (version, mode, clock, issues,
+            dropped); JSON values. ``base_ns`` is in it as a decimal string.
+        args:    keys of the arguments that are written; None for all, empty for none.
+        pids:    per rank, the process id in its capture: two ranks may have the same.
     """
 
     base_ns: int
@@ -53,8 +65,8 @@ class Costs:
     """Upper bounds of the bytes each row of a trace takes in one format.
 
     Attributes:
-        fixed:    everything that does not depend on which rows are kept: tracks, header share.
-        events:   int64 per event row (names and strings counted at every use, or on top).
+        fixed:    everything that does not depend on which rows are kept: tracks, share of the head.
+        events:   int64 per event row, with its names and strings unless ``fixed`` has them.
         counters: int64 per counter row.
         flows:    int64 per flow row.
     """
@@ -65,35 +77,57 @@ class Costs:
     flows: I64
 
 
+@dataclass(frozen=True)
+class Capacity:
+    """What a viewer opens without trouble.
+
+    Attributes:
+        max_bytes:  before compression; None = any.
+        max_events: rows of all kinds; None = any.
+    """
+
+    max_bytes: int | None = None
+    max_events: int | None = None
+
+
 class Writer(Protocol):
     """What an output format brings.
 
     Every rank is encoded by an instance of its own, after :meth:`begin` with a document without
-    facts, maybe in another process; ranks know nothing of each other. The bytes of a file are
-    those of ``begin`` and all ranks, ascending, and of ``end``.
+    facts, possibly in another process; an instance that encodes one rank sees no other. The bytes
+    of a file are those of ``begin``, of all ranks, ascending, and of ``end``.
 
     Attributes:
-        name:     one word, the ``--to`` value.
+        name:     one word, by which users choose the format.
         title:    one line for people.
         suffixes: file name endings, longest first.
-        between:  what stands between two ranks that wrote anything.
+        between:  bytes between two ranks that are not empty.
+        member_capacity: the most one member of an archive may hold: larger ranks are reduced,
+            each alone; None for formats that are one file.
+        issues:   what the format could not represent as it was; grows while traces are written.
     """
 
-    name: str
-    title: str
-    suffixes: tuple[str, ...]
-    between: bytes
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    between: ClassVar[bytes]
+    member_capacity: ClassVar[Capacity | None]
+    issues: Issues
 
     def begin(self, document: Document) -> bytes:
-        """What stands before the first trace."""
+        """The bytes before the first rank."""
         ...
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
-        """One rank, in blocks of bounded size."""
+        """One rank, in blocks of bounded size.
+
+        Raises:
+            ClockError, OutputError: the format cannot represent its times or its number.
+        """
         ...
 
     def end(self) -> bytes:
-        """What closes the file."""
+        """The bytes after the last rank."""
         ...
 
     def costs(self, trace: Trace, document: Document) -> Costs:
@@ -101,8 +135,12 @@ class Writer(Protocol):
         ...
 
 
+WriterFactory = Callable[[], Writer]
+"""Makes a writer for one file or one rank: a writer's class, as a rule. It can be pickled."""
+
+
 class SpilledRank(Protocol):
-    """One rank set aside. It is loaded when its turn comes, and forgotten afterwards."""
+    """One rank on disk. It is loaded when it is written, and released afterwards."""
 
     @property
     def rank(self) -> int:
@@ -113,29 +151,49 @@ class SpilledRank(Protocol):
         """The trace."""
         ...
 
+    def release_pages(self) -> None:
+        """Give back the memory that loading took; what is still used is read again."""
+        ...
+
 
 @dataclass(frozen=True)
 class Part:
-    """One output file: what stands in its head, and its ranks, ascending."""
+    """One output file: what its head says, and its ranks, ascending."""
 
     document: Document
     traces: Sequence[SpilledRank]
 
 
+class DroppedRows(TypedDict):
+    """Rows that the size limit took, as they are reported in JSON.
+
+    ``rank`` is -1 and the texts are empty where a row sums up several others; ``busy_ns`` is the
+    time their slices cover, ns.
+    """
+
+    rank: int
+    layer: str
+    heading: str
+    track: str
+    rows: int
+    busy_ns: int
+    reason: str
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What will be written, settled before the first byte.
+    """What will be written, decided before the first byte.
 
     Attributes:
         parts:     the files, in the order of their numbers.
         max_bytes: no part may grow beyond it (before compression); None = no limit.
         predicted: upper bound of all parts' bytes before compression, 0 if not computed.
         issues:    what the size limit costs.
-        dropped:   the same by rank and lane: JSON values.
+        dropped:   the same by rank, lane and reason.
     """
 
     parts: tuple[Part, ...]
     max_bytes: int | None = None
     predicted: int = 0
     issues: Issues = field(default_factory=Issues)
-    dropped: tuple[Mapping[str, Any], ...] = ()
+    dropped: tuple[DroppedRows, ...] = ()

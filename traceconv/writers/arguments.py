@@ -1,8 +1,8 @@
-"""Arguments of events as bytes that any JSON parser takes, without parsing them.
+"""Arguments of events as bytes that any JSON parser accepts, without parsing them.
 
-Arguments travel as they were read. Only what viewers are known to choke on is rewritten: escaped
-surrogates (Perfetto's importer drops the argument, or the whole file), NaN and Infinity (no JSON),
-integers that int64 cannot hold (shown as -1), and decimals that a double cannot hold.
+Arguments are written as they were read. Only what viewers are known to fail on is rewritten:
+escaped surrogates (Perfetto's importer drops the argument, or the whole file), NaN and Infinity
+(no JSON), integers beyond int64 (shown as -1), and decimals beyond a double.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def fetch(args: Args, ids: I32) -> list[bytes]:
     """The JSON objects of ``ids``, ``b""`` for -1."""
     if not len(args) or not len(ids) or int(ids.max()) < 0:
         return [b""] * len(ids)
+    # rows without arguments (-1) index the last address here; their end is set to their start
     address = args.address[ids]
     start = address & OFFSET_MASK
     end = np.where(ids >= 0, start + args.length[ids], start)
@@ -54,7 +55,7 @@ def _sliceable(blob: Any) -> Any:
 
 @dataclass
 class Rewritten:
-    """How often something had to be written otherwise than it was read."""
+    """How often something could not be written as it was read."""
 
     numbers: int = 0
     surrogates: int = 0
@@ -96,7 +97,7 @@ def strict_one(raw: bytes, tally: Rewritten) -> bytes:
 
 
 def _suspicious(joined: bytes) -> bool:
-    """Whether anything :data:`_RARE` matches may be in there. Cheap, and never wrongly False."""
+    """Whether :data:`_RARE` may match anywhere: cheap, and True wherever it does match."""
     if b"\\" in joined and (b"\\ud" in joined or b"\\uD" in joined):
         return True
     codes = np.frombuffer(joined, np.uint8)
@@ -104,13 +105,14 @@ def _suspicious(joined: bytes) -> bool:
         return True
     if _exponents(codes):
         return True
-    # 19 digits in a row cover two consecutive multiples of 9
+    # 19 digits in a row cover two consecutive multiples of 9: a ninth of the bytes is enough
     sampled = (codes[::9] - np.uint8(48)) < 10
     return bool((sampled[1:] & sampled[:-1]).any()) and _long_digits(codes)
 
 
 def _contains(codes: Any, word: bytes) -> bool:
     """Whether ``word`` occurs; for words that begin as many others do, faster than ``in``."""
+    # compares shifted views, one per byte of the word
     n = len(codes) - len(word) + 1
     if n <= 0:
         return False
@@ -122,22 +124,23 @@ def _contains(codes: Any, word: bytes) -> bool:
 
 def _exponents(codes: Any) -> bool:
     """Whether a number may have an exponent of three digits, which a double may not hold."""
+    # each e or E (with bit 5 set, both are "e") between digits: d e ? d d
     at = np.flatnonzero((codes[1:-3] | 32) == 101) + 1
     digit = (codes - np.uint8(48)) < 10
     return bool((digit[at - 1] & digit[at + 2] & digit[at + 3]).any()) if len(at) else False
 
 
 def _long_digits(codes: Any) -> bool:
-    """Whether 19 digits stand in a row anywhere, by runs of 2, 4, 8, 16 and 19."""
+    """Whether there are 19 digits in a row, by runs of 2, 4, 8, 16 and 19."""
     run = (codes - np.uint8(48)) < 10
     for step in (1, 2, 4, 8, 3):
         run = run[step:] & run[:-step]
     return bool(run.any())
 
 
-def kept(wanted: frozenset[str] | None, tally: Rewritten) -> Callable[[list[bytes]], list[bytes]]:
-    """What leaves only the ``wanted`` keys of each object; ``b""`` where none is left."""
-    if wanted is None:
+def kept(selected: frozenset[str] | None, tally: Rewritten) -> Callable[[list[bytes]], list[bytes]]:
+    """A function that keeps the ``selected`` keys of each object; ``b""`` where none is left."""
+    if selected is None:
         return lambda raws: raws
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -148,12 +151,12 @@ def kept(wanted: frozenset[str] | None, tally: Rewritten) -> Callable[[list[byte
             parsed = decoder.decode(raw)
         except (msgspec.DecodeError, RecursionError):
             parsed = {}
-        pairs = [quoted(k) + b":" + bytes(v) for k, v in parsed.items() if k in wanted]
+        pairs = [quoted(k) + b":" + bytes(v) for k, v in parsed.items() if k in selected]
         tally.filtered += len(pairs) < len(parsed) or not parsed
         return b"{" + b",".join(pairs) + b"}" if pairs else b""
 
     def all_of(raws: list[bytes]) -> list[bytes]:
-        if wanted:
+        if selected:
             return [one(raw) for raw in raws]
         tally.filtered += sum(map(bool, raws))
         return [b""] * len(raws)

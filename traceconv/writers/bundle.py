@@ -4,49 +4,46 @@
 reads it from version 58 on), ``traceconv.pftrace`` (no events, the facts of the run), and
 ``rank-<n>.pftrace``, complete each. *Time*: all count from the base of the run, so the offsets in
 the manifest are 0, and a rank taken out of the archive still fits the others. *Sizes*: a member
-stays below what the viewer opens (:attr:`BundleWriter.member`), reduced if need be; a limit that
-is asked for is that of the archive. *Headers*: no owner and no time: equal traces give equal bytes.
+stays below what the viewer opens (``member_capacity``), reduced if need be; a requested limit is
+that of the archive. *Headers*: no owner and no time: equal traces give equal bytes.
 """
 
 from __future__ import annotations
 
 import json
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import IO, Any
+from typing import Any, ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Trace
-from traceconv.io.sources import temporary_folder
-from traceconv.writers import Costs, Document
+from traceconv.io.streams import pieces
+from traceconv.io.temporary import spooled_temporary_file
+from traceconv.writers import Capacity, Costs, Document, Writer
 from traceconv.writers.perfetto import PerfettoWriter
-from traceconv.writers.size_limit import TARGETS
+from traceconv.writers.size_limit import VIEWERS
 
 MANIFEST = "perfetto_manifest.json"
 FACTS = "traceconv.pftrace"
 
 IN_MEMORY = 8 << 20
-"""Bytes of a member beyond which it grows in a temporary file: its size stands before it."""
+"""Bytes of a member kept in memory; larger ones are written to a temporary file first.
+
+The size of a member is in the header before it.
+"""
 
 _RECORD = 512
-_PIECE = 1 << 20
 
 
 class BundleWriter:
-    """Writes one archive. See :class:`traceconv.writers.Writer`.
+    """Writes one archive. See :class:`traceconv.writers.Writer`."""
 
-    Attributes:
-        issues: as those of the Perfetto writer.
-        member: bytes and rows of one member at most.
-    """
-
-    name = "bundle"
-    title = "Perfetto traces, one per rank, in a tar archive"
-    suffixes = (".tar",)
-    between = b""
-    member = TARGETS["perfetto"]
+    name: ClassVar[str] = "bundle"
+    title: ClassVar[str] = "Perfetto traces, one per rank, in a tar archive"
+    suffixes: ClassVar[tuple[str, ...]] = (".tar",)
+    between: ClassVar[bytes] = b""
+    member_capacity: ClassVar[Capacity | None] = VIEWERS["perfetto"]
 
     def __init__(self) -> None:
         self.issues = Issues()
@@ -54,8 +51,8 @@ class BundleWriter:
 
     def begin(self, document: Document) -> bytes:
         self._document = document
-        told = {key: value for key, value in document.facts.items() if key != "counts"}
-        facts = PerfettoWriter().begin(replace(document, facts=told))
+        common = {key: value for key, value in document.facts.items() if key != "counts"}
+        facts = PerfettoWriter().begin(replace(document, facts=common))
         return _member(MANIFEST, _manifest(document.ranks)) + _member(FACTS, facts)
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
@@ -66,14 +63,14 @@ class BundleWriter:
         """
         writer = PerfettoWriter()
         writer.begin(self._document)
-        with tempfile.SpooledTemporaryFile(IN_MEMORY, dir=temporary_folder()) as file:
+        with spooled_temporary_file(IN_MEMORY) as file:
             file.write(PerfettoWriter().begin(_own(self._document, trace)))
             for block in writer.trace(trace):
                 file.write(block)
             size = file.tell()
             file.seek(0)
             yield _header(_name(trace.rank, self._document.ranks), size)
-            yield from _pieces(file)
+            yield from pieces(file)
         yield _padding(size)
         self.issues.extend(writer.issues)
 
@@ -92,7 +89,7 @@ class BundleWriter:
 
 
 def _own(document: Document, trace: Trace) -> Document:
-    """What the file of one rank says of itself."""
+    """The document of one rank's file."""
     facts: dict[str, Any] = {"ranks": str(trace.rank), "counts": trace.counts()}
     return replace(document, ranks=(trace.rank,), facts=facts)
 
@@ -125,9 +122,4 @@ def _padding(size: int) -> bytes:
     return bytes(-size % _RECORD)
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(_PIECE):
-        yield piece
-
-
-WRITER = BundleWriter
+WRITER: type[Writer] = BundleWriter

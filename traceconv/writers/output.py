@@ -1,8 +1,12 @@
-"""The one loop that writes files: traces in, finished files out, or nothing.
+"""The one loop that writes files: traces in, complete files out, or nothing.
 
-A file grows under another name in its own folder and gets its name when it is complete; no part
-gets its name before all parts are complete. A failed run leaves nothing behind. Ranks are encoded
-here, one after the other, or by workers; the bytes are the same.
+A file grows under a temporary name in its own folder and is renamed when it is complete; no part
+gets its name before all parts are complete. A failed run leaves nothing behind.
+
+Ranks are encoded here, one after the other, or by workers, each into a file of its own; the bytes
+are the same. For that, ranks follow each other in the output with ``Writer.between`` between them
+and know nothing of each other, and in a compressed file every rank is a section of the one deflate
+stream that refers to no other.
 """
 
 from __future__ import annotations
@@ -11,15 +15,26 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from traceconv.core.errors import Issues, OutputError
+from traceconv.core.errors import Issues, OutputError, TraceconvError
+from traceconv.io.atomic import (
+    Destination,
+    check_url,
+    is_stream,
+    opened,
+    refuse_existing,
+    replacing,
+)
+from traceconv.io.memory import scarce
 from traceconv.io.storage import is_url
-from traceconv.writers import Part, Plan, Writer
-from traceconv.writers.encoded import Encoded, Encoding
-from traceconv.writers.files import Sink, is_stream, opened, reason
+from traceconv.io.temporary import ADVICE
+from traceconv.writers import Document, Part, Plan, SpilledRank, Writer, WriterFactory
+
+Advance = Callable[[int], None]
+"""Called with the bytes (before compression) that were written since the last call."""
 
 Progress = Callable[[int, int, str], None]
 """Called as (bytes written since the last call, expected in all or 0, label)."""
@@ -29,8 +44,218 @@ def silent(done: int, total: int, label: str) -> None:
     """Report no progress."""
 
 
-Encode = Callable[[Sequence[Encoding]], Iterator[Encoded]]
-"""Encodes ranks elsewhere; they come back in order."""
+GZIP_LEVEL = 1
+"""isal's level 1: as small as its level 3 on traces, three times as fast."""
+
+_RAW_DEFLATE = -15
+
+_GZIP_HEAD = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+"""Neither a name nor a time, so that equal content gives equal bytes."""
+
+
+class Section:
+    """Bytes on their way into a file; compressed, they can be unpacked without those before.
+
+    Attributes:
+        content: bytes before compression.
+        stored:  bytes in the file.
+        crc:     of the content; 0 while nothing is compressed.
+    """
+
+    def __init__(self, put: Callable[[bytes], object], packed: bool) -> None:
+        self.content = self.stored = self.crc = 0
+        self._put = put
+        self._packer = _packer() if packed else None
+
+    def write(self, block: bytes) -> None:
+        """Add ``block``."""
+        self.content += len(block)
+        if self._packer is not None:
+            from isal import isal_zlib
+
+            self.crc = isal_zlib.crc32(block, self.crc)
+            block = self._packer.compress(block)
+        self._store(block)
+
+    def close(self, last: bool = False) -> None:
+        """Finish; ``last`` ends the whole stream."""
+        if self._packer is not None:
+            from isal import isal_zlib
+
+            how = isal_zlib.Z_FINISH if last else isal_zlib.Z_FULL_FLUSH
+            self._store(self._packer.flush(how))
+
+    def _store(self, data: bytes) -> None:
+        if data:
+            self._put(data)
+            self.stored += len(data)
+
+
+def _packer() -> Any:
+    from isal import isal_zlib
+
+    return isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _RAW_DEFLATE)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A rank that was encoded.
+
+    Attributes:
+        rank, counts: of the rank; rows by kind.
+        issues: what the format could not represent as it was.
+        content, stored, crc: of its :class:`Section`.
+        path:   the file with its bytes; None if they are in the output already.
+    """
+
+    rank: int
+    counts: dict[str, int]
+    issues: Issues = field(default_factory=Issues)
+    content: int = 0
+    stored: int = 0
+    crc: int = 0
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A rank to be encoded.
+
+    Attributes:
+        spilled:  the rank.
+        writer:   of the format.
+        document: that of the file; its facts are in the head, which is not made here.
+        packed:   whether the file is compressed.
+        path:     where a worker leaves the bytes; None if they are not made by one.
+    """
+
+    spilled: SpilledRank
+    writer: WriterFactory
+    document: Document
+    packed: bool
+    path: Path | None = None
+
+    def into(
+        self, section: Section, advance: Advance, lead: Callable[[], None] = lambda: None
+    ) -> Encoded:
+        """Encode the rank into ``section``.
+
+        Args:
+            advance: called with the bytes that were added, before compression.
+            lead:    called before the first of them, if there are any.
+        """
+        writer = self.writer()
+        writer.begin(replace(self.document, facts={}))
+        trace = self.spilled.load()
+        for block in writer.trace(trace):
+            if block and not section.content:
+                lead()
+            section.write(block)
+            advance(len(block))
+            if scarce():
+                self.spilled.release_pages()
+        section.close()
+        counts = trace.counts()
+        del trace  # one rank at a time is in memory
+        self.spilled.release_pages()
+        sizes = (section.content, section.stored, section.crc)
+        return Encoded(self.spilled.rank, counts, writer.issues, *sizes, self.path)
+
+
+EncodeRanks = Callable[[Sequence[Encoding]], Iterator[Encoded]]
+"""Encodes ranks in other processes; they come back in order."""
+
+
+def encode(job: Encoding, advance: Advance) -> Encoded:
+    """Encode a rank into the file of its own that the job names; for workers.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    assert job.path is not None
+    with replacing(job.path, ADVICE) as file:
+        return job.into(Section(file.write, job.packed), advance)
+
+
+class Sink:
+    """Counts, limits and compresses what is written to one file.
+
+    Attributes:
+        path:    of the file, as it was asked for.
+        content: bytes before compression, so far.
+    """
+
+    def __init__(
+        self, file: Destination, path: str, max_bytes: int | None, progress: Advance
+    ) -> None:
+        self.path = path
+        self.content = 0
+        self.progress = progress
+        self._file, self._max_bytes = file, max_bytes
+        self._crc = 0
+        self._packed = is_packed(path)
+        if self._packed:
+            file.write(_GZIP_HEAD)
+
+    def write(self, block: bytes) -> None:
+        """Add ``block``, as a section of its own.
+
+        Raises:
+            OutputError: it cannot be written.
+            TraceconvError: it does not fit.
+        """
+        if block:
+            section = self.section()
+            section.write(block)
+            section.close()
+            self.progress(len(block))
+            self._count(section.content, section.crc)
+
+    def section(self) -> Section:
+        """A section to be filled by the caller, who then calls :meth:`take`."""
+        return Section(self._file.write, self._packed)
+
+    def take(self, done: Encoded) -> None:
+        """Count a rank; one in a file of its own is copied, and that file removed.
+
+        Raises:
+            OutputError: it cannot be written.
+            TraceconvError: it does not fit.
+        """
+        self._count(done.content, done.crc)
+        if done.path is not None:
+            self._file.append(done.path)
+            done.path.unlink()
+
+    def check_room(self, more: int) -> None:
+        """Raise TraceconvError if ``more`` bytes of content do not fit."""
+        if self._max_bytes is not None and self.content + more > self._max_bytes:
+            raise TraceconvError(
+                f"internal error: {self.path} grew beyond the limit of {self._max_bytes} bytes "
+                "that it was planned for; please report this"
+            )
+
+    def _count(self, content: int, crc: int) -> None:
+        self.check_room(content)
+        self.content += content
+        if self._packed:
+            from isal import isal_zlib
+
+            self._crc = isal_zlib.crc32_combine(self._crc, crc, content)
+
+    def close(self) -> int:
+        """Finish compression; the size of the file."""
+        if self._packed:
+            self.section().close(last=True)
+            size = self.content & 0xFFFFFFFF
+            self._file.write(self._crc.to_bytes(4, "little") + size.to_bytes(4, "little"))
+        self._file.finish()
+        return self._file.size
+
+
+def is_packed(path: str) -> bool:
+    """Whether the file is compressed: its name says so."""
+    return path.endswith(".gz")
 
 
 @dataclass(frozen=True)
@@ -43,7 +268,7 @@ class Written:
         content: bytes before compression.
         ranks:   in it, ascending.
         counts:  rows by kind.
-        issues:  what the format could not take as it was.
+        issues:  what the format could not represent as it was.
     """
 
     path: str
@@ -75,8 +300,6 @@ def check(path: str, force: bool = False) -> None:
     if path == "-":
         return
     if is_url(path):
-        from traceconv.writers.files import check_url  # fsspec, where it is asked for
-
         check_url(path, force)
         return
     target = Path(path)
@@ -87,59 +310,57 @@ def check(path: str, force: bool = False) -> None:
             return
         if not target.parent.is_dir():
             raise OutputError(f"{path}: its folder {target.parent} does not exist; create it first")
-        if target.exists() and not force:
-            raise OutputError(f"{path}: exists; add -f to overwrite it")
+        refuse_existing(path, target.exists(), force)
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise OutputError(f"{path}: its folder {target.parent} is not writable")
-    except (OSError, ValueError) as e:
-        raise OutputError(f"{path}: cannot write there: {reason(e)}") from e
+    except (OSError, ValueError) as e:  # ValueError: a NUL in the name
+        reason = (isinstance(e, OSError) and e.strerror) or str(e)
+        raise OutputError(f"{path}: cannot be written: {reason}") from e
 
 
 def write(
     plan: Plan | Sequence[Part],
-    writer_factory: Callable[[], Writer],
+    writer_factory: WriterFactory,
     path: str,
     *,
     force: bool = False,
     progress: Progress = silent,
     accept: Callable[[list[Written]], None] = lambda done: None,
-    elsewhere: Encode | None = None,
+    elsewhere: EncodeRanks | None = None,
 ) -> list[Written]:
     """Write all parts of ``plan``: ``path`` itself, or ``name-001.suffix`` ... if they are many.
 
-    Traces are loaded one at a time, in order, and forgotten. A path that ends in ``.gz`` is
+    Traces are loaded one at a time, in order, and released. A path that ends in ``.gz`` is
     compressed; equal content gives equal bytes. "-" is standard output.
 
     Args:
-        accept: called when everything is written and nothing has its name yet; if it raises,
+        accept: called when everything is written and no file has its name yet; if it raises,
             nothing is left.
-        elsewhere: encodes the ranks in other processes, and tells their progress; None for here.
+        elsewhere: encodes the ranks in other processes, and reports their progress; None to
+            encode them here.
 
     Raises:
         OutputError: see :func:`check`; or the disk is full, or a pipe was closed.
         TraceconvError: a part grew beyond the plan's limit (a fault of the writer's costs).
     """
-    parts = plan.parts if isinstance(plan, Plan) else tuple(plan)
-    max_bytes = plan.max_bytes if isinstance(plan, Plan) else None
-    expected = plan.predicted if isinstance(plan, Plan) else 0
-    if len(parts) > 1 and (path == "-" or is_stream(Path(path))):
-        raise OutputError(f"{path}: {len(parts)} parts cannot go to one stream; name a file")
-    paths = part_paths(path, len(parts), writer_factory().suffixes)
+    plan = plan if isinstance(plan, Plan) else Plan(tuple(plan))
+    if len(plan.parts) > 1 and (path == "-" or is_stream(Path(path))):
+        raise OutputError(f"{path}: {len(plan.parts)} parts cannot go to one stream; name a file")
+    paths = part_paths(path, len(plan.parts), writer_factory().suffixes)
     for one in paths:
         check(one, force)
-    packed = path.endswith(".gz")
     jobs = [
-        [Encoding(one, writer_factory, part.document, packed) for one in part.traces]
-        for part in parts
+        [Encoding(one, writer_factory, part.document, is_packed(path)) for one in part.traces]
+        for part in plan.parts
     ]
     made = elsewhere([job for of_part in jobs for job in of_part]) if elsewhere else None
     with ExitStack() as unnamed:
         files = []
         done = []
-        for part, own, name in zip(parts, jobs, paths, strict=True):
+        for part, own, name in zip(plan.parts, jobs, paths, strict=True):
             file = unnamed.enter_context(opened(name))
             files.append(file)
-            sink = Sink(file, name, max_bytes, _labelled(progress, expected, name))
+            sink = Sink(file, name, plan.max_bytes, _labelled(progress, plan.predicted, name))
             done.append(_written(part, own, writer_factory(), sink, made))
         accept(done)
         for file in files:
@@ -148,7 +369,7 @@ def write(
 
 
 def part_paths(path: str, count: int, suffixes: Sequence[str]) -> list[str]:
-    """The paths of ``count`` parts: numbers go before the suffix."""
+    """The paths of ``count`` parts: numbers are inserted before the suffix."""
     if count <= 1:
         return [path] * count
     known = (s for s in sorted((*suffixes, ".gz"), key=len, reverse=True) if path.endswith(s))
@@ -165,13 +386,14 @@ def _written(
     sink: Sink,
     made: Iterator[Encoded] | None,
 ) -> Written:
+    """Write one part; its ranks are encoded here unless they are ``made`` by workers."""
     sink.write(writer.begin(part.document))
     counts: Counter[str] = Counter()
-    issues, between, begun = Issues(), getattr(writer, "between", b""), False
+    issues, begun = Issues(), False
     for job in jobs:
-        lead = between if begun else b""
+        lead = writer.between if begun else b""
         if made is None:
-            done = _here(job, sink, lead)
+            done = _encoded_here(job, sink, lead)
         else:
             done = next(made)
             sink.write(lead if done.content else b"")
@@ -180,22 +402,22 @@ def _written(
         counts.update(done.counts)
         issues.extend(done.issues)
     sink.write(writer.end())
-    issues.extend(getattr(writer, "issues", None) or Issues())
+    issues.extend(writer.issues)
     ranks = tuple(job.spilled.rank for job in jobs)
     return Written(sink.path, sink.close(), sink.content, ranks, dict(counts), issues)
 
 
-def _here(job: Encoding, sink: Sink, lead: bytes) -> Encoded:
+def _encoded_here(job: Encoding, sink: Sink, lead: bytes) -> Encoded:
     """Encode a rank straight into the file."""
-    stretch = sink.stretch()
+    section = sink.section()
 
     def advance(n: int) -> None:
-        sink.room(stretch.content)
+        sink.check_room(section.content)
         sink.progress(n)
 
-    return job.into(stretch, advance, lambda: sink.write(lead))
+    return job.into(section, advance, lambda: sink.write(lead))
 
 
-def _labelled(progress: Progress, expected: int, path: str) -> Callable[[int], None]:
+def _labelled(progress: Progress, expected: int, path: str) -> Advance:
     label = f"writing {Path(path).name}" if path != "-" else "writing"
     return lambda n: progress(n, expected, label)

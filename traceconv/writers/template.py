@@ -1,29 +1,33 @@
-"""Text records by the thousand: pieces as lists of bytes, joined once per block.
+"""Many text records at once: columns of bytes, joined once per block of rows.
 
-A piece that takes few different values is made once for each; times are made from integers by
-table; nothing is formatted row by row.
+A column of few different values is formatted once for each of them; times are made from integers
+by table; nothing is formatted row by row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.clock import us_text
-from traceconv.core.model import I64
+from traceconv.core.model import I64, Table
+
+AnyTable = TypeVar("AnyTable", bound=Table)
 
 BLOCK_ROWS = 16384
-"""Rows encoded at a time: small enough to stay in the cache."""
+"""Rows encoded at a time: few enough to fit into the CPU cache."""
 
+# the digits of 0 to 999, as ASCII
 _TRIPLES = np.array([[48 + i // 100, 48 + i // 10 % 10, 48 + i % 10] for i in range(1000)], "u1")
 _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 
 
-def cut(table: Any) -> Iterator[Any]:
+def cut(table: AnyTable) -> Iterator[AnyTable]:
+    """The rows of ``table`` in blocks of :data:`BLOCK_ROWS`."""
     for at in range(0, len(table), BLOCK_ROWS):
         yield table.take(slice(at, at + BLOCK_ROWS))
 
@@ -34,6 +38,7 @@ def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
     if (column == first).all():
         return [make(first)] * len(column)
     values, where = np.unique(column, return_inverse=True)
+    # as objects, so that one take gives every row its bytes, without copies of them
     table = np.empty(len(values), object)
     table[:] = [make(v) for v in values.tolist()]
     return table[where].tolist()  # type: ignore[no-any-return]
@@ -49,11 +54,12 @@ def interleaved(*pieces: list[bytes]) -> bytes:
     """First pieces of all lists, then second pieces of all ..."""
     flat: list[bytes] = [b""] * (len(pieces) * len(pieces[0]))
     for i, piece in enumerate(pieces):
-        flat[i :: len(pieces)] = piece
+        flat[i :: len(pieces)] = piece  # every len(pieces)-th, from i on
     return b"".join(flat)
 
 
 def joined(parts: list[I64]) -> I64:
+    """All ``parts`` one after the other; empty if there are none."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -65,22 +71,25 @@ def us_texts(ns: I64, lead: bytes = b"") -> list[bytes]:
     """
     if int(ns.min()) < 0:  # before the base: only if a caller chose it so
         return [lead + us_text(t).encode() for t in ns.tolist()]
+    # all rows as wide as the longest, and at least "d.ddd"
     groups = max(2, -(-len(str(int(ns.max()))) // 3))
     width, skip = 3 * groups + 1, len(lead)
     right = np.empty((len(ns), width), np.uint8)
     right[:, -4] = ord(".")
-    rest = ns
+    left_over = ns
     for group in range(groups):
-        at = width - 3 * (group + 1) - (group > 0)
-        higher = rest // 1000
-        right[:, at : at + 3] = _TRIPLES[rest - higher * 1000]
-        rest = higher
+        at = width - 3 * (group + 1) - (group > 0)  # the point is before the last three digits
+        higher = left_over // 1000
+        right[:, at : at + 3] = _TRIPLES[left_over - higher * 1000]
+        left_over = higher
     left = np.zeros((len(ns), skip + width), np.uint8)
     left[:, :skip] = np.frombuffer(lead, np.uint8)
+    # leading zeros are cut off: rows with the same number of them are moved together
     blank = width - us_lengths(ns)
     for n in np.flatnonzero(np.bincount(blank)).tolist():
         rows = np.flatnonzero(blank == n)
         left[rows, skip : skip + width - n] = right[rows, n:]
+    # fixed-size byte strings of numpy end at their first NUL, as the rows do
     return left.view(f"S{skip + width}").ravel().tolist()
 
 

@@ -13,26 +13,28 @@ left out::
       arrows
         "HostToDevice" "CANN" "" "Thread 7"@100 "launch" -> "Ascend Hardware" ...@1500 "MatMul"
 
-``+`` is a duration, ``!`` an instant, ``=`` the value of a counter. The facts of the run
-(version, clock, issues) are not written: they are no part of the trace.
+``+`` is a duration, ``!`` an instant, ``=`` the value of a counter. The metadata of the run
+(version, clock, issues) is not written: it is not part of the trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Trace
-from traceconv.writers import Costs, Document
+from traceconv.writers import Capacity, Costs, Document, Writer
 
 
 class TextWriter:
     """Writes one text file. See :class:`traceconv.writers.Writer`."""
 
-    name = "text"
-    title = "plain text, one line per event"
-    suffixes = (".txt",)
-    between = b""
+    name: ClassVar[str] = "text"
+    title: ClassVar[str] = "plain text, one line per event"
+    suffixes: ClassVar[tuple[str, ...]] = (".txt",)
+    between: ClassVar[bytes] = b""
+    member_capacity: ClassVar[Capacity | None] = None
 
     def __init__(self) -> None:
         self.issues = Issues()
@@ -64,4 +66,4 @@ class TextWriter:
         return Costs(costs.fixed + head, costs.events, costs.counters, costs.flows)
 
 
-WRITER = TextWriter
+WRITER: type[Writer] = TextWriter

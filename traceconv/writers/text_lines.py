@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +30,8 @@ from traceconv.writers.template import (
     number_texts,
 )
 
+OnTracks = TypeVar("OnTracks", EventTable, CounterTable)
+
 _OPS = {int(op): b" " + op.name.lower().encode() for op in OpClass}
 
 
@@ -39,7 +42,7 @@ class Lines:
         self.tally = Rewritten()
         self._trace = trace
         self._base = document.base_ns
-        self._wanted = document.args
+        self._selected = document.args
         self._choose = kept(document.args, self.tally)
 
     def of_track(self, number: int, track: Track) -> Iterator[bytes]:
@@ -50,8 +53,8 @@ class Lines:
             yield _header(track)
         for rows in cut(events):
             yield self._events(rows)
-        for rows in cut(counters):
-            yield self._counters(rows)
+        for samples in cut(counters):
+            yield self._counters(samples)
 
     def _events(self, rows: EventTable) -> bytes:
         raws = self._choose(strict(fetch(self._trace.args, rows.args), Rewritten()))
@@ -102,7 +105,7 @@ class Lines:
         return _identity(self._trace.tracks[number])
 
     def costs(self) -> Costs:
-        """What the lines take, line by line; white space in arguments counts."""
+        """The bytes of the lines, row by row; white space in arguments counts."""
         trace = self._trace
         fixed = sum(len(_header(t)) for t in trace.tracks)
         return Costs(
@@ -115,7 +118,7 @@ class Lines:
     def _event_costs(self, rows: EventTable) -> I64:
         size = lengths(rows.name, self._name) + lengths(rows.op, _op)
         size += lengths(rows.graph, _graph) + lengths(rows.step, _step)
-        if self._wanted is None or self._wanted:
+        if self._selected is None or self._selected:
             raws = strict(fetch(self._trace.args, rows.args), Rewritten())
             size += np.fromiter(map(len, raws), np.int64, len(raws)) + 1
         size += int_lengths(rows.start_ns - self._base) + int_lengths(rows.dur_ns)
@@ -136,7 +139,8 @@ class Lines:
         return size
 
 
-def _rows_on(table: EventTable | CounterTable, track: int) -> EventTable | CounterTable:
+def _rows_on(table: OnTracks, track: int) -> OnTracks:
+    """The rows of one track; tables are sorted by track."""
     first, last = np.searchsorted(table.track, [track, track + 1])
     return table.take(slice(first, last))
 

@@ -14,8 +14,6 @@ from traceconv.analysis.tables.groups import Groups
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 
-Mask = NDArray[np.bool_]
-
 _THREAD = re.compile(r"Thread (-?\d{1,18})")
 _MODULE = re.compile(r"nn\.Module: ")
 _NO_OPERATOR = re.compile(

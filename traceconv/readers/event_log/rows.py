@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import Issues
-from traceconv.core.model import F64, I8, I32, I64, Kind
+from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
 from traceconv.readers.event_log.lanes import Places, Table
 from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
 from traceconv.readers.shared.pairing import nested
 
-Mask = NDArray[np.bool_]
 Index = NDArray[np.intp]
 
 RANGE, MARK, COUNTER, BEGIN, END, UNKNOWN, UNSTATED = 0, 1, 2, 3, 4, 5, 6

@@ -8,7 +8,6 @@ way, so a copy with the decimal points where they belong is read instead.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,9 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.io.sources import FileSource, Source, temporary_folder
+from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
+from traceconv.io.temporary import named_temporary_file
 from traceconv.readers.paddle.layout import Lane, Records, What, noted, put
 from traceconv.readers.paddle.protobuf import BATCH_BYTES, PACKAGE, STEM
 from traceconv.readers.shared.arguments import quoted
@@ -196,7 +196,7 @@ def read_timeline(
     """
     from traceconv.readers.shared.trace_events.timeline import read_events
 
-    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+    with named_temporary_file() as copy:
         with source.open(name) as stream:
             for block in _rescaled(stream):
                 copy.write(block)

@@ -14,7 +14,6 @@ first one of the host, through a 32-bit float. With t0 the start of that first e
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64
-from traceconv.io.sources import FileSource, Source, temporary_folder
+from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
+from traceconv.io.temporary import named_temporary_file
 from traceconv.readers.shared.trace_events.python_decode import BROKEN
 
 BLOCK_BYTES = 1 << 16
@@ -177,7 +177,7 @@ def repaired(source: Source, name: str) -> Iterator[tuple[Source, str, Repaired]
 
     The copy may go while it is mapped.
     """
-    with tempfile.NamedTemporaryFile(prefix="traceconv-", dir=temporary_folder()) as copy:
+    with named_temporary_file() as copy:
         with source.open(name) as stream:
             found = Repaired(stream)
             _write(copy, found)

@@ -11,7 +11,7 @@ The format knows two levels. A process is one layer of one rank (``Rank 0 Overla
 thread is one track, with its group in front (``Group 0 Plane 1``). Numbers follow the rank: rank 3
 has the pids 3001, 3002 ... and, after them, its tids; none is used twice in a file, none is 0.
 
-What the format has no place for stands where viewers do not look, for our own reader: the exact
+What the format has no place for is stored where viewers do not look, for our own reader: the exact
 track in the arguments of ``thread_name`` (counters have one too), the class of an event in
 ``cat``, ``graph`` and ``step`` as keys of the event.
 """
@@ -20,22 +20,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Trace
-from traceconv.writers import Costs, Document
+from traceconv.writers import Capacity, Costs, Document, Writer
 
 
 class ChromeJsonWriter:
-    """Writes one Chrome JSON file. See :class:`traceconv.writers.Writer`.
+    """Writes one Chrome JSON file. See :class:`traceconv.writers.Writer`."""
 
-    ``issues`` holds what could not be written as it was; it grows while traces are written.
-    """
-
-    name = "chrome_json"
-    title = "Chrome trace-event JSON"
-    suffixes = (".json.gz", ".json")
-    between = b","
+    name: ClassVar[str] = "chrome_json"
+    title: ClassVar[str] = "Chrome trace-event JSON"
+    suffixes: ClassVar[tuple[str, ...]] = (".json.gz", ".json")
+    between: ClassVar[bytes] = b","
+    member_capacity: ClassVar[Capacity | None] = None
 
     def __init__(self) -> None:
         self.issues = Issues()
@@ -70,4 +69,4 @@ class ChromeJsonWriter:
         return Costs(costs.fixed + share, costs.events, costs.counters, costs.flows)
 
 
-WRITER = ChromeJsonWriter
+WRITER: type[Writer] = ChromeJsonWriter

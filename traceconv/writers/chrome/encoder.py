@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +18,13 @@ from traceconv.core.model import (
     EventTable,
     FlowTable,
     Kind,
+    Layer,
     OpClass,
     Trace,
+    Track,
 )
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.arguments import Rewritten, fetch, kept, quoted, strict
-from traceconv.writers.chrome.lanes import Numbers
 from traceconv.writers.template import (
     BLOCK_ROWS,
     cut,
@@ -34,58 +37,11 @@ from traceconv.writers.template import (
     us_texts,
 )
 
-# Chrome JSON: the instants at which arrows touch their slices.
-#
-# The format binds an arrow to the innermost slice at its time. Perfetto takes the slice that began
-# last on the thread instead: there, no arrow can name a parent whose child begins with it.
+MAX_RANK = 10**5
+"""Ranks beyond are numbered by their index: a pid must stay below 2**31."""
 
 NEAR_CHILDREN = 64
-"""How many children are looked at for a gap between them."""
-
-
-def ends_ns(events: EventTable, flows: FlowTable, times: Mapping[int, int]) -> tuple[I64, I64]:
-    """When each arrow leaves and arrives: at its slices' starts, unless ``times`` says otherwise.
-
-    An arrow must not leave after it arrives because of that; then the start has to do.
-    """
-    src, dst = _ends(events, flows.src, times), _ends(events, flows.dst, times)
-    return np.where(src > dst, events.start_ns[flows.src], src), dst
-
-
-def _ends(events: EventTable, rows: NDArray[np.int32], times: Mapping[int, int]) -> I64:
-    ns = events.start_ns[rows]
-    if times:
-        moved = np.flatnonzero(np.isin(rows, np.fromiter(times, np.int32)))
-        ns[moved] = [times[row] for row in rows[moved].tolist()]
-    return ns
-
-
-def binding_ns(trace: Trace) -> dict[int, int]:
-    """Where arrows touch those slices whose start does not name them.
-
-    If a child begins with its parent, the parent's start belongs to the child: the arrow goes to
-    the first gap between children.
-    """
-    events, flows = trace.events, trace.flows
-    rows = np.unique(np.concatenate((flows.src, flows.dst)))
-    after = np.minimum(rows + 1, len(events) - 1)
-    shared = (rows < after) & (events.track[rows] == events.track[after])
-    shared &= events.start_ns[rows] == events.start_ns[after]
-    found = ((row, _first_gap(events, row)) for row in rows[shared].tolist())
-    return {row: ns for row, ns in found if ns is not None}
-
-
-def _first_gap(events: EventTable, row: int) -> int | None:
-    """The first ns at which ``row`` has no open child (a slice is open at its end), if any."""
-    track, ns = events.track[row], int(events.start_ns[row])
-    end = ns + int(events.dur_ns[row])
-    for child in range(row + 1, min(row + 1 + NEAR_CHILDREN, len(events))):
-        start = int(events.start_ns[child])
-        if events.track[child] != track or start > ns:
-            return ns if ns < end else None
-        ns = max(ns, start + int(events.dur_ns[child]) + 1)
-    return ns if row + 1 + NEAR_CHILDREN > len(events) and ns < end else None
-
+"""How many children are searched for a gap between them."""
 
 ARROWS_PER_RANK = 10**9
 """Ids of arrows are rank times this plus a number: below 2**53."""
@@ -95,6 +51,9 @@ EXACT_NS = 2**42 * 1000
 
 _FIRST_BITS = 7  # of the packed (track, kind, op)
 
+_FLOW_START, _FLOW_END = b',\n{"ph":"s",', b',\n{"ph":"f","bp":"e",'
+_CATEGORIES = {int(op): b',"cat":"%b"' % op.name.lower().encode() for op in OpClass if op}
+
 
 class Encoder:
     """One rank as bytes. Every record is ``,`` newline ``{...}``."""
@@ -103,19 +62,19 @@ class Encoder:
         check_times(trace, document.base_ns, -INT64_MAX)
         self._trace = trace
         self._base = document.base_ns
-        self._wanted = document.args
+        self._selected = document.args
         self._numbers = Numbers(trace, document)
         self._tally = Rewritten()
 
     def blocks(self, issues: Issues) -> Iterator[bytes]:
-        """The whole rank, in blocks of :data:`BLOCK_ROWS` rows; books into ``issues``."""
+        """The whole rank, in blocks of :data:`BLOCK_ROWS` rows; ``issues`` counts what is lost."""
         trace, rank = self._trace, self._trace.rank
         used = np.zeros(len(trace.tracks), bool)
         used[trace.events.track] = True
         used[trace.counters.track] = True
         if names := self._numbers.descriptions(np.flatnonzero(used).tolist()):
             yield names
-        choose = kept(self._wanted, self._tally)
+        choose = kept(self._selected, self._tally)
         for events in cut(trace.events):
             yield self._events(events, choose)
         for counters in cut(trace.counters):
@@ -131,7 +90,7 @@ class Encoder:
         issues.add("args-dropped", count=self._tally.filtered, rank=rank)
 
     def _rounded(self, times: Mapping[int, int]) -> int:
-        """Rows whose time, and arrows' own ``times``, that no double of microseconds holds."""
+        """Times of rows, and ``times`` of arrows, that are not exact as doubles of microseconds."""
         counts, own = 0, np.fromiter(times.values(), np.int64, len(times))
         for stamps in (self._trace.events.start_ns, self._trace.counters.start_ns, own):
             far = stamps - self._base
@@ -187,6 +146,7 @@ class Encoder:
         ids = [b"%d" % i for i in range(origin, origin + len(rows))]
         events, n, ends = self._trace.events, len(rows), []
         leave, arrive = ends_ns(events, rows, times)
+        # what arrives before it leaves is written from the earlier end to the later
         back = leave > arrive
         names = mapped(rows.name << 1 | back, self._flow_name)
         tail, tip = np.where(back, rows.dst, rows.src), np.where(back, rows.src, rows.dst)
@@ -199,7 +159,7 @@ class Encoder:
         return interleaved(*ends)
 
     def _flow_name(self, packed: int) -> bytes:
-        """Category and name of an arrow; the lowest bit says that it runs backwards in time."""
+        """Category and name of an arrow; the lowest bit is set if it runs backwards in time."""
         name = quoted(self._trace.strings[packed >> 1] + BACKWARDS * (packed & 1))
         return b'"cat":%b,"name":%b,"id":' % (name, name)
 
@@ -219,7 +179,7 @@ class Encoder:
         size += us_lengths(rows.start_ns - self._base) + len(b"}")
         slices = rows.kind != Kind.INSTANT
         size += np.where(slices, us_lengths(rows.dur_ns) + len(b',"dur":'), 0)
-        if self._wanted is None or self._wanted:
+        if self._selected is None or self._selected:
             raws = strict(fetch(self._trace.args, rows.args), Rewritten())
             length = np.fromiter(map(len, raws), np.int64, len(raws))
             size += length + np.where(length > 0, len(b',"args":'), 0)
@@ -240,14 +200,11 @@ class Encoder:
         size += len(_FLOW_START) + len(_FLOW_END)
         for column in (flows.src, flows.dst):
             size += lengths(events.track[column], self._numbers.lanes.__getitem__)
+            # an arrow touches its slice anywhere from start to end: the longer of both texts
             latest = np.maximum(events.start_ns[column], events.end_ns[column])
             earliest = us_lengths(events.start_ns[column] - self._base)
             size += np.maximum(earliest, us_lengths(latest - self._base))
         return size
-
-
-_FLOW_START, _FLOW_END = b',\n{"ph":"s",', b',\n{"ph":"f","bp":"e",'
-_CATEGORIES = {int(op): b',"cat":"%b"' % op.name.lower().encode() for op in OpClass if op}
 
 
 def _graph(graph: int) -> bytes:
@@ -259,6 +216,150 @@ def _step(step: int) -> bytes:
 
 
 def _packed(rows: EventTable) -> I64:
-    """Track, kind and class of each row as one number."""
+    """Track, kind and class of each row as one number: rows that share it begin alike."""
     track = rows.track.astype(np.int64) << _FIRST_BITS + 1
     return track | rows.kind.astype(np.int64) << _FIRST_BITS | rows.op
+
+
+class Numbers:
+    """Process and thread numbers of one rank, and the names on screen.
+
+    Attributes:
+        place: the rank, or its index among the ranks if they are huge.
+        names: by track: of the thread, or of the counter; a counter's is unique in its process.
+        lanes: by track: ``"pid":..,"tid":..,"ts":`` of its events.
+    """
+
+    def __init__(self, trace: Trace, document: Document) -> None:
+        ranks, rank = document.ranks, trace.rank
+        self._rank, self._tracks = rank, trace.tracks
+        top = max((*ranks, rank))
+        self.place = rank if top < MAX_RANK else bisect_left(ranks, rank)
+        self._places = top + 1 if top < MAX_RANK else len(ranks)
+        self._processes: dict[tuple[Layer, str], int] = {}
+        for track in self._tracks:
+            key = (track.layer, track.heading)
+            self._processes.setdefault(key, self._number(len(self._processes)))
+        first = len(self._processes)
+        self._pids = [self._processes[t.layer, t.heading] for t in self._tracks]
+        self._tids = [self._number(first + i) for i in range(len(self._tracks))]
+        self.names = _unique_names(self._tracks, self._pids)
+        self.lanes = [
+            b'"pid":%d,"tid":%d,"ts":' % (pid, tid)
+            for pid, tid in zip(self._pids, self._tids, strict=True)
+        ]
+        self._labels = _labels(trace)
+
+    def _number(self, k: int) -> int:
+        """The k-th number of the rank: blocks of 1000 per rank, more blocks after the last."""
+        block, within = divmod(k, 999)
+        return (block * self._places + self.place) * 1000 + 1 + within
+
+    def descriptions(self, tracks: Sequence[int]) -> bytes:
+        """The metadata records of ``tracks`` and their processes."""
+        used = {self._pids[i] for i in tracks}
+        records = []
+        for (_, heading), pid in self._processes.items():
+            if pid in used:
+                name = f"Rank {self._rank} {heading}"
+                records.append(_record("process_name", pid, name=name, rank=self._rank))
+                records.append(_record("process_sort_index", pid, sort_index=pid))
+                if self._labels:
+                    records.append(_record("process_labels", pid, labels=self._labels))
+        for i in tracks:
+            pid, tid = self._pids[i], self._tids[i]
+            fields = {"name": self.names[i], **_identity(self._tracks[i])}
+            records.append(_record("thread_name", pid, tid, **fields))
+            records.append(_record("thread_sort_index", pid, tid, sort_index=tid))
+        return b"".join(records)
+
+
+def _record(what: str, pid: int, tid: int | None = None, /, **args: Any) -> bytes:
+    lane = b'"pid":%d' % pid if tid is None else b'"pid":%d,"tid":%d' % (pid, tid)
+    pairs = b",".join(
+        quoted(key) + b":" + (quoted(v) if isinstance(v, str) else b"%d" % v)
+        for key, v in args.items()
+    )
+    return b',\n{"ph":"M","name":"%b",%b,"args":{%b}}' % (what.encode(), lane, pairs)
+
+
+def _identity(track: Track) -> dict[str, str | int]:
+    """The fields of a track, for our own reader."""
+    fields: dict[str, str | int] = {
+        "layer": str(track.layer),
+        "title": track.title,
+        "group": track.group,
+        "track": track.name,
+        "sort": track.sort,
+        "lane": track.lane,
+    }
+    return fields if track.unit is None else {**fields, "unit": track.unit}
+
+
+def _unique_names(tracks: Sequence[Track], pids: Sequence[int]) -> list[str]:
+    """Names on screen. Viewers join counters of one name, so those are made to differ."""
+    taken: set[tuple[int, str]] = set()
+    names = []
+    for track, pid in zip(tracks, pids, strict=True):
+        named = not track.group or track.name.startswith(track.group)
+        plain = (track.name if named else f"{track.group} {track.name}") or "(no name)"
+        name = f"{plain} ({track.lane + 1})" if track.lane else plain
+        number = track.lane + 1
+        while track.is_counter and (pid, name) in taken:
+            number += 1
+            name = f"{plain} ({number})"
+        taken.add((pid, name))
+        names.append(name)
+    return names
+
+
+def _labels(trace: Trace) -> str:
+    device = f"device {trace.capture.device}" if trace.capture.device >= 0 else ""
+    return ", ".join(word for word in (trace.capture.host, device) if word)
+
+
+def ends_ns(events: EventTable, flows: FlowTable, times: Mapping[int, int]) -> tuple[I64, I64]:
+    """When each arrow leaves and arrives, ns: at its slices' starts, or where ``times`` says.
+
+    The format binds an arrow to the innermost slice at its time; Perfetto to the slice that began
+    last on the thread, where no arrow can name a parent whose child begins with it. ``times`` must
+    not make an arrow leave after it arrives: then it leaves at the start.
+    """
+    src, dst = _ends(events, flows.src, times), _ends(events, flows.dst, times)
+    return np.where(src > dst, events.start_ns[flows.src], src), dst
+
+
+def _ends(events: EventTable, rows: NDArray[np.int32], times: Mapping[int, int]) -> I64:
+    ns = events.start_ns[rows]
+    if times:
+        moved = np.flatnonzero(np.isin(rows, np.fromiter(times, np.int32)))
+        ns[moved] = [times[row] for row in rows[moved].tolist()]
+    return ns
+
+
+def binding_ns(trace: Trace) -> dict[int, int]:
+    """By row: the time, ns, of arrows at slices whose start does not identify them.
+
+    If a child begins with its parent, an arrow at this time would be bound to the child: it is
+    moved to the first gap between children.
+    """
+    events, flows = trace.events, trace.flows
+    rows = np.unique(np.concatenate((flows.src, flows.dst)))
+    # in table order the first child is the next row
+    after = np.minimum(rows + 1, len(events) - 1)
+    shared = (rows < after) & (events.track[rows] == events.track[after])
+    shared &= events.start_ns[rows] == events.start_ns[after]
+    found = ((row, _first_gap(events, row)) for row in rows[shared].tolist())
+    return {row: ns for row, ns in found if ns is not None}
+
+
+def _first_gap(events: EventTable, row: int) -> int | None:
+    """The first ns at which ``row`` has no open child (a slice is open at its end), if any."""
+    track, ns = events.track[row], int(events.start_ns[row])
+    end = ns + int(events.dur_ns[row])
+    for child in range(row + 1, min(row + 1 + NEAR_CHILDREN, len(events))):
+        start = int(events.start_ns[child])
+        if events.track[child] != track or start > ns:
+            return ns if ns < end else None
+        ns = max(ns, start + int(events.dur_ns[child]) + 1)
+    return ns if row + 1 + NEAR_CHILDREN > len(events) and ns < end else None

@@ -1,35 +1,42 @@
 """Perfetto: one protobuf file of TrackEvents, for ui.perfetto.dev and its trace processor.
 
 *Layout*: see :mod:`~traceconv.writers.perfetto.tracks`. *Time*: nanoseconds since the base,
-which stands in the trace attribute ``traceconv.base_ns``, beside all other facts.
+which is the trace attribute ``traceconv.base_ns``, beside all other facts.
 *Ranks*: each has a packet sequence, a range of track ids and a range of flow ids of its own, all
 made from the rank, so that ranks encoded apart may be joined end to end.
 *Slices*: a begin and an end each. *Arguments*: typed, strings by number
 (:mod:`~traceconv.writers.perfetto.arguments`). *Class* of an event: its category.
-*Arrows*: viewers draw them from the earlier event to the later, whichever is called the source.
-*Not written*: the names of arrows, for which the format has no room; the collection windows.
+*Arrows*: viewers draw them from the earlier event to the later, whichever is the source.
+*Not written*: the names of arrows, for which the format has no field; the collection windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Trace
-from traceconv.writers import Costs, Document
+from traceconv.writers import Capacity, Costs, Document, Writer
 
 
 class PerfettoWriter:
-    """Writes one file. Packets simply follow each other; there is nothing around them.
+    """Writes one file: packets follow each other, with nothing around them.
 
-    ``issues`` holds what could not be written as it was: arguments that are no JSON, numbers too
-    large, texts that are no UTF-8, arguments not wanted, samples that are no number.
+    ``issues`` counts arguments that are no JSON, numbers too large, texts that are no UTF-8,
+    arguments not selected, samples that are no number.
     """
 
-    name = "perfetto"
-    title = "Perfetto trace (protobuf)"
-    suffixes = (".perfetto-trace.gz", ".pftrace.gz", ".perfetto-trace", ".pftrace")
-    between = b""
+    name: ClassVar[str] = "perfetto"
+    title: ClassVar[str] = "Perfetto trace (protobuf)"
+    suffixes: ClassVar[tuple[str, ...]] = (
+        ".perfetto-trace.gz",
+        ".pftrace.gz",
+        ".perfetto-trace",
+        ".pftrace",
+    )
+    between: ClassVar[bytes] = b""
+    member_capacity: ClassVar[Capacity | None] = None
 
     def __init__(self) -> None:
         self.issues = Issues()
@@ -67,4 +74,4 @@ class PerfettoWriter:
         return costs(trace, document)
 
 
-WRITER = PerfettoWriter
+WRITER: type[Writer] = PerfettoWriter

@@ -2,7 +2,7 @@
 
 What becomes what, in this module and in the C part, byte for byte:
 
-* strings are interned while they are short and the table has room, else stand in place;
+* strings are interned while they are short and the table has room, else written in place;
 * integers are ``int_value``; those beyond int64 keep their digits, as a string;
 * other numbers are doubles; those of 1e308 and more, and texts longer than 63 characters, keep
   their digits, as a string;
@@ -14,7 +14,6 @@ What becomes what, in this module and in the C part, byte for byte:
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from traceconv import native
 from traceconv.core.model import I32, I64, Args
 from traceconv.writers.arguments import fetch
 from traceconv.writers.perfetto.wire import (
@@ -40,7 +40,7 @@ from traceconv.writers.perfetto.wire import (
 )
 
 MAX_NAMES = 4096
-"""Argument names that get a number; further ones stand in place."""
+"""Argument names that get a number; further ones are written in place."""
 
 MAX_STRINGS = 65536
 """String values that get a number."""
@@ -59,13 +59,13 @@ class Coded:
     """The annotations of a block of rows.
 
     Attributes:
-        data:     all of them, ready to stand in TrackEvents.
+        data:     all of them, as they are in TrackEvents.
         ends:     int64 per row: where its annotations end in ``data``.
         interned: fields of InternedData that must be known before them.
-        not_json: rows whose arguments stand there as text.
-        clipped:  numbers that no int64 or double holds.
+        not_json: rows whose arguments are written as text.
+        clipped:  numbers that fit neither int64 nor double.
         replaced: texts with bytes or half surrogates that are no UTF-8.
-        dropped:  rows of which an argument was not wanted.
+        dropped:  rows of which an argument was not selected.
     """
 
     data: bytes
@@ -90,36 +90,27 @@ class Coder(Protocol):
         ...
 
 
-def native() -> Any:
-    """The C part, or None where it is not built or ``TRACECONV_NATIVE=0``."""
-    if os.environ.get("TRACECONV_NATIVE") == "0":
-        return None
-    try:
-        return importlib.import_module("traceconv.native._encode")
-    except ImportError:
-        return None
-
-
-def coder(wanted: frozenset[str] | None) -> Coder:
-    """A fresh coder, the fastest there is. ``wanted``: keys to keep, None for all."""
-    module = native()
-    return PythonCoder(wanted) if module is None else NativeCoder(module, wanted)
+def coder(selected: frozenset[str] | None) -> Coder:
+    """A new coder, the fastest there is. ``selected``: keys to keep, None for all."""
+    compiled = native.coder()
+    return PythonCoder(selected) if compiled is None else NativeCoder(compiled, selected)
 
 
 class NativeCoder:
     """Encodes in C (``native/encode.c``), without holding the interpreter lock."""
 
-    def __init__(self, module: Any, wanted: frozenset[str] | None) -> None:
-        keys = None if wanted is None else tuple(map(utf8, sorted(wanted)))
-        seed = int.from_bytes(os.urandom(8))  # of the hash: which strings clash is not foreseeable
-        self._coder = module.Coder(keys, seed, MAX_NAMES, MAX_STRINGS, MAX_BYTES)
+    def __init__(self, compiled: type[native.Coder], selected: frozenset[str] | None) -> None:
+        keys = None if selected is None else tuple(map(utf8, sorted(selected)))
+        seed = int.from_bytes(os.urandom(8))  # of the hash: no input can force collisions
+        self._coder = compiled(keys, seed, MAX_NAMES, MAX_STRINGS, MAX_BYTES)
 
     @property
     def sizes(self) -> tuple[int, int]:
-        return self._coder.sizes  # type: ignore[no-any-return]
+        return self._coder.sizes
 
     def block(self, args: Args, ids: I32) -> Coded:
         has = ids >= 0
+        # rows without arguments keep the length 0
         address, length = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int32)
         address[has], length[has] = args.address[ids[has]], args.length[ids[has]]
         data, ends, strings, *counts = self._coder.block(args.blobs, address, length)
@@ -131,7 +122,7 @@ class _Object(list[tuple[str, Any]]):
 
 
 class _Digits(str):
-    """A number no int64 or double holds, as it was written."""
+    """A number that fits neither int64 nor double, as it was written."""
 
     __slots__ = ()
 
@@ -177,7 +168,7 @@ def _depth(value: Any) -> int:
 
 
 def _pair(piece: bytes) -> _Object | None:
-    """The one pair ``{"<piece>}`` holds, quickly if both are plain strings."""
+    """The one pair in ``{"<piece>}``, quickly if both are plain strings."""
     key, _, value = piece.partition(b'": "')
     plain = key + value[:-1]
     if value[-1:] == b'"' and plain.isascii() and b"\\" not in plain and b'"' not in plain:
@@ -194,7 +185,7 @@ class _Table:
         self.ids: dict[bytes, int] = {}
 
     def intern(self, value: bytes, new: list[bytes]) -> int:
-        """The number of ``value``, or 0 if it has to stand in place. New entries go to ``new``."""
+        """The number of ``value``, 0 if it is written in place; a new entry is added to ``new``."""
         iid = self.ids.get(value)
         if iid is None:
             if len(value) > MAX_BYTES or len(self.ids) >= self._room:
@@ -216,13 +207,13 @@ _LENGTHS = [varint(n) for n in range(128)]
 class PythonCoder:
     """Encodes without the C part.
 
-    An object is cut at ``, "``; pieces met before are not parsed again. If every piece stands for
-    itself as ``{"piece}`` then, by the grammar, the object is exactly their sequence; if one does
-    not, the cut was wrong and the whole is parsed.
+    An object is cut at ``, "``; pieces seen before are not parsed again. If every piece is valid
+    as ``{"piece}`` then, by the grammar, the object is exactly their sequence; if one is not, the
+    cut was wrong and the whole is parsed.
     """
 
-    def __init__(self, wanted: frozenset[str] | None) -> None:
-        self._wanted = None if wanted is None else frozenset(map(utf8, wanted))
+    def __init__(self, selected: frozenset[str] | None) -> None:
+        self._selected = None if selected is None else frozenset(map(utf8, selected))
         self._names = _Table(InternedData.DEBUG_ANNOTATION_NAMES, MAX_NAMES)
         self._strings = _Table(InternedData.DEBUG_ANNOTATION_STRING_VALUES, MAX_STRINGS)
         self._known: dict[bytes, bytes] = {}
@@ -247,34 +238,34 @@ class PythonCoder:
             return self._whole(raw) if raw else b""
         pieces = raw[2:-1].split(b', "' if b', "' in raw else b',"')
         done = [*map(self._known.get, pieces)]
-        if None in done and not self._learnt(pieces, done):
+        if None in done and not self._encode_new(pieces, done):
             return self._whole(raw)
-        if self._wanted is not None and b"" in done:
+        if self._selected is not None and b"" in done:
             self._dropped += 1
         return b"".join(done)  # type: ignore[arg-type]
 
-    def _learnt(self, pieces: list[bytes], done: list[bytes | None]) -> bool:
-        """Fill in the pieces that are new; False if one of them is none."""
+    def _encode_new(self, pieces: list[bytes], done: list[bytes | None]) -> bool:
+        """Fill in the pieces that are new; False if one of them is not a pair."""
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
         pairs: list[tuple[int, _Object]] = []
         for i, piece in enumerate(pieces):
             if done[i] is None:
-                done[i] = self._known_name(piece)
+                done[i] = self._known_integer(piece)
                 if done[i] is None:
                     pair = _pair(piece)
                     if pair is None:
                         return False
                     pairs.append((i, pair))
-        for i, pair in pairs:  # names and strings get their numbers when all is known to be good
+        for i, pair in pairs:  # names and strings get their numbers when all pieces are valid
             counts = self._clipped, self._replaced
             encoded = done[i] = self._pairs(pair)
             if counts == (self._clipped, self._replaced):  # else it has to be counted every time
                 self._known[pieces[i]] = encoded
         return True
 
-    def _known_name(self, piece: bytes) -> bytes | None:
-        """A piece with a name met before and a natural number, which is what ids are."""
+    def _known_integer(self, piece: bytes) -> bytes | None:
+        """A piece with a name seen before and a natural number, which is what ids are."""
         name, _, digits = piece.partition(b'":')
         start = self._integers.get(name)
         digits = digits.lstrip(b" ")
@@ -300,11 +291,11 @@ class PythonCoder:
         return b"".join(done)
 
     def _pairs(self, pairs: _Object) -> bytes:
-        """Pairs at the top of an object; ``b""`` if none is wanted."""
+        """Pairs at the top of an object; ``b""`` if none is selected."""
         out = b""
         for key, value in pairs:
             raw = self._text(key)
-            if self._wanted is None or raw in self._wanted:
+            if self._selected is None or raw in self._selected:
                 name = self._name(raw)
                 out += self._item(_ITEM, name, value)
                 if len(name) < 16 and b"\\" not in raw and b'"' not in raw:

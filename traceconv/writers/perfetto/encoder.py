@@ -1,28 +1,34 @@
-"""One rank as Perfetto packets: see :mod:`traceconv.writers.perfetto`."""
+"""One rank as Perfetto packets: see :mod:`traceconv.writers.perfetto`.
+
+Three steps, block by block: :class:`Encodable` makes of event rows the columns packets consist of,
+:mod:`~traceconv.writers.perfetto.arguments` encodes their arguments, and
+:mod:`~traceconv.writers.perfetto.packets` makes bytes of both. :func:`costs` measures the result
+without making it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
-from traceconv.core.model import I64, Trace
+from traceconv.core.model import I8, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
 from traceconv.writers import Costs, Document, check_times
-from traceconv.writers.perfetto.arguments import Coded, Coder, coder
-from traceconv.writers.perfetto.costs import counter_costs, event_costs, flow_costs
-from traceconv.writers.perfetto.packets import NONE_OPEN, counter_packets, packets
-from traceconv.writers.perfetto.rows import (
-    BLOCK,
-    Encodable,
-    blocks,
-    name_order,
-    sequence_id,
-    tables,
-    with_marks,
+from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder
+from traceconv.writers.perfetto.packets import (
+    FLOW,
+    NONE_OPEN,
+    Bytes,
+    Rows,
+    counter_packets,
+    packets,
+    varint_sizes,
+    whole_numbers,
 )
 from traceconv.writers.perfetto.tracks import descriptors, root, shown_pid, uuids
 from traceconv.writers.perfetto.wire import (
@@ -30,21 +36,47 @@ from traceconv.writers.perfetto.wire import (
     NEEDS_STATE,
     STATE_CLEARED,
     Attribute,
+    InternedData,
     TracePacket,
+    TrackEvent,
+    interned,
     message,
     number,
     packet,
+    tag_fixed64,
     text,
+    utf8,
+    varint,
 )
+
+BLOCK = 8192
+"""Event rows encoded at a time: up to twice as many packets, which fit into the CPU cache."""
+
+NAMES_PER_PACKET = 4096
+
+CATEGORIES: dict[int, bytes] = {op: op.name.lower().encode() for op in OpClass if op}
+"""Names of the classes of events; OTHER has none. The number of a name is that of its class."""
+
+_PACKET = 32
+"""Bytes of the head of a packet with interned strings, at most."""
+
+_ENTRY = 16
+"""Bytes of an entry of a table without its string, at most."""
+
+_RARE = 2
+"""Names used no more often count with the rows that use them, others with the table."""
+
+_LONGER = 2
+"""Bytes by which a few more can lengthen the two length fields around them."""
 
 
 def head(document: Document) -> bytes:
-    """What stands before the first rank."""
+    """The bytes before the first rank."""
     return root() + _attributes(document)
 
 
 class Encoder:
-    """Encodes ranks of one document; books into ``issues`` what could not be written as it was."""
+    """Encodes ranks of one document; ``issues`` counts what could not be written as it was."""
 
     def __init__(self, document: Document, issues: Issues) -> None:
         self.issues = issues
@@ -57,7 +89,7 @@ class Encoder:
             ClockError, OutputError: see :meth:`traceconv.writers.perfetto.PerfettoWriter.trace`.
         """
         check_times(trace, self._document.base_ns)
-        trace = with_marks(trace, self._document.args)
+        trace = with_step_numbers(trace, self._document.args)
         yield b"".join(descriptors(trace, _used(trace), self._pid(trace)))
         order, _ = name_order(trace)
         flags = STATE_CLEARED
@@ -80,10 +112,10 @@ class Encoder:
             data, opened = packets(sequence, encodable.rows(part, coded), opened)
             if coded.interned:
                 data = _interned(sequence, coded.interned, NEEDS_STATE) + data
-            self._book(coded, trace.rank)
+            self._count(coded, trace.rank)
             yield data
 
-    def _book(self, coded: Coded, rank: int) -> None:
+    def _count(self, coded: Coded, rank: int) -> None:
         self.issues.add("args-not-json", count=coded.not_json, rank=rank)
         self.issues.add("value-clipped", count=coded.clipped, rank=rank)
         self.issues.add("bad-encoding", count=coded.replaced, rank=rank)
@@ -103,32 +135,12 @@ class Encoder:
             yield counter_packets(sequence, time, tracks[part.track], part.value)
 
 
-def costs(trace: Trace, document: Document) -> Costs:
-    """What rows take; reads and encodes their arguments once.
-
-    Raises:
-        ClockError, OutputError: as :meth:`Encoder.trace`.
-    """
-    check_times(trace, document.base_ns)
-    trace = with_marks(trace, document.args)
-    events, shared = event_costs(trace, document.base_ns, _coder(document))
-    header = len(head(document))
-    share = -(-header // max(len(document.ranks), 1))
-    tracks = sum(map(len, descriptors(trace, _used(trace), 2**31 - 1)))
-    return Costs(
-        fixed=share + tracks + shared,
-        events=events,
-        counters=counter_costs(trace, document.base_ns),
-        flows=flow_costs(trace),
-    )
-
-
 def _coder(document: Document) -> Coder | None:
-    """Encodes the arguments that are wanted; None if there are none of them."""
+    """Encodes the selected arguments; None if none are selected."""
     return None if document.args is not None and not document.args else coder(document.args)
 
 
-def _used(trace: Trace) -> NDArray[np.bool_]:
+def _used(trace: Trace) -> Mask:
     """Which tracks have events or samples."""
     used = np.zeros(len(trace.tracks), bool)
     used[trace.events.track] = True
@@ -160,3 +172,253 @@ def _attribute(value: Any) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
         return number(Attribute.LONG_VALUE, value)
     return text(Attribute.STRING_VALUE, json.dumps(value, ensure_ascii=False))
+
+
+def sequence_id(rank: int) -> bytes:
+    """The field that names a rank's packet sequence."""
+    return number(TracePacket.TRUSTED_PACKET_SEQUENCE_ID, rank + 1)
+
+
+def name_order(trace: Trace) -> tuple[I64, I64]:
+    """Ids of the strings that name events, the most frequent first, and how often they do."""
+    counts = np.bincount(trace.events.name, minlength=len(trace.strings))
+    used = np.flatnonzero(counts)
+    # frequent names first: low numbers take one byte, and there is one in every packet
+    order = used[np.argsort(-counts[used], kind="stable")]
+    return order, counts[order]
+
+
+def name_entry(trace: Trace, string: int, iid: int) -> bytes:
+    """The entry of InternedData that gives a name its number."""
+    return interned(InternedData.EVENT_NAMES, iid, utf8(trace.strings[string]))
+
+
+def tables(trace: Trace, order: I64) -> Iterator[bytes]:
+    """Contents of InternedData, in parts of bounded size: categories, then names by number."""
+    ops = np.unique(trace.events.op).tolist()
+    part = [
+        interned(InternedData.EVENT_CATEGORIES, op, CATEGORIES[op])
+        for op in ops
+        if op in CATEGORIES
+    ]
+    for iid, string in enumerate(order.tolist(), 1):
+        if len(part) >= NAMES_PER_PACKET:
+            yield b"".join(part)
+            part = []
+        part.append(name_entry(trace, string, iid))
+    yield b"".join(part)
+
+
+def category_numbers(op: I8) -> Bytes:
+    """The category of each class; 0 for those without."""
+    known = np.zeros(256, np.uint8)
+    known[list(CATEGORIES)] = list(CATEGORIES)
+    return known[op.view(np.uint8)]  # an int8 below 0 is read as 128 and more, which have none
+
+
+def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> Trace:
+    """``trace`` with ``step`` and ``graph``, if selected, among the arguments of its step rows."""
+    events = trace.events
+    columns = {
+        key: column
+        for key, column in (("step", events.step), ("graph", events.graph))
+        if selected is None or key in selected
+    }
+    rows = np.flatnonzero(trace.rows_of(Layer.STEP)) if columns else np.empty(0, np.int64)
+    changed: dict[int, bytes] = {}
+    for row in rows.tolist():
+        raw = trace.args.raw(int(events.args[row]))
+        numbers = {key: int(column[row]) for key, column in columns.items()}
+        added = _with_numbers(raw, numbers)
+        if added != raw:
+            changed[row] = added
+    if not changed:
+        return trace
+    args, first = trace.args.extended(list(changed.values()))
+    column = events.args.copy()
+    column[list(changed)] = np.arange(first, first + len(changed))
+    return replace(trace, args=args, events=events.with_columns(args=column))
+
+
+def _with_numbers(raw: bytes, numbers: dict[str, int]) -> bytes:
+    """A JSON object with those numbers that exist (not -1) and are not in it yet."""
+    try:
+        known = json.loads(raw) if raw else {}
+    except (ValueError, RecursionError):
+        return raw
+    if not isinstance(known, dict):
+        return raw
+    missing = {k: v for k, v in numbers.items() if v >= 0 and k not in known}
+    if not missing:
+        return raw
+    before = raw.rstrip()[:-1] + b", " if known else b"{"
+    return before + json.dumps(missing).encode()[1:]
+
+
+def arrow_ends(trace: Trace) -> tuple[I64, NDArray[Any]]:
+    """Both ends of every arrow: the event rows, ascending, and the fields for their packets.
+
+    The event that begins first opens the arrow: viewers drop an end before its opening.
+    """
+    flows, start = trace.flows, trace.events.start_ns
+    src, dst = flows.src.astype(np.int64), flows.dst.astype(np.int64)
+    turned = (start[dst] < start[src]) | ((start[dst] == start[src]) & (dst < src))
+    # all openings, then all ends, so that one stable sort keeps an opening before its end
+    rows = np.concatenate((np.where(turned, dst, src), np.where(turned, src, dst)))
+    n = len(flows)
+    ends = np.empty(2 * n, FLOW)
+    ends["tag"][:n] = tuple(tag_fixed64(TrackEvent.FLOW_IDS))
+    ends["tag"][n:] = tuple(tag_fixed64(TrackEvent.TERMINATING_FLOW_IDS))
+    # ids are unique in a file: the rank is in the bits from 40 up
+    ends["id"] = np.tile(np.arange(1, n + 1, dtype=np.uint64) | np.uint64(trace.rank << 40), 2)
+    order = np.argsort(rows, kind="stable")
+    return rows[order], ends[order]
+
+
+def blocks(trace: Trace, base_ns: int, args: Coder | None) -> Iterator[tuple[EventTable, Coded]]:
+    """The event rows of a trace in blocks, times counted from ``base_ns``, with their arguments.
+
+    Args:
+        args: encodes arguments; None leaves them out.
+    """
+    for first in range(0, len(trace.events), BLOCK):
+        part = trace.events.take(slice(first, first + BLOCK))
+        part = part.with_columns(start_ns=part.start_ns - base_ns)
+        if args is not None:
+            yield part, args.block(trace.args, part.args)
+        else:
+            none, lost = np.zeros(len(part), np.int64), int(np.count_nonzero(part.args >= 0))
+            yield part, Coded(b"", none, b"", dropped=lost)
+
+
+class Encodable:
+    """Turns the blocks of one trace, in order, into the columns packets consist of.
+
+    Args:
+        order: from :func:`name_order`.
+    """
+
+    def __init__(self, trace: Trace, order: I64) -> None:
+        self._track = trace.events.track
+        self._uuids = uuids(trace)
+        self._iids = np.zeros(len(trace.strings), np.int32)
+        self._iids[order] = np.arange(1, len(order) + 1)
+        self._arrow_rows, self._arrows = arrow_ends(trace)
+        self._first = 0
+
+    def rows(self, part: EventTable, coded: Coded) -> Rows:
+        """The columns of the next block."""
+        first, stop = self._first, self._first + len(part)
+        self._first = stop
+        # the last row of a track is followed by another track; the last of all by nothing
+        last = np.ones(len(part), bool)
+        following = self._track[first + 1 : stop + 1]
+        last[: len(following)] = part.track[: len(following)] != following
+        # arrow ends are sorted by row: those of this block are one slice of them
+        bounds = np.searchsorted(self._arrow_rows, np.arange(first, stop + 1))
+        return Rows(
+            kind=part.kind,
+            last=last,
+            time=part.start_ns,
+            dur=part.dur_ns,
+            uuid=self._uuids[part.track],
+            name=self._iids[part.name],
+            category=category_numbers(part.op),
+            flow_ends=bounds[1:] - bounds[0],
+            flows=self._arrows[bounds[0] : bounds[-1]],
+            arg_ends=coded.ends,
+            args=coded.data,
+        )
+
+
+def costs(trace: Trace, document: Document) -> Costs:
+    """What rows take, without writing them; reads and encodes their arguments once.
+
+    The bounds hold for every selection of rows. Numbers of strings depend on which rows there
+    are, so each is counted with the widest number of its table; the tables count once, as a whole.
+
+    Raises:
+        ClockError, OutputError: as :meth:`Encoder.trace`.
+    """
+    check_times(trace, document.base_ns)
+    trace = with_step_numbers(trace, document.args)
+    events, shared = event_costs(trace, document.base_ns, _coder(document))
+    header = len(head(document))
+    share = -(-header // max(len(document.ranks), 1))
+    tracks = sum(map(len, descriptors(trace, _used(trace), 2**31 - 1)))
+    return Costs(
+        fixed=share + tracks + shared,
+        events=events,
+        counters=counter_costs(trace, document.base_ns),
+        flows=flow_costs(trace),
+    )
+
+
+def event_costs(trace: Trace, base_ns: int, args: Coder | None) -> tuple[I64, int]:
+    """Bytes of every event row, and of the tables of strings they share."""
+    order, uses = name_order(trace)
+    shared, per_name = _name_costs(trace, order, uses)
+    uuid_sizes, sequence = varint_sizes(uuids(trace)), len(sequence_id(trace.rank))
+    costs, arguments = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for part, coded in blocks(trace, base_ns, args):
+        uuid, argument = uuid_sizes[part.track], np.diff(coded.ends, prepend=0)
+        costs.append(_packets(part, uuid, argument, sequence) + per_name[part.name])
+        arguments.append(argument)
+        shared += _PACKET + len(coded.interned)
+    cost = np.concatenate(costs)
+    if args is not None:
+        wider, full = _tables_of_others(np.concatenate(arguments), *args.sizes)
+        cost += wider
+        shared += full
+    return cost, shared
+
+
+def _packets(part: EventTable, uuid: I64, argument: I64, sequence: int) -> I64:
+    """Bytes of the packets of rows, names left out."""
+    category = (category_numbers(part.op) > 0) * 2
+    begin = framed(part.start_ns, sequence, 3 + uuid + category + argument)
+    end = framed(part.end_ns, sequence, 3 + uuid)
+    return begin + np.where(part.kind == Kind.SLICE, end, 0)
+
+
+def framed(time: I64, sequence: int, event: I64) -> I64:
+    """Size of packets whose sequence id takes ``sequence`` bytes, their TrackEvent ``event``."""
+    body = 4 + sequence + varint_sizes(time) + varint_sizes(event) + event
+    return 1 + varint_sizes(body) + body
+
+
+def _name_costs(trace: Trace, order: I64, uses: I64) -> tuple[int, I64]:
+    """Bytes of the table of frequent names, and of each name wherever it is used."""
+    often = order[uses > _RARE]
+    shared = sum(_PACKET + len(part) for part in tables(trace, often))
+    shared += 3 * len(often) + _PACKET * (len(order) // NAMES_PER_PACKET)
+    number = 1 + len(varint(len(order)))
+    each = np.full(len(trace.strings), number + _LONGER, np.int64)
+    for string in order[uses <= _RARE].tolist():
+        each[string] += len(name_entry(trace, string, len(order)))
+    return shared, each
+
+
+def _tables_of_others(argument: I64, names: int, strings: int) -> tuple[I64, int]:
+    """What single rows, and all together, may take more when other rows are left out.
+
+    Numbers may be wider: no argument is shorter than 5 bytes, none with a string by number
+    shorter than 7. Tables that are full may then have other strings in them.
+    """
+    wider = argument // 5 * (len(varint(names)) - 1) + argument // 7 * (len(varint(strings)) - 1)
+    full = MAX_NAMES * (names >= MAX_NAMES) + MAX_STRINGS * (strings >= MAX_STRINGS)
+    return wider + _LONGER * (wider > 0), full * _ENTRY
+
+
+def counter_costs(trace: Trace, base_ns: int) -> I64:
+    """Bytes of every counter sample."""
+    counters = trace.counters
+    whole = whole_numbers(counters.value)
+    value = np.where(whole, varint_sizes(np.where(whole, counters.value, 0).astype(np.int64)), 8)
+    uuid = varint_sizes(uuids(trace))[counters.track]
+    return framed(counters.start_ns - base_ns, len(sequence_id(trace.rank)), 5 + uuid + value)
+
+
+def flow_costs(trace: Trace) -> I64:
+    """Bytes of every arrow: both ends."""
+    return np.full(len(trace.flows), 2 * (FLOW.itemsize + _LONGER), np.int64)

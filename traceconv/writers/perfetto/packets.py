@@ -2,8 +2,8 @@
 
 A slice is two packets, so the order of packets is more than the order of rows. On one track, at
 one time: first the ends of slices that began before, then the begins, the longest first; a slice
-without duration ends at once. Ends carry no name, so those of equal time are equal bytes, and
-sorting their times is all it takes.
+without duration ends at once. Ends have no name, so those of equal time are equal bytes, and it
+is enough to sort their times.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import F64, I8, I32, I64, Kind
-from traceconv.writers.perfetto.arguments import native
+from traceconv import native
+from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
 from traceconv.writers.perfetto.wire import (
     COUNTER,
     INSTANT,
@@ -31,11 +31,10 @@ from traceconv.writers.perfetto.wire import (
     tag_fixed64,
 )
 
-Bool = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 
 FLOW = np.dtype([("tag", "u1", 2), ("id", "<u8")])
-"""One end of an arrow, as it stands in a TrackEvent."""
+"""One end of an arrow, as it is in a TrackEvent."""
 
 NONE_OPEN: I64 = np.empty(0, np.int64)
 
@@ -70,7 +69,7 @@ class Rows:
     """
 
     kind: I8
-    last: Bool
+    last: Mask
     time: I64
     dur: I64
     uuid: I64
@@ -93,17 +92,18 @@ def packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]:
         The packets up to the begin of the last row (all, if its track ends there), and the ends
         of slices that stay open.
     """
-    module = native()
-    if module is None:
+    compiled = native.packets()
+    if compiled is None:
         return numpy_packets(sequence, rows, opened)
     columns = [np.ascontiguousarray(c) for c in list(vars(rows).values())[:-1]]
-    data, still_open = module.packets(sequence, *columns, rows.args, opened)
+    data, still_open = compiled(sequence, *columns, rows.args, opened)
     return data, np.frombuffer(still_open, np.int64)
 
 
 def numpy_packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]:
     """:func:`packets` without the C part."""
     begin_at, end_times, end_uuids, opened = _ordered(rows, opened)
+    # columns of packets: begins at their places, ends in the places between
     n = len(begin_at) + len(end_times)
     begins = np.zeros(n, bool)
     begins[begin_at] = True
@@ -132,7 +132,7 @@ def numpy_packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]
 
 
 def _ordered(rows: Rows, opened: I64) -> tuple[NDArray[np.intp], I64, I64, I64]:
-    """Where begins stand among the packets, and the ends that fill the places between."""
+    """Where begins are among the packets, and the ends that fill the places between."""
     ends_before, times, uuids = [], [], []
     first = emitted = 0
     stops = np.flatnonzero(rows.last) + 1
@@ -140,11 +140,14 @@ def _ordered(rows: Rows, opened: I64) -> tuple[NDArray[np.intp], I64, I64, I64]:
         slices = rows.kind[first:stop] == Kind.SLICE
         time, dur = rows.time[first:stop], rows.dur[first:stop]
         ends = np.sort(np.concatenate((opened, (time + dur)[slices])))
+        # a begin comes after all ends up to its own time
         before = np.searchsorted(ends, time, "right")
         points = slices & (dur == 0)
         if points.any():  # those of the same time that come later have not ended yet
             seen = np.concatenate(([0], np.cumsum(points)))
+            # of those that start at the time of a row, all that are not before it
             before -= seen[np.searchsorted(time, time, "right")] - seen[:-1]
+        # a track that goes on in the next block keeps what has not ended open
         closed = len(ends) if rows.last[stop - 1] else before[-1]
         ends_before.append(before + emitted)
         times.append(ends[:closed])
@@ -184,6 +187,7 @@ class _Columns:
         self._at += 1
 
     def varint(self, values: I64, sizes: I64, where: Any = True) -> None:
+        # byte k has bits 7k to 7k+6; its highest bit says that another follows
         for k in range(int(sizes.max(initial=1))):
             more = (sizes > k + 1).view(np.uint8) << 7
             self.cell((values >> 7 * k).astype(np.uint8) & 0x7F | more, (sizes > k) & where)
@@ -201,6 +205,7 @@ _WIDEST = 80
 def _frame(columns: _Columns, sequence: bytes, time: I64, event: I64) -> None:
     """Everything up to the content of the TrackEvent, which is ``event`` bytes long."""
     times, lengths = varint_sizes(time), varint_sizes(event)
+    # lengths come before contents: sizes are added from the innermost outwards
     constant = len(_TIMESTAMP) + len(sequence) + len(_NEEDS_STATE) + len(_TRACK_EVENT)
     body = constant + times + lengths + event
     columns.constant(tag_bytes(PACKET))
@@ -213,7 +218,7 @@ def _frame(columns: _Columns, sequence: bytes, time: I64, event: I64) -> None:
 
 def _heads(
     sequence: bytes,
-    begins: Bool,
+    begins: Mask,
     time: I64,
     kind: Bytes,
     uuid: I64,
@@ -241,6 +246,7 @@ def _interleaved(heads: _Columns, tails: tuple[I64, I64], rows: Rows) -> bytes:
     """Every head followed by its arrows and arguments."""
     head_bytes, head_sizes = heads.joined()
     lengths = np.stack((head_sizes, *tails), axis=1).ravel()
+    # for every byte of the output, which of the three it is taken from; each is in order already
     source = np.repeat(np.tile(np.arange(3, dtype=np.uint8), len(head_sizes)), lengths)
     out = np.empty(len(source), np.uint8)
     out[source == 0] = head_bytes
@@ -249,15 +255,16 @@ def _interleaved(heads: _Columns, tails: tuple[I64, I64], rows: Rows) -> bytes:
     return out.tobytes()
 
 
-def whole_numbers(value: F64) -> Bool:
+def whole_numbers(value: F64) -> Mask:
     """Which samples are written as integers: those that are, from 0 to 2^53."""
-    whole: Bool = (value == np.floor(value)) & ~np.signbit(value) & (value < _EXACT)
+    whole: Mask = (value == np.floor(value)) & ~np.signbit(value) & (value < _EXACT)
     return whole
 
 
 def counter_packets(sequence: bytes, time: I64, uuid: I64, value: F64) -> bytes:
     """One packet per sample; whole numbers as varints, the others as doubles."""
     whole = whole_numbers(value)
+    # floats that are not whole become 0 here: their cells are not used
     number_ = np.where(whole, value, 0).astype(np.int64)
     uuids, sizes = varint_sizes(uuid), varint_sizes(number_)
     columns = _Columns(len(time), _WIDEST)

@@ -1,7 +1,7 @@
-"""The rows of the viewer: which there are, how they nest, in which order they stand.
+"""The rows of the viewer: which there are, how they are nested, and in which order.
 
-``Rank N`` (a process) → ``Timeline`` → layer → group → lane. Viewers sort what lies directly
-below a process by name, so one plain group stands between; below it the order is ours.
+``Rank N`` (a process) → ``Timeline`` → layer → group → lane. Viewers sort what is directly below a
+process by name, so there is one plain group between; below it the order is ours.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import OutputError
-from traceconv.core.model import I64, Capture, Trace, Track
+from traceconv.core.model import I64, Capture, Mask, Trace, Track
 from traceconv.writers.perfetto.wire import (
     CounterDescriptor,
     ProcessDescriptor,
@@ -51,7 +50,7 @@ def track_uuid(rank: int, index: int) -> int:
     """
     if rank >= _MAX_RANK or index >= _FAR - 1:
         raise OutputError(
-            f"rank {rank}: a Perfetto trace holds ranks below {_MAX_RANK} with up to {_FAR - 1} "
+            f"rank {rank}: a Perfetto trace can have ranks below {_MAX_RANK} with up to {_FAR - 1} "
             "tracks each; write Chrome JSON, or leave layers out"
         )
     if index < _NEAR - 1:
@@ -99,7 +98,7 @@ class _Tree:
         return track_uuid(self.rank, self.next - 1)
 
     def group(self, parent: int, *path: str) -> int:
-        """The row that holds others, called by the last name of ``path``; described when new."""
+        """The row above others, named by the last name of ``path``; described when new."""
         uuid = self._groups.get(path)
         if uuid is None:
             uuid = self._groups[path] = self.new_uuid()
@@ -109,13 +108,13 @@ class _Tree:
 
 
 def uuids(trace: Trace) -> I64:
-    """The id of every track. Those without events have one too: ids follow from the place."""
+    """The id of every track. Those without events have one too: ids follow from the index."""
     n = len(trace.tracks)
     return np.fromiter((track_uuid(trace.rank, i) for i in range(n)), np.int64, n)
 
 
-def descriptors(trace: Trace, used: NDArray[np.bool_], pid: int) -> list[bytes]:
-    """Packets that describe the process, the tracks ``used`` names, and what lies between."""
+def descriptors(trace: Trace, used: Mask, pid: int) -> list[bytes]:
+    """Packets that describe the process, the ``used`` tracks, and the groups between."""
     tree = _Tree(trace.rank, len(trace.tracks))
     process = tree.new_uuid()
     tree.packets.append(_process(trace.capture, trace.rank, process, pid))
@@ -142,7 +141,7 @@ def _descriptor(uuid: int, *fields: bytes) -> bytes:
 
 
 def root() -> bytes:
-    """Says, once per file, that processes stand in the order of their ranks."""
+    """Orders processes by their ranks; once per file."""
     return _descriptor(
         0,
         number(TrackDescriptor.PROCESS_ORDERING, 1),
@@ -164,7 +163,7 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
 
 
 def _lane(track: Track, key: int) -> Iterator[bytes]:
-    """The fields of a row with events; ``key`` joins the sub-lanes of one, 0 = it is alone."""
+    """The fields of a row with events; ``key`` joins sub-lanes, 0 = the lane is one row."""
     yield text(TrackDescriptor.NAME, track.name)
     if track.unit is not None:
         yield message(TrackDescriptor.COUNTER, *_unit(track.unit))

@@ -140,17 +140,17 @@ def varint(value: int) -> bytes:
 
 
 def tag(field: int, wire_type: int = _VARINT) -> bytes:
-    """What stands before the value of ``field``."""
+    """The bytes before the value of ``field``."""
     return varint(field << 3 | wire_type)
 
 
 def tag_fixed64(field: int) -> bytes:
-    """What stands before eight bytes, lowest first."""
+    """The bytes before eight bytes, lowest first."""
     return tag(field, _FIXED64)
 
 
 def tag_bytes(field: int) -> bytes:
-    """What stands before a length and as many bytes."""
+    """The bytes before a length and as many bytes."""
     return tag(field, _BYTES)
 
 
@@ -176,7 +176,7 @@ def text(field: int, value: str) -> bytes:
 
 
 def packet(*parts: bytes) -> bytes:
-    """One TracePacket as it stands in a file."""
+    """One TracePacket as it is in a file."""
     return message(PACKET, *parts)
 
 

@@ -1,33 +1,42 @@
-"""The size limit: settled before the first byte, from what the writer says rows cost.
+"""The size limit: applied before the first byte, from what the writer says rows cost.
 
-The limit counts bytes before compression, for that is what a viewer has to hold; costs are upper
-bounds, so what is planned to fit does fit. Three policies:
+The limit counts bytes before compression, for those are what a viewer keeps in memory; costs are
+upper bounds, so what is planned to fit does fit. Three policies:
 
 * *fail* refuses.
-* *split* writes several files, each a stretch of time of all ranks, each complete in itself. Every
-  row is in exactly one of them, the one its start lies in.
-* *reduce* keeps the step trace and the overlap analysis whole, and shares what room is left among
-  the ranks (see :mod:`traceconv.writers.size_limit.measure`). There, counters are thinned first, then small
-  slices go (see :mod:`traceconv.writers.size_limit.coalesce`).
+* *split* writes several files, each a range of time of all ranks, each complete in itself. Every
+  row is in exactly one of them, by its start.
+* *reduce* keeps the step trace and the overlap analysis whole, and shares the remaining room among
+  the ranks (see :mod:`traceconv.writers.size_limit.measure`). Within a rank, counters are
+  downsampled first, then small slices are coalesced (see
+  :mod:`traceconv.writers.size_limit.coalesce`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.model import Trace
-from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, Writer
+from traceconv.writers import (
+    Capacity,
+    Costs,
+    Document,
+    DroppedRows,
+    Part,
+    Plan,
+    SpilledRank,
+    WriterFactory,
+)
 from traceconv.writers.size_limit.measure import (
     Derived,
     Each,
     Measured,
     Size,
-    forget,
     header,
     measured,
     summed,
@@ -39,15 +48,12 @@ from traceconv.writers.size_limit.measure import (
 if TYPE_CHECKING:
     from traceconv.writers.size_limit.reduce import Cut
 
-
-# What viewers open without trouble, and how that is known.
-
-TARGETS: dict[str, tuple[int | None, int | None]] = {
-    "perfetto": (1 << 30, 10_000_000),
-    "chrome": (256 << 20, 2_000_000),
-    "none": (None, None),
+VIEWERS: dict[str, Capacity] = {
+    "perfetto": Capacity(1 << 30, 10_000_000),
+    "chrome": Capacity(256 << 20, 2_000_000),
+    "none": Capacity(),
 }
-"""Bytes (before compression) and rows by viewer; None = any.
+"""What viewers open without trouble, and how that is known.
 
 * *perfetto*: a 32-bit build of ui.perfetto.dev may use 4 GB. Its importer takes 250 to 265 bytes
   per slice with three arguments (measured, release 58.2) and the opened viewer about 105 more: 4 GB
@@ -63,8 +69,6 @@ UNLIMITED = 2**62
 
 TABLE_ROWS, TABLE_LEAST, TABLE_SHARE = 1000, 4, 4096
 """Rows of the dropped table in the file: one per 4 KiB of the limit, within these bounds."""
-
-Factory = Callable[[], Writer]
 
 
 @dataclass(frozen=True)
@@ -92,18 +96,18 @@ class SizeLimit:
         """The limit that suits a viewer, "perfetto" or "chrome"; None if nothing limits anything.
 
         Args:
-            viewer: one of :data:`~traceconv.writers.size_limit.TARGETS`.
-            max_bytes, max_events: go before what suits the viewer.
+            viewer: one of :data:`~traceconv.writers.size_limit.VIEWERS`.
+            max_bytes, max_events: override what suits the viewer.
 
         Raises:
             SizeLimitError: there is no such viewer or policy.
         """
-        if viewer not in TARGETS:
-            raise SizeLimitError(f"no viewer {viewer!r}; there are: {', '.join(TARGETS)}")
-        n_bytes, n_events = TARGETS[viewer]
+        if viewer not in VIEWERS:
+            raise SizeLimitError(f"no viewer {viewer!r}; there are: {', '.join(VIEWERS)}")
+        capacity = VIEWERS[viewer]
         limit = cls(
-            n_bytes if max_bytes is None else max_bytes,
-            n_events if max_events is None else max_events,
+            capacity.max_bytes if max_bytes is None else max_bytes,
+            capacity.max_events if max_events is None else max_events,
             policy,
         )
         return None if limit.max_bytes is None and limit.max_events is None else limit
@@ -115,35 +119,52 @@ class SizeLimit:
     @property
     def room(self) -> Size:
         """The limit as numbers."""
-        return Size(
-            UNLIMITED if self.max_bytes is None else self.max_bytes,
-            UNLIMITED if self.max_events is None else self.max_events,
-        )
+        return _room(self.max_bytes, self.max_events)
+
+
+def _room(max_bytes: int | None, max_events: int | None) -> Size:
+    return Size(
+        UNLIMITED if max_bytes is None else max_bytes,
+        UNLIMITED if max_events is None else max_events,
+    )
 
 
 def plan(
     spilled: Sequence[SpilledRank],
     document: Document,
-    writer_factory: Factory,
+    writer_factory: WriterFactory,
     limit: SizeLimit | None,
     each: Each = map,
 ) -> Plan:
     """What to write so that no file grows beyond ``limit``.
 
     Args:
-        parked: all ranks, ascending; loaded one at a time, a few times over.
-        each:   as ``map`` of one argument: does the work on ranks, maybe elsewhere.
+        spilled: all ranks, ascending; loaded one at a time, several times.
+        each:    as ``map`` of one argument: does the work on ranks, possibly elsewhere.
 
     Raises:
         SizeLimitError: the policy is "fail" and it does not fit; or it cannot be made to fit.
     """
-    member = getattr(writer_factory(), "member", None)
-    if member is not None and (limit is None or not limit.room.fits(SizeLimit(*member).room)):
-        inner = _members(spilled, document, writer_factory, SizeLimit(*member).room, each)
-        if inner.dropped:
-            own = inner.parts[0]
-            made = plan(own.traces, own.document, writer_factory, limit, each)
-            return replace(made, issues=_both(inner, made), dropped=(*inner.dropped, *made.dropped))
+    member = writer_factory().member_capacity
+    if member is not None:
+        room = _room(member.max_bytes, member.max_events)
+        if limit is None or not limit.room.fits(room):
+            inner = _reduced_members(spilled, document, writer_factory, room, each)
+            if inner.dropped:
+                own = inner.parts[0]
+                whole = _whole(own.traces, own.document, writer_factory, limit, each)
+                return _joined(inner, whole)
+    return _whole(spilled, document, writer_factory, limit, each)
+
+
+def _whole(
+    spilled: Sequence[SpilledRank],
+    document: Document,
+    writer_factory: WriterFactory,
+    limit: SizeLimit | None,
+    each: Each,
+) -> Plan:
+    """The plan for all ranks together; members of archives fit already."""
     if limit is None or (limit.max_bytes is None and limit.max_events is None):
         return Plan((Part(document, tuple(spilled)),))
     from traceconv.writers.size_limit.reduce import least
@@ -158,9 +179,9 @@ def plan(
         return Plan((Part(document, tuple(spilled)),), limit.max_bytes, whole.bytes)
     if limit.policy == "fail":
         raise SizeLimitError(
-            f"the output would take up to {_said(whole)}, the limit is {_said(room)}; "
-            "say --over-limit reduce or split, raise the limit, or ask for fewer ranks, steps "
-            "or layers"
+            f"the output would take up to {_size_text(whole)}, the limit is {_size_text(room)}; "
+            "use the policy reduce or split, raise the limit, or select fewer ranks, steps or "
+            "layers"
         )
     if limit.policy == "split":
         from traceconv.writers.size_limit.split import split
@@ -171,23 +192,22 @@ def plan(
     return replace(made, max_bytes=limit.max_bytes)
 
 
-def _members(
+def _reduced_members(
     spilled: Sequence[SpilledRank],
     document: Document,
-    writer_factory: Factory,
+    writer_factory: WriterFactory,
     room: Size,
     each: Each,
 ) -> Plan:
     """The ranks as members of an archive: those too large for a viewer are reduced, each alone."""
-    from traceconv.writers.size_limit.dropped import shortened
-    from traceconv.writers.size_limit.reduce import least
+    from traceconv.writers.size_limit.reduce import least, shortened
 
     planned = _with_run_args(document)
     cost_of = partial(writer_factory().costs, document=planned)
     sizes = list(each(partial(measured, cost_of=cost_of, least=least), spilled))
     traces: list[SpilledRank] = []
     issues = Issues()
-    table: list[Mapping[str, Any]] = []
+    table: list[DroppedRows] = []
     for one, size in zip(spilled, sizes, strict=True):
         if size.total.fits(room):
             traces.append(one)
@@ -198,17 +218,18 @@ def _members(
         issues.extend(made.issues)
         table += made.dropped
     counts = issues.count("size-limit"), issues.count("size-coalesced")
-    told = _told(planned, shortened(table, TABLE_ROWS), *counts) if table else document
-    return Plan((Part(told, tuple(traces)),), None, 0, issues, tuple(table))
+    head = _with_dropped(planned, shortened(table, TABLE_ROWS), *counts) if table else document
+    return Plan((Part(head, tuple(traces)),), None, 0, issues, tuple(table))
 
 
-def _both(first: Plan, second: Plan) -> Issues:
-    issues = first.issues.copy()
-    issues.extend(second.issues)
-    return issues
+def _joined(members: Plan, whole: Plan) -> Plan:
+    """``whole``, with what was dropped from its members before."""
+    issues = members.issues.copy()
+    issues.extend(whole.issues)
+    return replace(whole, issues=issues, dropped=(*members.dropped, *whole.dropped))
 
 
-def _said(size: Size) -> str:
+def _size_text(size: Size) -> str:
     """A size for people."""
     n_bytes = "" if size.bytes >= UNLIMITED else f"{size.bytes} bytes"
     if 2**20 <= size.bytes < UNLIMITED:
@@ -218,7 +239,7 @@ def _said(size: Size) -> str:
 
 
 def _with_run_args(document: Document) -> Document:
-    """What a run of small slices tells travels even where other arguments do not."""
+    """The arguments of coalesced slices are written even where other arguments are not."""
     if document.args is None:
         return document
     return replace(document, args=document.args | {"count", "busy_ns", "longest"})
@@ -227,47 +248,46 @@ def _with_run_args(document: Document) -> Document:
 def _reduced(
     spilled: Sequence[SpilledRank],
     document: Document,
-    writer_factory: Factory,
+    writer_factory: WriterFactory,
     room: Size,
     ranks: Sequence[Measured],
     each: Each,
 ) -> Plan:
     """One file in which every rank keeps what always stays, and its share of the rest."""
-    from traceconv.writers.size_limit.dropped import longest_row, shortened
     from traceconv.writers.size_limit.measure import shares
+    from traceconv.writers.size_limit.reduce import longest_row, shortened
 
     shown = min(TABLE_ROWS, max(TABLE_LEAST, room.bytes // TABLE_SHARE))
     worst = [longest_row(rank.longest for rank in ranks)] * (shown + 1)
-    head = header(writer_factory, _told(document, worst, UNLIMITED, UNLIMITED))
+    head = header(writer_factory, _with_dropped(document, worst, UNLIMITED, UNLIMITED))
     bottom = head.plus(summed([rank.least for rank in ranks]))
     if not bottom.fits(room):
         raise SizeLimitError(
             f"step trace, overlap analysis and the names of tracks alone take up to "
-            f"{_said(bottom)}, the limit is {_said(room)}; say --over-limit split, raise it, or "
-            "ask for fewer ranks or steps"
+            f"{_size_text(bottom)}, the limit is {_size_text(room)}; use the policy split, raise "
+            "the limit, or select fewer ranks or steps"
         )
     spare = room.minus(bottom)
     needs = [rank.total.minus(rank.least) for rank in ranks]
     cost_of = partial(writer_factory().costs, document=document)
-    issues, table, traces, predicted = Issues(), [], [], head
+    issues, predicted = Issues(), head
+    table: list[DroppedRows] = []
+    traces: list[SpilledRank] = []
     rows: Counter[str] = Counter()
     parts = [
         rank.least.plus(share) for rank, share in zip(ranks, shares(spare, needs), strict=True)
     ]
-    for one, done in zip(
-        spilled,
-        each(partial(_shrunk, cost_of=cost_of), list(zip(spilled, parts, strict=True))),
-        strict=True,
-    ):
+    shrunk = each(partial(_shrunk, cost_of=cost_of), list(zip(spilled, parts, strict=True)))
+    for one, done in zip(spilled, shrunk, strict=True):
         table += done.dropped
-        _book(issues, one.rank, done.dropped)
+        _count_dropped(issues, one.rank, done.dropped)
         traces.append(Derived(one, partial(_cut, cut=done.cut)))
         predicted = predicted.plus(done.size)
         rows.update(done.counts)
     counts = issues.count("size-limit"), issues.count("size-coalesced")
     own = replace(document, facts=with_counts(document.facts, rows))
-    told = _told(own, shortened(table, shown), *counts)
-    return Plan((Part(told, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
+    final = _with_dropped(own, shortened(table, shown), *counts)
+    return Plan((Part(final, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
 
 
 @dataclass(frozen=True)
@@ -275,20 +295,20 @@ class _Shrunk:
     """What is decided for one rank: its cut, what that drops, and what is left."""
 
     cut: Cut
-    dropped: list[dict[str, Any]]
+    dropped: list[DroppedRows]
     size: Size
     counts: dict[str, int]
 
 
 def _shrunk(of: tuple[SpilledRank, Size], cost_of: Callable[[Trace], Costs]) -> _Shrunk:
-    """The mildest cut that takes a rank to its share."""
+    """The mildest cut with which a rank fits into its share."""
     from traceconv.writers.size_limit.reduce import choose
 
     spilled, share = of
     done = choose(spilled.load(), cost_of, share)
     found = _Shrunk(done.cut, done.dropped, total(cost_of(done.trace)), done.trace.counts())
-    del done  # one rank at a time
-    forget(spilled)
+    del done  # one rank at a time is in memory
+    spilled.release_pages()
     return found
 
 
@@ -298,18 +318,18 @@ def _cut(trace: Trace, cut: Cut) -> Trace:
     return apply(trace, cut).trace
 
 
-def _told(
-    document: Document, table: Sequence[Mapping[str, Any]], lost: int, coalesced: int
+def _with_dropped(
+    document: Document, table: Sequence[DroppedRows], lost: int, coalesced: int
 ) -> Document:
-    """The head, with what the limit took."""
+    """``document`` with what the limit took in its metadata."""
     facts = {**document.facts, "dropped": list(table)}
     counts = {"size-limit": lost, "size-coalesced": coalesced}
     return replace(document, facts=with_issues(facts, counts))
 
 
-def _book(issues: Issues, rank: int, table: Sequence[Mapping[str, Any]]) -> None:
+def _count_dropped(issues: Issues, rank: int, table: Sequence[DroppedRows]) -> None:
     """Count what a rank lost, by heading."""
-    from traceconv.writers.size_limit.dropped import COALESCED
+    from traceconv.writers.size_limit.reduce import COALESCED
 
     for code, coalesced in (("size-coalesced", True), ("size-limit", False)):
         counts: Counter[str] = Counter()

@@ -1,9 +1,9 @@
-"""Which slices of a rank are small, and what stands in for runs of them.
+"""Coalescing: which slices of a rank are small, and the slices that replace runs of them.
 
-Rows of a track fall into *clusters*: a slice at depth 0 with everything below it. A cluster whose
-most important row is below a cutoff goes as a whole; consecutive ones make a *run*, and a run
-becomes one slice that says how many slices it stands for and how long they were busy. Within a
-cluster that stays, rows below the cutoff go without replacement: the slice above them covers
+Rows of a track form *clusters*: a slice at depth 0 with everything below it. A cluster whose most
+important row is below a cutoff is dropped as a whole; consecutive ones make a *run*, and a run
+is replaced by one slice with the number of its slices and the time they cover. Within a cluster
+that stays, rows below the cutoff are dropped without replacement: the slice above them covers
 their time.
 
 Importance is duration, times 8 for communication, times 8 again for a slice three times as long
@@ -26,11 +26,10 @@ from traceconv.core.model import (
     FlowTable,
     Kind,
     Layer,
+    Mask,
     OpClass,
     Trace,
 )
-
-Mask = NDArray[np.bool_]
 
 ALWAYS = (Layer.STEP, Layer.OVERLAP)
 """Layers that are never reduced."""
@@ -45,7 +44,7 @@ NEVER = 2**63 - 1
 """Importance of what always stays."""
 
 NAME_SHOWN = 100
-"""Characters of the longest slice's name that a run tells."""
+"""Characters of the longest slice's name in the arguments of a run."""
 
 
 class Clusters:
@@ -67,6 +66,7 @@ class Clusters:
         self.first = np.flatnonzero(root)
         self.of_row = np.cumsum(root) - 1
         self.track = events.track[self.first]
+        # what ends after the first slice of its cluster is not covered by it
         sticks_out = events.end_ns > events.end_ns[self.first][self.of_row]
         self._stays_with_cluster = root | sticks_out
         self._row_key = np.where(self.always, NEVER, importance(trace))
@@ -83,7 +83,7 @@ class Clusters:
         return np.unique(self.events.start_ns[(self._row_key == key) & ~self.always])
 
     def kept(self, cutoff: int, softer: int, until_ns: int) -> tuple[Mask, Runs]:
-        """The rows that stay, and the runs that stand for the others.
+        """The rows that stay, and the runs that replace the others.
 
         A run of a single slice is not worth a replacement: the slice stays.
 
@@ -97,13 +97,15 @@ class Clusters:
         runs = self._runs(small)
         matters = (self._row_key >= cutoff) | ((start < until_ns) & (self._row_key >= softer))
         rows = ~small[self.of_row] & (self._stays_with_cluster | matters)
+        # runs with one slice: their clusters, and of those the rows that are slices, stay
         alone = np.zeros(len(small) + 1, bool)
         alone[np.flatnonzero(small)] = (runs.slices <= 1)[runs.of_cluster]
         rows |= alone[self.of_row] & self.is_slice
         return rows, runs.where(runs.slices > 1)
 
     def inside(self, runs: Runs) -> Mask:
-        """The rows that lie in the clusters of ``runs``."""
+        """The rows in the clusters of ``runs``."""
+        # +1 where a run begins and -1 behind its end: the running sum is 1 inside
         step = np.zeros(len(self.first) + 1, np.int8)
         step[runs.first] += 1
         step[runs.last + 1] -= 1
@@ -111,13 +113,14 @@ class Clusters:
         return rows
 
     def busy_ns(self) -> I64:
-        """Time each cluster covers: it has no gaps, for a gap would end it."""
+        """Time each cluster covers, ns: it has no gaps, for a gap would end it."""
         return self.end - self.events.start_ns[self.first]
 
     def _runs(self, small: Mask) -> Runs:
         clusters = np.flatnonzero(small)
         if not len(clusters):
             return Runs(*(np.empty(0, np.int64),) * 5)
+        # a run ends where a cluster that stays, or another track, is between two small ones
         apart = (np.diff(clusters) > 1) | (np.diff(self.track[clusters]) != 0)
         begins = np.concatenate(([0], np.flatnonzero(apart) + 1))
         ends = np.append(begins[1:], len(clusters)) - 1
@@ -165,7 +168,7 @@ def importance(trace: Trace) -> I64:
     """What cutoffs are compared with: weighted ns per row, 0 for instants."""
     events = trace.events
     comm = trace.rows_of(Layer.COMM) | np.isin(events.op, (OpClass.COMM, OpClass.COMM_TASK))
-    dur = np.minimum(events.dur_ns, 2**56)
+    dur = np.minimum(events.dur_ns, 2**56)  # two weights of 8 must not overflow int64
     unusual = dur > UNUSUAL * _usual(events.name, dur)
     return dur * np.where(comm, WEIGHT, 1) * np.where(unusual, WEIGHT, 1)
 
@@ -174,6 +177,7 @@ def _usual(name: NDArray[np.int32], dur: I64) -> I64:
     """Per row, the (lower) median duration of its name."""
     if not len(name):
         return dur
+    # by name, then duration: the median of a name is in the middle of its stretch
     order = np.lexsort((dur, name))
     begins = np.concatenate(([0], np.flatnonzero(np.diff(name[order])) + 1))
     ends = np.append(begins[1:], len(order))
@@ -190,6 +194,7 @@ def _roots(events: EventTable) -> tuple[Mask, I64]:
     borders = np.flatnonzero(np.diff(events.track, prepend=-1, append=-1))
     for a, b in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
         start = events.start_ns[a:b]
+        # a row that starts when everything before it has ended is at depth 0
         reached = np.maximum.accumulate(events.end_ns[a:b])
         root[a] = True
         root[a + 1 : b] = start[1:] >= reached[:-1]
@@ -205,7 +210,7 @@ def _per_cluster(ufunc: np.ufunc, column: I64, first: I64) -> I64:
 def stand_ins(trace: Trace, clusters: Clusters, runs: Runs) -> tuple[EventTable, list[bytes]]:
     """One slice per run, and its arguments; names are interned in the trace.
 
-    ``args`` of the rows count from 0.
+    ``args`` of the rows are indices into the returned list.
     """
     events = clusters.events
     longest = _longest(clusters, runs)
@@ -228,14 +233,14 @@ def stand_ins(trace: Trace, clusters: Clusters, runs: Runs) -> tuple[EventTable,
 
 
 def run_name(count: int) -> str:
-    """What stands on the slice; viewers colour by the name without its digits."""
+    """The name of the slice; viewers colour by the name without its digits."""
     return f"({count} small slices)"
 
 
 def run_args(count: int, busy_ns: int, longest: str) -> bytes:
     """The arguments of the slice."""
-    told: dict[str, Any] = {"count": count, "busy_ns": busy_ns, "longest": longest[:NAME_SHOWN]}
-    return json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+    args: dict[str, Any] = {"count": count, "busy_ns": busy_ns, "longest": longest[:NAME_SHOWN]}
+    return json.dumps(args, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _longest(clusters: Clusters, runs: Runs) -> I64:
@@ -243,13 +248,14 @@ def _longest(clusters: Clusters, runs: Runs) -> I64:
     events = clusters.events
     rows = np.flatnonzero(clusters.inside(runs) & clusters.is_slice)
     run = np.searchsorted(runs.first, clusters.of_row[rows], side="right") - 1
+    # by run, the longest first, the earliest of equal ones first
     order = np.lexsort((rows, -events.dur_ns[rows], run))
     begins = np.flatnonzero(np.diff(run[order], prepend=-1))
     return rows[order[begins]]
 
 
 def probe(trace: Trace) -> Trace:
-    """One slice per track, as large as a run's may become: for its cost."""
+    """One slice per track, as large as that of a run can be: to ask a writer for its cost."""
     events, n = trace.events, len(trace.tracks)
     names = (trace.strings[i] for i in np.unique(events.name).tolist())
     span = int(events.end_ns.max()) - int(events.start_ns.min())

@@ -1,19 +1,25 @@
-"""How ranks share what room there is."""
+"""Sizes of ranks in one format, and how ranks share the room of a file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from traceconv.core.model import Trace
-from traceconv.writers import Costs, Document, SpilledRank, Writer
+from traceconv.writers import Costs, Document, SpilledRank, WriterFactory
 
-# Sizes of ranks, and ranks seen through a function.
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
-Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""As ``map``: a function of one argument, done with every job, in order."""
+
+class Each(Protocol):
+    """As ``map``: a function of one argument, done with every job, in order."""
+
+    def __call__(self, work: Callable[[Job], Result], jobs: Sequence[Job], /) -> Iterable[Result]:
+        """The results."""
+        ...
 
 
 class Size(NamedTuple):
@@ -46,7 +52,7 @@ def total(costs: Costs) -> Size:
     return Size(costs.fixed + sum(int(c.sum()) for c in columns), sum(map(len, columns)))
 
 
-def header(writer_factory: Callable[[], Writer], document: Document) -> Size:
+def header(writer_factory: WriterFactory, document: Document) -> Size:
     """What a file takes without any trace."""
     writer = writer_factory()
     return Size(len(writer.begin(document)) + len(writer.end()), 0)
@@ -62,17 +68,17 @@ def with_issues(facts: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str
 
 
 def with_counts(facts: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
-    """``facts`` with the rows of this file, if they tell rows at all."""
+    """``facts`` with the rows of this file, if they have numbers of rows at all."""
     return {**facts, "counts": dict(counts)} if "counts" in facts else dict(facts)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What planning remembers of a rank.
+    """What planning keeps of a rank.
 
     Attributes:
-        total:    what it takes.
-        least:    what is left of it at the least.
+        total:    its size.
+        least:    its size when everything is dropped that may be.
         fixed:    bytes of its descriptions.
         starts:   first and last start of its rows, ns; None if it has none.
         longest:  heading and track, the longest of its tracks.
@@ -90,7 +96,7 @@ def measured(
     cost_of: Callable[[Trace], Costs],
     least: Callable[[Trace], Trace] | None = None,
 ) -> Measured:
-    """The measures of one rank; ``least`` stays nothing where no function says otherwise."""
+    """Measure one rank; ``least`` makes what always stays of it, nothing without it."""
     trace = spilled.load()
     costs = cost_of(trace)
     bare = total(cost_of(least(trace))) if least else Size(0, 0)
@@ -101,13 +107,13 @@ def measured(
         (int(min(c.min() for c in stamps)), int(max(c.max() for c in stamps))) if stamps else None
     )
     found = Measured(total(costs), bare, costs.fixed, starts, longest)
-    forget(spilled)
+    spilled.release_pages()
     return found
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A parked rank as a function makes it."""
+    """A spilled rank that is changed whenever it is loaded."""
 
     spilled: SpilledRank
     change: Callable[[Trace], Trace]
@@ -121,27 +127,21 @@ class Derived:
         """The trace, changed."""
         return self.change(self.spilled.load())
 
-    def rest(self) -> None:
-        """Let go of memory."""
-        forget(self.spilled)
-
-
-def forget(spilled: SpilledRank) -> None:
-    """Let ``parked`` give back the memory loading took, if it can."""
-    if rest := getattr(spilled, "rest", None):
-        rest()
+    def release_pages(self) -> None:
+        """Give back the memory that loading took."""
+        self.spilled.release_pages()
 
 
 FLOOR = 8
-"""No rank is given less than this part of an equal share, unless it needs less."""
+"""No rank gets less than this fraction of an equal share, unless it needs less."""
 
 
 def shares(room: Size, needs: Sequence[Size]) -> list[Size]:
-    """What of ``room`` each rank gets, in proportion to what it needs, but none next to nothing.
+    """What of ``room`` each rank gets: in proportion to its need, with a lower bound.
 
-    A rank whose part would be less than an eighth of ``room`` shared equally gets that eighth, or
-    what it needs if that is less; the others share the rest, again in proportion. So ranks of
-    about one size keep the same detail, and a small one does not vanish beside large ones.
+    A rank whose part would be less than an eighth of an equal share gets that eighth, or what it
+    needs if that is less; the others share the remainder, again in proportion. So ranks of
+    similar size keep the same detail, and a small one does not vanish beside large ones.
     """
     columns = [_shared(room[i], [need[i] for need in needs]) for i in range(len(room))]
     return [Size(*share) for share in zip(*columns, strict=True)]

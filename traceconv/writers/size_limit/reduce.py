@@ -1,61 +1,31 @@
-"""Making one rank smaller: counters are thinned first, then small slices go.
+"""Making one rank smaller: counters are downsampled first, then small slices are coalesced.
 
-:func:`choose` finds the mildest :class:`Cut` that fits; :func:`apply` carries one out, and books
-every row it takes away.
+:func:`choose` finds the mildest :class:`Cut` that fits; :func:`apply` carries one out and counts
+every row it takes away in the dropped table: by rank, lane and reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.model import I64, CounterTable, Trace
-from traceconv.writers import Costs
+from traceconv.core.model import I32, I64, CounterTable, Mask, Trace
+from traceconv.writers import Costs, DroppedRows
 from traceconv.writers.size_limit.coalesce import (
     ALWAYS,
     NEVER,
     Clusters,
+    Runs,
     importance,
     probe,
     stand_ins,
 )
-from traceconv.writers.size_limit.dropped import THINNED, Dropped
 from traceconv.writers.size_limit.measure import Size, total
-
-# Thinning counters so that their picture stays: no repeats, then lows and highs, evenly.
-
-
-def thinned(counters: CounterTable, points: int | None) -> NDArray[np.bool_]:
-    """The samples that stay. The first and last of a counter always do, unless none shall.
-
-    Args:
-        points: groups per counter, of which the lowest and the highest sample stay; None keeps
-            all samples, 0 none.
-    """
-    track, value = counters.track, counters.value
-    if points is None or points == 0 or not len(track):
-        return np.full(len(track), points is None)
-    border = np.diff(track) != 0
-    edge = np.append(True, border) | np.append(border, True)
-    kept: NDArray[np.bool_] = edge | np.append(True, value[1:] != value[:-1])
-    rows = np.flatnonzero(kept)
-    begins = np.flatnonzero(np.diff(track[rows], prepend=-1))
-    count = np.diff(np.append(begins, len(rows)))
-    place = np.arange(len(rows)) - np.repeat(begins, count)
-    count = np.repeat(count, count)
-    group = np.where(count > 2 * points, place * points // count, place)
-    order = np.lexsort((value[rows], group, track[rows]))
-    apart = (np.diff(track[rows][order]) != 0) | (np.diff(group[order]) != 0)
-    extreme = np.append(True, apart) | np.append(apart, True)
-    kept[rows] = False
-    kept[rows[order[extreme]]] = True
-    kept |= edge
-    return kept
-
 
 STAGE = "size limit"
 
@@ -64,7 +34,7 @@ MILD = (None, REPEATS_ONLY, 16384, 4096, 1024)
 """Points per counter that are tried while all slices stay: a screen shows about 1000."""
 
 HARSH = (1024, 256, 64, 0)
-"""Points per counter that are tried when slices must go too ..."""
+"""Points per counter that are tried when slices are coalesced too ..."""
 
 COUNTER_SHARE = 4
 """... until counters take no more than a quarter of the room."""
@@ -72,24 +42,25 @@ COUNTER_SHARE = 4
 EARLIEST = -(2**63)
 
 ATTEMPTS = 8
-"""How often a cut is made harder when costs turn out higher than foreseen."""
+"""How often a cut is made harder when costs turn out higher than predicted."""
 
 CLOSE = 256
-"""This part of the room may stay empty, rather than be filled by further attempts."""
+"""This fraction of the room may stay empty, rather than be filled by further attempts."""
 
 CostOf = Callable[[Trace], Costs]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What a rank loses.
+    """What is dropped of a rank.
 
     Attributes:
-        cutoff: slices of less importance go (see :mod:`traceconv.writers.size_limit.coalesce`), ...
+        cutoff: slices of less importance are coalesced (see
+            :mod:`traceconv.writers.size_limit.coalesce`), ...
         softer: ... except those of at least this, if they start before ...
-        until_ns: ... this: what is of equal importance stays as long as there is room.
-        points: groups each counter is thinned to, each to its lowest and highest sample; None
-            leaves counters alone, any number takes out samples that repeat the one before.
+        until_ns: ... this: of slices of equal importance, the first stay while there is room.
+        points: groups of samples a counter is divided into, of which the lowest and highest stay;
+            None keeps all samples, any number drops those that repeat the one before.
         lanes:  tracks that keep anything at all; None = all of them.
     """
 
@@ -101,7 +72,7 @@ class Cut:
 
 
 NOTHING = Cut(NEVER, points=0, lanes=frozenset())
-"""Leaves only what always stays."""
+"""Keeps only what always stays."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +87,12 @@ class Reduced:
 
     cut: Cut
     trace: Trace
-    dropped: list[dict[str, Any]]
+    dropped: list[DroppedRows]
 
 
 def least(trace: Trace) -> Trace:
     """Only what always stays."""
-    return trace.keep(STAGE, trace.rows_of(*ALWAYS), thinned(trace.counters, 0))
+    return trace.keep(STAGE, trace.rows_of(*ALWAYS), downsampled(trace.counters, 0))
 
 
 def choose(trace: Trace, cost_of: CostOf, room: Size) -> Reduced:
@@ -136,8 +107,8 @@ def choose(trace: Trace, cost_of: CostOf, room: Size) -> Reduced:
         size = total(cost_of(reduced.trace))
         if size.fits(room):
             return reduced
-        # a writer may count strings apart from rows: about as many as were not foreseen now will
-        # not be foreseen again; if that was wrong too often, hurry
+        # a writer may count strings apart from rows: assume that the next prediction misses by as
+        # much as this one did, and by twice as much after half of the attempts
         times = 1 if attempt < ATTEMPTS // 2 else 2
         over = Size(*(max(0, n - m) for n, m in zip(size, room, strict=True)))
         more = Size(*(times * n + m // CLOSE if n else 0 for n, m in zip(over, room, strict=True)))
@@ -195,6 +166,7 @@ class _Sizes:
         return high
 
     def _of(self, cut: Cut) -> Size:
+        """What ``cut`` would leave: sums over the costs of single rows, nothing is encoded."""
         kept, runs = self.clusters.kept(cut.cutoff, cut.softer, cut.until_ns)
         costs, flows = self._costs, self._trace.flows
         arrows = kept[flows.src] & kept[flows.dst]
@@ -205,7 +177,7 @@ class _Sizes:
 
     def _counters(self, points: int | None) -> Size:
         if points not in self._counter_sizes:
-            kept = thinned(self._trace.counters, points)
+            kept = downsampled(self._trace.counters, points)
             size = Size(int(self._costs.counters[kept].sum()), int(kept.sum()))
             self._counter_sizes[points] = size
         return self._counter_sizes[points]
@@ -216,7 +188,7 @@ class _Sizes:
         return next((p for p in HARSH if self._counters(p).fits(share)), 0)
 
     def _lanes(self, room: Size) -> Cut:
-        """Not even runs fit: keep those lanes that matter most, as long as they do."""
+        """Not even coalesced slices fit: keep the most important lanes, as many as do."""
         kept, runs = self.clusters.kept(NEVER, NEVER, EARLIEST)
         kept &= ~self.clusters.always
         track, run_track = self._trace.events.track[kept], self.clusters.track[runs.first]
@@ -226,19 +198,21 @@ class _Sizes:
         order = np.argsort(-_weights(self._trace), kind="stable")
         order = order[rows[order] > 0]
         spare = room.minus(self._least)
+        # lanes in order of importance, up to the first with which the sum no longer fits
         fits = (np.cumsum(size[order]) <= spare.bytes) & (np.cumsum(rows[order]) <= spare.rows)
         return Cut(NEVER, points=0, lanes=frozenset(order[fits].tolist()))
 
-    def _by_track(self, track: NDArray[np.int32], size: I64 | None = None) -> I64:
+    def _by_track(self, track: I32, size: I64 | None = None) -> I64:
         return np.bincount(track, size, len(self._trace.tracks)).astype(np.int64)
 
 
-def _weights(trace: Trace) -> Any:
+def _weights(trace: Trace) -> NDArray[Any]:
+    """Sum of the importance of each track's rows."""
     return np.bincount(trace.events.track, importance(trace), len(trace.tracks))
 
 
 def apply(trace: Trace, cut: Cut, clusters: Clusters | None = None) -> Reduced:
-    """Carry out ``cut``; ``clusters`` of the trace if they are at hand."""
+    """Carry out ``cut``; ``clusters`` are those of the trace, where they were made already."""
     if cut == Cut():
         return Reduced(cut, trace, [])
     clusters = clusters or Clusters(trace)
@@ -247,15 +221,147 @@ def apply(trace: Trace, cut: Cut, clusters: Clusters | None = None) -> Reduced:
         stays = clusters.always | np.isin(trace.events.track, list(cut.lanes))
         kept &= stays
         runs = runs.where(stays[clusters.first[runs.first]])
-    samples = thinned(trace.counters, cut.points)
-    book = Dropped(trace)
-    book.events(clusters, kept, runs, cut.lanes)
-    book.rows(THINNED, trace.counters.track[~samples])
+    samples = downsampled(trace.counters, cut.points)
+    dropped = Dropped(trace)
+    dropped.events(clusters, kept, runs, cut.lanes)
+    dropped.rows(DOWNSAMPLED, trace.counters.track[~samples])
     left = trace.keep(STAGE, kept, samples)
-    book.arrows(len(trace.flows) - len(left.flows))
+    dropped.arrows(len(trace.flows) - len(left.flows))
     rows, args = stand_ins(left, clusters, runs)
     if not len(rows):
-        return Reduced(cut, left, book.table)
+        return Reduced(cut, left, dropped.table)
     grown, first = left.args.extended(args)
     rows = rows.with_columns(args=rows.args + np.int32(first))
-    return Reduced(cut, left.add_events(STAGE, left.tracks, rows, grown), book.table)
+    return Reduced(cut, left.add_events(STAGE, left.tracks, rows, grown), dropped.table)
+
+
+def downsampled(counters: CounterTable, points: int | None) -> Mask:
+    """The samples that stay: no repeats, then the lowest and highest of groups of equal size.
+
+    The first and last of a counter always stay, unless ``points`` is 0.
+
+    Args:
+        points: groups per counter, of which the lowest and the highest sample stay; None keeps
+            all samples, 0 none.
+    """
+    track, value = counters.track, counters.value
+    if points is None or points == 0 or not len(track):
+        return np.full(len(track), points is None)
+    # rows are sorted by track: the first and the last of each are beside a change of the track
+    border = np.diff(track) != 0
+    edge = np.append(True, border) | np.append(border, True)
+    # a sample that repeats the one before draws nothing
+    kept: Mask = edge | np.append(True, value[1:] != value[:-1])
+    rows = np.flatnonzero(kept)
+    begins = np.flatnonzero(np.diff(track[rows], prepend=-1))
+    count = np.diff(np.append(begins, len(rows)))
+    # 0, 1, 2 ... within each track
+    place = np.arange(len(rows)) - np.repeat(begins, count)
+    count = np.repeat(count, count)
+    # ``points`` groups of equal size; a counter with few samples keeps each in a group of its own
+    group = np.where(count > 2 * points, place * points // count, place)
+    # sorted by value within groups, the lowest and the highest are beside a change of the group
+    order = np.lexsort((value[rows], group, track[rows]))
+    apart = (np.diff(track[rows][order]) != 0) | (np.diff(group[order]) != 0)
+    extreme = np.append(True, apart) | np.append(apart, True)
+    kept[rows] = False
+    kept[rows[order[extreme]]] = True
+    kept |= edge
+    return kept
+
+
+COALESCED = "coalesced"
+COVERED = "inside a longer slice"
+INSTANT = "instant"
+LANE = "lane left out"
+DOWNSAMPLED = "counter thinned"
+ARROW = "arrow of a dropped slice"
+
+
+SHOWN_CHARS = 80
+"""Characters of a name in the table."""
+
+
+def longest_row(labels: Iterable[tuple[str, str]]) -> DroppedRows:
+    """The longest row there can be, for tracks with these headings and names."""
+    heading, track = max(labels, key=lambda label: len(json.dumps(label)), default=("", ""))
+    most = 2**63 - 1
+    return _row(most, "overlap", heading, track, most, most, ARROW)
+
+
+def shortened(table: Sequence[DroppedRows], rows: int) -> list[DroppedRows]:
+    """``table`` with at most ``rows`` + 1 rows: the largest losses, and the sum of the others."""
+    if len(table) <= rows:
+        return list(table)
+    order = sorted(range(len(table)), key=lambda i: (-table[i]["busy_ns"], -table[i]["rows"], i))
+    shown, rest = sorted(order[:rows]), order[rows:]
+    lost, busy = sum(table[i]["rows"] for i in rest), sum(table[i]["busy_ns"] for i in rest)
+    return [*(table[i] for i in shown), _row(-1, "", "", f"{len(rest)} others", lost, busy, "")]
+
+
+def _row(
+    rank: int, layer: str, heading: str, track: str, rows: int, busy_ns: int, reason: str
+) -> DroppedRows:
+    return {
+        "rank": rank,
+        "layer": layer,
+        "heading": heading[:SHOWN_CHARS],
+        "track": track[:SHOWN_CHARS],
+        "rows": rows,
+        "busy_ns": busy_ns,
+        "reason": reason,
+    }
+
+
+class Dropped:
+    """The dropped table of one rank: the only place that counts dropped rows."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.table: list[DroppedRows] = []
+        self._trace = trace
+
+    def events(
+        self, clusters: Clusters, kept: Mask, runs: Runs, lanes: frozenset[int] | None
+    ) -> None:
+        """Count event rows by what became of them."""
+        track = self._trace.events.track
+        gone = ~kept
+        if lanes is not None:
+            out = gone & ~clusters.always & ~np.isin(track, list(lanes))
+            self._lanes(clusters, out)
+            gone &= ~out
+        self.rows(INSTANT, track[gone & ~clusters.is_slice])
+        gone &= clusters.is_slice
+        in_run = clusters.inside(runs)
+        busy = self._by_track(clusters.track[runs.first], runs.busy_ns)
+        self.rows(COALESCED, track[gone & in_run], busy)
+        self.rows(COVERED, track[gone & ~in_run])
+
+    def _lanes(self, clusters: Clusters, out: Mask) -> None:
+        whole = out[clusters.first]
+        busy = self._by_track(clusters.track[whole], clusters.busy_ns()[whole])
+        self.rows(LANE, self._trace.events.track[out], busy)
+
+    def _by_track(self, track: I32, ns: I64) -> I64:
+        """Sum of ``ns`` by track; exact, unlike ``bincount``, which sums doubles."""
+        summed = np.zeros(len(self._trace.tracks), np.int64)
+        np.add.at(summed, track, ns)
+        return summed
+
+    def arrows(self, count: int) -> None:
+        """Count arrows, which are on no track."""
+        if count:
+            self.table.append(_row(self._trace.rank, "", "", "", count, 0, ARROW))
+
+    def rows(self, reason: str, tracks: I32, busy: I64 | None = None) -> None:
+        """Count rows, given the track of each; ``busy`` is ns by track."""
+        counts = np.bincount(tracks, minlength=1)
+        for number in np.flatnonzero(counts).tolist():
+            track = self._trace.tracks[number]
+            name = " ".join(word for word in (track.group, track.name) if word)
+            shown = f"{name} ({track.lane + 1})" if track.lane else name
+            ns = 0 if busy is None else int(busy[number])
+            count = int(counts[number])
+            self.table.append(
+                _row(self._trace.rank, str(track.layer), track.heading, shown, count, ns, reason)
+            )

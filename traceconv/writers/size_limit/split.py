@@ -1,7 +1,7 @@
-"""Cutting the output into stretches of time, so that each file stays below the limit.
+"""Splitting the output into ranges of time, so that each file stays below the limit.
 
-Costs are summed per bin of time, one rank at a time; bins that hold too much are cut finer and
-summed again, down to single nanoseconds if need be. Cuts lie between bins.
+Costs are summed per bin of time, one rank at a time; bins with too much in them are split and
+summed again, down to single nanoseconds if need be. Files are cut at edges of bins.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.model import I64, KINDS, Kind, Trace
-from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, Writer
+from traceconv.writers import Costs, Document, Part, Plan, SpilledRank, WriterFactory
 from traceconv.writers.size_limit.measure import (
     Derived,
     Each,
     Measured,
     Size,
-    forget,
     header,
     summed,
     with_counts,
@@ -30,24 +29,26 @@ from traceconv.writers.size_limit.measure import (
 )
 
 BINS = 65536
-"""Bins the whole time is cut into at first."""
+"""Bins the whole time is divided into at first."""
 
 FINER = 64
-"""Bins that a bin with too much in it is cut into, per file's worth of rows."""
+"""Bins that a bin with too much in it is divided into, per file's worth of rows."""
 
 COARSE = 8
-"""A bin may hold an eighth of a file: at most that much of a file stays empty."""
+"""A bin may have an eighth of a file in it: at most that much of a file stays empty."""
 
 MAX_PARTS = 9999
-"""More files than this are taken for a mistake."""
+"""More files than this are assumed to be a mistake."""
 
 ENDLESS = 2**63 - 1
+
+Found = TypeVar("Found")
 
 
 def split(
     spilled: Sequence[SpilledRank],
     document: Document,
-    writer_factory: Callable[[], Writer],
+    writer_factory: WriterFactory,
     room: Size,
     ranks: Sequence[Measured],
     each: Each = map,
@@ -67,7 +68,7 @@ def split(
     edges, sizes = _binned(spilled, cost_of, space, starts, each)
     inner = _cuts(edges, sizes, space)
     issues, rows = Issues(), np.zeros((len(KINDS), len(inner) + 1), np.int64)
-    tallies = each(partial(_of_rank, partial(_tally, cuts=inner)), spilled)
+    tallies = each(partial(_of_rank, measure=partial(_tally, cuts=inner)), spilled)
     for one, (found, torn) in zip(spilled, tallies, strict=True):
         rows += found
         issues.add("flow-split", count=torn, rank=one.rank)
@@ -79,12 +80,12 @@ def _check(space: Size, head: Size, whole: Size) -> None:
     if space.bytes <= 0 or space.rows <= 0:
         raise SizeLimitError(
             f"every file needs {head.bytes} bytes for its head and the names of its tracks alone; "
-            "raise the limit, or ask for fewer ranks or layers"
+            "raise the limit, or select fewer ranks or layers"
         )
     needed = max(whole.bytes // space.bytes, whole.rows // space.rows)
     if needed > MAX_PARTS:
         raise SizeLimitError(
-            f"at this limit it would take some {needed} files; raise it, or use --over-limit reduce"
+            f"at this limit it would take some {needed} files; raise it, or use the policy reduce"
         )
 
 
@@ -95,12 +96,12 @@ def _parts(
     shown = [None, *(cut - document.base_ns for cut in inner), None]
     parts = []
     for i in range(len(cuts) - 1):
-        told = {"number": i + 1, "of": len(cuts) - 1, "start_ns": shown[i], "end_ns": shown[i + 1]}
+        part = {"number": i + 1, "of": len(cuts) - 1, "start_ns": shown[i], "end_ns": shown[i + 1]}
         window = partial(_within, stage=f"part {i + 1}", start_ns=cuts[i], end_ns=cuts[i + 1])
         traces = tuple(Derived(one, window) for one in spilled)
         counts = dict(zip(KINDS, rows[:, i].tolist(), strict=True))
         own = replace(document, facts=with_counts(document.facts, counts))
-        parts.append(Part(_document(own, told, torn), traces))
+        parts.append(Part(_document(own, part, torn), traces))
     return tuple(parts)
 
 
@@ -111,7 +112,7 @@ def _document(document: Document, part: Mapping[str, int | None], torn: int) -> 
 
 
 def _within(trace: Trace, stage: str, start_ns: int, end_ns: int) -> Trace:
-    """The rows that start in a stretch of time."""
+    """The rows that start in a range of time."""
     masks = [
         (start_ns <= column) & (column < end_ns)
         for column in (trace.events.start_ns, trace.counters.start_ns)
@@ -131,16 +132,16 @@ def _binned(
     most = np.array([space], np.int64).T
     while True:
         sizes = np.zeros((2, len(edges) - 1), np.int64)
-        for found in each(
-            partial(_of_rank, partial(_sizes, cost_of=cost_of, edges=edges)), spilled
-        ):
+        measure = partial(_sizes, cost_of=cost_of, edges=edges)
+        for found in each(partial(_of_rank, measure=measure), spilled):
             sizes += found
         width = np.diff(edges)
         if ((sizes > most).any(axis=0) & (width == 1)).any():
             raise SizeLimitError(
                 "the rows that start in one nanosecond do not fit into a file; raise the limit, "
-                "or use --over-limit reduce"
+                "or use the policy reduce"
             )
+        # how many times over a bin exceeds its eighth of a file, in bytes or rows
         load = np.max(COARSE * (sizes / most), axis=0)
         coarse = (load > 1) & (width > 1)
         if not coarse.any():
@@ -148,10 +149,10 @@ def _binned(
         edges = _finer(edges, np.where(coarse, np.minimum(width, FINER * np.ceil(load)), 1))
 
 
-def _of_rank(measure: Callable[[Trace], Any], spilled: SpilledRank) -> Any:
-    """What ``measure`` says of one rank."""
+def _of_rank(spilled: SpilledRank, measure: Callable[[Trace], Found]) -> Found:
+    """What ``measure`` finds in one rank."""
     found = measure(spilled.load())
-    forget(spilled)
+    spilled.release_pages()
     return found
 
 
@@ -163,10 +164,12 @@ def _even(starts: Sequence[tuple[int, int]]) -> I64:
 
 
 def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:
-    """Each bin cut into about so many pieces of equal, whole width."""
+    """Each bin divided into about so many pieces of equal, whole width."""
     counts = pieces.astype(np.int64)
     step = -(-np.diff(edges) // counts)
+    # a width rounded up needs fewer pieces than were asked for
     counts = -(-np.diff(edges) // step)
+    # 0, 1, 2 ... within each old bin
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     finer = np.repeat(edges[:-1], counts) + place * np.repeat(step, counts)
     return np.append(finer, edges[-1])
@@ -186,6 +189,7 @@ def _sizes(trace: Trace, cost_of: Callable[[Trace], Costs], edges: I64) -> I64:
 
 def _cuts(edges: I64, sizes: I64, space: Size) -> I64:
     """The edges between files: every file takes as many bins as fit."""
+    # sums from the first bin on: how many bins fit behind a cut is then one binary search
     before = np.concatenate((np.zeros((2, 1), np.int64), np.cumsum(sizes, axis=1)), axis=1)
     cuts: list[int] = []
     at, last = 0, len(edges) - 1

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
-from traceconv.core.model import I32, I64, Kind, Layer, OpClass
+from traceconv.core.model import I32, I64, Kind, Layer, Mask, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
@@ -146,7 +146,7 @@ class _Fields:
     size: I64
 
 
-def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, NDArray[np.bool_]]:
+def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, Mask]:
     """The fields between each start and end, and which records end within one.
 
     The k-th fields of all records are read together.
@@ -311,8 +311,6 @@ def _whole(value: object) -> int | None:
 
 MB = 1 << 20
 
-Bools = NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Names:
@@ -327,7 +325,7 @@ class Names:
         codes, table = combined(*columns)
         return cls(codes, [spelled[row] for row in table])
 
-    def take(self, rows: Bools | I64) -> Names:
+    def take(self, rows: Mask | I64) -> Names:
         """The names of some rows."""
         return Names(self.codes[rows], self.values)
 

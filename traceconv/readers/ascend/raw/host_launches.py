@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I8, I32, I64, OpClass
+from traceconv.core.model import I8, I32, I64, Mask, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import graphs
 from traceconv.readers.ascend.raw.clock import Clock
@@ -66,8 +65,6 @@ _OF_DPU = 1
 _COMPUTE = ("KERNEL_AICORE", "KERNEL_AIVEC", "KERNEL_AICPU", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV")
 """Kernels that compute even where no operator launched them."""
 
-Bools = NDArray[np.bool_]
-
 
 class Launches:
     """The records of one folder, as columns by name.
@@ -104,7 +101,7 @@ class Launches:
         self._about(rows)
         self.tasks = _stacked([rows, self._of_parts(rows), self._of_operators(rows)])
 
-    def _steps(self, calls: Calls) -> Bools:
+    def _steps(self, calls: Calls) -> Mask:
         codes, table = combined(calls.level, calls.type)
         marks = [self.names.type_name(*row) == STEP_INFO for row in table]
         return np.array(marks, bool)[codes]
@@ -163,7 +160,7 @@ class Launches:
         """The host's name for what a task is; its number if the dictionary lacks it."""
         return self.names.type_name(RUNTIME, number) or str(number % (1 << 64))
 
-    def _lccl(self, node: I64) -> Bools:
+    def _lccl(self, node: I64) -> Mask:
         """Whether the call belongs to a library whose kernels are no operators."""
         item = picked(self.calls.item, node)
         codes, table = combined(np.where(node >= 0, item, 0))
@@ -212,7 +209,7 @@ def _is_kernel(name: str) -> bool:
     return name.startswith("KERNEL") or name == "STARS_COMMON"
 
 
-def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Bools) -> I64:
+def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Mask) -> I64:
     """For the chosen rows a record of the same call: for the k-th row the k-th record, -1."""
     theirs = np.flatnonzero(records["call"] >= 0)
     mine = np.flatnonzero(which & (call >= 0))

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import SourceError
-from traceconv.io.sources import Source, temporary_folder
+from traceconv.io.sources import Source
+from traceconv.io.temporary import temporary_directory
 
 _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
@@ -186,7 +187,7 @@ class DatabaseFile:
             if path is not None and whole and not (salvage and _is_cut(path)):
                 self.path, self.mode = path, "ro&immutable=1"
                 return
-            self._folder = tempfile.TemporaryDirectory(prefix="traceconv-", dir=temporary_folder())
+            self._folder = temporary_directory()
             self.path, self.mode = Path(self._folder.name) / "database", "rw"
             self._copy(source, name, journal)
             self.torn = journal is not None and _is_torn(Path(f"{self.path}-wal"))

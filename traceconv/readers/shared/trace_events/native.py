@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
 from traceconv.io.window import Window
@@ -19,23 +19,23 @@ from traceconv.readers.shared.trace_events.python_columns import Ends, Intake
 from traceconv.readers.shared.trace_events.salvage import State, decoded
 from traceconv.readers.shared.trace_events.tables import Flows, Rows, Samples, Tables
 
+if TYPE_CHECKING:
+    from traceconv.native import Scanned, Scanner
+
 MAX_GRAPH_KEYS = 8
 
 
-def native_scanner(probes: Probes, stays: bool) -> Any:
-    """A new scanner, or None if there is none or ``TRACECONV_NATIVE=0`` forbids it.
+def native_scanner(probes: Probes, stays: bool) -> Scanner | None:
+    """A new scanner, or None if there is none: see :mod:`traceconv.native`.
 
     Args:
         stays: whether the input stays addressable, so that arguments need not be copied.
     """
-    if os.environ.get("TRACECONV_NATIVE") == "0" or len(probes.graph) > MAX_GRAPH_KEYS:
-        return None
-    try:
-        module = importlib.import_module("traceconv.native._scan")
-    except ImportError:
+    scanner = native.scanner()
+    if scanner is None or len(probes.graph) > MAX_GRAPH_KEYS:
         return None
     keys = tuple(key.encode() for key in probes.graph)
-    return module.Scanner(keys, probes.type.encode(), _random(), _random(), not stays)
+    return scanner(keys, probes.type.encode(), _random(), _random(), not stays)
 
 
 def _random() -> int:
@@ -46,7 +46,7 @@ def _random() -> int:
 class FlowKeys:
     """Keys of arrow ends as the scanner makes them; see ``intake.FlowKeys``."""
 
-    def __init__(self, scanner: Any) -> None:
+    def __init__(self, scanner: Scanner) -> None:
         self._key = scanner.flow_key
 
     def __call__(self, ends: Ends) -> I64:
@@ -57,7 +57,9 @@ class FlowKeys:
 class Native:
     """Takes what the scanner can read; stops in front of anything else."""
 
-    def __init__(self, scanner: Any, build: TraceBuilder, tables: Tables, intake: Intake) -> None:
+    def __init__(
+        self, scanner: Scanner, build: TraceBuilder, tables: Tables, intake: Intake
+    ) -> None:
         self._scanner, self._build = scanner, build
         self._tables, self._intake = tables, intake
         self._shapes, self._names, self._series = _Map(), _Map(), _Map()
@@ -85,7 +87,7 @@ class Native:
         self._tables.events += count
         return count + self._others(np.frombuffer(found["others"], np.int64), window)
 
-    def _learn(self, found: dict[str, Any]) -> None:
+    def _learn(self, found: Scanned) -> None:
         """Give the scanner's new codes the codes of the tables."""
         shapes, tables = self._tables.shapes, self._tables
         for raw in found["shapes"]:

@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64
+from traceconv.core.model import I32, I64, Mask
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.placing import Naming
@@ -296,7 +296,6 @@ _SHAPE = attrgetter("ph", "cat", "pid", "tid")
 _KINDS = {SLICE: "slice", INSTANT: "instant", SAMPLE: "counter"}
 _BOUND = ("", "s", "f", "t")  # by flow_out + 2 * flow_in
 
-Mask = NDArray[np.bool_]
 Ends = Iterable[tuple[str, str, str]]
 FlowKeys = Callable[[Ends], I64]
 """Keys of arrow ends, given their (category, name, id): equal for equal ones."""

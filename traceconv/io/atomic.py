@@ -1,0 +1,324 @@
+"""Files and folders that appear complete or not at all.
+
+Whatever is written grows under a temporary name beside its target and is renamed when it is
+complete; a failure removes it. Three forms: :func:`replacing` for a file written in one block,
+:func:`replacing_folder` for a folder, and :func:`opened` for outputs that are complete long before
+they may get their name (all parts of a trace, or none), on this machine or at a URL.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from traceconv.core.errors import OutputError
+from traceconv.io.storage import Storage, given, is_url
+from traceconv.io.streams import pieces
+
+SUFFIX = ".part"
+"""What names of incomplete files and folders end in."""
+
+_MEANWHILE = "has appeared meanwhile"
+
+_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+"""Why the system cannot copy from file to file by itself."""
+
+_HIDDEN_UNTIL_COMPLETE = ("s3", "s3a")
+"""Storages whose uploads are visible only when they are completed, by fsspec's names."""
+
+
+def _incomplete(name: str) -> str:
+    """A name for the incomplete file that no other run uses."""
+    return f"{name}.{os.urandom(4).hex()}{SUFFIX}"
+
+
+@contextmanager
+def output_errors(path: str, advice: str = "") -> Iterator[None]:
+    """Turns errors of the system into ours.
+
+    Args:
+        advice: what to do next, if there is more to say than the reason.
+
+    Raises:
+        OutputError: the block raised OSError.
+    """
+    try:
+        yield
+    except OSError as e:
+        why = f"{path}: cannot be written: {e.strerror or e}"
+        raise OutputError(f"{why}; {advice}" if advice else why) from e
+
+
+@contextmanager
+def replacing(path: Path, advice: str = "") -> Iterator[IO[bytes]]:
+    """A file for writing that gets the name ``path`` when the block ends without an error.
+
+    A file of that name is replaced in one step; one that is a link stays a link.
+
+    Raises:
+        OutputError: it cannot be written; then nothing of it is left. ``advice`` is appended.
+    """
+    with output_errors(str(path), advice):
+        target = path.resolve()
+        growing = target.with_name(_incomplete(target.name))
+        try:
+            with growing.open("xb") as file:
+                yield file
+            growing.replace(target)
+        finally:
+            growing.unlink(missing_ok=True)  # it is there only if something failed
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a small file; pipes and devices are written as they are.
+
+    Raises:
+        OutputError: it cannot be written; then nothing of it is left.
+    """
+    if is_stream(path):
+        with output_errors(str(path)):
+            path.write_bytes(data)
+        return
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A new folder that gets the name ``path`` when the block ends without an error.
+
+    A folder of that name is removed first.
+
+    Raises:
+        OutputError: it cannot be made or renamed; then nothing of it is left.
+    """
+    with output_errors(str(path)):
+        target = path.resolve()
+        growing = target.with_name(_incomplete(target.name))
+        try:
+            growing.mkdir()
+            yield growing
+            if target.exists():
+                shutil.rmtree(target)
+            growing.rename(target)
+        finally:
+            shutil.rmtree(growing, ignore_errors=True)
+
+
+class Destination(ABC):
+    """Where an output is written: a file that has no name yet, or a stream that needs none.
+
+    ``write``, ``append``; then ``finish`` when it is complete, ``settle`` to give it its name.
+    ``discard`` removes what has not been settled.
+
+    Attributes:
+        size: bytes written.
+    """
+
+    size: int = 0
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Add ``data``."""
+
+    @abstractmethod
+    def append(self, path: Path) -> None:
+        """Add the whole content of the local file ``path``."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Bring everything to the disk or the storage."""
+
+    @abstractmethod
+    def settle(self, force: bool) -> None:
+        """Give the file its name.
+
+        Raises:
+            OutputError: a file of that name has appeared meanwhile and ``force`` is not given.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Close; remove what has not got its name."""
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Destination]:
+    """Where ``path`` is written: a file, a pipe or device, a URL, "-" for standard output.
+
+    Files have the permissions of any new file, and are removed unless they are settled.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    destination: Destination = Upload(path) if is_url(path) else LocalFile(path)
+    try:
+        yield destination
+    finally:
+        destination.discard()
+
+
+def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
+    """Raise OutputError if a file is there that may not be overwritten."""
+    if exists and not force:
+        raise OutputError(f"{path}: {what}; name another file, or use force to overwrite it")
+
+
+def check_url(path: str, force: bool) -> None:
+    """Refuse early what could not be written later.
+
+    Raises:
+        OutputError: the storage cannot be reached, the path is a folder there, or a file that
+            may not be overwritten.
+    """
+    storage = Storage(given(path), OutputError)
+    with storage.guarded(f"{path}: cannot be written", OutputError):
+        if storage.fs.isdir(storage.path):
+            raise OutputError(f"{path}: is a folder; name a file")
+        refuse_existing(path, storage.fs.exists(storage.path), force)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or device (``/dev/null``): written as it is, never replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+class LocalFile(Destination):
+    """A file on this machine, a pipe, a device, or standard output."""
+
+    def __init__(self, path: str) -> None:
+        """
+        Raises:
+            OutputError: it cannot be opened.
+        """
+        self._path = path
+        self._unnamed: Path | None = None  # set while the file has a temporary name
+        with output_errors(path):
+            if path == "-":
+                self._raw: IO[bytes] = sys.stdout.buffer
+            elif is_stream(Path(path)):
+                self._raw = Path(path).open("wb")  # noqa: SIM115 - closed by discard()
+            else:
+                self._target = Path(path).resolve()
+                unnamed = self._target.with_name(_incomplete(Path(path).name))
+                self._raw = unnamed.open("xb")
+                self._unnamed = unnamed
+
+    def write(self, data: bytes) -> None:
+        with output_errors(self._path):
+            self._raw.write(data)
+        self.size += len(data)
+
+    def append(self, path: Path) -> None:
+        """Copy the whole file ``path``; the system does it by itself where it can."""
+        with output_errors(self._path), path.open("rb", buffering=0) as source:
+            size = os.fstat(source.fileno()).st_size
+            self._raw.flush()
+            if self._unnamed is None or not self._copied(source.fileno(), size):
+                for piece in pieces(source):
+                    self._raw.write(piece)
+        self.size += size
+
+    def _copied(self, source: int, size: int) -> bool:
+        """Let the system copy; False if it cannot, and then nothing is copied."""
+        left = size
+        while left:
+            try:
+                left -= os.copy_file_range(source, self._raw.fileno(), left)
+            except OSError as e:
+                if left == size and e.errno in _NO_COPY:
+                    return False
+                raise
+        return True
+
+    def finish(self) -> None:
+        with output_errors(self._path):
+            self._raw.flush()
+            if self._unnamed is not None:
+                os.fsync(self._raw.fileno())
+                self._raw.close()
+
+    def settle(self, force: bool) -> None:
+        if self._unnamed is None:
+            return
+        with output_errors(self._path):
+            refuse_existing(self._path, self._target.exists(), force, _MEANWHILE)
+            self._unnamed.replace(self._target)
+            self._unnamed = None
+
+    def discard(self) -> None:
+        with output_errors(self._path):
+            if self._unnamed is not None:
+                self._unnamed.unlink(missing_ok=True)
+            if self._path != "-":
+                self._raw.close()
+
+
+class Upload(Destination):
+    """A file at a URL.
+
+    S3 hides an upload until it is completed. Elsewhere the file grows under a temporary name
+    beside the final one, and is renamed when it is complete.
+    """
+
+    def __init__(self, path: str) -> None:
+        """
+        Raises:
+            OutputError: it cannot be written there.
+        """
+        self._label, self._storage = path, Storage(given(path), OutputError)
+        self._settled = False
+        self._hidden = self._storage.protocol in _HIDDEN_UNTIL_COMPLETE
+        self._name = self._storage.path if self._hidden else _incomplete(self._storage.path)
+        with self._guarded():
+            options = {"autocommit": False} if self._hidden else {}
+            self._file: Any = self._storage.fs.open(self._name, "wb", **options)
+
+    def _guarded(self) -> AbstractContextManager[None]:
+        return self._storage.guarded(f"{self._label}: cannot be written", OutputError)
+
+    def write(self, data: bytes) -> None:
+        with self._guarded():
+            self._file.write(data)
+        self.size += len(data)
+
+    def append(self, path: Path) -> None:
+        with path.open("rb", buffering=0) as source:
+            for piece in pieces(source):
+                self.write(piece)
+
+    def finish(self) -> None:
+        with self._guarded():
+            self._file.close()
+
+    def settle(self, force: bool) -> None:
+        with self._guarded():
+            there = self._storage.fs.exists(self._storage.path)
+            refuse_existing(self._label, there, force, _MEANWHILE)
+            if self._hidden:
+                self._file.commit()
+            else:
+                self._storage.fs.mv(self._name, self._storage.path)
+        self._settled = True
+
+    def discard(self) -> None:
+        if self._settled:
+            return
+        with self._guarded():
+            self._file.close()
+            if self._hidden:
+                self._file.discard()
+            else:
+                self._storage.fs.rm(self._name)

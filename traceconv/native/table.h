@@ -1,0 +1,106 @@
+/* Byte strings by number, counted from 0 in order of appearance: open addressing, at most half full.
+ *
+ * The caller brings the hash, which must be keyed: no input can then force collisions.
+ */
+#ifndef TRACECONV_TABLE_H
+#define TRACECONV_TABLE_H
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { uint64_t hash; size_t at; uint32_t length; } Entry;
+
+typedef struct {
+    Entry *entries;
+    int32_t count, room;
+    int32_t *slots; /* entry + 1, or 0 */
+    uint32_t mask;  /* slots - 1; 0 while there are none */
+    uint8_t *arena; /* the strings, one after the other */
+    size_t used, size;
+} Table;
+
+static inline void table_free(Table *t)
+{
+    free(t->entries);
+    free(t->slots);
+    free(t->arena);
+}
+
+static inline int table_widen(Table *t)
+{
+    uint32_t size = t->mask ? (t->mask + 1) * 2 : 1024;
+    int32_t *slots = calloc(size, sizeof *slots);
+    if (!slots) return -1;
+    for (int32_t i = 0; i < t->count; i++) {
+        uint32_t at = (uint32_t)t->entries[i].hash & (size - 1);
+        while (slots[at]) at = (at + 1) & (size - 1);
+        slots[at] = i + 1;
+    }
+    free(t->slots);
+    t->slots = slots;
+    t->mask = size - 1;
+    return 0;
+}
+
+static inline int table_room(Table *t, size_t n)
+{
+    if (t->count == t->room) {
+        int32_t room = t->room ? t->room * 2 : 512;
+        Entry *entries = realloc(t->entries, (size_t)room * sizeof *entries);
+        if (!entries) return -1;
+        t->entries = entries;
+        t->room = room;
+    }
+    if (t->size - t->used < n) {
+        size_t size = (t->size ? t->size * 2 : 16384) + n;
+        uint8_t *arena = realloc(t->arena, size);
+        if (!arena) return -1;
+        t->arena = arena;
+        t->size = size;
+    }
+    return 0;
+}
+
+/* The number of the bytes, or -1 when they have none. */
+static inline int32_t table_find(const Table *t, uint64_t hash, const uint8_t *p, size_t n)
+{
+    if (!t->mask) return -1;
+    uint32_t at = (uint32_t)hash & t->mask;
+    for (int32_t found; (found = t->slots[at]); at = (at + 1) & t->mask) {
+        const Entry *e = &t->entries[found - 1];
+        if (e->hash == hash && e->length == n && !memcmp(t->arena + e->at, p, n)) return found - 1;
+    }
+    return -1;
+}
+
+/* Give the bytes, which have none, a number; -1 when there is no memory. */
+static inline int32_t table_add(Table *t, uint64_t hash, const uint8_t *p, size_t n)
+{
+    if ((uint32_t)t->count * 2 >= t->mask && table_widen(t) < 0) return -1;
+    if (t->count == INT32_MAX / 4 || n > UINT32_MAX || table_room(t, n + 1) < 0) return -1;
+    uint32_t at = (uint32_t)hash & t->mask;
+    while (t->slots[at]) at = (at + 1) & t->mask;
+    Entry *e = &t->entries[t->count];
+    e->hash = hash;
+    e->at = t->used;
+    e->length = (uint32_t)n;
+    if (n) memcpy(t->arena + t->used, p, n);
+    t->used += n;
+    t->slots[at] = ++t->count;
+    return t->count - 1;
+}
+
+/* Take the newest numbers back. Slots are filled in the order of numbers, also when the table is
+ * widened, so no string was placed behind these, and their slots can simply be emptied. */
+static inline void table_shrink(Table *t, int32_t count)
+{
+    while (t->count > count) {
+        int32_t number = t->count--;
+        uint32_t at = (uint32_t)t->entries[number - 1].hash & t->mask;
+        while (t->slots[at] != number) at = (at + 1) & t->mask;
+        t->slots[at] = 0;
+        t->used = t->entries[number - 1].at;
+    }
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* Characters of JSON text: what the strict tokenizer (tokens.h) and the lenient one (json.c) share.
+ *
+ * No function reads at or beyond `end`.
+ */
+#ifndef TRACECONV_TEXT_H
+#define TRACECONV_TEXT_H
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint8_t u8;
+typedef uint64_t u64;
+
+static inline int is_digit(u8 c) { return (u8)(c - '0') < 10; }
+
+static inline const u8 *blank(const u8 *p, const u8 *end)
+{
+    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
+    return p;
+}
+
+/* The value of a hexadecimal digit, -1 if it is none. */
+static inline int hexadecimal(u8 c)
+{
+    return is_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 87 : -1;
+}
+
+/* The value of four hexadecimal digits, -1 if they are none; the caller knows that they exist. */
+static inline int hex4(const u8 *p)
+{
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = hexadecimal(p[i]);
+        if (d < 0) return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+/* The length of the UTF-8 sequence that begins with a byte >= 0x80; 0 if no sequence does. */
+static inline int wide_length(u8 c)
+{
+    return c < 0xc2 || c > 0xf4 ? 0 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+}
+
+/* Whether the n = wide_length(*p) bytes at p are one well-formed sequence. */
+static inline int is_wide(const u8 *p, int n)
+{
+    u8 c = *p;
+    if ((c == 0xe0 && p[1] < 0xa0) || (c == 0xed && p[1] > 0x9f) || (c == 0xf0 && p[1] < 0x90) ||
+        (c == 0xf4 && p[1] > 0x8f))
+        return 0;
+    for (int i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    return 1;
+}
+
+#endif
