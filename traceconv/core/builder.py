@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issues
+from traceconv.core.hints import HintsBuilder
 from traceconv.core.intervals import union
 from traceconv.core.model import (
     I64,
@@ -62,6 +63,7 @@ class TraceBuilder:
         self.issues = issues if issues is not None else Issues()
         self.strings = Strings()
         self.file = capture.files[0] if capture.files else capture.label
+        self.hints = HintsBuilder()
         self.notes: dict[str, Any] = {}
         self._side_tables: dict[str, SideTable] = {}
         self.comm_words: tuple[str, ...] = ()
@@ -329,6 +331,7 @@ class TraceBuilder:
             args=args,
             issues=self.issues,
             windows=_merged_windows(self._windows),
+            hints=self.hints.finish(),
             notes=self.notes,
             side_tables=self._side_tables,
         )

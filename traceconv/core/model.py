@@ -1,4 +1,4 @@
-"""The event model: what every reader makes, every merger changes and every writer writes.
+"""The event model: what every reader makes, every pass changes and every writer writes.
 
 One :class:`Trace` is one rank, as columns. Nothing here knows a file format or a viewer.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,17 @@ from traceconv.core.columns import (
     I8,
     I32,
     I64,
+    UNKNOWN,
     Args,
     CounterTable,
     EventTable,
     FlowTable,
+    StepTable,
     Strings,
     Table,
 )
 from traceconv.core.errors import Issues
+from traceconv.core.hints import Hints
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 
@@ -43,16 +46,23 @@ __all__ = [
     "EVERY_GRAPH",
     "NO_GRAPH",
     "NO_WINDOWS",
+    "UNKNOWN",
     "TITLES",
     "Args",
     "Capture",
     "CounterTable",
     "EventTable",
     "FlowTable",
+    "Hints",
     "Kind",
     "Layer",
     "Ledger",
     "OpClass",
+    "OverlapSums",
+    "OverlapTimes",
+    "Present",
+    "StepSource",
+    "StepTable",
     "Strings",
     "Table",
     "Trace",
@@ -126,6 +136,14 @@ class OpClass(IntEnum):
     COMMUNICATION = 21
     NOT_OVERLAPPED = 22
     FREE = 23
+
+
+class StepSource(IntEnum):
+    """Where the borders of a step come from."""
+
+    RECORDED = 0  # the source has a lane of steps
+    HOST_MARKS = 1  # the framework's marks on the host ("ProfilerStep#12")
+    WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
 
 
 NO_GRAPH = 4294967295
@@ -255,9 +273,56 @@ The sum over stages is what the trace holds: nothing is lost without being booke
 KINDS = ("slice", "instant", "counter", "flow")
 
 
+@dataclass(frozen=True, eq=False)
+class Present:
+    """What a rank holds that can be selected, whatever was selected.
+
+    Attributes:
+        graphs: ids of its graphs, ascending.
+        steps:  numbers of its steps, ascending.
+        iterations: rows of its step trace; more than ``steps`` where graphs share numbers.
+    """
+
+    graphs: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    steps: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    iterations: int = 0
+
+
+class OverlapTimes(NamedTuple):
+    """Lengths of the four classes of the overlap analysis, ns."""
+
+    computing: int
+    communication: int
+    not_overlapped: int
+    free: int
+
+    @property
+    def known(self) -> int:
+        """Length of what was analysed, ns: communication is partly hidden in computing."""
+        return self.computing + self.not_overlapped + self.free
+
+
+@dataclass(frozen=True)
+class OverlapSums:
+    """The overlap analysis of a whole rank, summed over its devices.
+
+    Attributes:
+        free_rule: what bounded the spans, see :data:`traceconv.passes.overlap.RULES`; joined by
+            " + " where devices differ.
+        spans:     in how many spans of time idle time was looked for.
+        sums_ns:   the classes as computed here.
+        vendor_sums_ns: the same of the source's own lanes, None if it has none.
+    """
+
+    free_rule: str
+    spans: int
+    sums_ns: OverlapTimes
+    vendor_sums_ns: OverlapTimes | None = None
+
+
 @dataclass(frozen=True)
 class Trace:
-    """One rank. Frozen; mergers return a new one that shares the columns they left alone.
+    """One rank. Frozen; passes return a new one that shares the columns they left alone.
 
     Attributes:
         capture:  where it came from; ``rank`` is set.
@@ -266,8 +331,14 @@ class Trace:
             empty if the events themselves are all there is to know. Between windows nothing is
             known: that time is not "free".
         ledger:   see :data:`Ledger`.
-        notes:    facts for reports and trace metadata (JSON values), by key.
-        side tables:   tables that lie beside the timeline, by name; read when asked for.
+        hints:    what the reader knows of the source that passes and analyses decide by.
+        present:  graphs and steps that can be selected; filled by the passes of selection and
+            attribution.
+        steps:    the step table, made by the passes of steps and attribution.
+        overlap:  sums of the overlap analysis; None where it was not made, has found nothing, or
+            no longer describes the rank (a window of time).
+        notes:    facts for display (JSON values), by key. No code reads them.
+        side_tables: tables beside the timeline, by name; read when asked for.
     """
 
     capture: Capture
@@ -280,6 +351,10 @@ class Trace:
     issues: Issues = field(default_factory=Issues)
     windows: I64 = field(default_factory=lambda: NO_WINDOWS)
     ledger: Ledger = field(default_factory=dict)
+    hints: Hints = field(default_factory=Hints)
+    present: Present = field(default_factory=Present)
+    steps: StepTable = field(default_factory=StepTable.empty)
+    overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
 

@@ -7,11 +7,11 @@ are an error that says how to name them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from traceconv.core.errors import Issues, RankError, SelectionError
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, Present
 
 _IN_NAME = (
     re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
@@ -161,21 +161,28 @@ def format_ranges(ranks: Sequence[int]) -> str:
 
 
 def refuse_missing(
-    asked: Mapping[str, Sequence[int] | None], present: Mapping[str, Collection[int]]
+    graphs: Sequence[int] | None, steps: Sequence[int] | None, present: Iterable[Present]
 ) -> None:
-    """See that every number asked for is in one of the ranks at least.
+    """See that every graph and step selected is in one of the ranks at least.
 
     Args:
-        asked:   by kind ("graph", "step"); None asks for nothing.
-        present: what all ranks together have.
+        graphs, steps: numbers; None selects all.
+        present: of every rank.
 
     Raises:
         SelectionError: one is in none of them; the message lists those there are.
     """
-    for what, wanted in asked.items():
-        missing = sorted(set(wanted or ()) - set(present[what]))
-        if missing:
-            raise SelectionError(
-                f"{what} {format_ranges(missing)} is in none of the ranks; "
-                f"{what}s found: {format_ranges(sorted(present[what])) or 'none'}"
-            )
+    if not graphs and not steps:
+        return
+    ranks = list(present)
+    _refuse("graph", graphs, {n for rank in ranks for n in rank.graphs.tolist()})
+    _refuse("step", steps, {n for rank in ranks for n in rank.steps.tolist()})
+
+
+def _refuse(what: str, selected: Sequence[int] | None, found: set[int]) -> None:
+    missing = sorted(set(selected or ()) - found)
+    if missing:
+        raise SelectionError(
+            f"{what} {format_ranges(missing)} is in none of the ranks; "
+            f"{what}s found: {format_ranges(sorted(found)) or 'none'}"
+        )

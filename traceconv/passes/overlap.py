@@ -33,9 +33,18 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
-
-# The interval algebra behind the overlap analysis, for one device.
+from traceconv.core.model import (
+    I64,
+    EventTable,
+    Kind,
+    Layer,
+    OpClass,
+    OverlapSums,
+    OverlapTimes,
+    StepTable,
+    Trace,
+    Track,
+)
 
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""
@@ -135,9 +144,6 @@ LANES: dict[OpClass, str] = {
 }
 """Lane and slice name of each class, in screen order."""
 
-KEYS = ("computing", "communication", "not_overlapped", "free")
-"""How the classes are called in ``notes``, in the same order."""
-
 _OUTSIDE_SPAN = frozenset(
     (
         "KERNEL_AICORE",
@@ -160,14 +166,12 @@ _DEVICE = re.compile(r"(?:NPU|GPU) \d+")
 def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     """Put the four overlap lanes on top, in place of the source's own; once per device.
 
-    Fills ``notes["overlap"]`` (free_rule, spans, sums_ns, vendor_sums_ns; sums over devices) and
-    gives every entry of ``notes["steps"]`` its computing_ns, communication_ns, not_overlapped_ns,
-    free_ns, and known_ns: how much of the step lies in a span, which is the sum of the first, the
-    third and the fourth.
+    Fills ``Trace.overlap`` and, clipped to the device time of every step, the figures of
+    ``Trace.steps``.
 
     Args:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
-            one its reader names in ``notes["free_rule"]``, else "busy".
+            one in ``Trace.hints.free_rule``, else "busy".
 
     Issues: no-device-events, overlap-recomputed, overlap-differs.
     """
@@ -175,9 +179,13 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     works = [w for w in _works(trace) if len(w.kernels) or len(w.calls)]
     if not works:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
-    named = str(trace.notes.get("free_rule", RULES[0]))
-    found = [analysis(work, trace.windows, free_rule, named) for work in works]
-    trace = _noted(_compared(trace, works, found), works, found)
+    otherwise = trace.hints.free_rule or RULES[0]
+    found = [analysis(work, trace.windows, free_rule, otherwise) for work in works]
+    trace = replace(
+        _compared(trace, works, found),
+        overlap=_sums_of(works, found),
+        steps=_with_figures(trace.steps, found),
+    )
     if own.any():
         trace = trace.keep("overlap", ~own)
     rows = [_rows(trace, a, i) for i, a in enumerate(found)]
@@ -217,7 +225,7 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     outside = [i for i, name in enumerate(trace.strings) if name in _OUTSIDE_SPAN]
     rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
     rows &= ~np.isin(events.name, outside)
-    if trace.notes.get("vendor") != "ascend":  # GPU: a record of waiting is no work of the device
+    if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
         rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.end_ns[rows])
 
@@ -304,33 +312,23 @@ def _rows(trace: Trace, found: Analysis, device: int) -> EventTable:
     )
 
 
-def _noted(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
-    sums = {key: sum(total(a.sets[i]) for a in found) for i, key in enumerate(KEYS)}
+def _sums_of(works: Sequence[Work], found: Sequence[Analysis]) -> OverlapSums:
+    """The sums over devices, computed here and in the source's own lanes."""
     lanes = EventTable.concat([work.lanes for work in works])
-    theirs = {
-        key: int(lanes.dur_ns[lanes.op == op].sum()) for key, op in zip(KEYS, LANES, strict=True)
-    }
-    facts = {
-        "free_rule": " + ".join(sorted({a.rule for a in found})),
-        "spans": sum(len(a.spans) for a in found),
-        "sums_ns": sums,
-        "vendor_sums_ns": theirs if len(lanes) else None,
-    }
-    steps = _steps(list(trace.notes.get("steps", ())), found)
-    return replace(trace, notes={**trace.notes, "overlap": facts, "steps": steps})
-
-
-def _steps(steps: list[dict[str, Any]], found: Sequence[Analysis]) -> list[dict[str, Any]]:
-    """The noted steps with their share of each class, clipped to the step's device time."""
-    if not steps:
-        return steps
-    start = np.array([s["device_start_ns"] for s in steps], np.int64)
-    spans = np.stack((start, start + [s["device_dur_ns"] for s in steps]), axis=1)
-    shares = sum(
-        np.stack([length_within(a, spans) for a in (*one.sets, one.spans)], axis=1) for one in found
+    theirs = OverlapTimes(*(int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES))
+    return OverlapSums(
+        free_rule=" + ".join(sorted({a.rule for a in found})),
+        spans=sum(len(a.spans) for a in found),
+        sums_ns=OverlapTimes(*(sum(total(a.sets[i]) for a in found) for i in range(len(LANES)))),
+        vendor_sums_ns=theirs if len(lanes) else None,
     )
-    names = [*(f"{key}_ns" for key in KEYS), "known_ns"]
-    return [
-        {**step, **dict(zip(names, share, strict=True))}
-        for step, share in zip(steps, np.asarray(shares).tolist(), strict=True)
-    ]
+
+
+def _with_figures(steps: StepTable, found: Sequence[Analysis]) -> StepTable:
+    """The steps with their share of each class, clipped to the step's device time."""
+    spans = steps.device_spans
+    # a row per class, and the last for the spans of the analysis; devices add up
+    shares = np.zeros((len(StepTable.FIGURES), len(steps)), np.int64)
+    for one in found:
+        shares += np.stack([length_within(a, spans) for a in (*one.sets, one.spans)])
+    return steps.with_columns(**dict(zip(StepTable.FIGURES, shares, strict=True)))

@@ -6,8 +6,8 @@ its thread, is its device work, and the range *projected* onto the device lasts 
 of the first of it to the end of the last. Ranges that nest give projections that nest.
 
 Which host slices are ranges: all on lanes whose headings the reader puts into
-``notes["range_lanes"]``; those whose names it puts into ``notes["range_names"]`` or
-``notes["phase_names"]``; and calls of modules by name ("nn.Module: Linear_0").
+``Trace.hints.range_lanes``; those whose names it puts into ``range_names`` or ``phase_names`` of the
+same; and calls of modules by name ("nn.Module: Linear_0").
 """
 
 from __future__ import annotations
@@ -81,11 +81,10 @@ def projection(trace: Trace) -> Trace:
 
 def _ranges(trace: Trace) -> NDArray[np.intp]:
     """Rows of the host slices that are ranges."""
-    notes, events = trace.notes, trace.events
-    names = {*notes.get("range_names", ()), *notes.get("phase_names", {})}
+    hints, events = trace.hints, trace.events
+    names = {*hints.range_names, *hints.phase_names}
     ids = [i for i, name in enumerate(trace.strings) if name in names or _MODULE.fullmatch(name)]
-    headings = notes.get("range_lanes", ())
-    lanes = [t.layer is Layer.HOST and t.heading in headings for t in trace.tracks]
+    lanes = [t.layer is Layer.HOST and t.heading in hints.range_lanes for t in trace.tracks]
     on_lane = np.array(lanes, bool)[events.track]
     rows = on_lane | (np.isin(events.name, ids) & trace.rows_of(Layer.HOST))
     return np.flatnonzero(rows & (events.kind == Kind.SLICE))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import union
-from traceconv.core.model import I32, I64, Layer, OpClass, Trace
+from traceconv.core.model import I64, Layer, OpClass, Trace
 
 Mask = NDArray[np.bool_]
 
@@ -23,7 +23,7 @@ _DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)
 
 
 def by_graph(trace: Trace, wanted: Collection[int] | None = None) -> Trace:
-    """Only what belongs to some graphs; ``notes["graphs_found"]`` lists all that were there.
+    """Only what belongs to some graphs; ``Trace.present`` lists all that were there.
 
     A filter that names every graph of the rank leaves the rank as it is. Otherwise a row stays if
     it carries one of the graphs. Host rows carry none: those stay that an arrow joins to a kept
@@ -34,9 +34,10 @@ def by_graph(trace: Trace, wanted: Collection[int] | None = None) -> Trace:
         wanted: graph ids; None = all. Whether they exist at all is for the caller to judge, who
             knows every rank.
     """
-    found = _values(trace.events.graph)
-    trace = replace(trace, notes={**trace.notes, "graphs_found": found})
-    if wanted is None or (found and set(found) <= set(wanted)):
+    column = trace.events.graph
+    found = np.unique(column[column >= 0])
+    trace = replace(trace, present=replace(trace.present, graphs=found))
+    if wanted is None or (len(found) and set(found.tolist()) <= set(wanted)):
         return trace
     events, flows = trace.events, trace.flows
     member = np.isin(events.graph, list(wanted))
@@ -66,8 +67,7 @@ def by_step(trace: Trace, wanted: Collection[int]) -> Trace:
     keep |= loose & device & _touching(events.start_ns, events.end_ns, work if len(work) else steps)
     either = union(*np.concatenate((steps, work)).T)
     samples = trace.counters.start_ns
-    noted = [step for step in trace.notes.get("steps", ()) if step["step"] in wanted]
-    trace = replace(trace, notes={**trace.notes, "steps": noted})
+    trace = replace(trace, steps=trace.steps.take(np.isin(trace.steps.step, list(wanted))))
     return _kept(trace, "select-steps", keep, _touching(samples, samples, either))
 
 
@@ -133,12 +133,6 @@ def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) 
     if events.all() and (counters is None or counters.all()):
         return trace
     return trace.keep(stage, events, counters)
-
-
-def _values(column: I32) -> list[int]:
-    """The different values of a column that are not -1, ascending."""
-    present = column[column >= 0]
-    return np.unique(present).tolist() if len(present) else []
 
 
 def _hulls(trace: Trace, rows: Mask) -> I64:

@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.file_names import derived_rank
+
+if TYPE_CHECKING:
+    from traceconv.core.builder import TraceBuilder
 
 _SMALL_BYTES = 16 << 20
 _UNIX_US = 10**15
@@ -30,6 +33,12 @@ _INFO_JSON = re.compile(r"(?:device_(\d+)|host)/info\.json(?:\.(\d+))?")
 _WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
 _HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
 _FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d+)(?=[_/]|$)", re.IGNORECASE)
+
+
+def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
+    """Say of a trace that an NPU made it, and keep ``notes`` for display."""
+    build.hints.vendor = "ascend"
+    build.notes.update(notes)
 
 
 class Trust(IntEnum):
@@ -52,6 +61,7 @@ class Identity:
         claims: (trust, rank, place).
         anchor: the pair of clocks of ``start_info``, if there is one.
         diff_ns: ``diff_time`` of ``profiler_info``: what the vendor's merger subtracts.
+        chip:   as the collector calls it, "" if it does not say.
         notes:  facts for reports.
     """
 
@@ -65,7 +75,8 @@ class Identity:
     graphs: tuple[int, ...] = ()
     anchor: Anchor | None = None
     diff_ns: int | None = None
-    notes: dict[str, Any] = field(default_factory=lambda: {"vendor": "ascend"})
+    chip: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def claim(self, trust: Trust, value: object, place: str) -> None:
         """Note that ``place`` names ``value`` as the rank, if that is one."""
@@ -200,6 +211,7 @@ class Identity:
         for key, note in (("cannVersion", "cann_version"), ("platform_version", "chip")):
             if isinstance(info.get(key), str) and info[key]:
                 self.notes.setdefault(note, info[key])
+        self.chip = str(self.notes.get("chip", ""))
 
     def start_info(self, name: str) -> None:
         """``start_info[.<device>]``: one instant on the monotonic and on the Unix clock."""

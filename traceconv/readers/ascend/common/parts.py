@@ -12,6 +12,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer
 from traceconv.io.sources import Source
+from traceconv.readers.ascend.common.identity import describe
 
 if TYPE_CHECKING:
     from traceconv.readers.shared.trace_events.timeline import Classify
@@ -91,7 +92,7 @@ def read_parts(
     """
     detail: Detail = capture.detail
     parts = [part for part in detail.parts if part.name in set(capture.files)]
-    build.notes.update(detail.notes)
+    describe(build, detail.notes)
     failures: list[MalformedInputError] = []
     windows: dict[str, list[tuple[int, int]]] = {}
     stepped: set[int] = set()

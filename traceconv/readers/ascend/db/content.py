@@ -10,6 +10,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.common.parts import Detail, Part
 from traceconv.readers.ascend.db import host
 from traceconv.readers.ascend.db.arrows import arrows
@@ -169,7 +170,7 @@ def read_databases(capture: Capture, build: TraceBuilder) -> None:
         MalformedInputError: none of them can be read.
     """
     detail: Detail = capture.detail
-    build.notes.update(detail.notes)
+    describe(build, detail.notes)
     parts = [part for part in detail.parts if part.name in set(capture.files)]
     failures: list[MalformedInputError] = []
     for part in parts:

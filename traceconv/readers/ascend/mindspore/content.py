@@ -10,7 +10,7 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.display import host_info_lane
-from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.ascend.common.identity import Identity, describe
 from traceconv.readers.ascend.common.parts import check_clock, is_empty
 from traceconv.readers.ascend.mindspore import host, operators
 from traceconv.readers.ascend.mindspore.display import Shown, read_display, read_queue
@@ -56,7 +56,7 @@ def read_folder(capture: Capture, build: TraceBuilder) -> None:
         MalformedInputError: none of its files can be read.
     """
     plan: Plan = capture.detail
-    build.notes.update(plan.notes)
+    describe(build, plan.notes)
     shown, failures, parts = Shown(), [], plan.parts
     for part in parts:
         build.file = capture.source.title(part.name)

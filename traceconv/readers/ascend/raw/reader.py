@@ -32,7 +32,7 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.file_names import PROF, folder_around, starting
-from traceconv.readers.ascend.common.identity import Identity, collected_at
+from traceconv.readers.ascend.common.identity import Identity, collected_at, describe
 
 if TYPE_CHECKING:
     from traceconv.readers.ascend.raw.beside import Window
@@ -77,7 +77,7 @@ class AscendRawReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         detail: _Detail = capture.detail
-        build.notes.update(detail.notes)
+        describe(build, detail.notes)
         for one in detail.windows:
             before = build.rows
             one.read(build, capture.source)

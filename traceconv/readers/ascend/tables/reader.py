@@ -34,7 +34,7 @@ from traceconv.readers.ascend.common.file_names import (
     is_capture_file,
     is_capture_folder,
 )
-from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.ascend.common.identity import Identity, describe
 from traceconv.readers.ascend.common.parts import Detail
 from traceconv.readers.ascend.tables.names import CLUSTER, looks_like, with_tables
 
@@ -70,7 +70,7 @@ class AscendTablesReader:
         from traceconv.readers.ascend.tables.kernels import read_kernels
         from traceconv.readers.ascend.tables.offer import add_side_tables
 
-        build.notes.update(capture.detail.notes)
+        describe(build, capture.detail.notes)
         side_table = add_side_tables(capture, build).get(_KERNELS)
         if side_table is None:
             build.skip("empty-file")
