@@ -64,7 +64,7 @@ def test_a_rank_without_the_graph_keeps_nothing_of_it(two_graphs):
 
 def test_graphs_are_noted_before_they_are_filtered(two_graphs):
     """The caller can say which graphs there are, whatever was asked for."""
-    assert by_graph(two_graphs, [7]).notes["graphs_found"] == [1, 2]
+    assert by_graph(two_graphs, [7]).present.graphs.tolist() == [1, 2]
 
 
 def test_the_input_is_left_alone(two_graphs):

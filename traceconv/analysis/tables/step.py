@@ -81,7 +81,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         exclude = exposed - bubble
     return {
         "graph": steps.graph.astype(np.int64),
-        "step": np.where(_marked(steps), steps.step, ABSENT),
+        "step": np.where(_marked(steps), steps.step.astype(np.int64), ABSENT),
         "computing_ns": sums[OpClass.COMPUTING],
         "not_overlapped_ns": exposed,
         "overlapped_ns": communication - exposed,
