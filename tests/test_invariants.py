@@ -134,7 +134,7 @@ FILTERS: dict[str, Any] = {
     "layers": by_layer(["device", "comm"]),
     "names": by_name("^a"),
     "time": partial(time_window, start_ns=WINDOW[0], end_ns=WINDOW[1]),
-    "graphs": partial(by_graph, wanted=None),
+    "graphs": partial(by_graph, selected=None),
 }
 
 

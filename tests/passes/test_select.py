@@ -133,7 +133,7 @@ def test_layers_by_name(two_steps):
 
 def test_an_unknown_layer_is_refused_with_the_known_ones():
     """The message lists what there is."""
-    with pytest.raises(SelectionError, match=r"no layer gpu; there are step, overlap, host"):
+    with pytest.raises(SelectionError, match=r"no layer gpu; choose from step, overlap, host"):
         by_layer(["gpu"])
 
 

@@ -118,9 +118,9 @@ def plan(
             took part in together; "meta" - anchors, refused where one is missing; "wall" - stamps
             are Unix time already; "none" - no offsets; anything else - a JSON file of offsets.
         evidence: what the ranks know of their collectives; None while they have not been read.
-        max_error_ns: the largest error to put up with; None = any.
-        groups: what :func:`traceconv.alignment.collective_matching.matched` makes of ``evidence``, if that is known
-            already.
+        max_error_ns: the largest error to accept; None = any.
+        groups: what :func:`traceconv.alignment.collective_matching.matched` makes of ``evidence``,
+            if that is known already.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -165,8 +165,8 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
         by: a correction, or plain nanoseconds; positive moves events later.
 
     Starts and ends are corrected, so a drift changes durations, too; lengths in the table of steps
-    stay as the rank's own clock measured them. Same rows, same order; columns that do not change are
-    shared, not copied.
+    stay as the rank's own clock measured them. Same rows, same order; columns that do not change
+    are shared, not copied.
 
     Raises:
         ClockError: a time would leave int64.

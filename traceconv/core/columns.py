@@ -1,4 +1,4 @@
-"""Columns: what one trace is made of. See :mod:`traceconv.core.model` for what they mean together."""
+"""Columns: what one trace is made of. :mod:`traceconv.core.model` says what they mean together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OFFSET_MASK = (1 << BLOB_BITS) - 1
 class Args:
     """Arguments of events: one JSON object per id, as the bytes they were read as.
 
-    The bytes stay where they are (the mapped input, a spill file) until they are written.
+    The bytes stay in their buffer (the mapped input, a spill file) until they are written.
 
     Attributes:
         blobs:   buffers.
@@ -140,8 +140,8 @@ class EventTable(Table):
     """Slices and instants, sorted by (track, start_ns, -dur_ns), ties in input order.
 
     Columns: ``track`` (index into ``Trace.tracks``), ``kind`` and ``op`` (``Kind`` and ``OpClass``
-    of :mod:`traceconv.core.model`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string id),
-    ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
+    of :mod:`traceconv.core.model`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string
+    id), ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {

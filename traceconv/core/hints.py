@@ -1,6 +1,6 @@
 """What a reader knows of its source that passes and analyses decide by.
 
-Whatever is only shown to people is not here but in ``Trace.notes``, which no code reads.
+Facts that are only displayed are in ``Trace.notes``, which no code reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Hints:
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
             read by the memory tables.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
-            collection window that tells it. Set by paddle; read by the table of CPUs.
+            collection window that has one. Set by paddle; read by the table of CPUs.
     """
 
     vendor: str = ""

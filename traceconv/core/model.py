@@ -38,16 +38,16 @@ from traceconv.io.sources import Source
 
 __all__ = [
     "BACKWARDS",
+    "EVERY_GRAPH",
     "F64",
     "I8",
     "I32",
     "I64",
     "KINDS",
-    "EVERY_GRAPH",
     "NO_GRAPH",
     "NO_WINDOWS",
-    "UNKNOWN",
     "TITLES",
+    "UNKNOWN",
     "Args",
     "Capture",
     "CounterTable",
@@ -105,7 +105,7 @@ TITLES: dict[Layer, str] = {
     Layer.COUNTER: "Counters",
     Layer.OTHER: "Other",
 }
-"""How a layer is called on screen when its source has no name of its own for it."""
+"""Heading of a layer on screen where its source has no name of its own for it."""
 
 
 class Kind(IntEnum):
@@ -150,11 +150,11 @@ NO_GRAPH = 4294967295
 """How Ascend writes "belongs to no graph"; becomes -1 in the ``graph`` column."""
 
 EVERY_GRAPH = -2
-"""Stands for all graphs that the step trace in a file may hold."""
+"""A wildcard: all graphs that the step trace in a file may have."""
 
 
 BACKWARDS = " (backwards)"
-"""Ends the name of an arrow that a file holds against its direction: viewers of trace-event JSON
+"""Ends the name of an arrow that is written against its direction: viewers of trace-event JSON
 draw arrows forward in time only, and the clocks of host and device may disagree."""
 
 
@@ -167,7 +167,7 @@ class Track:
         name:  of the row: "Stream 3", "Plane 0", "Thread 1207", "HBM 0/Read".
         group: what nests between layer and name: "Group 0", "NPU 1", "HBM"; "" if nothing.
         title: the layer's name in the words of its source ("Ascend Hardware", "HCCL", "CANN",
-            "Python"); "" stands for :data:`TITLES`. Two titles in a layer are two rows of layers.
+            "Python"); "" means that of :data:`TITLES`. Two titles in one layer are two rows.
         sort:  order among the tracks of one (layer, title, group); equal ones sort by name.
         unit:  of a counter ("MB/s", "KB", "%", "" if none is known); None for slices.
         lane:  0, or the number of the sub-lane that slices which would cross were moved to.
@@ -188,7 +188,7 @@ class Track:
 
     @property
     def is_counter(self) -> bool:
-        """Whether samples, not slices, lie on it."""
+        """Whether it has samples, not slices."""
         return self.unit is not None
 
     def order_key(self) -> tuple[Any, ...]:
@@ -226,7 +226,7 @@ class Capture:
 
     Attributes:
         reader:   name of the reader that found it.
-        source:   where its files lie.
+        source:   where its files are.
         files:    those that are read for events, relative to the source, in reading order.
         rank:     global rank, or None while it is not known.
         rank_from: what named the rank ("profiler_info_3.json", "file name").
@@ -237,9 +237,9 @@ class Capture:
         graphs:   graph ids named by files or metadata, sorted; () if they must be read.
         clock:    what its stamps are measured against; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
-        label:    how to call it in messages: usually the folder or file.
+        label:    its name in messages: usually the folder or file.
         detail:   whatever its reader needs to remember from finding to reading; it travels to
-            workers, so it holds values, no open files and no functions made on the way.
+            workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
         optional: whether a run goes on without it, where its rank is unknown.
@@ -267,7 +267,7 @@ class Capture:
 Ledger = dict[tuple[str, str], int]
 """What every stage added or took away: ``{(stage, kind): rows}``; kinds as in :data:`KINDS`.
 
-The sum over stages is what the trace holds: nothing is lost without being booked.
+The sum over stages is the number of rows in the trace: every loss is booked.
 """
 
 KINDS = ("slice", "instant", "counter", "flow")
@@ -275,7 +275,7 @@ KINDS = ("slice", "instant", "counter", "flow")
 
 @dataclass(frozen=True, eq=False)
 class Present:
-    """What a rank holds that can be selected, whatever was selected.
+    """The graphs and steps of a rank that can be selected, whatever was selected.
 
     Attributes:
         graphs: ids of its graphs, ascending.
@@ -388,13 +388,13 @@ class Trace:
         return replace(after, ledger=ledger)
 
     def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
-        """Only the rows the masks name; arrows whose ends are both kept stay.
+        """Only the rows of the masks, and the arrows between kept rows.
 
         Args:
             events:   bool per event row.
             counters: bool per counter row; None keeps all.
         """
-        position = np.cumsum(events, dtype=np.int32) - np.int32(1)
+        position = np.cumsum(events, dtype=np.int32) - np.int32(1)  # new row of each kept one
         flows = self.flows
         if len(flows):
             flows = flows.take(events[flows.src] & events[flows.dst])
@@ -408,8 +408,8 @@ class Trace:
 
     def rows_of(self, *layers: Layer) -> NDArray[np.bool_]:
         """Mask of the event rows on tracks of these layers."""
-        wanted = np.array([t.layer in layers for t in self.tracks], bool)
-        return wanted[self.events.track] if len(wanted) else np.zeros(len(self.events), bool)
+        of_track = np.array([t.layer in layers for t in self.tracks], bool)
+        return of_track[self.events.track] if len(of_track) else np.zeros(len(self.events), bool)
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples, or None if there are none."""
@@ -447,6 +447,7 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
     order = sorted(range(len(every)), key=lambda i: every[i].order_key())
     number = np.empty(len(every), np.int32)
     number[order] = np.arange(len(every), dtype=np.int32)
+    # where the rows of each track begin, in either table
     old = np.searchsorted(trace.events.track, np.arange(len(trace.tracks) + 1))
     new = np.searchsorted(events.track, np.arange(len(tracks) + 1))
     size = np.concatenate((np.diff(old), np.diff(new)))
@@ -458,6 +459,7 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
         if name != "track"
     }
     columns["track"] = np.repeat(np.arange(len(order), dtype=np.int32), size[order])
+    # how far the rows of each old track move down: arrows refer to rows
     start = np.empty(len(every), np.int64)
     start[order] = np.concatenate(([0], np.cumsum(size[order])[:-1]))
     shift = (start[: len(trace.tracks)] - old[:-1]).astype(np.int32)
@@ -502,7 +504,7 @@ def arranged(trace: Trace) -> Trace:
     if len(events):
         events = events.with_columns(track=renumber[events.track])
         order = events.sort_order()
-        if not (order[1:] > order[:-1]).all():
+        if not (order[1:] > order[:-1]).all():  # else the rows are in order already
             position = np.empty(len(order), np.int32)
             position[order] = np.arange(len(order), dtype=np.int32)
             events = events.take(order)

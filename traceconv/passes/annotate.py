@@ -1,6 +1,6 @@
 """What analyses found, drawn into the trace of a rank: marks, and the figures of its steps.
 
-Marks are instants on lanes of their own. Every step of the step trace says how its time divides.
+Marks are instants on lanes of their own. Every step gets the division of its time as arguments.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepTable, Trace, Track
 
 TITLE = "Findings"
-"""How the lanes of marks are called together."""
+"""Heading of the lanes of marks."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One thing to be shown.
+    """One thing to draw.
 
     Attributes:
         name: of the instants.
-        lane: on which they stand.
-        args: what they say, as JSON values.
+        lane: the name of their lane.
+        args: their arguments, JSON values.
         times_ns: when, on the clock of the rank.
-        steps: in place of times: the steps at whose start they stand. With neither, the mark
-            stands at the start of the trace.
+        steps: in place of times: the steps at whose start they are drawn. With neither, the
+            mark is drawn at the start of the trace.
     """
 
     name: str

@@ -82,7 +82,7 @@ def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> NDArray[np.bool_
 
 
 def _by_launch(trace: Trace, steps: StepTable, todo: NDArray[np.bool_], step: I32) -> None:
-    """Fill ``step`` where an arrow leads from the host; framework operators go before calls."""
+    """Fill ``step`` where an arrow leads from the host; operators take precedence over calls."""
     flows, events = trace.flows, trace.events
     spans = np.stack((steps.start_ns, steps.end_ns), axis=1)
     for layer in (Layer.RUNTIME, Layer.HOST):  # the later assignment wins

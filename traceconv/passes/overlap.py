@@ -1,4 +1,4 @@
-"""The overlap analysis of a rank: computing, communication, the part of it nothing hides, idle.
+"""The overlap analysis of a rank: computing, communication, the part not hidden, idle.
 
 K is the union of compute tasks on the device, M the union of whole communication operations.
 Computing = K, Communication = M, Communication(Not Overlapped) = M minus K, and Free is what is
@@ -9,9 +9,9 @@ neither, within spans the profiler was collecting in:
 
 So in every span Computing + Communication(Not Overlapped) + Free is its length, to the ns.
 
-Where the source brings its own lanes they are compared and replaced. A profiler computes them
-from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) is ours
-but for splinters of 1 ns, its borders are taken, so that sums agree to the last digit.
+Where the source has its own lanes they are compared and replaced. A profiler computes them
+from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) differs
+from ours by pieces of 1 ns only, its borders are taken, so that sums agree to the last digit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Work:
         kernels: compute rows.
         calls:   whole communication operations.
         lanes:   the source's own overlap rows, if any.
-        others:  gives the set covered by its other tasks; asked for only if needed.
+        others:  computes the set covered by its other tasks; called only if needed.
     """
 
     device: str
@@ -75,7 +75,7 @@ class Analysis:
 
     Attributes:
         sets:  computing, communication, not overlapped, free.
-        spans: where Free was looked for; the others lie within.
+        spans: where Free was looked for; the other sets are within.
         rule:  one of :data:`RULES`.
     """
 
@@ -99,7 +99,9 @@ def analysis(work: Work, windows: I64, rule: str | None, otherwise: str = RULES[
         active = merged(compute, comm)
         reach = merged(active, work.others()) if rule == "device" else active
         spans = _spans(reach, windows)
-        pieces = breakdown(compute, comm, spans)  # compute and comm lie within spans
+        pieces = breakdown(
+            compute, comm, spans
+        )  # compute and comm are within spans; bit 2 is the spans
         exposed, free = covered(pieces, [0b110]), covered(pieces, [0b100])
         return Analysis((compute, comm, exposed, free), spans, rule)
 
@@ -112,24 +114,25 @@ def analysis(work: Work, windows: I64, rule: str | None, otherwise: str = RULES[
 
 
 def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
-    """The set of our rows; with the source's borders, if these differ by splinters of 1 ns."""
+    """The set of our rows; with the source's borders, if these differ by pieces of 1 ns."""
     ours = union(own.start_ns, own.end_ns)
     rows = lanes.take(lanes.op == op)
     theirs = union(rows.start_ns, rows.end_ns)
-    splinters = difference(ours, theirs)
-    return theirs if ((splinters[:, 1] - splinters[:, 0]) <= 1).all() else ours
+    pieces = difference(ours, theirs)
+    return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
 
 
 def _spans(active: I64, windows: I64) -> I64:
     """From the first to the last activity of every collection window that has any.
 
-    Activity outside of all windows makes a window of its own.
+    Activity outside of all windows is a window of its own.
     """
     if not len(active):
         return EMPTY
     if not len(windows):
         return np.array([[active[0, 0], active[-1, 1]]], np.int64)
     known = merged(windows, active)
+    # the activities of each window are one run of positions, for both ascend
     first = np.searchsorted(active[:, 0], known[:, 0])
     last = np.append(first[1:], len(active))
     some = last > first
@@ -160,11 +163,11 @@ named by its type, so the type is found as its name."""
 
 
 _DEVICE = re.compile(r"(?:NPU|GPU) \d+")
-"""How the group of a lane begins where a file holds several devices."""
+"""How the group of a lane begins where a file has several devices."""
 
 
 def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
-    """Put the four overlap lanes on top, in place of the source's own; once per device.
+    """Add the four overlap lanes, in place of the source's own; once per device.
 
     Fills ``Trace.overlap`` and, clipped to the device time of every step, the figures of
     ``Trace.steps``.
@@ -195,7 +198,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
 def _works(trace: Trace) -> list[Work]:
     """The rows to analyse, apart for each device.
 
-    Rows on lanes that name no device count for every one of several.
+    Rows on lanes that name no device count for each of them.
     """
     events = trace.events
     slices = events.kind == Kind.SLICE
@@ -240,7 +243,7 @@ def _nothing(trace: Trace) -> Trace:
 
 
 def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
-    """Book that the source's lanes go, and where their sums are others than ours."""
+    """Book that the source's lanes are replaced, and where their sums differ from ours."""
     issues = trace.issues.copy()
     rounded = bool(issues.count("duration-rounded") or issues.count("stamp-rounded"))
     for work, one in zip(works, found, strict=True):

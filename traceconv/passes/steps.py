@@ -4,10 +4,10 @@ In order of preference: the iterations of its graphs (rows of ``Layer.STEP``), t
 marks on the host ("ProfilerStep#12"), with forward/backward and tail where these are marked too;
 else one step over the whole range.
 
-Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both of
-the first, forward/backward lasts from the first of them to the end of the last backward, and the
-tail (optimizer, clearing gradients) from there to the end of the step. Frameworks that mark these
-phases under names of their own have them in ``Trace.hints.phase_names``.
+Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
+of the first, forward/backward lasts from the first of them to the end of the last backward, and
+the tail (optimizer, clearing gradients) from there to the end of the step. Where a framework marks
+these phases under names of its own, these are in ``Trace.hints.phase_names``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def phases(trace: Trace, steps: EventTable) -> EventTable:
 
 
 def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
-    """Host slices called forward, and those called backward."""
+    """Host slices of the phase forward, and those of backward."""
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE)
     kinds: dict[str, list[int]] = {"forward": [], "backward": []}
@@ -129,7 +129,7 @@ def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
     """Lay out the step trace, making one where the source has none, and begin ``Trace.steps``.
 
     Args:
-        merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is called
+        merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
             "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
 
     Slices of different graphs may cross on the merged lane; the lanes pass sorts that out.
@@ -152,7 +152,7 @@ def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
 
 
 def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace:
-    """The source's step rows on our lanes, under our names, with the pauses between them."""
+    """The source's step rows on the lanes and under the names used here, with pauses between."""
     events = trace.events
     name, track = events.name.copy(), events.track.copy()
     lanes: dict[Track, int] = {}
@@ -230,6 +230,7 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
     events = trace.events
     found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
     rows = np.flatnonzero(found & trace.rows_of(Layer.HOST))
+    # by step, the longest first: the first row of each number is the step
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
     rows = rows[np.unique(events.step[rows], return_index=True)[1]]
     return rows[np.argsort(events.start_ns[rows], kind="stable")]
