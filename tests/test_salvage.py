@@ -12,7 +12,7 @@ from traceconv.cli import run
 from traceconv.core.builder import FARTHEST_NS, TraceBuilder
 from traceconv.core.model import Capture, Layer
 from traceconv.io.sources import RecordedSource
-from traceconv.passes.timestamp_outliers import FAR_NS, far_stamps
+from traceconv.passes.timestamp_outliers import FAR_NS, timestamp_outliers
 
 NS_OF_A_YEAR = 31_536_000_000_000_000
 UNIX = 1_740_816_000_000_000_000
@@ -87,7 +87,7 @@ def trace(*starts, samples=()):
 
 
 def said(made):
-    return [(i.code, i.count, i.places) for i in far_stamps(made).issues]
+    return [(i.code, i.count, i.places) for i in timestamp_outliers(made).issues]
 
 
 NEAR = [UNIX + i * 1000 for i in range(200)]
@@ -105,7 +105,7 @@ def test_one_event_far_away_is_kept_and_named(odd, distance):
     """With its distance, which a window of time needs."""
     made = trace(*NEAR, odd)
     assert said(made) == [("far-stamp", 1, (f"'odd', {distance}",))]
-    assert len(far_stamps(made).events) == 201
+    assert len(timestamp_outliers(made).events) == 201
 
 
 def test_both_ends_may_be_far():

@@ -376,8 +376,8 @@ def test_unaligned_shapes_are_named():
     assert (found.case.value, found.case.figures["shapes"]) == (50.0, ["MatMul 127,64;64,32"])
 
 
-def _gpu_memory(rank, reserved, **notes):
-    build = builder(rank, **notes)
+def _gpu_memory(rank, reserved, **hints):
+    build = builder(rank, **hints)
     lane = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="GB")
     build.counter(lane, 5, reserved)
     return build
@@ -385,7 +385,7 @@ def _gpu_memory(rank, reserved, **notes):
 
 def test_capacity_is_that_of_the_capture():
     """Each rank by its own; one whose capture is silent is not checked."""
-    size = {"device_memory_bytes": {"0": 80 << 30}}
+    size = {"device_memory_bytes": {0: 80 << 30}}
     ranks = [_gpu_memory(0, 76, **size), _gpu_memory(1, 40, **size), _gpu_memory(2, 79)]
     found = judge([facts(trace) for trace in _traces(ranks)], rules=["memory-capacity"])
     [one] = found.findings
@@ -396,7 +396,7 @@ def test_capacity_is_that_of_the_capture():
 
 def test_a_capacity_that_is_said_counts():
     """More than that of the capture."""
-    rank = _gpu_memory(0, 30, device_memory_bytes={"0": 80 << 30})
+    rank = _gpu_memory(0, 30, device_memory_bytes={0: 80 << 30})
     assert _only("memory-capacity", [rank], memory_capacity__capacity=32.0).case.value == 93.75
 
 
@@ -409,6 +409,6 @@ def test_capacity_has_to_be_said_where_no_capture_tells_it():
 
 def test_cpu_of_paddle_is_one_figure():
     """Busy or not can be said, user and system cannot be told apart."""
-    ranks = [builder(paddle=[{"extra_info": {"System Cpu Utilization": "0.95"}}])]
+    ranks = [builder(cpu_percent={"system": [95.0]})]
     assert _only("cpu-busy", ranks).case.value == 95.0
     assert [one.rule.id for one in _judged("cpu-system", ranks).unchecked] == ["cpu-system"]

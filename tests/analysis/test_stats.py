@@ -143,7 +143,7 @@ def test_stages_are_shares_of_the_steps(build):
 
 def _launched(build):
     """aten::linear calls aten::mm, which launches two kernels; one more comes from nowhere."""
-    build.notes["free_rule"] = "device"
+    build.hints.free_rule = "device"
     host, calls = build.track(Layer.HOST, "Thread 7"), build.track(Layer.RUNTIME, "Thread 7")
     stream = build.track(Layer.DEVICE, "Stream 1")
     build.slice(host, 0, 100, "aten::linear", op=OpClass.HOST)
@@ -175,7 +175,7 @@ def test_host_operators_with_their_own_and_their_device_time(build):
 
 def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
     """Types and cores are those of the tasks' arguments."""
-    build.notes["vendor"] = "ascend"
+    build.hints.vendor = "ascend"
     stream = build.track(Layer.DEVICE, "Stream 1")
     for start, length, core in ((0, 5, "AI_CORE"), (10, 6, "AI_CORE"), (20, 9, "AI_CPU")):
         args = {"Op Type": "MatMul" if core == "AI_CORE" else "TopK", "Task Type": core}
@@ -189,7 +189,7 @@ def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
 
 def test_types_of_tasks_from_the_profilers_table(build):
     """Where the timeline names no type, the table of kernels does, by start time."""
-    build.notes["vendor"] = "ascend"
+    build.hints.vendor = "ascend"
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 7, 5, "op0", op=OpClass.COMPUTE)
     columns = {
         "Start Time(us)": np.array([3, 7]),
@@ -387,7 +387,7 @@ def test_peaks_of_memory_in_bytes(build):
 
 def test_peaks_stand_beside_the_memory_of_their_gpu(build):
     """By its number; memory of the host has no capacity."""
-    build.notes["device_memory_bytes"] = {"0": 100, "1": 4096}
+    build.hints.device_memory_bytes = {0: 100, 1: 4096}
     for name in ("GPU 1 Reserved", "GPU 1 Allocated", "GPU 7 Reserved", "CPU Allocated"):
         build.counter(build.track(Layer.COUNTER, name, "Memory", unit="B"), 10, len(name))
     rows = _table("memory", build)

@@ -36,7 +36,7 @@ def test_a_lone_capture_without_rank_is_rank_0_and_says_so(tmp_path):
 
 def test_several_without_rank_are_refused_with_the_way_out(tmp_path):
     """The message offers what the names say."""
-    with pytest.raises(RankError, match=r"\[0, 1\]: use --rank-from name"):
+    with pytest.raises(RankError, match=r"\[0, 1\]: use rank_from='name'"):
         resolve([_capture(tmp_path, f"t_{i}.json") for i in range(2)], "meta", Issues())
 
 
@@ -49,7 +49,7 @@ def test_the_user_may_name_ranks_by_pattern(tmp_path):
 @pytest.mark.parametrize("rule", ["(", r"host\d", "(host)"])
 def test_a_bad_pattern_is_named(tmp_path, rule):
     """Neither a traceback nor a silent rank."""
-    with pytest.raises(RankError, match="--rank-from"):
+    with pytest.raises(RankError, match="rank_from="):
         resolve(
             [_capture(tmp_path, "host4.json"), _capture(tmp_path, "host5.json")], rule, Issues()
         )
@@ -64,7 +64,7 @@ def test_two_claims_of_one_rank_name_both(tmp_path):
 def test_asking_for_a_missing_rank_lists_those_there(tmp_path):
     """Unless missing ranks are allowed, which is then an issue."""
     captures, issues = [_capture(tmp_path, f"c{i}", i) for i in (0, 1, 2, 5)], Issues()
-    with pytest.raises(RankError, match=r"rank 7 is not here; ranks found: 0-2,5"):
+    with pytest.raises(RankError, match=r"rank 7 does not exist; ranks found: 0-2,5"):
         chosen(captures, [0, 7], False, issues)
     assert [c.rank for c in chosen(captures, [0, 7], True, issues)] == [0]
     assert issues.count("rank-missing") == 1

@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import (
+    Capture,
+    Layer,
+    OpClass,
+    OverlapSums,
+    OverlapTimes,
+    StepTable,
+)
 from traceconv.io.sources import FileSource
 from traceconv.passes import compose
 from traceconv.passes.attribution import attribution
@@ -77,12 +85,12 @@ def test_lanes_stand_in_order_below_the_steps(build):
     assert [t.name for t in tracks] == [*NAMES, "Stream 1", "Group 0"]
 
 
-def test_sums_are_noted(build):
-    """For reports, in ns, under the names of the classes."""
+def test_sums_are_kept(build):
+    """In ns, under the names of the classes; known is what was analysed."""
     _fill(build, KERNELS, CALLS)
-    found = overlap(build.finish()).notes["overlap"]
-    sums = {"computing": 25, "communication": 23, "not_overlapped": 15, "free": 10}
-    assert found == {"free_rule": "busy", "spans": 1, "sums_ns": sums, "vendor_sums_ns": None}
+    found = overlap(build.finish()).overlap
+    assert found == OverlapSums("busy", 1, OverlapTimes(25, 23, 15, 10))
+    assert found.sums_ns.known == 50
 
 
 def test_parts_of_communication_do_not_count(build):
@@ -114,13 +122,13 @@ def test_activity_outside_of_every_window_is_a_window_of_its_own(build):
     """Rows the declared windows miss count, and the balance still holds."""
     _fill(build, [(0, 5), (15, 30), (50, 60)])
     build.window(0, 20)
-    found = overlap(build.finish()).notes["overlap"]
-    assert (found["spans"], found["sums_ns"]["free"]) == (2, 10)
+    found = overlap(build.finish()).overlap
+    assert (found.spans, found.sums_ns.free) == (2, 10)
 
 
 def test_the_device_rule_stretches_the_span(build):
     """Other tasks count towards the span, except those that are known not to."""
-    build.notes["vendor"] = "ascend"
+    build.hints.vendor = "ascend"
     _fill(build, [(10, 20)])
     stream = build.track(Layer.DEVICE, "Stream 1")
     build.slice(stream, 2, 1, "MEMCPY_ASYNC", op=OpClass.COPY)
@@ -137,21 +145,21 @@ def test_waiting_of_a_gpu_does_not_stretch_the_span(build):
 
 
 def test_a_reader_can_name_the_rule(build):
-    """Sources whose span is that of all device rows say so in their notes."""
+    """Sources whose span is that of all device rows say so in their hints."""
     _fill(build, [(10, 20)])
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 2, 1, "Memset", op=OpClass.COPY)
-    build.notes["free_rule"] = "device"
+    build.hints.free_rule = "device"
     assert _lanes(overlap(build.finish()))[3] == [(2, 10)]
 
 
 def test_the_rule_is_that_of_the_sources_own_lane(build):
     """If only the device rule explains the profiler's idle time, that rule is taken."""
-    build.notes["vendor"] = "ascend"
+    build.hints.vendor = "ascend"
     _fill(build, [(10, 20)])
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 2, 1, "EVENT_WAIT", op=OpClass.WAIT)
     _own_lanes(build, computing=[(10, 20)], free=[(2, 10)])
     trace = overlap(build.finish())
-    assert trace.notes["overlap"]["free_rule"] == "device"
+    assert trace.overlap.free_rule == "device"
     assert trace.issues.count("overlap-differs") == 0
 
 
@@ -239,7 +247,7 @@ def test_devices_of_one_rank_are_analysed_apart(build):
         if op == OpClass.FREE
     ]
     assert free == [("NPU 0", 10), ("NPU 1", 20)]
-    assert trace.notes["overlap"]["sums_ns"]["computing"] == 35
+    assert trace.overlap.sums_ns.computing == 35
 
 
 def test_steps_get_their_share(build):
@@ -249,9 +257,9 @@ def test_steps_get_their_share(build):
         build.slice(track, start, end - start, f"Iteration {n}", op=OpClass.ITERATION, graph=1,
                     step=n)  # fmt: skip
     _fill(build, KERNELS, CALLS)
-    found = overlap(attribution(steps(build.finish()))).notes["steps"]
-    keys = ("computing_ns", "communication_ns", "not_overlapped_ns", "free_ns", "known_ns")
-    assert [[step[key] for key in keys] for step in found] == [
+    found = overlap(attribution(steps(build.finish()))).steps
+    figures = np.stack([getattr(found, name) for name in StepTable.FIGURES], axis=1)
+    assert figures.tolist() == [
         [15, 8, 5, 5, 25],
         [10, 15, 10, 5, 25],
         [0, 0, 0, 0, 0],
@@ -300,6 +308,4 @@ def test_the_balance_holds_in_every_window(kernels, calls, windows, rule):
     assert not free & (compute | comm)
     if rule == "busy" and not windows and compute | comm:
         assert compute | comm | free == set(range(min(compute | comm), max(compute | comm) + 1))
-    sums = trace.notes["overlap"]["sums_ns"]
-    whole = len(compute | comm | free)
-    assert sums["computing"] + sums["not_overlapped"] + sums["free"] == whole
+    assert trace.overlap.sums_ns.known == len(compute | comm | free)

@@ -21,7 +21,7 @@ class Run:
 
     def __init__(self):
         self.build = TraceBuilder(Capture("test", FileSource(Path("x"), "x"), ("x",), rank=0))
-        self.build.notes["range_lanes"] = ["NVTX"]
+        self.build.hints.range_lanes = ["NVTX"]
 
     def range(self, start, end, name="r", thread="Thread 1", title="NVTX"):
         self.build.slice(
@@ -137,7 +137,7 @@ def test_operators_are_no_ranges(run):
     run.range(0, 10, "aten::mm", title="Python")
     run.range(0, 9, "nn.Module: Linear_0", title="Python")
     run.range(0, 8, "marked", title="Python")
-    run.build.notes["range_names"] = ["marked"]
+    run.build.hints.range_names = ["marked"]
     run.launch(1, 100, 120)
     assert [name for name, *_ in told(run.projected())] == ["nn.Module: Linear_0", "marked"]
 

@@ -64,7 +64,7 @@ def test_a_rank_without_the_graph_keeps_nothing_of_it(two_graphs):
 
 def test_graphs_are_noted_before_they_are_filtered(two_graphs):
     """The caller can say which graphs there are, whatever was asked for."""
-    assert by_graph(two_graphs, [7]).notes["graphs_found"] == [1, 2]
+    assert by_graph(two_graphs, [7]).present.graphs.tolist() == [1, 2]
 
 
 def test_the_input_is_left_alone(two_graphs):
@@ -133,7 +133,7 @@ def test_layers_by_name(two_steps):
 
 def test_an_unknown_layer_is_refused_with_the_known_ones():
     """The message lists what there is."""
-    with pytest.raises(SelectionError, match=r"no layer gpu; there are step, overlap, host"):
+    with pytest.raises(SelectionError, match=r"no layer gpu; choose from step, overlap, host"):
         by_layer(["gpu"])
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from traceconv.analysis.tables.step import step_trace_time
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import UNKNOWN, Capture, Layer, OpClass, StepSource, StepTable
+from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
-from traceconv.passes.attribution import STEPS_NOTED, attribution
+from traceconv.passes.attribution import attribution
 from traceconv.passes.overlap import overlap
 from traceconv.passes.steps import steps
 
@@ -132,9 +133,9 @@ def test_without_any_marks_the_whole_range_is_one_step(build):
 
 
 def test_a_rank_without_events_gets_no_step(build):
-    """Nothing in, nothing out, and notes that say so."""
+    """Nothing in, nothing out."""
     trace = attribution(steps(build.finish()))
-    assert (len(trace.events), trace.notes["steps"], len(trace.issues)) == (0, [], 0)
+    assert (len(trace.events), len(trace.steps), len(trace.issues)) == (0, 0, 0)
 
 
 def test_device_rows_belong_to_the_iteration_they_begin_in(build):
@@ -180,16 +181,17 @@ def test_device_rows_belong_to_the_step_that_launched_them(build):
     assert {name: found[name] for name in expected} == expected
 
 
-def test_notes_say_where_steps_and_their_device_work_lie(build):
+def test_the_table_of_steps_holds_them_and_their_device_work(build):
     """The device time of a step begins with its first row, and ends no sooner than the step."""
-    notes = attribution(steps(_launched(build).finish())).notes
-    assert notes["steps"] == [
-        {"graph": -1, "step": 1, "start_ns": 100, "dur_ns": 100,
-         "device_start_ns": 210, "device_dur_ns": 60},
-        {"graph": -1, "step": 2, "start_ns": 200, "dur_ns": 100,
-         "device_start_ns": 310, "device_dur_ns": 60},
-    ]  # fmt: skip
-    assert (notes["steps_found"], notes["steps_total"]) == ([1, 2], 2)
+    trace = attribution(steps(_launched(build).finish()))
+    expected = {
+        "graph": [-1, -1], "step": [1, 2], "source": [StepSource.HOST_MARKS] * 2,
+        "start_ns": [100, 200], "dur_ns": [100, 100],
+        "device_start_ns": [210, 310], "device_dur_ns": [60, 60],
+        **{name: [UNKNOWN] * 2 for name in StepTable.FIGURES},
+    }  # fmt: skip
+    assert {name: c.tolist() for name, c in trace.steps.columns().items()} == expected
+    assert (trace.present.steps.tolist(), trace.present.iterations) == ([1, 2], 2)
 
 
 def test_calls_decide_only_where_operators_do_not(build):
@@ -207,13 +209,21 @@ def test_calls_decide_only_where_operators_do_not(build):
     assert _step_of(attribution(steps(build.finish())))["kernel"] == 1
 
 
-def test_notes_list_a_bounded_number_of_steps(build):
-    """The total is always told."""
-    host = build.track(Layer.HOST, "Thread 1")
-    for n in range(STEPS_NOTED + 5):
-        build.slice(host, 10 * n, 9, f"ProfilerStep#{n}", op=OpClass.HOST, step=n)
-    notes = attribution(steps(build.finish())).notes
-    assert (len(notes["steps"]), notes["steps_total"]) == (STEPS_NOTED, STEPS_NOTED + 5)
+def test_the_table_of_steps_says_where_their_borders_come_from(build, two_graphs):
+    """Recorded, also where no pass made them; or the whole range."""
+    for trace in (attribution(two_graphs), attribution(steps(two_graphs))):
+        assert trace.steps.source.tolist() == [StepSource.RECORDED] * 3
+    build = TraceBuilder(build.capture)
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 10, 5, "a", op=OpClass.COMPUTE)
+    assert steps(build.finish()).steps.source.tolist() == [StepSource.WHOLE_RANGE]
+
+
+def test_the_main_graph_takes_most_of_the_time(two_graphs):
+    """Graph 2 runs for 40, graph 5 for 20; of equal ones the first counts."""
+    table = attribution(two_graphs).steps
+    assert table.of_main_graph().step.tolist() == [1, 2]
+    assert table.take([1, 2]).of_main_graph().graph.tolist() == [2]
+    assert len(StepTable.empty().of_main_graph()) == 0
 
 
 @pytest.fixture
@@ -229,25 +239,32 @@ def one_step(build):
     return overlap(attribution(steps(build.finish())))
 
 
+def _row(columns):
+    """The only row of a table."""
+    return {key: value for key, [value] in ((k, c.tolist()) for k, c in columns.items())}
+
+
 def test_step_times_of_the_torch_style(one_step):
     """Every column of the worked example."""
-    (row,) = step_trace_time(one_step)
-    assert (row.computing_ns, row.communication_ns, row.not_overlapped_ns) == (25, 23, 15)
-    assert (row.overlapped_ns, row.free_ns, row.bubble_ns, row.stage_ns) == (8, 10, 15, 35)
-    assert (row.exclude_receive_ns, row.preparing_ns, row.step) == (0, 4, 1)
+    assert _row(step_trace_time(one_step)) == {
+        "graph": -1, "step": 1, "computing_ns": 25, "communication_ns": 23,
+        "not_overlapped_ns": 15, "overlapped_ns": 8, "free_ns": 10, "bubble_ns": 15,
+        "stage_ns": 35, "exclude_receive_ns": 0, "preparing_ns": 4,
+    }  # fmt: skip
 
 
 def test_step_times_of_the_mindspore_style(one_step):
     """The stage is that of communication alone: 12 to 50, less the bubble."""
-    (row,) = step_trace_time(one_step, "mindspore")
-    assert (row.stage_ns, row.free_ns, row.exclude_receive_ns) == (23, 10, 0)
+    row = _row(step_trace_time(one_step, "mindspore"))
+    assert (row["stage_ns"], row["free_ns"], row["exclude_receive_ns"]) == (23, 10, 0)
 
 
 def test_step_times_without_marks_cover_everything(build):
     """One row that names no step."""
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
-    (row,) = step_trace_time(overlap(attribution(steps(build.finish()))))
-    assert (row.step, row.computing_ns, row.stage_ns, row.preparing_ns) == (None, 9, 9, 0)
+    row = _row(step_trace_time(overlap(attribution(steps(build.finish())))))
+    figures = [row[key] for key in ("step", "computing_ns", "stage_ns", "preparing_ns")]
+    assert figures == [ABSENT, 9, 9, 0]
 
 
 def test_phases_marked_on_the_host_become_the_step_trace(build):

@@ -67,10 +67,10 @@ def test_filters_add_up(trace):
     assert [kept.strings[i] for i in kept.events.name] == ["ProfilerStep#4", "host"]
 
 
-def test_a_step_that_is_not_there_leaves_nothing_and_the_notes_tell(trace):
+def test_a_step_that_is_not_there_leaves_nothing_but_what_can_be_selected(trace):
     """The caller, who knows all ranks, judges by them."""
     nothing = _passed(trace, "summary", steps=[9])
-    assert (len(nothing.events), nothing.notes["steps_found"]) == (0, [4])
+    assert (len(nothing.events), nothing.present.steps.tolist()) == (0, [4])
 
 
 def test_the_input_is_untouched(trace):

@@ -12,7 +12,7 @@ import traceconv
 from traceconv.analysis.tables.step import step_trace_time
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
-from traceconv.core.model import Layer, OpClass
+from traceconv.core.model import Layer, OpClass, OverlapTimes
 from traceconv.io.sources import sources
 from traceconv.passes import compose
 from traceconv.readers.ascend import trace_view
@@ -68,12 +68,12 @@ def viewed(trace, mode):
 def test_published_sums(traces):
     """Union of compute tasks, of operations, what nothing hides, and idle, to the nanosecond."""
     summary = viewed(traces["level1/rank0"], "summary")
-    assert summary.notes["overlap"]["sums_ns"] == {
-        "computing": 8_903_431,
-        "communication": 102_108_100,
-        "not_overlapped": 98_071_947,
-        "free": 25_258_144,
-    }
+    assert summary.overlap.sums_ns == OverlapTimes(
+        computing=8_903_431,
+        communication=102_108_100,
+        not_overlapped=98_071_947,
+        free=25_258_144,
+    )
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -85,12 +85,13 @@ def test_every_column_of_the_step_table(traces, folder):
     )
     analysis = database(folder).with_name("analysis.db")
     (told,) = query(analysis, f"SELECT step, {names} FROM StepTraceTime")
-    (row,) = step_trace_time(viewed(traces[folder], "detail"))
-    assert (row.step, [ns(value) for value in told[1:]]) == (
+    columns = step_trace_time(viewed(traces[folder], "detail"))
+    row = {key: column.item() for key, column in columns.items()}
+    assert (row["step"], [ns(value) for value in told[1:]]) == (
         int(told[0]),
         [
-            row.computing_ns, row.not_overlapped_ns, row.overlapped_ns, row.communication_ns,
-            row.free_ns, row.stage_ns, row.bubble_ns, row.exclude_receive_ns, row.preparing_ns,
+            row["computing_ns"], row["not_overlapped_ns"], row["overlapped_ns"], row["communication_ns"],
+            row["free_ns"], row["stage_ns"], row["bubble_ns"], row["exclude_receive_ns"], row["preparing_ns"],
         ],
     )  # fmt: skip
 
@@ -101,9 +102,9 @@ def test_summary_gives_the_step_its_share(traces, folder):
     analysis = database(folder).with_name("analysis.db")
     names = "computing, communication, communication_not_overlapped, free"
     (told,) = query(analysis, f"SELECT {names} FROM StepTraceTime")
-    (step,) = viewed(traces[folder], "summary").notes["steps"]
+    steps = viewed(traces[folder], "summary").steps
     keys = ("computing_ns", "communication_ns", "not_overlapped_ns", "free_ns")
-    assert [step[key] for key in keys] == [ns(value) for value in told]
+    assert [getattr(steps, key).tolist() for key in keys] == [[ns(value)] for value in told]
 
 
 # -- accounts -------------------------------------------------------------------------------

@@ -342,12 +342,12 @@ def test_ranks_of_the_samples():
 @pytest.mark.parametrize(
     ("name", "memory"),
     [
-        ("tracelens_h100_bert_small.json.gz", {"0": 85_018_279_936}),
-        ("tracelens_torch_compile_triton.json.gz", {"0": 206_141_652_992}),
-        ("hta_rank_not_found.json.gz", None),
+        ("tracelens_h100_bert_small.json.gz", {0: 85_018_279_936}),
+        ("tracelens_torch_compile_triton.json.gz", {0: 206_141_652_992}),
+        ("hta_rank_not_found.json.gz", {}),
     ],
 )
 def test_memory_of_devices_is_noted(name, memory):
     """80 GB of Nvidia, its list behind the events; 192 GB of AMD; a file that has no list."""
     [trace] = traceconv.open(str(DATA / name), rank_from="order").traces(None)
-    assert trace.notes.get("device_memory_bytes") == memory
+    assert trace.hints.device_memory_bytes == memory

@@ -152,9 +152,9 @@ def _length(spans):
 
 @pytest.mark.parametrize(
     ("name", "memory"),
-    [(CLOVERLEAF, {"0": 84_990_623_744}), (SAXPY, {"0": 42_297_524_224})],
+    [(CLOVERLEAF, {0: 84_990_623_744}), (SAXPY, {0: 42_297_524_224})],
 )
 def test_memory_of_gpus_is_noted(name, memory):
     """Of the one in use: the machine of the first has four."""
     for trace in traceconv.open(str(DATA / f"{name}.sqlite"), rank_from="order").traces(None):
-        assert trace.notes.get("device_memory_bytes") == memory
+        assert trace.hints.device_memory_bytes == memory

@@ -45,36 +45,36 @@ def _written(capture):
 def test_the_columns_of_step_trace_time(capture):
     """Sums are equal; stage and preparing lie on the 250 ns grid of a double in the table."""
     (trace,) = _detail(TORCH / capture)
-    (row,) = step_trace_time(trace)
+    row = {key: column.item() for key, column in step_trace_time(trace).items()}
     told = _written(capture)
-    assert (row.computing_ns, row.communication_ns, row.overlapped_ns, row.free_ns) == (
+    assert (row["computing_ns"], row["communication_ns"], row["overlapped_ns"], row["free_ns"]) == (
         told["Computing"], told["Communication"], told["Overlapped"], told["Free"],
     )  # fmt: skip
-    assert (row.not_overlapped_ns, row.exclude_receive_ns, row.bubble_ns) == (
+    assert (row["not_overlapped_ns"], row["exclude_receive_ns"], row["bubble_ns"]) == (
         told["Communication(Not Overlapped)"],
         told["Communication(Not Overlapped and Exclude Receive)"],
         told["Bubble"],
     )
-    assert row.step == told["Step"] // 1000
-    assert abs(row.stage_ns - told["Stage"]) <= 250
-    assert abs(row.preparing_ns - told["Preparing"]) <= 250
+    assert row["step"] == told["Step"] // 1000
+    assert abs(row["stage_ns"] - told["Stage"]) <= 250
+    assert abs(row["preparing_ns"] - told["Preparing"]) <= 250
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_the_profilers_own_lanes_agree(capture):
     """The lanes in the file hold the same sums under the older rule for Free."""
     (trace,) = _detail(TORCH / capture)
-    found = trace.notes["overlap"]
-    assert found["vendor_sums_ns"] == found["sums_ns"]
-    assert (found["free_rule"], trace.issues.count("overlap-differs")) == ("busy", 0)
+    found = trace.overlap
+    assert found.vendor_sums_ns == found.sums_ns
+    assert (found.free_rule, trace.issues.count("overlap-differs")) == ("busy", 0)
 
 
 def test_lanes_finer_than_a_nanosecond():
     """Half nanoseconds, rounded slice by slice: Free differs by less than one per slice."""
     (trace,) = _detail(ADVICE)
-    found = trace.notes["overlap"]
-    assert found["vendor_sums_ns"]["computing"] == found["sums_ns"]["computing"]
-    assert 0 < found["vendor_sums_ns"]["free"] - found["sums_ns"]["free"] < 273
+    found = trace.overlap
+    assert found.vendor_sums_ns.computing == found.sums_ns.computing
+    assert 0 < found.vendor_sums_ns.free - found.sums_ns.free < 273
     assert trace.issues.count("overlap-differs") == 0
 
 
@@ -87,7 +87,7 @@ def mindspore():
 def test_the_first_iterations_of_graph_mode(mindspore):
     """Figures of iteration 1 on both ranks, as in the profiler's own lanes."""
     keys = ("graph", "dur_ns", "computing_ns", "communication_ns", "not_overlapped_ns", "free_ns")
-    assert [[t.notes["steps"][0][key] for key in keys] for t in mindspore] == [
+    assert [[getattr(t.steps, key)[0] for key in keys] for t in mindspore] == [
         [2, 47_587_810, 5_914_580, 41_534_300, 41_534_300, 113_630],
         [0, 57_532_960, 5_927_580, 51_464_470, 51_464_470, 115_110],
     ]
@@ -96,8 +96,8 @@ def test_the_first_iterations_of_graph_mode(mindspore):
 def test_every_iteration_agrees_with_its_own_lanes(mindspore):
     """Four windows per rank; nothing between them is called free."""
     for trace in mindspore:
-        found = trace.notes["overlap"]
-        assert (found["spans"], found["sums_ns"]) == (4, found["vendor_sums_ns"])
+        found = trace.overlap
+        assert (found.spans, found.sums_ns) == (4, found.vendor_sums_ns)
         assert trace.issues.count("overlap-differs") == 0
 
 
@@ -126,12 +126,12 @@ def test_databases_to_the_last_digit(capture):
     """From tasks and operations alone, exact ns in and out."""
     folder = TORCH / capture / "ASCEND_PROFILER_OUTPUT"
     (path,) = folder.glob("ascend_pytorch_profiler_*.db")
-    found = overlap(_from_tables(path)).notes["overlap"]["sums_ns"]
+    found = overlap(_from_tables(path)).overlap.sums_ns
     with sqlite3.connect(f"file:{folder / 'analysis.db'}?mode=ro&immutable=1", uri=True) as db:
         columns = "computing, communication, communication_not_overlapped, free"
         (told,) = db.execute(f"select {columns} from StepTraceTime").fetchall()
     db.close()
-    assert list(found.values()) == [round(Decimal(str(value)) * 1000) for value in told]
+    assert list(found) == [round(Decimal(str(value)) * 1000) for value in told]
 
 
 def _from_tables(path):

@@ -14,10 +14,11 @@ from traceconv.passes import compose
 US, MS = 1_000, 1_000_000
 
 
-def builder(rank=0, **notes):
+def builder(rank=0, **hints):
     """A builder of one rank."""
     build = TraceBuilder(Capture("test", FileSource(Path("x"), "x"), ("x",), rank=rank, device=0))
-    build.notes.update(notes)
+    for name, value in hints.items():
+        setattr(build.hints, name, value)
     return build
 
 

@@ -162,9 +162,9 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
     Args:
         by: a correction, or plain nanoseconds; positive moves events later.
 
-    Starts and ends are corrected, so a drift changes durations, too; lengths in the notes stay
-    as the rank's own clock measured them. Same rows, same order; columns that do not change are
-    shared, not copied.
+    Starts and ends are corrected, so a drift changes durations, too; lengths in the table of steps
+    stay as the rank's own clock measured them. Same rows, same order; columns that do not change
+    are shared, not copied.
 
     Raises:
         ClockError: a time would leave int64.
@@ -173,7 +173,9 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
     if not by:
         return trace
     events, counters, windows = trace.events, trace.counters, trace.windows
+    steps = trace.steps
     stamps = [events.start_ns, events.end_ns, counters.start_ns, windows.ravel()]
+    stamps += [steps.start_ns, steps.device_start_ns]
     for extreme in (f(s) for s in stamps if len(s) for f in (np.min, np.max)):
         if max(abs(by.of(int(extreme))), abs(int(extreme) - by.at_ns)) > INT64_MAX:
             raise ClockError(
@@ -188,19 +190,10 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
         events=moved,
         counters=counters.with_columns(start_ns=by.of(counters.start_ns)),
         windows=by.of(windows),
-        notes=_shifted_notes(trace.notes, by),
+        steps=steps.with_columns(
+            start_ns=by.of(steps.start_ns), device_start_ns=by.of(steps.device_start_ns)
+        ),
     )
-
-
-def _shifted_notes(notes: Mapping[str, Any], by: Correction) -> Mapping[str, Any]:
-    """Times among the notes move, too: those of the steps."""
-    if "steps" not in notes:
-        return notes
-    moved = [
-        {k: by.of(v) if k.endswith("start_ns") else v for k, v in step.items()}
-        for step in notes["steps"]
-    ]
-    return {**notes, "steps": moved}
 
 
 # -- methods ------------------------------------------------------------------------------

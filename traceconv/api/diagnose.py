@@ -17,6 +17,7 @@ from traceconv.analysis.stragglers import verdict as lateness
 from traceconv.api.merge import Captures
 from traceconv.api.merge import open as find
 from traceconv.core.errors import Issues
+from traceconv.core.model import Present
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline.report import Report
 from traceconv.report import html
@@ -116,7 +117,7 @@ def diagnose(
     issues = captures.issues.copy()
     parts, late = [], []
     drawn: list[Facts] = []
-    present: dict[str, set[int]] = {"graph": set(), "step": set()}
+    present: list[Present] = []
     for trace in captures.traces(
         "detail", progress=progress, comm_patterns=comm_patterns, graphs=graphs, steps=steps
     ):
@@ -128,10 +129,9 @@ def diagnose(
         for side_table in trace.side_tables.values():
             side_table.account(met)
         issues.extend(met, rank=trace.rank)
-        for what, numbers in present.items():
-            numbers.update(trace.notes.get(f"{what}s_found", ()))
+        present.append(trace.present)
         del trace  # one rank at a time
-    refuse_missing({"graph": graphs, "step": steps}, present)
+    refuse_missing(graphs, steps, present)
     evidence = [one.evidence for one in late]
     groups = tuple(matched(evidence))
     plan = clocks.plan(captures.found, align, evidence, groups=groups)

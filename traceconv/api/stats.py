@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics
 from traceconv.api.merge import Captures
@@ -65,17 +67,16 @@ def stats(
         scope=True,
     )
     issues = captures.issues.copy()
-    parts, present = [], {"graph": set[int](), "step": set[int]()}
+    parts, present = [], []
     for trace in _within(captures, read, time):
         parts.append(tables.facts(trace, by))
         met = trace.issues.copy()
         for side_table in trace.side_tables.values():
             side_table.account(met)
         issues.extend(met, rank=trace.rank)
-        for what, numbers in present.items():
-            numbers.update(trace.notes.get(f"{what}s_found", ()))
+        present.append(trace.present)
         del trace  # one rank at a time
-    refuse_missing({"graph": graphs, "step": steps}, present)
+    refuse_missing(graphs, steps, present)
     results = tuple(tables.tables(parts, top))
     return Statistics(results, tuple(part.rank for part in parts), issues)
 
@@ -93,17 +94,15 @@ def _within(
         own = trace.span()
         base = min((span[0] for span in spans), default=own[0] if own else 0)
         start, end = (None if t is None else base + t for t in time)
-        yield _noted(time_window(trace, start, end), start, end)
+        yield _touching(time_window(trace, start, end), start, end)
 
 
-def _noted(trace: Trace, start: int | None, end: int | None) -> Trace:
+def _touching(trace: Trace, start: int | None, end: int | None) -> Trace:
     """With the steps that touch the window, and without the sums of the whole rank."""
-    listed = [
-        step
-        for step in trace.notes.get("steps", ())
-        if (end is None or step["start_ns"] < end)
-        and (start is None or step["start_ns"] + step["dur_ns"] > start)
-    ]
-    overlap = {**trace.notes.get("overlap", {}), "sums_ns": None}
-    known = {"overlap": overlap} if "overlap" in trace.notes else {}
-    return replace(trace, notes={**trace.notes, "steps": listed, **known})
+    steps = trace.steps
+    touching = np.ones(len(steps), bool)
+    if start is not None:
+        touching &= steps.end_ns > start
+    if end is not None:
+        touching &= steps.start_ns < end
+    return replace(trace, steps=steps.take(touching), overlap=None)

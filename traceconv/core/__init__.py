@@ -1,1 +1,1 @@
-"""What everything stands on: the model, times, errors; imports nothing of the other rooms."""
+"""What everything is built on: the model, times, errors; imports nothing of the other rooms."""

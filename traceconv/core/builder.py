@@ -1,7 +1,7 @@
-"""How readers make a trace: batches of columns in, one frozen :class:`~traceconv.core.model.Trace` out.
+"""How readers make a trace: batches of columns in, one frozen ``core.model.Trace`` out.
 
-The batch door (:meth:`TraceBuilder.extend`, :meth:`~TraceBuilder.counters`,
-:meth:`~TraceBuilder.flows`) is the normal way in; the single-event methods are for formats that
+The batch interface (:meth:`TraceBuilder.extend`, :meth:`~TraceBuilder.counters`,
+:meth:`~TraceBuilder.flows`) is the normal way; the single-event methods are for formats that
 are small by nature.
 
 Accounts: a reader says what it *saw* (:meth:`~TraceBuilder.seen`) and what it could not keep
@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issues
+from traceconv.core.hints import HintsBuilder
 from traceconv.core.intervals import union
 from traceconv.core.model import (
     I64,
@@ -46,13 +47,15 @@ FARTHEST_NS = 2**62 - 1
 """No clock shows 146 years; and nearer stamps can be subtracted without leaving int64."""
 
 SPILL_AFTER = 4 << 20
-"""Bytes of arguments kept in memory before they go to a temporary file."""
+"""Bytes of arguments kept in memory before they are written to a temporary file."""
 
 
 class TraceBuilder:
     """Collects one rank's events.
 
-    ``file`` is the name issues are booked under; a reader sets it as it goes from file to file.
+    ``file`` is the name issues are booked under; a reader sets it whenever it opens another file.
+    ``hints`` is what passes decide by (:class:`~traceconv.core.hints.Hints`); ``notes`` is for
+    display only.
     ``comm_words`` are the user's own words for kernels that communicate (lower case).
     """
 
@@ -61,6 +64,7 @@ class TraceBuilder:
         self.issues = issues if issues is not None else Issues()
         self.strings = Strings()
         self.file = capture.files[0] if capture.files else capture.label
+        self.hints = HintsBuilder()
         self.notes: dict[str, Any] = {}
         self._side_tables: dict[str, SideTable] = {}
         self.comm_words: tuple[str, ...] = ()
@@ -109,7 +113,7 @@ class TraceBuilder:
         return (len(self._blobs) - 1) << BLOB_BITS
 
     def args_at(self, address: I64, length: NDArray[np.int32]) -> int:
-        """Register JSON objects that lie in attached buffers; the id of the first.
+        """Register JSON objects that are in attached buffers; the id of the first.
 
         Args:
             address: int64, start of a buffer (from :meth:`attach`) plus offset.
@@ -128,7 +132,7 @@ class TraceBuilder:
         return self.args_at(start + self._spill.append(blob), length)
 
     def spill(self, blob: bytes) -> int:
-        """Store bytes that will not stay where they are; their address, for :meth:`args_at`."""
+        """Store bytes whose buffer will not last; their address, for :meth:`args_at`."""
         return self._spill.append(blob)
 
     def stored(self, address: int, length: int) -> bytes:
@@ -160,7 +164,7 @@ class TraceBuilder:
         step: ArrayLike = -1,
         args: ArrayLike = -1,
     ) -> int:
-        """Add many events. Columns as in :class:`EventTable`; scalars stand for all rows.
+        """Add many events. Columns as in :class:`EventTable`; scalars apply to all rows.
 
         Returns:
             The row of the first one, counted over all ``extend`` calls: what
@@ -259,10 +263,10 @@ class TraceBuilder:
         Args:
             layers: only rows on tracks of these; empty for all.
         """
-        wanted = np.array([not layers or t.layer in layers for t in self._tracks], bool)
+        selected = np.array([not layers or t.layer in layers for t in self._tracks], bool)
         low, high, at = [], [], 0
         for table in self._events:
-            rows = wanted[table.track]
+            rows = selected[table.track]
             rows[: max(first_row - at, 0)] = False
             at += len(table)
             if rows.any():
@@ -278,15 +282,15 @@ class TraceBuilder:
     def side_table(
         self, name: str, file: str, load: Callable[[], Columns], issues: Issues | None = None
     ) -> SideTable:
-        """Add a table that lies beside the timeline; ``load`` runs when it is looked at, and may
-        book what it meets under ``issues`` (see :class:`~traceconv.core.side_tables.SideTable`).
+        """Add a table beside the timeline; ``load`` runs when the table is first read, and may
+        book what it finds under ``issues`` (see :class:`~traceconv.core.side_tables.SideTable`).
         """
         return self._side_tables.setdefault(name, SideTable(name, file, load, issues))
 
     # -- accounts -------------------------------------------------------------------------
 
     def seen(self, kind: str, count: int = 1) -> None:
-        """Count ``count`` records of ``kind`` ("slice", "instant", "counter", "flow") as met.
+        """Count ``count`` records of ``kind`` ("slice", "instant", "counter", "flow") as found.
 
         A begin/end pair is one slice; a counter event counts once per series; an arrow counts
         once per head. The single-event methods count themselves.
@@ -328,6 +332,7 @@ class TraceBuilder:
             args=args,
             issues=self.issues,
             windows=_merged_windows(self._windows),
+            hints=self.hints.finish(),
             notes=self.notes,
             side_tables=self._side_tables,
         )

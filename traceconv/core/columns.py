@@ -1,4 +1,4 @@
-"""Columns: what one trace is made of. See :mod:`traceconv.core.model` for what they mean together."""
+"""Columns: what one trace is made of. :mod:`traceconv.core.model` says what they mean together."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OFFSET_MASK = (1 << BLOB_BITS) - 1
 class Args:
     """Arguments of events: one JSON object per id, as the bytes they were read as.
 
-    The bytes stay where they are (the mapped input, a spill file) until they are written.
+    The bytes stay in their buffer (the mapped input, a spill file) until they are written.
 
     Attributes:
         blobs:   buffers.
@@ -141,8 +141,8 @@ class EventTable(Table):
     """Slices and instants, sorted by (track, start_ns, -dur_ns), ties in input order.
 
     Columns: ``track`` (index into ``Trace.tracks``), ``kind`` and ``op`` (``Kind`` and ``OpClass``
-    of :mod:`traceconv.core.model`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string id),
-    ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
+    of :mod:`traceconv.core.model`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string
+    id), ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {
@@ -180,6 +180,86 @@ class EventTable(Table):
         if ((track[1:] > track[:-1]) | (start[1:] > start[:-1]) | tied).all():
             return order  # ordered within every track, as most files are: 10 x faster
         return np.lexsort((-self.dur_ns, self.start_ns, self.track))
+
+
+UNKNOWN = -1
+"""A length in :class:`StepTable` that nobody measured: never to be read as "no time at all"."""
+
+
+class StepTable(Table):
+    """The steps of a rank, one row per iteration, by start. Never cut short.
+
+    Columns:
+
+    * ``graph`` (-1 = the framework's own steps), ``step`` (its number), ``source`` (where the
+      borders come from: ``StepSource`` of :mod:`traceconv.core.model`);
+    * ``start_ns``, ``dur_ns``: the step as marked;
+    * ``device_start_ns``, ``device_dur_ns``: the time its device work takes; of graphs, and of
+      steps without device work, the step itself;
+    * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``free_ns``: the classes of
+      the overlap analysis within that device time, summed over devices;
+    * ``known_ns``: how much of it the analysis covers, which is computing + not overlapped + free.
+
+    The last five are :data:`UNKNOWN` until :func:`traceconv.passes.overlap.overlap` fills them
+    (it does not where a rank has neither kernels nor collectives). 89 bytes a row.
+    """
+
+    COLUMNS: ClassVar[Mapping[str, str]] = {
+        "graph": "i4",
+        "step": "i4",
+        "source": "i1",
+        "start_ns": "i8",
+        "dur_ns": "i8",
+        "device_start_ns": "i8",
+        "device_dur_ns": "i8",
+        "computing_ns": "i8",
+        "communication_ns": "i8",
+        "not_overlapped_ns": "i8",
+        "free_ns": "i8",
+        "known_ns": "i8",
+    }
+    FIGURES: ClassVar[tuple[str, ...]] = (
+        "computing_ns",
+        "communication_ns",
+        "not_overlapped_ns",
+        "free_ns",
+        "known_ns",
+    )
+    graph: I32
+    step: I32
+    source: I8
+    start_ns: I64
+    dur_ns: I64
+    device_start_ns: I64
+    device_dur_ns: I64
+    computing_ns: I64
+    communication_ns: I64
+    not_overlapped_ns: I64
+    free_ns: I64
+    known_ns: I64
+
+    @property
+    def end_ns(self) -> I64:
+        """``start_ns + dur_ns`` (computed)."""
+        return self.start_ns + self.dur_ns
+
+    @property
+    def device_spans(self) -> I64:
+        """(n, 2) int64: start and end of the device time of each step (computed)."""
+        return np.stack((self.device_start_ns, self.device_start_ns + self.device_dur_ns), axis=1)
+
+    def of_main_graph(self) -> StepTable:
+        """The steps of the graph that takes most of the time, the first of several equal ones.
+
+        Graphs may be nested: adding up the steps of all of them would count work twice.
+        """
+        if not len(self):
+            return self
+        graphs, first, which = np.unique(self.graph, return_index=True, return_inverse=True)
+        took = np.zeros(len(graphs), np.int64)
+        np.add.at(took, which, self.dur_ns)
+        longest = np.lexsort((first, -took))[0]
+        return self.take(which == longest)
 
 
 class CounterTable(Table):

@@ -11,17 +11,17 @@ Two kinds, never mixed:
     │   ├── AmbiguousFormatError  two readers claim it
     │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
     │   ├── RankError             a rank is unknown, doubled or missing
-    │   └── SelectionError        a rank, graph, step or window that is not there was asked for
-    ├── ClockError                stamps that no int64 nanosecond can hold, or alignment refused
-    ├── SizeLimitError            the limit cannot be kept by the chosen policy
+    │   └── SelectionError        a rank, graph, step or window was selected that does not exist
+    ├── ClockError                times beyond int64 nanoseconds, or alignment refused
+    ├── SizeLimitError            the chosen policy cannot keep the limit
     ├── OutputError               the result cannot be written
-    ├── EngineError               workers cannot be had, or died
-    ├── StrictError               losses or doubts under ``--strict``
+    ├── EngineError               workers cannot be started, or died
+    ├── StrictError               losses or doubts where these were to be refused
     ├── ResourceError             a limit on memory cannot be kept
     └── PluginError               a third-party reader or writer is broken or clashes
 
 * *Can go on, but something is lost or doubtful* is an :class:`Issue`: a code of the closed table
-  :data:`CODES`, counted per file, the first few places kept.
+  :data:`CODES`, counted per file, with the first few places.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RankError(InputError):
 
 
 class SelectionError(InputError):
-    """Something was selected that is not there. The message lists what is."""
+    """Something was selected that does not exist. The message lists what does."""
 
 
 class ClockError(TraceconvError):
@@ -91,7 +91,7 @@ class ClockError(TraceconvError):
 
 
 class SizeLimitError(TraceconvError):
-    """The size limit cannot be kept by the chosen policy."""
+    """The chosen policy cannot keep the size limit."""
 
     exit_code = 3
 
@@ -103,11 +103,11 @@ class OutputError(TraceconvError):
 
 
 class EngineError(TraceconvError):
-    """Workers cannot be had, or died and died again."""
+    """Workers cannot be started, or died repeatedly."""
 
 
 class StrictError(TraceconvError):
-    """Something was lost or is doubtful, and ``--strict`` forbids that.
+    """Something was lost or is doubtful, and the caller asked for neither (``strict``).
 
     Attributes:
         report: the account of the run, as far as it came; nothing was written.
@@ -136,7 +136,7 @@ class Severity(StrEnum):
     """How much an issue matters."""
 
     INFO = "info"  # done by design, nothing is missing
-    DOUBT = "doubt"  # the result holds something that was assumed or repaired
+    DOUBT = "doubt"  # something in the result was assumed or repaired
     LOSS = "loss"  # a record of the input is not in the output
 
 
@@ -154,7 +154,7 @@ CODES: dict[str, Code] = {
     # reading: containers
     "truncated": Code(
         _L,
-        "The file ends in the middle of a record; everything before is kept. "
+        "The file ends in the middle of a record; everything before it was read. "
         "Was the profiler killed, or the copy cut short?",
     ),
     "unclosed-array": Code(
@@ -180,42 +180,42 @@ CODES: dict[str, Code] = {
     ),
     "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
     "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
-    "empty-file": Code(_I, "The file holds no events."),
+    "empty-file": Code(_I, "The file has no events."),
     "superseded-export": Code(
-        _I, "An older export of the same data lies beside a newer one; only the newest is read."
+        _I, "There is a newer export of the same data beside an older one; only the newest is read."
     ),
-    "repeated-content": Code(_I, "The same events stand in several files; each was taken once."),
+    "repeated-content": Code(_I, "The same events are in several files; each was taken once."),
     "part-missing": Code(
         _L,
-        "A file of a numbered series is not there, while its neighbours are; what it held is "
-        "lost, or was read from files that hold less. Was the copy complete?",
+        "A file of a numbered series is missing, while its neighbours exist; its content is lost, "
+        "or was read from files with less detail. Was the copy complete?",
     ),
-    "unused-file": Code(_I, "The file is known, and holds nothing the trace needs."),
+    "unused-file": Code(_I, "The file is known, and has nothing the trace needs."),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
     "negative-duration": Code(_L, "A slice that ends before it starts was skipped."),
     "bad-time": Code(_L, "A record without a usable time stamp was skipped."),
     "far-stamp": Code(
         _D,
-        "Events lie so far from all others that they stretch the timeline; they are kept. If their "
-        "stamps are wrong, a --time window leaves them out.",
+        "Events are so far from all others that they stretch the timeline; they are kept. If their "
+        "time stamps are wrong, leave them out by selecting a window of time.",
     ),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
     "not-copied": Code(
-        _I, "The files could not be merged by their bytes; they went through the model instead."
+        _I, "The files could not be merged by copying bytes; they were read and written again."
     ),
     "name-unknown": Code(
-        _D, "The file that says what numbers stand for lacks some; the numbers stand as names."
+        _D, "The file that names numbers lacks some of them; the numbers are used as names."
     ),
     "time-rounded": Code(
         _D,
-        "Stamps in the file lie on a grid coarser than 1 ns (written through floating point); "
+        "Time stamps in the file are coarser than 1 ns (written through floating point); "
         "they are kept as written.",
     ),
     "slice-trimmed": Code(
         _D,
         "Slices that seemed to outlast the one around them, or to reach into the next, by no more "
-        "than their stamps are coarse were cut to fit.",
+        "than the resolution of their time stamps were cut to fit.",
     ),
     "duration-rounded": Code(
         _I, "Durations finer than 1 ns were rounded half up to the nanosecond."
@@ -235,7 +235,7 @@ CODES: dict[str, Code] = {
     "launch-mark": Code(
         _I,
         "Both ends of every launch are also marked apart (ac2g); the arrows were drawn from the "
-        "correlation numbers of calls and tasks, which say the same and are exact.",
+        "correlation numbers of calls and tasks, which give the same arrows exactly.",
     ),
     "metadata-unused": Code(_I, "Metadata records that carry nothing the trace needs."),
     "kind-not-read": Code(
@@ -244,7 +244,7 @@ CODES: dict[str, Code] = {
         "profiler's own overhead ...) are not in the output.",
     ),
     "unknown-kind": Code(
-        _D, "Events of a kind that nobody knows are kept among the others; correct the kind."
+        _D, "Events of an unknown kind are kept among the others; correct the kind."
     ),
     "time-estimated": Code(
         _D,
@@ -252,33 +252,33 @@ CODES: dict[str, Code] = {
         "by the nearest time that is.",
     ),
     "source-dropped": Code(
-        _D, "The profiler says that it had no room for these events and did not write them."
+        _D, "The profiler reports that it had no room for these events and did not write them."
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "row-unmatched": Code(
         _D,
-        "Rows of a table beside the timeline describe operators that the timeline does not hold.",
+        "Rows of a table beside the timeline describe operators that are not in the timeline.",
     ),
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
-        _D, "No file names the rank; it is taken as 0. Say --rank-from to name it yourself."
+        _D, "No file names the rank; it is taken as 0. Choose another source of ranks to name it."
     ),
     "rank-conflict": Code(
         _D, "Files of one capture name different ranks; the most trusted one is used."
     ),
     "rank-missing": Code(_D, "Ranks that were expected are not there."),
     "rank-failed": Code(
-        _L, "A rank could not be read and is not in the output; the place says why."
+        _L, "A rank could not be read and is not in the output; the place gives the reason."
     ),
-    "window-skipped": Code(_I, "Collection windows of a rank that were not asked for."),
+    "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
     "unaligned": Code(
         _D, "No shared clock is known for these ranks; their times are kept as they are."
     ),
     "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
     # steps and overlap
-    "no-steps": Code(_D, "The capture marks no steps; the whole range stands as one step."),
+    "no-steps": Code(_D, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
@@ -295,18 +295,18 @@ CODES: dict[str, Code] = {
     "size-limit": Code(
         _L,
         "Left out to keep the size limit; see the dropped table. "
-        "Raise --max-size, or use --over-limit split to keep everything.",
+        "Raise the limit, or split the output to keep everything.",
     ),
     "size-coalesced": Code(
-        _L, "Runs of small slices stand as one slice with their count and busy time."
+        _L, "Runs of small slices were joined to one slice with their count and busy time."
     ),
-    "flow-split": Code(_L, "A launch arrow whose ends lie in two output parts cannot be drawn."),
-    "args-dropped": Code(_I, "Arguments that were not asked for (--args) do not travel."),
+    "flow-split": Code(_L, "A launch arrow whose ends are in two output parts cannot be drawn."),
+    "args-dropped": Code(_I, "Arguments that were not selected are not written."),
     "value-clipped": Code(_I, "A number too large for the output was written as text."),
     "viewer-rounds": Code(
         _D,
-        "Times so far from the earliest event stand exactly in the file, but viewers of Chrome "
-        "JSON read them as doubles and round them; write a .pftrace, or choose a --time window.",
+        "Times so far from the earliest event are exact in the file, but viewers of Chrome JSON "
+        "read them as doubles and round them; write a .pftrace, or select a window of time.",
     ),
     "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
 }
@@ -406,11 +406,11 @@ class Issues:
         return len(self._tally)
 
     def count(self, code: str) -> int:
-        """How many records stand under ``code``, over all files."""
+        """How many records are counted under ``code``, over all files."""
         return sum(n for (c, _, _), (n, _) in self._tally.items() if c == code)
 
     def worst(self) -> Severity | None:
-        """The gravest severity present, or None when nothing happened."""
+        """The worst severity present, or None when nothing happened."""
         present = {issue.severity for issue in self}
         return next((s for s in reversed(list(Severity)) if s in present), None)
 

@@ -19,7 +19,7 @@ EMPTY: I64 = np.empty((0, 2), np.int64)
 def union(start: I64, end: I64) -> I64:
     """The set covered by the intervals ``[start[i], end[i])``; empty ones vanish.
 
-    Starts and ends are sorted apart: a gap begins at i exactly if the i-th smallest start lies
+    Starts and ends are sorted apart: a gap begins at i exactly if the i-th smallest start is
     after the (i-1)-th smallest end, so they need not stay paired. Touching intervals are merged.
     """
     filled = end > start
@@ -67,7 +67,7 @@ def total(a: I64) -> int:
 
 
 def length_before(a: I64, time: I64) -> I64:
-    """How much of ``a`` lies before each instant of ``time``, ns. Any shape, any order."""
+    """How much of ``a`` is before each instant of ``time``, ns. Any shape, any order."""
     if not len(a):
         return np.zeros(np.shape(time), np.int64)
     sums = np.concatenate(([0], np.cumsum(a[:, 1] - a[:, 0])))
@@ -77,17 +77,18 @@ def length_before(a: I64, time: I64) -> I64:
 
 
 def length_within(a: I64, spans: I64) -> I64:
-    """How much of ``a`` lies in each span (rows of shape (n, 2), may overlap each other), ns."""
+    """How much of ``a`` is in each span (rows of shape (n, 2), may overlap each other), ns."""
     return length_before(a, spans[:, 1]) - length_before(a, spans[:, 0])
 
 
 Breakdown = tuple[I64, NDArray[np.uint8]]
 """Time cut at every border of some sets: the m borders, ascending, and for each of the m - 1
-pieces between them a bit mask of the sets it lies in (bit k = k-th set)."""
+pieces between them a bit mask of the sets it belongs to (bit k = k-th set)."""
 
 
 def breakdown(*sets: I64) -> Breakdown:
     """Which of up to eight sets cover which pieces of time. One sort answers every question."""
+    # every border toggles the bit of its set: the running XOR says which sets are open after it
     edges = np.concatenate([s.ravel() for s in sets])
     owner = np.repeat(np.arange(len(sets), dtype=np.uint8), [s.size for s in sets])
     edges, owner = _sorted_with(edges, owner)
@@ -95,16 +96,16 @@ def breakdown(*sets: I64) -> Breakdown:
     return edges, active[:-1]
 
 
-def covered(pieces: Breakdown, wanted: Sequence[int]) -> I64:
-    """The set of all pieces whose bit mask is one of ``wanted``."""
+def covered(pieces: Breakdown, masks: Sequence[int]) -> I64:
+    """The set of all pieces whose bit mask is one of ``masks``."""
     edges, active = pieces
     table = np.zeros(256, bool)
-    table[list(wanted)] = True
+    table[list(masks)] = True
     hit = np.flatnonzero(table[active] & (edges[1:] > edges[:-1]))
     start, end = edges[hit], edges[hit + 1]
     if not len(start):
         return EMPTY
-    gap = np.flatnonzero(start[1:] > end[:-1])
+    gap = np.flatnonzero(start[1:] > end[:-1])  # pieces that touch are one interval
     first, last = np.concatenate(([0], gap + 1)), np.concatenate((gap, [len(end) - 1]))
     return np.stack((start[first], end[last]), axis=1)
 
@@ -117,5 +118,5 @@ def _sorted_with(edges: I64, owner: NDArray[np.uint8]) -> tuple[I64, NDArray[np.
     if (int(edges.max()) - base) >> 60:
         order = np.argsort(edges, kind="stable")
         return edges[order], owner[order]
-    packed = np.sort((edges - base) << 3 | owner)
+    packed = np.sort((edges - base) << 3 | owner)  # 61 bits of time, 3 of owner
     return (packed >> 3) + base, (packed & 7).astype(np.uint8)

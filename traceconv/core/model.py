@@ -1,4 +1,4 @@
-"""The event model: what every reader makes, every merger changes and every writer writes.
+"""The event model: what every reader makes, every pass changes and every writer writes.
 
 One :class:`Trace` is one rank, as columns. Nothing here knows a file format or a viewer.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,18 @@ from traceconv.core.columns import (
     I8,
     I32,
     I64,
+    UNKNOWN,
     Args,
     CounterTable,
     EventTable,
     FlowTable,
     Mask,
+    StepTable,
     Strings,
     Table,
 )
 from traceconv.core.errors import Issues
+from traceconv.core.hints import Hints
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 
@@ -45,16 +48,23 @@ __all__ = [
     "NO_GRAPH",
     "NO_WINDOWS",
     "TITLES",
+    "UNKNOWN",
     "Args",
     "Capture",
     "CounterTable",
     "EventTable",
     "FlowTable",
+    "Hints",
     "Kind",
     "Layer",
     "Ledger",
     "Mask",
     "OpClass",
+    "OverlapSums",
+    "OverlapTimes",
+    "Present",
+    "StepSource",
+    "StepTable",
     "Strings",
     "Table",
     "Trace",
@@ -97,7 +107,7 @@ TITLES: dict[Layer, str] = {
     Layer.COUNTER: "Counters",
     Layer.OTHER: "Other",
 }
-"""How a layer is called on screen when its source has no name of its own for it."""
+"""Heading of a layer on screen where its source has no name of its own for it."""
 
 
 class Kind(IntEnum):
@@ -130,15 +140,23 @@ class OpClass(IntEnum):
     FREE = 23
 
 
+class StepSource(IntEnum):
+    """Where the borders of a step come from."""
+
+    RECORDED = 0  # the source has a lane of steps
+    HOST_MARKS = 1  # the framework's marks on the host ("ProfilerStep#12")
+    WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
+
+
 NO_GRAPH = 4294967295
 """How Ascend writes "belongs to no graph"; becomes -1 in the ``graph`` column."""
 
 EVERY_GRAPH = -2
-"""Stands for all graphs that the step trace in a file may hold."""
+"""A wildcard: all graphs that the step trace in a file may have."""
 
 
 BACKWARDS = " (backwards)"
-"""Ends the name of an arrow that a file holds against its direction: viewers of trace-event JSON
+"""Ends the name of an arrow that is written against its direction: viewers of trace-event JSON
 draw arrows forward in time only, and the clocks of host and device may disagree."""
 
 
@@ -151,7 +169,7 @@ class Track:
         name:  of the row: "Stream 3", "Plane 0", "Thread 1207", "HBM 0/Read".
         group: what nests between layer and name: "Group 0", "NPU 1", "HBM"; "" if nothing.
         title: the layer's name in the words of its source ("Ascend Hardware", "HCCL", "CANN",
-            "Python"); "" stands for :data:`TITLES`. Two titles in a layer are two rows of layers.
+            "Python"); "" means that of :data:`TITLES`. Two titles in one layer are two rows.
         sort:  order among the tracks of one (layer, title, group); equal ones sort by name.
         unit:  of a counter ("MB/s", "KB", "%", "" if none is known); None for slices.
         lane:  0, or the number of the sub-lane that slices which would cross were moved to.
@@ -172,7 +190,7 @@ class Track:
 
     @property
     def is_counter(self) -> bool:
-        """Whether samples, not slices, lie on it."""
+        """Whether it has samples, not slices."""
         return self.unit is not None
 
     def order_key(self) -> tuple[Any, ...]:
@@ -210,7 +228,7 @@ class Capture:
 
     Attributes:
         reader:   name of the reader that found it.
-        source:   where its files lie.
+        source:   where its files are.
         files:    those that are read for events, relative to the source, in reading order.
         rank:     global rank, or None while it is not known.
         rank_from: what named the rank ("profiler_info_3.json", "file name").
@@ -221,9 +239,9 @@ class Capture:
         graphs:   graph ids named by files or metadata, sorted; () if they must be read.
         clock:    what its stamps are measured against; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
-        label:    how to call it in messages: usually the folder or file.
+        label:    its name in messages: usually the folder or file.
         detail:   whatever its reader needs to remember from finding to reading; it travels to
-            workers, so it holds values, no open files and no functions made on the way.
+            workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
         optional: whether a run goes on without it, where its rank is unknown.
@@ -251,15 +269,62 @@ class Capture:
 Ledger = dict[tuple[str, str], int]
 """What every stage added or took away: ``{(stage, kind): rows}``; kinds as in :data:`KINDS`.
 
-The sum over stages is what the trace holds: nothing is lost without being booked.
+The sum over stages is the number of rows in the trace: every loss is booked.
 """
 
 KINDS = ("slice", "instant", "counter", "flow")
 
 
+@dataclass(frozen=True, eq=False)
+class Present:
+    """The graphs and steps of a rank that can be selected, whatever was selected.
+
+    Attributes:
+        graphs: ids of its graphs, ascending.
+        steps:  numbers of its steps, ascending.
+        iterations: rows of its step trace; more than ``steps`` where graphs share numbers.
+    """
+
+    graphs: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    steps: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    iterations: int = 0
+
+
+class OverlapTimes(NamedTuple):
+    """Lengths of the four classes of the overlap analysis, ns."""
+
+    computing: int
+    communication: int
+    not_overlapped: int
+    free: int
+
+    @property
+    def known(self) -> int:
+        """Length of what was analysed, ns: communication is partly hidden in computing."""
+        return self.computing + self.not_overlapped + self.free
+
+
+@dataclass(frozen=True)
+class OverlapSums:
+    """The overlap analysis of a whole rank, summed over its devices.
+
+    Attributes:
+        free_rule: what bounded the spans, see :data:`traceconv.passes.overlap.RULES`; joined by
+            " + " where devices differ.
+        spans:     in how many spans of time idle time was looked for.
+        sums_ns:   the classes as computed here.
+        vendor_sums_ns: the same of the source's own lanes, None if it has none.
+    """
+
+    free_rule: str
+    spans: int
+    sums_ns: OverlapTimes
+    vendor_sums_ns: OverlapTimes | None = None
+
+
 @dataclass(frozen=True)
 class Trace:
-    """One rank. Frozen; mergers return a new one that shares the columns they left alone.
+    """One rank. Frozen; passes return a new one that shares the columns they left alone.
 
     Attributes:
         capture:  where it came from; ``rank`` is set.
@@ -268,8 +333,14 @@ class Trace:
             empty if the events themselves are all there is to know. Between windows nothing is
             known: that time is not "free".
         ledger:   see :data:`Ledger`.
-        notes:    facts for reports and trace metadata (JSON values), by key.
-        side tables:   tables that lie beside the timeline, by name; read when asked for.
+        hints:    what the reader knows of the source that passes and analyses decide by.
+        present:  graphs and steps that can be selected; filled by the passes of selection and
+            attribution.
+        steps:    the step table, made by the passes of steps and attribution.
+        overlap:  sums of the overlap analysis; None where it was not made, has found nothing, or
+            no longer describes the rank (a window of time).
+        notes:    facts for display (JSON values), by key. No code reads them.
+        side_tables: tables beside the timeline, by name; read when asked for.
     """
 
     capture: Capture
@@ -282,6 +353,10 @@ class Trace:
     issues: Issues = field(default_factory=Issues)
     windows: I64 = field(default_factory=lambda: NO_WINDOWS)
     ledger: Ledger = field(default_factory=dict)
+    hints: Hints = field(default_factory=Hints)
+    present: Present = field(default_factory=Present)
+    steps: StepTable = field(default_factory=StepTable.empty)
+    overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
 
@@ -315,13 +390,13 @@ class Trace:
         return replace(after, ledger=ledger)
 
     def keep(self, stage: str, events: NDArray[Any], counters: NDArray[Any] | None = None) -> Trace:
-        """Only the rows the masks name; arrows whose ends are both kept stay.
+        """Only the rows of the masks, and the arrows between kept rows.
 
         Args:
             events:   bool per event row.
             counters: bool per counter row; None keeps all.
         """
-        position = np.cumsum(events, dtype=np.int32) - np.int32(1)
+        position = np.cumsum(events, dtype=np.int32) - np.int32(1)  # new row of each kept one
         flows = self.flows
         if len(flows):
             flows = flows.take(events[flows.src] & events[flows.dst])
@@ -335,8 +410,8 @@ class Trace:
 
     def rows_of(self, *layers: Layer) -> Mask:
         """Mask of the event rows on tracks of these layers."""
-        wanted = np.array([t.layer in layers for t in self.tracks], bool)
-        return wanted[self.events.track] if len(wanted) else np.zeros(len(self.events), bool)
+        of_track = np.array([t.layer in layers for t in self.tracks], bool)
+        return of_track[self.events.track] if len(of_track) else np.zeros(len(self.events), bool)
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples, or None if there are none."""
@@ -374,6 +449,7 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
     order = sorted(range(len(every)), key=lambda i: every[i].order_key())
     number = np.empty(len(every), np.int32)
     number[order] = np.arange(len(every), dtype=np.int32)
+    # where the rows of each track begin, in either table
     old = np.searchsorted(trace.events.track, np.arange(len(trace.tracks) + 1))
     new = np.searchsorted(events.track, np.arange(len(tracks) + 1))
     size = np.concatenate((np.diff(old), np.diff(new)))
@@ -385,6 +461,7 @@ def _inserted(trace: Trace, tracks: Sequence[Track], events: EventTable) -> dict
         if name != "track"
     }
     columns["track"] = np.repeat(np.arange(len(order), dtype=np.int32), size[order])
+    # how far the rows of each old track move down: arrows refer to rows
     start = np.empty(len(every), np.int64)
     start[order] = np.concatenate(([0], np.cumsum(size[order])[:-1]))
     shift = (start[: len(trace.tracks)] - old[:-1]).astype(np.int32)
@@ -429,7 +506,7 @@ def arranged(trace: Trace) -> Trace:
     if len(events):
         events = events.with_columns(track=renumber[events.track])
         order = events.sort_order()
-        if not (order[1:] > order[:-1]).all():
+        if not (order[1:] > order[:-1]).all():  # else the rows are in order already
             position = np.empty(len(order), np.int32)
             position[order] = np.arange(len(order), dtype=np.int32)
             events = events.take(order)

@@ -1,17 +1,17 @@
-"""Which rank a capture is: as its files say, by its name, or by the user's pattern.
+"""Which rank a capture is: by its files, by its name, or by the user's pattern.
 
-A rank is never guessed in silence: a lone capture without one is rank 0 with an issue, several
-are an error that says how to name them.
+A rank is never guessed without a report: a single capture without one is rank 0 with an issue,
+several are an error that explains how to name them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from traceconv.core.errors import Issues, RankError, SelectionError
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, Present
 
 _IN_NAME = (
     re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
@@ -41,11 +41,11 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
     """Captures with their ranks, ascending.
 
     Args:
-        rule: "meta" (what the files say), "name" (what the path says), or a regular expression
+        rule: "meta" (what the files name), "name" (what the path contains), or a regular expression
             whose first group is the rank, searched in the path.
 
-    Captures a run can do without (:attr:`Capture.optional`) are left out if their rank is unknown
-    and there are others.
+    Captures a run does not need (:attr:`Capture.optional`) are left out if their rank is unknown
+    and others exist.
 
     Raises:
         RankError: a rank stays unknown, or two captures claim the same one.
@@ -87,14 +87,14 @@ def _ranked(capture: Capture, rule: str) -> Capture:
     try:
         match = re.search(rule, path)
     except re.error as e:
-        raise RankError(f"--rank-from {rule!r}: not a regular expression: {e}") from e
+        raise RankError(f"rank_from={rule!r}: not a regular expression: {e}") from e
     if match is None:
         return replace(capture, rank=None)
     try:
         return replace(capture, rank=int(match[1]), rank_from=f"pattern {rule}")
     except (IndexError, ValueError, TypeError) as e:
         raise RankError(
-            f"--rank-from {rule!r}: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
+            f"rank_from={rule!r}: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
         ) from e
 
 
@@ -104,10 +104,10 @@ def _nameless_message(nameless: list[Capture], total: int, rule: str) -> str:
     if rule == "meta":
         named = [rank_in_name(c.source.title(c.files[0])) for c in nameless if c.files]
         if named and None not in named and len(set(named)) == len(named):
-            return message + f"Their names say {named[:8]}: use --rank-from name to take these."
+            return message + f"Their names contain {named[:8]}: use rank_from='name' to take these."
     return message + (
-        "Say where the rank stands in the path: --rank-from 'REGEX', with the rank as first "
-        "group, e.g. --rank-from 'worker(\\d+)'; or merge one capture at a time."
+        "Use as rank_from a regular expression for the path whose first group is the rank, "
+        "e.g. 'worker(\\d+)'; or merge one capture at a time."
     )
 
 
@@ -119,30 +119,30 @@ def _refuse_doubles(captures: Sequence[Capture]) -> None:
             raise RankError(
                 f"rank {capture.rank} is claimed twice: by {title(other)} "
                 f"({other.rank_from or other.reader}) and by {title(capture)} "
-                f"({capture.rank_from or capture.reader}). Name one of them only, or say which "
-                "rank each is with --rank-from name or --rank-from 'REGEX'."
+                f"({capture.rank_from or capture.reader}). Name one of them only, or use as "
+                "rank_from 'name' or a regular expression for the path."
             )
 
 
 def chosen(
-    captures: Sequence[Capture], wanted: Sequence[int] | None, allow_missing: bool, issues: Issues
+    captures: Sequence[Capture], selected: Sequence[int] | None, allow_missing: bool, issues: Issues
 ) -> tuple[Capture, ...]:
-    """The captures of the wanted ranks (None = all).
+    """The captures of the selected ranks (None = all).
 
     Raises:
-        RankError: a wanted rank is not there and ``allow_missing`` is off, or none is there.
+        RankError: a selected rank does not exist and ``allow_missing`` is off, or none exists.
     """
-    if wanted is None:
+    if selected is None:
         return tuple(captures)
     present = {c.rank for c in captures}
-    missing = [r for r in wanted if r not in present]
-    kept = tuple(c for c in captures if c.rank in set(wanted))
+    missing = [r for r in selected if r not in present]
+    kept = tuple(c for c in captures if c.rank in set(selected))
     if missing and (not allow_missing or not kept):
         raise RankError(
-            f"rank {format_ranges(missing)} is not here; ranks found: "
+            f"rank {format_ranges(missing)} does not exist; ranks found: "
             f"{format_ranges([c.rank for c in captures if c.rank is not None])}. "
-            "Leave --ranks out for all of them"
-            + ("." if not kept else ", or add --allow-missing-ranks.")
+            "Select no ranks to use all of them"
+            + ("." if not kept else ", or use allow_missing_ranks.")
         )
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
@@ -161,21 +161,28 @@ def format_ranges(ranks: Sequence[int]) -> str:
 
 
 def refuse_missing(
-    asked: Mapping[str, Sequence[int] | None], present: Mapping[str, Collection[int]]
+    graphs: Sequence[int] | None, steps: Sequence[int] | None, present: Iterable[Present]
 ) -> None:
-    """See that every number asked for is in one of the ranks at least.
+    """See that every graph and step selected is in one of the ranks at least.
 
     Args:
-        asked:   by kind ("graph", "step"); None asks for nothing.
-        present: what all ranks together have.
+        graphs, steps: numbers; None selects all.
+        present: of every rank.
 
     Raises:
         SelectionError: one is in none of them; the message lists those there are.
     """
-    for what, wanted in asked.items():
-        missing = sorted(set(wanted or ()) - set(present[what]))
-        if missing:
-            raise SelectionError(
-                f"{what} {format_ranges(missing)} is in none of the ranks; "
-                f"{what}s found: {format_ranges(sorted(present[what])) or 'none'}"
-            )
+    if not graphs and not steps:
+        return
+    ranks = list(present)
+    _refuse("graph", graphs, {n for rank in ranks for n in rank.graphs.tolist()})
+    _refuse("step", steps, {n for rank in ranks for n in rank.steps.tolist()})
+
+
+def _refuse(what: str, selected: Sequence[int] | None, found: set[int]) -> None:
+    missing = sorted(set(selected or ()) - found)
+    if missing:
+        raise SelectionError(
+            f"{what} {format_ranges(missing)} is in none of the ranks; "
+            f"{what}s found: {format_ranges(sorted(found)) or 'none'}"
+        )

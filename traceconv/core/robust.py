@@ -16,8 +16,8 @@ from traceconv.core.columns import F64, I64
 SIGMA = 1.4826
 """A normal distribution's standard deviation, per median absolute deviation."""
 
-_Z = 2.5758  # 99 % of a normal distribution lies within so many standard deviations
-_FEW = 9  # below, the whole range stands for the interval, and is widened
+_Z = 2.5758  # 99 % of a normal distribution is within so many standard deviations
+_FEW = 9  # below, the whole range is taken as the interval, and widened
 _WIDER = {2: 40.0, 3: 6.0, 4: 3.0, 5: 2.1, 6: 1.7, 7: 1.4, 8: 1.2}
 
 
@@ -38,7 +38,7 @@ def median_ns(values: I64) -> int:
 
 
 def median_error(values: ArrayLike) -> float:
-    """Half the width of an interval around the median that holds the true one in 99 of 100 cases.
+    """Half the width of an interval that contains the true median in 99 of 100 cases.
 
     It is spanned by order statistics, so nothing is assumed of the distribution: values that
     gather in two heaps, as the ends of exchanges do whose direction alternates, give an interval

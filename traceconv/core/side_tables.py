@@ -1,4 +1,4 @@
-"""Tables that profilers leave beside the timeline: typed columns, read when first asked for.
+"""Tables that profilers leave beside the timeline: typed columns, read when first used.
 
 A merge needs few of them and an analysis only some, so a reader says which there are and how to
 read each; the file is opened when a column is first looked at.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from traceconv.core.errors import Issues, PluginError
 
 ABSENT = int(np.iinfo(np.int64).min)
-"""An empty or ``N/A`` cell of an integer or time column: such columns may hold -1 and less."""
+"""An empty or ``N/A`` cell of an integer or time column: such columns may contain -1 and less."""
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -36,12 +36,12 @@ class SideTable:
 
     A column is int64 (``ABSENT`` where a cell is empty), float64 (NaN) or object holding str
     (``""``). A column whose heading names a unit of time, as in ``Duration(us)`` or
-    ``start_time(ms)``, holds int64 nanoseconds, exact from the text.
+    ``start_time(ms)``, is int64 nanoseconds, exact from the text.
 
     Attributes:
         name: what it is: "op_statistic", "communication".
-        file: where it lies, as shown in messages.
-        issues: what reading it met (rows lost, times that are none); empty until it is read.
+        file: its path, as shown in messages.
+        issues: what was found while reading it (rows lost, invalid times); empty until it is read.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SideTable:
         return self.read()
 
     def read(self) -> Columns:
-        """The columns, for one who looks at them once: they are not kept. Errors as above."""
+        """The columns, for a caller that uses them once: they are not kept. Errors as above."""
         columns = self.__dict__.get("columns") or self._load()
         if len({len(column) for column in columns.values()}) > 1:
             raise ValueError(f"{self.file}: columns differ in length")
@@ -98,7 +98,7 @@ class SideTable:
         )
 
     def account(self, into: Issues) -> None:
-        """Add what reading met to an account; once, however often it is read and asked."""
+        """Add what was found while reading to an account; once, however often it is read."""
         if not self._told:
             into.extend(self.issues)
         self._told = True

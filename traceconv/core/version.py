@@ -1,3 +1,3 @@
-"""The version, for the package and for what its outputs say of themselves."""
+"""The version, for the package and for the metadata of its outputs."""
 
 __version__ = "0.1.0"

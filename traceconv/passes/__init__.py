@@ -1,6 +1,6 @@
-"""Mergers: passes from one trace to another. A pass is a function; parameters via ``partial``.
+"""Passes: functions from one trace to another; their parameters are bound by ``partial``.
 
-The passes know nothing of each other; this module is the one place that puts them in order.
+The passes do not depend on each other; this module is the one place that puts them in order.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from traceconv.core.model import Layer, Trace
 from traceconv.passes.attribution import attribution
 from traceconv.passes.lanes import lanes
 from traceconv.passes.select import by_graph, by_layer, by_name, by_step
-from traceconv.passes.timestamp_outliers import far_stamps
-
-# The summary of a rank: its step trace and its overlap analysis.
+from traceconv.passes.timestamp_outliers import timestamp_outliers
 
 
 def summary(trace: Trace, scope: bool = False) -> Trace:
-    """Only the step and overlap lanes; what goes is booked under "view". ``scope`` is of no use."""
+    """The summary of a rank: its step trace and its overlap analysis.
+
+    What is left out is booked under "view". ``scope`` has no effect.
+    """
     counters = trace.counters
     shown = trace.rows_of(Layer.STEP, Layer.OVERLAP)
     if shown.all() and not len(counters):
@@ -27,12 +28,12 @@ def summary(trace: Trace, scope: bool = False) -> Trace:
     return trace.keep("view", shown, counters.track < 0)
 
 
-# The detail of a rank: the summary and every hardware stream, communication plane, host and
-# runtime call and counter; module scopes only if asked for.
-
-
 def detail(trace: Trace, scope: bool = False) -> Trace:
-    """Everything, or everything but the scope lanes. What goes is booked under "view"."""
+    """The detail of a rank: the summary and every hardware stream, communication plane, host and
+    runtime call and counter; the lanes of module scopes only with ``scope``.
+
+    What is left out is booked under "view".
+    """
     hidden = trace.rows_of() if scope else trace.rows_of(Layer.SCOPE)
     return trace.keep("view", ~hidden) if hidden.any() else trace
 
@@ -40,7 +41,7 @@ def detail(trace: Trace, scope: bool = False) -> Trace:
 Pass = Callable[[Trace], Trace]
 
 VIEWS: dict[str, Callable[..., Trace]] = {"summary": summary, "detail": detail}
-"""What a view keeps; each takes a trace and ``scope`` (whether module scopes are wanted)."""
+"""What a view keeps; each takes a trace and ``scope`` (whether module scopes are shown)."""
 
 
 def compose(
@@ -55,31 +56,32 @@ def compose(
 ) -> list[Pass]:
     """The passes that make a view of one rank, in order.
 
-    Graphs are chosen first, so that steps and overlap are those of the chosen graphs. All other
-    choices come after the overlap analysis: they narrow what is shown, never what is counted.
+    Graphs are selected first, so that steps and overlap are those of the selected graphs. All
+    other selections come after the overlap analysis: they narrow what is shown, never what is
+    counted.
 
     Args:
-        mode:   a key of :data:`VIEWS`; None for what the source holds, with nothing derived:
-            no steps and no overlap are made, the source's own stay.
+        mode:   a key of :data:`VIEWS`; None for what the source has, with nothing derived:
+            no steps and no overlap are made, the source's own are kept.
         graphs: graph ids to keep; None = all.
         merge_graphs: one lane of steps for all graphs, or one lane each.
         steps:  step numbers to keep; None = all.
         layers: names of :class:`~traceconv.core.model.Layer` to keep; None = those of the view.
-        exclude: regular expression; events whose name it finds are left out.
+        exclude: regular expression; events whose name it matches anywhere are left out.
         scope:  show module scopes, made from the operators' names if need be (detail only).
 
     Raises:
         SelectionError: an unknown view or layer, or a broken regular expression.
     """
     if mode is not None and mode not in VIEWS:
-        raise SelectionError(f"no view {mode!r}; there are {', '.join(VIEWS)}")
+        raise SelectionError(f"no view {mode!r}; choose from {', '.join(VIEWS)}")
     passes: list[Pass] = []
     if mode == "detail":
         from traceconv.passes.kernel_args import kernel_args
         from traceconv.passes.table_counters import side_table_counters
 
         passes += [kernel_args, side_table_counters]
-    passes += [far_stamps, partial(by_graph, wanted=graphs)]
+    passes += [timestamp_outliers, partial(by_graph, selected=graphs)]
     if mode is not None:
         from traceconv.passes.steps import steps as step_trace
 
@@ -90,7 +92,7 @@ def compose(
 
         passes.append(overlap)
     if steps is not None:
-        passes.append(partial(by_step, wanted=steps))
+        passes.append(partial(by_step, selected=steps))
     if scope and mode == "detail":
         from traceconv.passes.projection import projection
         from traceconv.passes.scopes import scopes

@@ -1,6 +1,6 @@
 """What analyses found, drawn into the trace of a rank: marks, and the figures of its steps.
 
-Marks are instants on lanes of their own. Every step of the step trace says how its time divides.
+Marks are instants on lanes of their own. Every step gets the division of its time as arguments.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.model import EventTable, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepTable, Trace, Track
 
 TITLE = "Findings"
-"""How the lanes of marks are called together."""
-
-_FIGURES = ("computing_ns", "communication_ns", "not_overlapped_ns", "free_ns", "known_ns")
+"""Heading of the lanes of marks."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One thing to be shown.
+    """One thing to draw.
 
     Attributes:
         name: of the instants.
-        lane: on which they stand.
-        args: what they say, as JSON values.
+        lane: the name of their lane.
+        args: their arguments, JSON values.
         times_ns: when, on the clock of the rank.
-        steps: in place of times: the steps at whose start they stand. With neither, the mark
-            stands at the start of the trace.
+        steps: in place of times: the steps at whose start they are drawn. With neither, the
+            mark is drawn at the start of the trace.
     """
 
     name: str
@@ -41,7 +39,7 @@ class Mark:
 
 
 def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
-    """``trace`` with ``marks``, and with the noted overlap of each step as its arguments.
+    """``trace`` with ``marks``, and with the overlap of each step as its arguments.
 
     Instants are booked under "annotate".
     """
@@ -50,17 +48,15 @@ def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
 
 def _with_figures(trace: Trace) -> Trace:
     """Arguments of a step: computing, communication, not overlapped, free and known time, ns."""
-    noted = {
-        (step["graph"], step["step"], step["start_ns"]): step
-        for step in trace.notes.get("steps", ())
-        if step.get("known_ns")
-    }
-    events = trace.events
+    steps, events = trace.steps.take(trace.steps.known_ns > 0), trace.events
+    keys = zip(steps.graph.tolist(), steps.step.tolist(), steps.start_ns.tolist(), strict=True)
+    position = {key: i for i, key in enumerate(keys)}
+    columns = {name: getattr(steps, name).tolist() for name in StepTable.FIGURES}
     rows, values = [], []
     for row in np.flatnonzero(events.op == OpClass.ITERATION).tolist():
         key = (int(events.graph[row]), int(events.step[row]), int(events.start_ns[row]))
-        if key in noted:
-            figures = {name: noted[key][name] for name in _FIGURES}
+        if key in position:
+            figures = {name: column[position[key]] for name, column in columns.items()}
             rows.append(row)
             values.append(_json({**trace.args[int(events.args[row])], **figures}))
     if not rows:
@@ -74,12 +70,14 @@ def _with_figures(trace: Trace) -> Trace:
 def _marked(trace: Trace, marks: Sequence[Mark]) -> Trace:
     if not marks:
         return trace
-    begins = {step["step"]: step["start_ns"] for step in reversed(trace.notes.get("steps", ()))}
+    steps = trace.steps
+    numbers, first = np.unique(steps.step, return_index=True)  # of graphs that share it, the first
+    begins = dict(zip(numbers.tolist(), steps.start_ns[first].tolist(), strict=True))
     placed = [(time, mark) for mark in marks for time in _times(trace, mark, begins)]
     lanes = list(dict.fromkeys(mark.lane for mark in marks))
     tracks = [Track(Layer.STEP, lane, title=TITLE, sort=i) for i, lane in enumerate(lanes)]
-    args, first = trace.args.extended([_json(mark.args) for _, mark in placed])
-    return trace.add_events("annotate", tracks, _instants(trace, placed, lanes, first), args)
+    args, base = trace.args.extended([_json(mark.args) for _, mark in placed])
+    return trace.add_events("annotate", tracks, _instants(trace, placed, lanes, base), args)
 
 
 def _times(trace: Trace, mark: Mark, begins: Mapping[int, int]) -> Sequence[int]:

@@ -1,6 +1,6 @@
-"""What the table of operators says of a device slice, as arguments of the slice.
+"""Columns of the table of operators as arguments of the device slices they describe.
 
-Shapes, types, formats and the counters of the cores stand in ``kernel_details``, not in the
+Shapes, types, formats and the counters of the cores are in ``kernel_details``, not in the
 timeline. Rows and slices meet by name and start. Databases bring the same as arguments already.
 """
 
@@ -18,11 +18,9 @@ from traceconv.core.errors import TraceconvError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, unit_of
 
-# Which slice each row of a table of operators describes: by name and start.
-
 TOLERANCE_NS = 512
-"""Starts may differ by so much: tables written through floating point lie on a grid of 250 ns, and
-two starts of one operator are never so near."""
+"""Starts of a row and its slice may differ by so much: tables written through floating point have a
+resolution of 250 ns, and two starts of one operator are never so near."""
 
 
 def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_start: I64) -> I64:
@@ -36,6 +34,7 @@ def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_s
     numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
     slices = np.array([numbers[name] for name in names], np.int64)
     rows = np.array([numbers.get(name, -1) for name in row_names], np.int64)
+    # slices by name and start, and the borders of each name: a name's slices are one ascending run
     order = np.lexsort((start_ns, slices))
     first = np.searchsorted(slices[order], np.arange(len(numbers) + 1))
     found = np.full(len(rows), -1, np.int64)
@@ -49,18 +48,18 @@ def matched(names: Sequence[str], start_ns: I64, row_names: Sequence[str], row_s
     return _once(found, np.abs(start_ns[found] - row_start) if len(start_ns) else found)
 
 
-def _nearest(sorted_ns: I64, wanted: I64) -> I64:
-    """Where the nearest of ascending times stands; -1 if it is too far."""
-    after = np.searchsorted(sorted_ns, wanted)
+def _nearest(sorted_ns: I64, times: I64) -> I64:
+    """Position of the nearest of ascending times; -1 if it is too far."""
+    after = np.searchsorted(sorted_ns, times)
     low, high = np.maximum(after - 1, 0), np.minimum(after, len(sorted_ns) - 1)
-    below, above = np.abs(wanted - sorted_ns[low]), np.abs(sorted_ns[high] - wanted)
+    below, above = np.abs(times - sorted_ns[low]), np.abs(sorted_ns[high] - times)
     at = np.where(below < above, low, high)
     near: I64 = np.where(np.minimum(below, above) <= TOLERANCE_NS, at, -1)
     return near
 
 
 def _once(found: I64, distance: I64) -> I64:
-    """Every slice kept for the nearest row only."""
+    """Every slice for the nearest row only; -1 for the others."""
     order = np.lexsort((distance, found))
     again = np.zeros(len(found), bool)
     again[1:] = found[order][1:] == found[order][:-1]
@@ -75,15 +74,15 @@ _KEYS = {
     "Type": "Op Type", "OP State": "State", "Block Dim": "Block Num",
     "Mix Block Dim": "Mix Block Num",
 }  # fmt: skip
-"""What databases call these arguments."""
+"""Names of these arguments in databases of the same profiler."""
 
-_SAID = frozenset(
+_IN_SLICE = frozenset(
     (
         "Name", "Start Time(us)", "Duration(us)", "Step Id", "Device_id", "Model ID", "Model Name",
         "Task ID", "Stream ID", "Accelerator Core", "Context ID", "Infer ID",
     )
 )  # fmt: skip
-"""What the slice says itself."""
+"""Columns whose value the slice has already."""
 
 _CLASSES = (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK, OpClass.OTHER, OpClass.COPY)
 
@@ -94,8 +93,8 @@ _BATCH = 1 << 12
 def kernel_args(trace: Trace) -> Trace:
     """The trace with arguments from its table of operators.
 
-    Rows of the table whose slice is not there are booked (``row-unmatched``); a table that cannot
-    be read costs its arguments only.
+    Rows of the table without a slice are booked (``row-unmatched``); a table that cannot
+    be read only loses its arguments.
     """
     side_table = trace.side_tables.get(SHEET)
     slices = _candidates(trace) if side_table is not None else np.empty(0, np.int64)
@@ -116,9 +115,9 @@ def kernel_args(trace: Trace) -> Trace:
 def _candidates(trace: Trace) -> I64:
     """Device slices and communication operators."""
     events = trace.events
-    wanted = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
-    wanted |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
-    return np.flatnonzero(wanted & (events.kind == Kind.SLICE))
+    rows = trace.rows_of(Layer.DEVICE) & np.isin(events.op, _CLASSES)
+    rows |= trace.rows_of(Layer.COMM) & (events.op == OpClass.COMM)
+    return np.flatnonzero(rows & (events.kind == Kind.SLICE))
 
 
 def _has_them(trace: Trace, slices: I64) -> bool:
@@ -139,11 +138,11 @@ def _joined(trace: Trace, slices: I64, columns: Columns) -> tuple[Trace, I64]:
         columns["Start Time(us)"][timed],
     )
     rows, own = timed[found >= 0], slices[found[found >= 0]]
-    told = {heading: column for heading, column in columns.items() if heading not in _SAID}
+    more = {heading: column for heading, column in columns.items() if heading not in _IN_SLICE}
     members: list[bytes] = []
     for first in range(0, len(rows), _BATCH):
         some = rows[first : first + _BATCH]
-        members += _members({heading: c[some] for heading, c in told.items()}, len(some))
+        members += _members({heading: c[some] for heading, c in more.items()}, len(some))
     return _extended(trace, own, members), timed[found < 0]
 
 
@@ -186,10 +185,10 @@ def _members(columns: Mapping[str, NDArray[Any]], rows: int) -> Sequence[bytes]:
 
 
 def _texts(column: NDArray[Any], key: bytes, heading: str) -> list[bytes]:
-    spell = _time(heading) if unit_of(heading) else _value
+    to_json = _time(heading) if unit_of(heading) else _value
     values = column.tolist()
-    said = {value: spell(value) for value in set(values)}
-    whole = {value: key + text if text else b"" for value, text in said.items()}
+    texts = {value: to_json(value) for value in set(values)}  # most columns have few values
+    whole = {value: key + text if text else b"" for value, text in texts.items()}
     return [whole[value] for value in values]
 
 
@@ -205,7 +204,7 @@ def _time(heading: str) -> Callable[[int], bytes]:
     """Nanoseconds in the unit of the heading, exactly."""
     scale = {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit_of(heading)]
 
-    def spelled(ns: int) -> bytes:
+    def to_json(ns: int) -> bytes:
         if ns == ABSENT:
             return b""
         whole, rest = divmod(abs(ns), 10**scale)
@@ -213,4 +212,4 @@ def _time(heading: str) -> Callable[[int], bytes]:
         sign = "-" if ns < 0 else ""
         return f"{sign}{whole}.{digits}".encode() if digits else f"{sign}{whole}".encode()
 
-    return spelled
+    return to_json

@@ -1,7 +1,7 @@
-"""Lay out tracks so that every one of them nests: slices that cross go to sub-lanes.
+"""Lay out tracks so that every one of them nests: slices that cross are moved to sub-lanes.
 
 A viewer draws one stack of slices per track and silently bends slices that cross. A slice fits a
-lane if the lane's innermost open slice holds it, or if nothing is open there. Nothing is dropped.
+lane if the lane's innermost open slice contains it, or if none is open there. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from traceconv.core.model import I64, Trace, Track, arranged
 
 MAX_DEPTH = 500
-"""Deeper slices go to the next lane (viewers stop drawing at 512)."""
+"""Deeper slices are moved to the next lane (viewers stop drawing at 512)."""
 
 FIRST_FIT = 32
-"""Lanes in which slices may nest; further ones hold one slice at a time, so that even thousands
+"""Lanes in which slices may nest; further ones have one slice at a time, so that even thousands
 of slices crossing each other take n log n steps."""
 
 PEEL_EFFORT = 6
@@ -27,7 +27,7 @@ PEEL_EFFORT = 6
 
 
 def lanes(trace: Trace) -> Trace:
-    """Every track nests; tracks without rows are gone; ``Track.lane`` numbers the sub-lanes.
+    """Every track nests; tracks without rows are removed; ``Track.lane`` numbers the sub-lanes.
 
     Lanes of an earlier layout are joined first, so laying out twice is laying out once.
     Issues: nested-deep.
@@ -58,7 +58,8 @@ def _suspects(trace: Trace) -> NDArray[np.intp]:
 
 
 def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
-    """Starts and ends of ``rows`` with the tracks put one behind the other in time."""
+    """Starts and ends of ``rows`` with the tracks put one after the other in time, so that one pass
+    over all of them never compares slices of two tracks."""
     events = trace.events.take(rows)
     turn = np.cumsum(np.append(False, events.track[1:] != events.track[:-1]), dtype=np.int64)
     low = int(events.start_ns.min())
@@ -73,12 +74,12 @@ def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
 
 
 def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
-    """The lane of each row, and how many rows lie too deep for the lane they would fit.
+    """The lane of each row, and how many rows are too deep for the lane they would fit.
 
-    Rows are sorted by (start, -end). Top-level groups (runs of slices that touch or hold each
-    other) are independent of each other. Level by level the outermost slices are peeled off: in a
+    Rows are sorted by (start, -end). Top-level groups (runs of slices that touch or contain
+    each other) are independent. Level by level the outermost slices are peeled off: in a
     group that nests, every other slice ends before the one it began in. Only groups in which that
-    fails go through the exact, slow test.
+    fails take the exact, slow test.
     """
     lane = np.zeros(len(start), np.int32)
     group = np.cumsum(_outermost(start, end)) - 1
@@ -86,6 +87,7 @@ def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
     rows, effort = np.arange(len(start)), PEEL_EFFORT * len(start)
     for _ in range(MAX_DEPTH):
         top = _outermost(start[rows], end[rows])
+        # the outermost slice each row began in: the last one marked at or before it
         holder = rows[np.maximum.accumulate(np.where(top, np.arange(len(rows)), 0))]
         crossing = end[rows] > end[holder]
         bad[group[rows[crossing]]] = True
@@ -142,7 +144,7 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
     if not len(moving):
         return trace
     old = trace.events.track
-    key = old[moving].astype(np.int64) << 32 | lane[lane > 0]
+    key = old[moving].astype(np.int64) << 32 | lane[lane > 0]  # one number per (track, lane)
     needed, which = np.unique(key, return_inverse=True)
     extra: list[Track] = [
         replace(trace.tracks[k >> 32], lane=k & 0xFFFFFFFF) for k in needed.tolist()

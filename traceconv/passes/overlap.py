@@ -1,4 +1,4 @@
-"""The overlap analysis of a rank: computing, communication, the part of it nothing hides, idle.
+"""The overlap analysis of a rank: computing, communication, the part not hidden, idle.
 
 K is the union of compute tasks on the device, M the union of whole communication operations.
 Computing = K, Communication = M, Communication(Not Overlapped) = M minus K, and Free is what is
@@ -9,9 +9,9 @@ neither, within spans the profiler was collecting in:
 
 So in every span Computing + Communication(Not Overlapped) + Free is its length, to the ns.
 
-Where the source brings its own lanes they are compared and replaced. A profiler computes them
-from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) is ours
-but for splinters of 1 ns, its borders are taken, so that sums agree to the last digit.
+Where the source has its own lanes they are compared and replaced. A profiler computes them
+from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) differs
+from ours by pieces of 1 ns only, its borders are taken, so that sums agree to the last digit.
 """
 
 from __future__ import annotations
@@ -33,9 +33,18 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, Track
-
-# The interval algebra behind the overlap analysis, for one device.
+from traceconv.core.model import (
+    I64,
+    EventTable,
+    Kind,
+    Layer,
+    OpClass,
+    OverlapSums,
+    OverlapTimes,
+    StepTable,
+    Trace,
+    Track,
+)
 
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""
@@ -50,7 +59,7 @@ class Work:
         kernels: compute rows.
         calls:   whole communication operations.
         lanes:   the source's own overlap rows, if any.
-        others:  gives the set covered by its other tasks; asked for only if needed.
+        others:  computes the set covered by its other tasks; called only if needed.
     """
 
     device: str
@@ -66,7 +75,7 @@ class Analysis:
 
     Attributes:
         sets:  computing, communication, not overlapped, free.
-        spans: where Free was looked for; the others lie within.
+        spans: where Free was looked for; the other sets are within.
         rule:  one of :data:`RULES`.
     """
 
@@ -90,7 +99,9 @@ def analysis(work: Work, windows: I64, rule: str | None, otherwise: str = RULES[
         active = merged(compute, comm)
         reach = merged(active, work.others()) if rule == "device" else active
         spans = _spans(reach, windows)
-        pieces = breakdown(compute, comm, spans)  # compute and comm lie within spans
+        pieces = breakdown(
+            compute, comm, spans
+        )  # compute and comm are within spans; bit 2 is the spans
         exposed, free = covered(pieces, [0b110]), covered(pieces, [0b100])
         return Analysis((compute, comm, exposed, free), spans, rule)
 
@@ -103,24 +114,25 @@ def analysis(work: Work, windows: I64, rule: str | None, otherwise: str = RULES[
 
 
 def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
-    """The set of our rows; with the source's borders, if these differ by splinters of 1 ns."""
+    """The set of our rows; with the source's borders, if these differ by pieces of 1 ns."""
     ours = union(own.start_ns, own.end_ns)
     rows = lanes.take(lanes.op == op)
     theirs = union(rows.start_ns, rows.end_ns)
-    splinters = difference(ours, theirs)
-    return theirs if ((splinters[:, 1] - splinters[:, 0]) <= 1).all() else ours
+    pieces = difference(ours, theirs)
+    return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
 
 
 def _spans(active: I64, windows: I64) -> I64:
     """From the first to the last activity of every collection window that has any.
 
-    Activity outside of all windows makes a window of its own.
+    Activity outside of all windows is a window of its own.
     """
     if not len(active):
         return EMPTY
     if not len(windows):
         return np.array([[active[0, 0], active[-1, 1]]], np.int64)
     known = merged(windows, active)
+    # the activities of each window are one run of positions, for both ascend
     first = np.searchsorted(active[:, 0], known[:, 0])
     last = np.append(first[1:], len(active))
     some = last > first
@@ -134,9 +146,6 @@ LANES: dict[OpClass, str] = {
     OpClass.FREE: "Free",
 }
 """Lane and slice name of each class, in screen order."""
-
-KEYS = ("computing", "communication", "not_overlapped", "free")
-"""How the classes are called in ``notes``, in the same order."""
 
 _OUTSIDE_SPAN = frozenset(
     (
@@ -154,20 +163,18 @@ named by its type, so the type is found as its name."""
 
 
 _DEVICE = re.compile(r"(?:NPU|GPU) \d+")
-"""How the group of a lane begins where a file holds several devices."""
+"""How the group of a lane begins where a file has several devices."""
 
 
 def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
-    """Put the four overlap lanes on top, in place of the source's own; once per device.
+    """Add the four overlap lanes, in place of the source's own; once per device.
 
-    Fills ``notes["overlap"]`` (free_rule, spans, sums_ns, vendor_sums_ns; sums over devices) and
-    gives every entry of ``notes["steps"]`` its computing_ns, communication_ns, not_overlapped_ns,
-    free_ns, and known_ns: how much of the step lies in a span, which is the sum of the first, the
-    third and the fourth.
+    Fills ``Trace.overlap`` and, clipped to the device time of every step, the figures of
+    ``Trace.steps``.
 
     Args:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
-            one its reader names in ``notes["free_rule"]``, else "busy".
+            one in ``Trace.hints.free_rule``, else "busy".
 
     Issues: no-device-events, overlap-recomputed, overlap-differs.
     """
@@ -175,9 +182,13 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     works = [w for w in _works(trace) if len(w.kernels) or len(w.calls)]
     if not works:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
-    named = str(trace.notes.get("free_rule", RULES[0]))
-    found = [analysis(work, trace.windows, free_rule, named) for work in works]
-    trace = _noted(_compared(trace, works, found), works, found)
+    otherwise = trace.hints.free_rule or RULES[0]
+    found = [analysis(work, trace.windows, free_rule, otherwise) for work in works]
+    trace = replace(
+        _compared(trace, works, found),
+        overlap=_sums_of(works, found),
+        steps=_with_figures(trace.steps, found),
+    )
     if own.any():
         trace = trace.keep("overlap", ~own)
     rows = [_rows(trace, a, i) for i, a in enumerate(found)]
@@ -187,7 +198,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
 def _works(trace: Trace) -> list[Work]:
     """The rows to analyse, apart for each device.
 
-    Rows on lanes that name no device count for every one of several.
+    Rows on lanes that name no device count for each of them.
     """
     events = trace.events
     slices = events.kind == Kind.SLICE
@@ -217,7 +228,7 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     outside = [i for i, name in enumerate(trace.strings) if name in _OUTSIDE_SPAN]
     rows = trace.rows_of(Layer.DEVICE) & (events.op != OpClass.COMPUTE) & on
     rows &= ~np.isin(events.name, outside)
-    if trace.notes.get("vendor") != "ascend":  # GPU: a record of waiting is no work of the device
+    if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
         rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.end_ns[rows])
 
@@ -232,7 +243,7 @@ def _nothing(trace: Trace) -> Trace:
 
 
 def _compared(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
-    """Book that the source's lanes go, and where their sums are others than ours."""
+    """Book that the source's lanes are replaced, and where their sums differ from ours."""
     issues = trace.issues.copy()
     rounded = bool(issues.count("duration-rounded") or issues.count("stamp-rounded"))
     for work, one in zip(works, found, strict=True):
@@ -304,33 +315,23 @@ def _rows(trace: Trace, found: Analysis, device: int) -> EventTable:
     )
 
 
-def _noted(trace: Trace, works: Sequence[Work], found: Sequence[Analysis]) -> Trace:
-    sums = {key: sum(total(a.sets[i]) for a in found) for i, key in enumerate(KEYS)}
+def _sums_of(works: Sequence[Work], found: Sequence[Analysis]) -> OverlapSums:
+    """The sums over devices, computed here and in the source's own lanes."""
     lanes = EventTable.concat([work.lanes for work in works])
-    theirs = {
-        key: int(lanes.dur_ns[lanes.op == op].sum()) for key, op in zip(KEYS, LANES, strict=True)
-    }
-    facts = {
-        "free_rule": " + ".join(sorted({a.rule for a in found})),
-        "spans": sum(len(a.spans) for a in found),
-        "sums_ns": sums,
-        "vendor_sums_ns": theirs if len(lanes) else None,
-    }
-    steps = _steps(list(trace.notes.get("steps", ())), found)
-    return replace(trace, notes={**trace.notes, "overlap": facts, "steps": steps})
-
-
-def _steps(steps: list[dict[str, Any]], found: Sequence[Analysis]) -> list[dict[str, Any]]:
-    """The noted steps with their share of each class, clipped to the step's device time."""
-    if not steps:
-        return steps
-    start = np.array([s["device_start_ns"] for s in steps], np.int64)
-    spans = np.stack((start, start + [s["device_dur_ns"] for s in steps]), axis=1)
-    shares = sum(
-        np.stack([length_within(a, spans) for a in (*one.sets, one.spans)], axis=1) for one in found
+    theirs = OverlapTimes(*(int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES))
+    return OverlapSums(
+        free_rule=" + ".join(sorted({a.rule for a in found})),
+        spans=sum(len(a.spans) for a in found),
+        sums_ns=OverlapTimes(*(sum(total(a.sets[i]) for a in found) for i in range(len(LANES)))),
+        vendor_sums_ns=theirs if len(lanes) else None,
     )
-    names = [*(f"{key}_ns" for key in KEYS), "known_ns"]
-    return [
-        {**step, **dict(zip(names, share, strict=True))}
-        for step, share in zip(steps, np.asarray(shares).tolist(), strict=True)
-    ]
+
+
+def _with_figures(steps: StepTable, found: Sequence[Analysis]) -> StepTable:
+    """The steps with their share of each class, clipped to the step's device time."""
+    spans = steps.device_spans
+    # a row per class, and the last for the spans of the analysis; devices add up
+    shares = np.zeros((len(StepTable.FIGURES), len(steps)), np.int64)
+    for one in found:
+        shares += np.stack([length_within(a, spans) for a in (*one.sets, one.spans)])
+    return steps.with_columns(**dict(zip(StepTable.FIGURES, shares, strict=True)))

@@ -1,13 +1,13 @@
 """What the device did for a range of the host: module scopes with device time.
 
-A range (NVTX, ``record_function``, ``nn.Module`` or Layer calls) says when the host prepared work,
+A range (NVTX, ``record_function``, ``nn.Module`` or Layer calls) is when the host prepared work,
 not when the device did it. The pass follows the launch arrows: what is launched within a range, on
 its thread, is its device work, and the range *projected* onto the device lasts from the beginning
 of the first of it to the end of the last. Ranges that nest give projections that nest.
 
-Which host slices are ranges: all on lanes whose headings the reader puts into
-``notes["range_lanes"]``; those whose names it puts into ``notes["range_names"]`` or
-``notes["phase_names"]``; and calls of modules by name ("nn.Module: Linear_0").
+Which host slices are ranges: all on lanes whose headings are in ``Trace.hints.range_lanes``; those
+whose names are in ``range_names`` or ``phase_names`` there; and calls of modules by name
+("nn.Module: Linear_0").
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def projection(trace: Trace) -> Trace:
 
     Arguments of a projection: ``tasks`` (device rows launched), ``busy (ns)`` (length of the union
     of their times) and ``host (ns)`` (length of the range). Ranges that launch nothing have none.
-    A trace that has such lanes (a file of ours) stays as it is.
+    A trace that has such lanes (a file written by traceconv) is returned as it is.
     """
     if any(t.layer is Layer.SCOPE and t.title.endswith(TITLE[2:]) for t in trace.tracks):
         return trace
@@ -64,13 +64,13 @@ def projection(trace: Trace) -> Trace:
     values: list[bytes] = []
     for lane, launched in launches.items():
         for heading, rows in _by_heading(trace, ranges, lane):
-            table, told = _projected(trace, rows, launched)
+            table, arguments = _projected(trace, rows, launched)
             if len(table):
                 number = np.full(len(table), len(tracks), np.int32)
-                ids = np.arange(len(values), len(values) + len(told), dtype=np.int32)
+                ids = np.arange(len(values), len(values) + len(arguments), dtype=np.int32)
                 tracks.append(_track(trace, lane, heading))
                 found.append(table.with_columns(track=number, args=ids))
-                values += told
+                values += arguments
     if not tracks:
         return trace
     args, first = trace.args.extended(values)
@@ -81,11 +81,10 @@ def projection(trace: Trace) -> Trace:
 
 def _ranges(trace: Trace) -> NDArray[np.intp]:
     """Rows of the host slices that are ranges."""
-    notes, events = trace.notes, trace.events
-    names = {*notes.get("range_names", ()), *notes.get("phase_names", {})}
+    hints, events = trace.hints, trace.events
+    names = {*hints.range_names, *hints.phase_names}
     ids = [i for i, name in enumerate(trace.strings) if name in names or _MODULE.fullmatch(name)]
-    headings = notes.get("range_lanes", ())
-    lanes = [t.layer is Layer.HOST and t.heading in headings for t in trace.tracks]
+    lanes = [t.layer is Layer.HOST and t.heading in hints.range_lanes for t in trace.tracks]
     on_lane = np.array(lanes, bool)[events.track]
     rows = on_lane | (np.isin(events.name, ids) & trace.rows_of(Layer.HOST))
     return np.flatnonzero(rows & (events.kind == Kind.SLICE))
@@ -101,6 +100,7 @@ def _launches(trace: Trace) -> dict[Lane, Launched]:
     work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.op != OpClass.WAIT)
     host, calls = trace.rows_of(Layer.HOST), trace.rows_of(Layer.RUNTIME)
     flows = trace.flows.take(work[trace.flows.dst] & (host | calls)[trace.flows.src])
+    # by device row, arrows from operators first: the first of each row is the one that counts
     order = np.lexsort((calls[flows.src], flows.dst))
     src, dst = flows.src[order].astype(np.int64), flows.dst[order].astype(np.int64)
     first = np.append(True, dst[1:] != dst[:-1])[: len(dst)]
@@ -127,7 +127,7 @@ def _thread(track: Track) -> tuple[str, str]:
 def _by_heading(
     trace: Trace, ranges: NDArray[np.intp], lane: Lane
 ) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """The ranges of a thread, by the heading of the lanes they stand on."""
+    """The ranges of a thread, by the heading of their lanes."""
     threads: dict[str, list[int]] = {}
     for number, track in enumerate(trace.tracks):
         if track.layer is Layer.HOST and _thread(track) == lane[:2]:
@@ -144,7 +144,7 @@ def _track(trace: Trace, lane: Lane, heading: str) -> Track:
 def _projected(
     trace: Trace, rows: NDArray[np.intp], launched: Launched
 ) -> tuple[EventTable, list[bytes]]:
-    """Projections of some ranges, holders before what they hold, and their arguments."""
+    """Projections of some ranges, outer before inner ones, and their arguments."""
     ranges = trace.events.take(rows)
     order = np.lexsort((-ranges.dur_ns, ranges.start_ns))
     count, busy = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
@@ -154,6 +154,7 @@ def _projected(
         which, task = _contained(ranges, level, launched)
         if not len(which):
             continue
+        # pairs come in runs of one range: reduce every run to one figure
         first = np.flatnonzero(np.diff(which, prepend=-1))
         of = which[first]
         begun, ended = trace.events.start_ns[task], trace.events.end_ns[task]
@@ -162,16 +163,16 @@ def _projected(
         end[of] = np.maximum.reduceat(ended, first)
         step[of] = trace.events.step[task[first]]
         busy[of] = _union_lengths(begun, ended, np.repeat(np.arange(len(of)), count[of]), len(of))
-    there = order[count[order] > 0]
-    table = ranges.take(there).with_columns(
-        op=np.full(len(there), OpClass.OTHER, np.int8),
-        start_ns=start[there],
-        dur_ns=end[there] - start[there],
-        step=step[there],
+    launching = order[count[order] > 0]
+    table = ranges.take(launching).with_columns(
+        op=np.full(len(launching), OpClass.OTHER, np.int8),
+        start_ns=start[launching],
+        dur_ns=end[launching] - start[launching],
+        step=step[launching],
     )
-    columns = (count[there], busy[there], ranges.dur_ns[there])
-    told = zip(*(column.tolist() for column in columns), strict=True)
-    return table, [b'{"tasks":%d,"busy (ns)":%d,"host (ns)":%d}' % row for row in told]
+    columns = (count[launching], busy[launching], ranges.dur_ns[launching])
+    values = zip(*(column.tolist() for column in columns), strict=True)
+    return table, [b'{"tasks":%d,"busy (ns)":%d,"host (ns)":%d}' % row for row in values]
 
 
 def _levels(ranges: EventTable, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
@@ -189,9 +190,10 @@ def _levels(ranges: EventTable, order: NDArray[np.intp]) -> Iterator[NDArray[np.
 def _contained(
     ranges: EventTable, level: NDArray[np.intp], launched: Launched
 ) -> tuple[NDArray[np.intp], I64]:
-    """Pairs of a range and a device row whose launch lies within it, ranges as in ``level``."""
+    """Pairs of a range and a device row whose launch is within it, in the order of ``level``."""
     low = np.searchsorted(launched.start_ns, ranges.start_ns[level], "left")
     high = np.searchsorted(launched.start_ns, ranges.end_ns[level], "right")
+    # low[i] .. high[i] of every range, written out one after the other
     size = np.maximum(high - low, 0)
     which = np.repeat(level, size)
     at = np.repeat(low - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
@@ -202,7 +204,7 @@ def _contained(
 def _union_lengths(start: I64, end: I64, group: NDArray[np.intp], groups: int) -> I64:
     """Length of the union of the intervals of each group; groups ascend.
 
-    The groups are laid one behind the other in time, so many at once as int64 holds.
+    The groups are put one after the other in time, so many at once as fit into int64.
     """
     low = int(start.min())
     length = int(end.max()) - low + 1

@@ -4,10 +4,11 @@ MindSpore calls an operator by its place in the network: ``Default/net/conv1-Con
 Where the source draws no scopes itself, lanes are made of these paths, one per depth: a scope
 lasts from its first operator to the last one that follows without another scope between.
 
-An operator that begins before the one taken last has ended runs beside it and is passed over. A
+An operator that begins before the one taken last has ended runs in parallel and is skipped. A
 scope is closed, with all below it, by the next operator that has another one at its depth; a
-shorter path leaves deeper scopes open. So has the vendor's viewer it, but that there the scopes
-below stay open and may go on under another parent. No scope outlasts its collection window.
+shorter path leaves deeper scopes open. The vendor's viewer does the same, except that the scopes
+below stay open there and may continue under another parent. No scope outlasts its collection
+window.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _of_window(
 
 
 def spans(paths: Sequence[Path], start: Sequence[int], end: Sequence[int]) -> Iterator[Span]:
-    """The scopes that operators, one after another, lie in, as they close.
+    """The scopes around operators that follow each other, in the order in which they end.
 
     Args:
         paths: the scopes around each operator, outermost first.
@@ -114,17 +115,17 @@ def _operators(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp], list[P
             which[i] = numbers.of(_path(match[1].decode("utf-8", "replace")))
     rows, which = rows[which >= 0], which[which >= 0]
     order = np.argsort(events.start_ns[rows], kind="stable")
-    return rows[order], which[order], list(numbers.met)
+    return rows[order], which[order], list(numbers.known)
 
 
 class _Numbers:
-    """Paths, numbered as they are met; an empty one is -1."""
+    """Paths, numbered in the order of appearance; an empty one is -1."""
 
     def __init__(self) -> None:
-        self.met: dict[Path, int] = {}
+        self.known: dict[Path, int] = {}
 
     def of(self, path: Path) -> int:
-        return self.met.setdefault(path, len(self.met)) if path else -1
+        return self.known.setdefault(path, len(self.known)) if path else -1
 
 
 def _path(name: str) -> Path:

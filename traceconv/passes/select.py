@@ -1,6 +1,6 @@
-"""Leave out what was not asked for: graphs, steps, layers, names, a window of time.
+"""Leave out what was not selected: graphs, steps, layers, names, a window of time.
 
-Kept rows are kept whole: nothing is clipped. Lane names and the arrows between kept rows stay.
+Rows are kept whole: nothing is clipped. Lane names and the arrows between kept rows are kept.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ import numpy as np
 
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import union
-from traceconv.core.model import I32, I64, Layer, Mask, OpClass, Trace
+from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
 
 _HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
 _DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)
 
 
-def by_graph(trace: Trace, wanted: Collection[int] | None = None) -> Trace:
-    """Only what belongs to some graphs; ``notes["graphs_found"]`` lists all that were there.
+def by_graph(trace: Trace, selected: Collection[int] | None = None) -> Trace:
+    """Only what belongs to some graphs; ``Trace.present`` lists all that the rank has.
 
-    A filter that names every graph of the rank leaves the rank as it is. Otherwise a row stays if
-    it carries one of the graphs. Host rows carry none: those stay that an arrow joins to a kept
-    row, and the framework's step marks. The profiler's own overlap lanes mix all graphs and go.
-    Counters stay.
+    A selection of every graph of the rank leaves the rank as it is. Otherwise a row is kept if it
+    has one of the graphs. Host rows have none: those are kept that an arrow joins to a kept row,
+    and the framework's step marks. The profiler's own overlap lanes mix all graphs and are left
+    out. Counters are kept.
 
     Args:
-        wanted: graph ids; None = all. Whether they exist at all is for the caller to judge, who
+        selected: graph ids; None = all. Whether they exist at all is checked by the caller, who
             knows every rank.
     """
-    found = _values(trace.events.graph)
-    trace = replace(trace, notes={**trace.notes, "graphs_found": found})
-    if wanted is None or (found and set(found) <= set(wanted)):
+    column = trace.events.graph
+    found = np.unique(column[column >= 0])
+    trace = replace(trace, present=replace(trace.present, graphs=found))
+    if selected is None or (len(found) and set(found.tolist()) <= set(selected)):
         return trace
     events, flows = trace.events, trace.flows
-    member = np.isin(events.graph, list(wanted))
+    member = np.isin(events.graph, list(selected))
     host = trace.rows_of(*_HOST_SIDE)
     keep = member | (host & (events.step >= 0) & (events.op == OpClass.HOST))
     for end, other in ((flows.src, flows.dst), (flows.dst, flows.src)):
@@ -44,15 +45,15 @@ def by_graph(trace: Trace, wanted: Collection[int] | None = None) -> Trace:
     return _kept(trace, "select-graphs", keep)
 
 
-def by_step(trace: Trace, wanted: Collection[int]) -> Trace:
-    """Only what belongs to some steps: rows that carry their number, and rows that carry none
-    and touch their time (on the device: the time their device work takes).
+def by_step(trace: Trace, selected: Collection[int]) -> Trace:
+    """Only what belongs to some steps: rows that have their number, and rows that have none and
+    touch their time (on the device: the time their device work takes).
 
     Args:
-        wanted: step numbers, as in the ``step`` column.
+        selected: step numbers, as in the ``step`` column.
     """
     events = trace.events
-    member = np.isin(events.step, list(wanted))
+    member = np.isin(events.step, list(selected))
     own = member & trace.rows_of(Layer.STEP) & (events.op == OpClass.ITERATION)
     steps = union(events.start_ns[own], events.end_ns[own])
     work = _hulls(trace, member & trace.rows_of(Layer.DEVICE, Layer.COMM))
@@ -63,8 +64,7 @@ def by_step(trace: Trace, wanted: Collection[int]) -> Trace:
     keep |= loose & device & _touching(events.start_ns, events.end_ns, work if len(work) else steps)
     either = union(*np.concatenate((steps, work)).T)
     samples = trace.counters.start_ns
-    noted = [step for step in trace.notes.get("steps", ()) if step["step"] in wanted]
-    trace = replace(trace, notes={**trace.notes, "steps": noted})
+    trace = replace(trace, steps=trace.steps.take(np.isin(trace.steps.step, list(selected))))
     return _kept(trace, "select-steps", keep, _touching(samples, samples, either))
 
 
@@ -77,12 +77,12 @@ def by_layer(layers: Collection[str]) -> Callable[[Trace], Trace]:
     known = [str(layer) for layer in Layer]
     unknown = sorted(set(layers) - set(known))
     if unknown:
-        raise SelectionError(f"no layer {', '.join(unknown)}; there are {', '.join(known)}")
-    wanted = {Layer(layer) for layer in layers}
+        raise SelectionError(f"no layer {', '.join(unknown)}; choose from {', '.join(known)}")
+    selected = {Layer(layer) for layer in layers}
 
     def pick(trace: Trace) -> Trace:
-        """Only the rows on tracks of the wanted layers."""
-        shown = np.array([track.layer in wanted for track in trace.tracks], bool)
+        """Only the rows on tracks of the selected layers."""
+        shown = np.array([track.layer in selected for track in trace.tracks], bool)
         return _kept(trace, "select-layers", shown[trace.events.track], shown[trace.counters.track])
 
     return pick
@@ -130,12 +130,6 @@ def _kept(trace: Trace, stage: str, events: Mask, counters: Mask | None = None) 
     if events.all() and (counters is None or counters.all()):
         return trace
     return trace.keep(stage, events, counters)
-
-
-def _values(column: I32) -> list[int]:
-    """The different values of a column that are not -1, ascending."""
-    present = column[column >= 0]
-    return np.unique(present).tolist() if len(present) else []
 
 
 def _hulls(trace: Trace, rows: Mask) -> I64:

@@ -3,28 +3,33 @@
 In order of preference: the iterations of its graphs (rows of ``Layer.STEP``), the framework's own
 marks on the host ("ProfilerStep#12"), with forward/backward and tail where these are marked too;
 else one step over the whole range.
+
+Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
+of the first, forward/backward lasts from the first of them to the end of the last backward, and
+the tail (optimizer, clearing gradients) from there to the end of the step. Where a framework marks
+these phases under names of its own, these are in ``Trace.hints.phase_names``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.intervals import union
-from traceconv.core.model import EventTable, Kind, Layer, OpClass, Trace, Track, arranged
-
-# Forward and backward within the framework's own steps, from the ranges people mark them with.
-#
-# Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
-# of the first, forward/backward lasts from the first of them to the end of the last backward, and the
-# tail (optimizer, clearing gradients) from there to the end of the step.
-#
-# Where the framework itself marks them under names of its own, the reader says these in
-# ``notes["phase_names"]``: "forward" or "backward" by name.
+from traceconv.core.model import (
+    EventTable,
+    Kind,
+    Layer,
+    OpClass,
+    StepSource,
+    Trace,
+    Track,
+    arranged,
+)
+from traceconv.passes.attribution import step_table
 
 _PHASE = re.compile(
     r"(?:(?P<forward>forward|fwd)|(?P<backward>backward|bwd))(?:[-_ ](?:pass|step|compute))?",
@@ -54,14 +59,14 @@ def phases(trace: Trace, steps: EventTable) -> EventTable:
 
 
 def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
-    """Host slices called forward, and those called backward."""
+    """Host slices of the phase forward, and those of backward."""
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE)
     kinds: dict[str, list[int]] = {"forward": [], "backward": []}
-    said: Mapping[str, str] = trace.notes.get("phase_names", {})
+    named = trace.hints.phase_names
     for i, name in enumerate(trace.strings):
         match = _PHASE.fullmatch(name)
-        if kind := said.get(name) or (match and match.lastgroup):
+        if kind := named.get(name) or (match and match.lastgroup):
             kinds[kind].append(i)
     forward, backward = (
         events.take(host & np.isin(events.name, ids))
@@ -71,7 +76,7 @@ def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
 
 
 def _step_of(rows: EventTable, steps: EventTable) -> NDArray[np.intp]:
-    """The step each row lies in, -1 for none."""
+    """Position of the step that contains each row, -1 for none."""
     at = np.searchsorted(steps.start_ns, rows.start_ns, "right") - 1
     inside = (at >= 0) & (rows.end_ns <= steps.end_ns[np.maximum(at, 0)])
     return np.where(inside, at, -1)
@@ -117,14 +122,14 @@ MERGED = Track(Layer.STEP, "iterations")
 """The lane of all steps, and of steps that belong to no graph."""
 
 PAUSE = "Iteration Interval"
-"""How the time between two iterations is called; the number of the later one follows."""
+"""Name of the time between two iterations; the number of the later one follows."""
 
 
 def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
-    """Lay out the step trace, making one where the source has none.
+    """Lay out the step trace, making one where the source has none, and begin ``Trace.steps``.
 
     Args:
-        merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is called
+        merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
             "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
 
     Slices of different graphs may cross on the merged lane; the lanes pass sorts that out.
@@ -133,16 +138,21 @@ def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
     own = trace.rows_of(Layer.STEP)
     events = trace.events
     iterations = own & (events.op == OpClass.ITERATION)
-    if iterations.any():
-        return _laid_out(trace, own, merge_graphs)
-    marks = _host_marks(trace)
-    if len(marks):
-        return _from_host(trace, marks)
-    return _whole_range(trace) if len(events) else trace
+    recorded = bool(iterations.any())
+    marks = np.empty(0, np.intp) if recorded else _host_marks(trace)
+    if recorded:
+        trace, source = _laid_out(trace, own, merge_graphs), StepSource.RECORDED
+    elif len(marks):
+        trace, source = _from_host(trace, marks), StepSource.HOST_MARKS
+    elif len(events):
+        trace, source = _whole_range(trace), StepSource.WHOLE_RANGE
+    else:
+        return trace
+    return replace(trace, steps=step_table(trace, source))
 
 
 def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace:
-    """The source's step rows on our lanes, under our names, with the pauses between them."""
+    """The source's step rows on the lanes and under the names used here, with pauses between."""
     events = trace.events
     name, track = events.name.copy(), events.track.copy()
     lanes: dict[Track, int] = {}
@@ -220,6 +230,7 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
     events = trace.events
     found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
     rows = np.flatnonzero(found & trace.rows_of(Layer.HOST))
+    # by step, the longest first: the first row of each number is the step
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
     rows = rows[np.unique(events.step[rows], return_index=True)[1]]
     return rows[np.argsort(events.start_ns[rows], kind="stable")]

@@ -1,4 +1,4 @@
-"""Memory figures of tables as counters, where the timeline does not hold them itself.
+"""Memory figures of tables as counters, where the timeline has none of its own.
 
 The lanes are those that databases of the same profilers have: "Memory" with one lane per component
 and figure, "NPU Module Mem" with one per module.
@@ -26,10 +26,10 @@ class _Series:
     """Figures of a table that are samples.
 
     Attributes:
-        side table:   the table; of one group, the first that is there is taken.
-        group:   what the lanes stand under.
+        side_table: the table; of one group, the first that exists is taken.
+        group:   of the lanes.
         time:    the heading of the instants.
-        figures: headings, without their unit, and what they are called.
+        figures: headings, without their unit, and how the names of their lanes end.
         fixed:   the component, where the table has none.
     """
 
@@ -56,7 +56,7 @@ _SERIES = (
 def side_table_counters(trace: Trace) -> Trace:
     """The trace with counters from its tables; booked under "tables".
 
-    Samples without a time are booked as issues; a table that cannot be read costs its own only.
+    Samples without a time are booked as issues; a table that cannot be read only loses its own.
     """
     for side_table, parts in _wanted(trace):
         issues = trace.issues.copy()
@@ -100,7 +100,7 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
     names, of_row = _names(columns, series)
     tracks = list(trace.tracks)
     tables = [trace.counters]
-    for heading, said in series.figures:
+    for heading, ending in series.figures:
         found = _figure(columns, heading)
         if found is None:
             continue
@@ -108,7 +108,7 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
         kept = ~np.isnan(values) & (values >= 0) & (time != ABSENT)
         first = len(tracks)
         tracks += [
-            Track(Layer.COUNTER, component + said, group, "Counters", unit=unit)
+            Track(Layer.COUNTER, component + ending, group, "Counters", unit=unit)
             for group, component in names
         ]
         tables.append(_samples(of_row[kept] + first, time[kept], values[kept]))
@@ -124,11 +124,11 @@ def _samples(track: I32, time: I64, values: F64) -> CounterTable:
     return CounterTable(track=track.astype(np.int32), start_ns=time, value=values)
 
 
-def _figure(columns: Columns, wanted: str) -> tuple[F64, str] | None:
-    """A column of sizes in MB, whatever unit its heading names; None if it is not there."""
+def _figure(columns: Columns, figure: str) -> tuple[F64, str] | None:
+    """A column of sizes in MB, whatever unit its heading names; None if it does not exist."""
     for heading, column in columns.items():
         match = _SIZE.search(heading)
-        if match and heading.startswith(wanted) and column.dtype != object:
+        if match and heading.startswith(figure) and column.dtype != object:
             absent = column == ABSENT if column.dtype == np.int64 else np.isnan(column)
             values = np.where(absent, np.nan, column.astype(np.float64))
             return (values / 1024 if match[1] == "KB" else values), "MB"
@@ -150,6 +150,6 @@ def _names(columns: Columns, series: _Series) -> tuple[list[tuple[str, str]], I3
 
 
 def _number(device: str) -> str:
-    """How lanes of several devices are told apart: "NPU 0" of "NPU:0" and of "0"."""
+    """What distinguishes the lanes of several devices: "NPU 0" of "NPU:0" and of "0"."""
     digits = re.search(r"\d+\Z", device)
     return f"NPU {digits[0]}" if digits else ""

@@ -1,8 +1,8 @@
-"""Say which events lie so far from all others that their stamps are hard to believe.
+"""Report events so far from all others that their time stamps are implausible.
 
 One broken stamp makes a timeline a year long, on which nothing can be seen. Such events are kept,
-for they may be right; they are counted, and the first are named with their distance, which is what
-a window of time needs to leave them out.
+for they may be right; they are counted, and the first are reported with their distance, which is
+what a window of time needs to leave them out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FEW = 100
 """At each end, one event in so many may be far; more are a recording of their own."""
 
 FEWEST = 8
-"""Fewer events are not enough to tell which are usual."""
+"""Fewer events are not enough to determine the usual range."""
 
 Range = tuple[int, int]
 
 
-def far_stamps(trace: Trace) -> Trace:
+def timestamp_outliers(trace: Trace) -> Trace:
     """The same trace, with an issue for events and samples that stretch its timeline."""
     span = trace.span()
     if span is None or span[1] - span[0] <= FAR_NS:
@@ -49,13 +49,13 @@ def far_stamps(trace: Trace) -> Trace:
     for row in ticks[: issues.PLACES_KEPT].tolist():
         name, ns = trace.tracks[int(trace.counters.track[row])].name, int(samples[row])
         issues.add("far-stamp", where, f"{name!r}, {_distance((ns, ns), usual)}", 1)
-    told = min(len(rows), issues.PLACES_KEPT) + min(len(ticks), issues.PLACES_KEPT)
-    issues.add("far-stamp", where, count=count - told)
+    located = min(len(rows), issues.PLACES_KEPT) + min(len(ticks), issues.PLACES_KEPT)
+    issues.add("far-stamp", where, count=count - located)
     return replace(trace, issues=issues)
 
 
 def _usual(starts: I64) -> Range:
-    """From where to where all start but the first and the last few, which may be far."""
+    """The range of starts without the first and the last few, which may be outliers."""
     few = max(1, len(starts) // FEW)
     if len(starts) < FEWEST:
         return int(starts.min()), int(starts.max())

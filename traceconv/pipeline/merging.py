@@ -340,11 +340,7 @@ def _annotated(
 
 def _refuse_missing(options: MergeOptions, spilled: Sequence[SpilledRank]) -> None:
     """Raise SelectionError if a graph or step was asked for that no rank has."""
-    present = {
-        what: {n for p in spilled for n in p.facts.notes.get(f"{what}s_found", ())}
-        for what in ("graph", "step")
-    }
-    refuse_missing({"graph": options.graphs, "step": options.steps}, present)
+    refuse_missing(options.graphs, options.steps, (p.facts.present for p in spilled))
 
 
 def _refuse_losses(report: Report) -> None:

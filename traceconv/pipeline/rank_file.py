@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords, Group
@@ -36,7 +37,11 @@ from traceconv.core.model import (
     CounterTable,
     EventTable,
     FlowTable,
+    Hints,
     Layer,
+    OverlapSums,
+    Present,
+    StepTable,
     Strings,
     Table,
     Trace,
@@ -47,7 +52,7 @@ from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
 
-VERSION = 1
+VERSION = 2
 
 MAGIC = b"tcparked"
 
@@ -55,6 +60,7 @@ TABLES: dict[str, type[Table]] = {
     "events": EventTable,
     "counters": CounterTable,
     "flows": FlowTable,
+    "steps": StepTable,
 }
 
 _OTHERS = {
@@ -63,6 +69,8 @@ _OTHERS = {
     "string_bytes": "i8",
     "arg_address": "i8",
     "arg_bytes": "i4",
+    "present.graphs": "i4",
+    "present.steps": "i4",
 }
 _EVIDENCE = "evidence."
 """What the names of columns beside the trace begin with."""
@@ -101,6 +109,9 @@ def _described(trace: Trace, evidence: CollectiveRecords) -> dict[str, Any]:
         "tracks": [list(vars(track).values()) for track in trace.tracks],
         "counts": trace.counts(),
         "span": trace.span(),
+        "hints": msgspec.to_builtins(trace.hints, str_keys=True),
+        "iterations": trace.present.iterations,
+        "overlap": msgspec.to_builtins(trace.overlap),
         "notes": trace.notes,
         "issues": told_issues(trace.issues),
         "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
@@ -168,6 +179,8 @@ def _columns(trace: Trace) -> Iterator[tuple[str, Any]]:
     yield "windows", trace.windows.ravel()
     yield "arg_address", trace.args.address
     yield "arg_bytes", trace.args.length
+    yield "present.graphs", trace.present.graphs
+    yield "present.steps", trace.present.steps
 
 
 def _evidence_columns(evidence: CollectiveRecords) -> Iterator[tuple[str, Any]]:
@@ -259,11 +272,26 @@ def _facts(opened: _Opened) -> dict[str, Any]:
         "capture": remembered(told["capture"]),
         "counts": told["counts"],
         "span": told["span"] and tuple(told["span"]),
+        "hints": msgspec.convert(told["hints"], Hints, str_keys=True),
+        "present": _present(opened),
+        "steps": _table(opened, "steps"),
+        "overlap": msgspec.convert(told["overlap"], OverlapSums | None),
         "notes": told["notes"],
         "windows": opened.column("windows").reshape(-1, 2).copy(),
         "issues": issues_of(told["issues"]),
         "ledger": {(stage, kind): rows for stage, kind, rows in told["ledger"]},
     }
+
+
+def _present(opened: _Opened) -> Present:
+    graphs, steps = (opened.column(f"present.{name}").copy() for name in ("graphs", "steps"))
+    return Present(graphs, steps, int(opened.told["iterations"]))
+
+
+def _table(opened: _Opened, name: str) -> Any:
+    """A small table, in memory: it stays at hand when the file is no longer mapped."""
+    cls = TABLES[name]
+    return cls(**{column: opened.column(f"{name}.{column}").copy() for column in cls.COLUMNS})
 
 
 def collective_records(path: Path) -> CollectiveRecords:
@@ -305,6 +333,7 @@ def _trace(opened: _Opened) -> Trace:
     tables: dict[str, Any] = {
         table: cls(**{name: opened.column(f"{table}.{name}") for name in cls.COLUMNS})
         for table, cls in TABLES.items()
+        if table != "steps"
     }
     blobs = tuple(map(opened.blob, opened.told["blobs"]))
     address, length = opened.column("arg_address"), opened.column("arg_bytes")
@@ -313,7 +342,7 @@ def _trace(opened: _Opened) -> Trace:
         tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.told["tracks"]),
         strings=_strings(opened),
         args=Args(blobs, address, length),
-        **{key: known[key] for key in ("capture", "issues", "windows", "ledger", "notes")},
+        **{name: value for name, value in known.items() if name not in ("counts", "span")},
         **tables,
     )
 

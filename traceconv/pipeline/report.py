@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from traceconv.core.errors import Issues, Severity
-from traceconv.core.model import I64, Capture
+from traceconv.core.model import I64, UNKNOWN, Capture, Hints, OverlapSums, StepTable
 from traceconv.core.ranks import format_ranges, title
 from traceconv.core.version import __version__
 from traceconv.pipeline.spill import Facts
@@ -36,7 +38,7 @@ class Report:
         clock:    method, and per rank the offset in ns and its evidence.
         issues:   everything lost or in doubt, of all ranks.
         ledger:   per rank, what every stage added or took away.
-        notes:    per rank, what its passes found (steps, overlap).
+        found:    per rank, what its reader noted and its passes found (steps, overlap).
         dropped:  what the size limit left out.
         written:  the files: path, bytes, rows.
         overview: the analysis, if one was asked for; see :func:`traceconv.report.run_summary.overview`.
@@ -50,7 +52,7 @@ class Report:
     clock: dict[str, Any] = field(default_factory=dict)
     issues: Issues = field(default_factory=Issues)
     ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
-    notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    found: dict[int, Facts] = field(default_factory=dict)
     dropped: list[DroppedRows] = field(default_factory=list)
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
@@ -75,7 +77,7 @@ class Report:
         for (stage, kind), rows in known.ledger.items():
             stages.setdefault(stage, {})[kind] = rows
         self.ledger[rank] = stages
-        self.notes[rank] = known.notes
+        self.found[rank] = known
 
     def settle(self, plan: Plan) -> None:
         """Take in what the size limit decided."""
@@ -119,7 +121,7 @@ class Report:
             "captures": self.captures,
             "clock": self.clock,
             "ledger": {str(r): stages for r, stages in self.ledger.items()},
-            "notes": {str(r): dict(notes) for r, notes in self.notes.items()},
+            "notes": {str(rank): _noted(known) for rank, known in self.found.items()},
             "dropped": self.dropped,
             "issues": [issue.as_dict() for issue in self.issues],
             "written": [w.as_dict() for w in self.written],
@@ -140,15 +142,18 @@ class Report:
 
     def _steps_line(self) -> str:
         counts: set[str] = set()
-        for notes in self.notes.values():
-            graphs = Counter(step["graph"] for step in notes.get("steps", ()))
-            each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in sorted(graphs.items())]
+        for known in self.found.values():
+            graphs = np.unique(known.steps.graph, return_counts=True)
+            pairs = zip(*(column.tolist() for column in graphs), strict=True)
+            each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
             counts.add(" + ".join(each) or "none")
         return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}"
 
     def _slowest_line(self) -> str:
         """The rank that computes longest per step: at a barrier, the others wait for it."""
-        means = {rank: mean for rank, notes in self.notes.items() if (mean := _mean_step(notes))}
+        means = {
+            rank: mean for rank, known in self.found.items() if (mean := _mean_step(known.steps))
+        }
         if len(means) < 2:
             return ""
         slow = max(means, key=lambda r: means[r]["computing_ns"])
@@ -164,20 +169,56 @@ class Report:
         )
 
 
-def _mean_step(notes: Mapping[str, Any]) -> dict[str, float]:
-    """Mean figures of the steps with device work, of the graph that takes most of the time.
-
-    Graphs may lie within each other: adding theirs up would count work twice.
-    """
-    steps = [s for s in notes.get("steps", ()) if s.get("computing_ns")]
-    took: Counter[int] = Counter()
-    for step in steps:
-        took[step["graph"]] += step["dur_ns"]
-    if not took:
+def _mean_step(steps: StepTable) -> dict[str, float]:
+    """Mean figures of the steps with device work, of the graph that takes most of the time."""
+    steps = steps.take(steps.computing_ns > 0).of_main_graph()
+    if not len(steps):
         return {}
-    steps = [s for s in steps if s["graph"] == took.most_common(1)[0][0]]
     keys = ("dur_ns", "computing_ns", "not_overlapped_ns", "free_ns")
-    return {key: sum(s[key] for s in steps) / len(steps) for key in keys}
+    return {key: int(getattr(steps, key).sum()) / len(steps) for key in keys}
+
+
+def _noted(known: Facts) -> dict[str, Any]:
+    """What the document shows of a rank, as JSON values."""
+    found = {
+        "graphs_found": known.present.graphs.tolist(),
+        "steps_found": known.present.steps.tolist(),
+        "steps_total": known.present.iterations,
+        "steps": _steps(known.steps),
+    }
+    overlap = {} if known.overlap is None else {"overlap": _overlap(known.overlap)}
+    return {**_hinted(known.hints), **known.notes, **found, **overlap}
+
+
+def _hinted(hints: Hints) -> dict[str, Any]:
+    """The hints that are known. Shares of the CPU are shown as the source wrote them."""
+    shown = {
+        "vendor": hints.vendor,
+        "free_rule": hints.free_rule,
+        "range_lanes": list(hints.range_lanes),
+        "range_names": list(hints.range_names),
+        "phase_names": dict(hints.phase_names),
+        "device_memory_bytes": {str(n): size for n, size in hints.device_memory_bytes.items()},
+    }
+    return {key: value for key, value in shown.items() if value}
+
+
+def _steps(steps: StepTable) -> list[dict[str, int]]:
+    """A step each, without figures that are unknown."""
+    known = [name for name in StepTable.FIGURES if (getattr(steps, name) != UNKNOWN).all()]
+    names = ("graph", "step", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns", *known)
+    rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _overlap(sums: OverlapSums) -> dict[str, Any]:
+    vendor = sums.vendor_sums_ns
+    return {
+        "free_rule": sums.free_rule,
+        "spans": sums.spans,
+        "sums_ns": sums.sums_ns._asdict(),
+        "vendor_sums_ns": None if vendor is None else vendor._asdict(),
+    }
 
 
 def _relative(windows: I64, base_ns: int) -> list[list[int]]:

@@ -20,7 +20,20 @@ import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.core.errors import Issues
-from traceconv.core.model import I64, NO_WINDOWS, Args, Capture, EventTable, Ledger, Strings, Trace
+from traceconv.core.model import (
+    I64,
+    NO_WINDOWS,
+    Args,
+    Capture,
+    EventTable,
+    Hints,
+    Ledger,
+    OverlapSums,
+    Present,
+    StepTable,
+    Strings,
+    Trace,
+)
 from traceconv.pipeline import rank_file as rank_file
 
 SMALL_BYTES = 1 << 20
@@ -37,12 +50,16 @@ class Facts:
         capture: of the trace.
         counts:  rows by kind.
         span:    earliest start, latest end; None if it is empty.
-        notes, windows, issues, ledger: of the trace.
+        hints, present, steps, overlap, notes, windows, issues, ledger: of the trace.
     """
 
     capture: Capture
     counts: Mapping[str, int] = field(default_factory=dict)
     span: tuple[int, int] | None = None
+    hints: Hints = field(default_factory=Hints)
+    present: Present = field(default_factory=Present)
+    steps: StepTable = field(default_factory=StepTable.empty)
+    overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     windows: I64 = field(default_factory=lambda: NO_WINDOWS)
     issues: Issues = field(default_factory=Issues)
@@ -55,6 +72,10 @@ class Facts:
             trace.capture,
             trace.counts(),
             trace.span(),
+            trace.hints,
+            trace.present,
+            trace.steps,
+            trace.overlap,
             trace.notes,
             trace.windows,
             trace.issues,
@@ -68,10 +89,10 @@ class Facts:
             row["start_ns"] = np.array([self.span[0]])
             row["dur_ns"] = np.array([self.span[1] - self.span[0]])
         outline = Trace(
-            self.capture, events=EventTable(**row), windows=self.windows, notes=self.notes
+            self.capture, events=EventTable(**row), windows=self.windows, steps=self.steps
         )
         moved = change(outline)
-        return replace(self, span=moved.span(), windows=moved.windows, notes=moved.notes)
+        return replace(self, span=moved.span(), windows=moved.windows, steps=moved.steps)
 
 
 class SpilledRank:

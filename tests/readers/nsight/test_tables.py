@@ -74,7 +74,7 @@ def test_memory_of_gpus_is_noted_as_cuda_numbers_them(tmp_path):
     told = [(0, 3, 80), (1, 2, 40), (2, 7, "much"), (5, None, 16)]
     kernels = [kernel(1, 2, device=device) for device in (3, 5, 7)]
     [trace] = traces(write(tmp_path / "r.sqlite", **{KERNEL: kernels}, TARGET_INFO_GPU=told))
-    assert trace.notes["device_memory_bytes"] == {"3": 80, "5": 16}
+    assert trace.hints.device_memory_bytes == {3: 80, 5: 16}
 
 
 def test_samples_that_are_none_are_booked(tmp_path):

@@ -29,11 +29,18 @@ def test_starts_are_recovered(tmp_path):
     assert codes(trace) == {}
 
 
-@pytest.mark.parametrize(("version", "noted"), [("1.0.2", {"0": 16 << 30}), ("1.0.0", None)])
+@pytest.mark.parametrize(("version", "noted"), [("1.0.2", {0: 16 << 30}), ("1.0.0", {})])
 def test_memory_of_devices_is_noted(tmp_path, version, noted):
     """Version 1.0.0 printed 32 bits of it."""
     text = as_json(small(), version).replace('"id": 0,', f'"id": 0, "totalGlobalMem": {16 << 30},')
-    assert read_json(tmp_path, text).notes.get("device_memory_bytes") == noted
+    assert read_json(tmp_path, text).hints.device_memory_bytes == noted
+
+
+def test_utilisation_of_the_cpu_is_percent(tmp_path):
+    """What is no fraction is passed over."""
+    recording = small()
+    recording.threads |= {"Process Cpu Utilization": "0.5", "System Cpu Utilization": "lots"}
+    assert read_json(tmp_path, as_json(recording)).hints.cpu_percent == {"process": (50.0,)}
 
 
 def test_starts_beyond_exact_floats_are_nearly_recovered(tmp_path):

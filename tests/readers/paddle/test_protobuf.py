@@ -107,7 +107,7 @@ def test_memory_of_devices_is_noted(tmp_path):
     proto = trees(small())
     proto.device_property[0].total_global_memory = 16 << 30
     trace = read(write(tmp_path, "rank0", proto.SerializeToString()))
-    assert trace.notes["device_memory_bytes"] == {"0": 16 << 30}
+    assert trace.hints.device_memory_bytes == {0: 16 << 30}
 
 
 def test_json_needs_no_protobuf(tmp_path):

@@ -321,9 +321,9 @@ def test_steps_are_the_marks_of_the_host(tmp_path):
     ]  # fmt: skip
     write(tmp_path / "a.json", events, {"distributedInfo": {"rank": 0}})
     [trace] = traceconv.open(str(tmp_path)).traces("detail", scope=True)
-    assert [(s["step"], s["dur_ns"], s["computing_ns"]) for s in trace.notes["steps"]] == [
-        (551, 100_000, 30_000)
-    ]
+    steps = trace.steps
+    assert (steps.step.tolist(), steps.dur_ns.tolist()) == ([551], [100_000])
+    assert steps.computing_ns.tolist() == [30_000]
 
 
 def test_annotations_and_waiting_are_no_device_work(tmp_path):
@@ -334,10 +334,8 @@ def test_annotations_and_waiting_are_no_device_work(tmp_path):
     ]  # fmt: skip
     write(tmp_path / "a.json", events, {"distributedInfo": {"rank": 0}})
     [trace] = traceconv.open(str(tmp_path)).traces("detail")
-    assert trace.notes["overlap"]["free_rule"] == "device"
-    assert trace.notes["overlap"]["sums_ns"] == {
-        "computing": 30_000, "communication": 0, "not_overlapped": 0, "free": 20_000,
-    }  # fmt: skip
+    assert trace.overlap.free_rule == "device"
+    assert trace.overlap.sums_ns == (30_000, 0, 0, 20_000)
 
 
 def test_counters_of_devices_do_not_split_the_analysis(tmp_path):
@@ -351,4 +349,4 @@ def test_counters_of_devices_do_not_split_the_analysis(tmp_path):
     write(tmp_path / "a.json", events, {"distributedInfo": {"rank": 0}})
     [trace] = traceconv.open(str(tmp_path)).traces("detail")
     assert {t.heading for t in trace.tracks if t.is_counter} == {"GPU 0 Counters", "GPU 1 Counters"}
-    assert trace.notes["overlap"]["sums_ns"]["computing"] == 30_000
+    assert trace.overlap.sums_ns.computing == 30_000

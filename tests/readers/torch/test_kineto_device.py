@@ -1,6 +1,5 @@
 """What is looked up in arguments of PyTorch traces: collectives, launches, memory."""
 
-import json
 
 import pytest
 from kineto_files import CALL, KERNEL, NCCL, OPERATOR, arrow, arrows, placed, read, row, write
@@ -230,14 +229,14 @@ def test_memory_of_devices_is_noted(tmp_path, behind):
     devices = [{"id": i, "totalGlobalMem": size} for i, size in enumerate(sizes)]
     said = {"deviceProperties": [*devices, {"id": "9", "totalGlobalMem": 1}, 7]}
     trace = read(write(tmp_path / "a.json", [KERNEL], *([{}, said] if behind else [said])))
-    assert trace.notes["device_memory_bytes"] == {"0": 85 << 30, "1": 40 << 30}
+    assert trace.hints.device_memory_bytes == {0: 85 << 30, 1: 40 << 30}
 
 
 @pytest.mark.parametrize("said", [{}, {"id": 0}, 5, "text", None])
 def test_devices_without_sizes_note_nothing(tmp_path, said):
     """HIP and old builds leave the list empty or away."""
     trace = read(write(tmp_path / "a.json", [KERNEL], {"deviceProperties": said}))
-    assert "device_memory_bytes" not in trace.notes
+    assert not trace.hints.device_memory_bytes
 
 
 # -- all of it ----------------------------------------------------------------------------
@@ -254,7 +253,12 @@ def test_nothing_of_the_user_or_the_job_is_copied(tmp_path):
     }
     after = {"INFO": [f"INFO: {secret}"], "distributedInfo": {"rank": 0, "node": secret}}
     trace = read(write(tmp_path / "a.json", [OPERATOR, CALL, KERNEL, collective()], keys, after))
-    texts = [*trace.strings, repr(trace.tracks), json.dumps(trace.notes), repr(list(trace.issues))]
+    texts = [
+        *trace.strings,
+        repr(trace.tracks),
+        repr((trace.notes, trace.hints)),
+        repr(list(trace.issues)),
+    ]
     capture = trace.capture
     texts += [capture.host, repr(capture.clock), repr(capture.detail), *map(str, told(trace))]
     assert [text for text in texts if secret in text] == []

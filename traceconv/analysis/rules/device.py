@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.analysis.rules.definition import (
     OWN,
@@ -22,13 +23,14 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
-from traceconv.core.model import Layer, OpClass, Trace
+from traceconv.core.model import F64, Layer, OpClass, OverlapTimes, StepTable, Trace
 
 THEME = "device"
 RANKS = "ranks"
 PADDLE = "PaddlePaddle's tuning guide"
 
 _KEYS = ("computing", "communication", "not_overlapped", "free")
+_COLUMNS = ("graph", "step", "dur_ns", *StepTable.FIGURES)
 _PERCENTILES = (5, 25, 50, 75, 95)
 _FEWEST = 20  # launches; a distribution of fewer says nothing
 
@@ -39,52 +41,45 @@ def _overlap(trace: Trace) -> Known | None:
     Of several graphs the one that takes most of the time: graphs may lie within each other.
     A rank without steps is one piece, step -1.
     """
-    pieces = [_piece(step) for step in trace.notes.get("steps", ()) if step.get("known_ns")]
-    took: Counter[int] = Counter()
-    for piece in pieces:
-        took[piece["graph"]] += piece["dur_ns"]
-    if took:
-        graph = took.most_common(1)[0][0]
-        pieces = [piece for piece in pieces if piece["graph"] == graph]
-    else:
+    steps = trace.steps.take(trace.steps.known_ns > 0).of_main_graph()
+    pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
+    if not len(steps):
         pieces = _whole(trace)
-    if not any(piece["computing_ns"] for piece in pieces):
+    if not any(pieces["computing_ns"]):
         return None  # a log of collectives alone does not say what the device did besides
     return {"pieces": pieces, "idle": _lane(trace, OpClass.FREE),
             "exposed": _lane(trace, OpClass.NOT_OVERLAPPED)}  # fmt: skip
 
 
-def _piece(step: Mapping[str, Any]) -> dict[str, int]:
-    keys = ("graph", "step", "dur_ns", *(f"{key}_ns" for key in _KEYS), "known_ns")
-    return {key: int(step[key]) for key in keys}
+Pieces = Mapping[str, Sequence[int]]
+"""Columns of pieces of time, as JSON values: those of :data:`_COLUMNS`."""
 
 
-def _whole(trace: Trace) -> list[dict[str, int]]:
-    sums = trace.notes.get("overlap", {}).get("sums_ns")
-    known = sums["computing"] + sums["not_overlapped"] + sums["free"] if sums else 0
-    if not known:
-        return []
-    parts = {f"{key}_ns": sums[key] for key in _KEYS}
-    return [{"graph": -1, "step": -1, "dur_ns": known, **parts, "known_ns": known}]
+def _whole(trace: Trace) -> dict[str, list[int]]:
+    sums = trace.overlap.sums_ns if trace.overlap is not None else OverlapTimes(0, 0, 0, 0)
+    row = (-1, -1, sums.known, *sums, sums.known)
+    return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 
 
 def _lane(trace: Trace, op: OpClass) -> list[dict[str, Any]]:
     return longest(trace, np.flatnonzero(trace.events.op == op))
 
 
-def _percent(pieces: Sequence[Mapping[str, int]], *keys: str) -> float:
+def _percent(pieces: Pieces, *keys: str) -> float:
     """The share of some classes in the time that is known."""
-    part = sum(piece[f"{key}_ns"] for piece in pieces for key in keys)
-    return 100 * part / sum(piece["known_ns"] for piece in pieces)
+    return 100 * sum(sum(pieces[f"{key}_ns"]) for key in keys) / sum(pieces["known_ns"])
 
 
 def _shares(known: Known) -> dict[str, float]:
     return {f"{key}_percent": _percent(known["pieces"], key) for key in _KEYS if key != _KEYS[1]}
 
 
-def _steps(known: Known, speaks: Any) -> list[int]:
-    """The steps for which a test of their own share holds."""
-    return [p["step"] for p in known["pieces"] if p["step"] >= 0 and speaks([p])][:STEPS_KEPT]
+def _steps(known: Known, speaks: Callable[[F64], NDArray[np.bool_]], *keys: str) -> list[int]:
+    """The steps for which a test of their own share of some classes holds."""
+    pieces = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
+    share = 100 * sum(pieces[f"{key}_ns"] for key in keys) / pieces["known_ns"]
+    found: list[int] = pieces["step"][(pieces["step"] >= 0) & speaks(share)].tolist()
+    return found[:STEPS_KEPT]
 
 
 _BUSY = ("computing", "not_overlapped")
@@ -93,7 +88,7 @@ _BUSY = ("computing", "not_overlapped")
 def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = _percent(known["pieces"], *_BUSY)
     if value < limits[""]:
-        steps = _steps(known, lambda p: _percent(p, *_BUSY) < limits[""])
+        steps = _steps(known, lambda share: share < limits[""], *_BUSY)
         yield Case(rank, value, _shares(known), "", steps, slices(known["idle"]))
 
 
@@ -106,14 +101,14 @@ def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = _percent(known["pieces"], "not_overlapped")
     if value > limits[""]:
-        steps = _steps(known, lambda p: _percent(p, "not_overlapped") > limits[""])
+        steps = _steps(known, lambda share: share > limits[""], "not_overlapped")
         yield Case(rank, value, _shares(known), "", steps, slices(known["exposed"]))
 
 
 def _communicating(trace: Trace) -> Known | None:
     """As :func:`_overlap`, of ranks that communicate."""
     found = _overlap(trace)
-    return found if found and any(p["communication_ns"] for p in found["pieces"]) else None
+    return found if found and any(found["pieces"]["communication_ns"]) else None
 
 
 # -- launches -----------------------------------------------------------------------------
@@ -150,20 +145,21 @@ def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 # -- ranks --------------------------------------------------------------------------------
 
 
-def _common(known: Mapping[int, Known]) -> dict[int, list[Mapping[str, int]]]:
+def _common(known: Mapping[int, Known]) -> dict[int, Pieces]:
     """The pieces of every rank that all ranks have, by step; all pieces if there are none."""
-    steps = [{p["step"] for p in one["pieces"]} for one in known.values()]
-    shared = set.intersection(*steps)
+    pieces: dict[int, Pieces] = {rank: one["pieces"] for rank, one in known.items()}
+    shared = set.intersection(*(set(one["step"]) for one in pieces.values()))
+    if not shared:
+        return pieces
+    kept = {rank: [step in shared for step in one["step"]] for rank, one in pieces.items()}
     return {
-        rank: [p for p in one["pieces"] if p["step"] in shared or not shared]
-        for rank, one in known.items()
+        rank: {name: list(compress(column, kept[rank])) for name, column in one.items()}
+        for rank, one in pieces.items()
     }
 
 
 def _compute_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    means = {
-        rank: fmean(p["computing_ns"] for p in pieces) for rank, pieces in _common(known).items()
-    }
+    means = {rank: fmean(pieces["computing_ns"]) for rank, pieces in _common(known).items()}
     slow, fast = max(means, key=lambda r: means[r]), min(means, key=lambda r: means[r])
     mean = fmean(means.values())
     value = 100 * (means[slow] - means[fast]) / mean if mean else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -173,19 +172,9 @@ def _mean(groups: Groups, value: F64) -> F64:
     return usual
 
 
-_FRACTION = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
-_PADDLE_CPU = {"Process Cpu Utilization": "process", "System Cpu Utilization": "system"}
-
-
 def _told_cpu(trace: Trace) -> Columns:
     """What Paddle notes of each window: one figure for the process and one for the host."""
-    said = [window.get("extra_info", {}) for window in trace.notes.get("paddle", ())]
-    shares = {
-        scope: [_percent(str(extra[key])) for extra in said if key in extra]
-        for key, scope in _PADDLE_CPU.items()
-    }
-    known = {scope: [v for v in told if v >= 0] for scope, told in shares.items()}
-    found = {scope: told for scope, told in known.items() if told}
+    found = dict(sorted(trace.hints.cpu_percent.items()))
     if not found:
         return NOTHING
     nothing = np.full(len(found), np.nan)
@@ -195,11 +184,6 @@ def _told_cpu(trace: Trace) -> Columns:
         "User(%)": np.array([sum(v) / len(v) for v in found.values()]),
         "Sys(%)": nothing, "Io(%)": nothing, "Idle(%)": nothing,
     }  # fmt: skip
-
-
-def _percent(fraction: str) -> float:
-    """A fraction written as a decimal, in percent; -1 for anything else."""
-    return 100 * float(fraction) if _FRACTION.fullmatch(fraction) else -1.0
 
 
 _NEEDS = "MindSpore's data profiling"

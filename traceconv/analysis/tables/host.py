@@ -127,7 +127,7 @@ def modules(trace: Trace) -> NDArray[np.intp]:
     On GPUs the scope layer holds ranges of the host as the device saw them: no modules.
     """
     rows = _host_rows(trace, "module", lambda name: bool(_MODULE.match(name)))
-    if trace.notes.get("free_rule") == "device":
+    if trace.hints.free_rule == "device":
         return rows
     scopes = trace.rows_of(Layer.SCOPE) & (trace.events.kind == Kind.SLICE)
     return np.concatenate((rows, np.flatnonzero(scopes)))

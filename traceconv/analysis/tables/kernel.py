@@ -97,13 +97,11 @@ def _copies(ranked: Ranked) -> Columns:
 def _device_facts(trace: Trace) -> Columns:
     """Per device: the time of all steps, and what of it kernels, collectives and copies cover."""
     rows = kernels(trace, OpClass.COMPUTE, OpClass.COMM, OpClass.COPY)
-    steps = [s for s in trace.notes.get("steps", ()) if s["dur_ns"] > 0]
-    if not len(rows) or not steps:
+    steps = trace.steps.take(trace.steps.dur_ns > 0)
+    if not len(rows) or not len(steps):
         return NOTHING
-    spans = np.array([(s["device_start_ns"], s["device_start_ns"] + s["device_dur_ns"])
-                      for s in steps], np.int64)  # fmt: skip
-    host = np.array([(s["start_ns"], s["start_ns"] + s["dur_ns"]) for s in steps], np.int64)
-    elapsed = total(union(host[:, 0], host[:, 1]))
+    spans = steps.device_spans
+    elapsed = total(union(steps.start_ns, steps.end_ns))
     device = _devices(trace)[trace.events.track[rows]]
     numbers = np.unique(device)
     busy = np.array(

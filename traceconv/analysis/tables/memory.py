@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,7 @@ def _peak_facts(trace: Trace) -> Columns:
 def _capacity(trace: Trace, measure: str) -> int:
     """Memory of the device that is measured, bytes; ABSENT where the capture does not tell."""
     match = _OF_GPU.fullmatch(measure)
-    known: Mapping[str, int] = trace.notes.get("device_memory_bytes", {})
-    return known.get(match[1], ABSENT) if match else ABSENT
+    return trace.hints.device_memory_bytes.get(int(match[1]), ABSENT) if match else ABSENT
 
 
 def _whole(value: Any) -> int:

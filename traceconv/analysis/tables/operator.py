@@ -168,15 +168,12 @@ def _dense(step: I64) -> I64:
 
 def _step_at(trace: Trace, time: I64) -> I64:
     """The step whose span holds each instant; -1 = none."""
-    steps = sorted(trace.notes.get("steps", ()), key=lambda s: s["start_ns"])
-    if not steps:
+    steps = trace.steps
+    if not len(steps):
         return np.full(len(time), -1, np.int64)
-    start, dur, number = (
-        np.array([s[key] for s in steps], np.int64) for key in ("start_ns", "dur_ns", "step")
-    )
-    at = np.searchsorted(start, time, "right") - 1
-    held = (at >= 0) & (time < (start + dur)[np.maximum(at, 0)])
-    return np.where(held, number[np.maximum(at, 0)], -1)
+    at = np.searchsorted(steps.start_ns, time, "right") - 1  # the last step that has begun
+    held = (at >= 0) & (time < steps.end_ns[np.maximum(at, 0)])
+    return np.where(held, steps.step[np.maximum(at, 0)].astype(np.int64), -1)
 
 
 def _told_shapes(trace: Trace) -> Columns:

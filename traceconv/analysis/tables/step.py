@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,27 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import NOTHING, RANK, Ranked, Table, stacked
 from traceconv.analysis.tables.groups import Groups, mean, pooled, share
-from traceconv.core.model import EventTable, Layer, OpClass, Trace
+from traceconv.core.intervals import length_within
+from traceconv.core.model import (
+    I64,
+    UNKNOWN,
+    EventTable,
+    Layer,
+    OpClass,
+    StepSource,
+    StepTable,
+    Trace,
+)
 from traceconv.core.side_tables import ABSENT, Columns
 
-# The columns of ``step_trace_time.csv``, recomputed from a rank's steps and overlap lanes.
-#
-# Two styles are in circulation. Both count a slice where it begins, whole:
-#
-# * "torch" (Ascend PyTorch): in a step lies what begins in its device time, ``start <= t < end``;
-# * "mindspore" (MindSpore 2.4+): what begins in the step's own time, ``start <= t <= end``; Free
-#   alone is clipped to it, and the stage is that of the communication rows.
-
 STYLES = ("torch", "mindspore")
+"""Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
+whole:
+
+* "torch" (Ascend PyTorch): in a step is what begins in its device time, ``start <= t < end``;
+* "mindspore" (MindSpore 2.4+): what begins in the step's own time, ``start <= t <= end``; Free
+  alone is clipped to it, and the stage is that of the communication rows.
+"""
 
 _COUNTED = (OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.NOT_OVERLAPPED, OpClass.FREE)
 _TORCH_RECEIVES = re.compile(r"hcom_receive")
@@ -32,181 +41,171 @@ _MINDSPORE_TRANSFERS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """One row; every time in ns.
-
-    Attributes:
-        graph: -1 if the step belongs to none.
-        step:  None where the source marks no steps and the row covers everything.
-        overlapped_ns: communication hidden behind computing.
-        stage_ns:  from the first to the last activity, without the bubble.
-        bubble_ns: waiting for another pipeline stage.
-        exclude_receive_ns: communication not overlapped, without the bubble.
-        preparing_ns: from the start of the step to its first computing or communication.
-    """
-
-    graph: int
-    step: int | None
-    computing_ns: int
-    not_overlapped_ns: int
-    overlapped_ns: int
-    communication_ns: int
-    free_ns: int
-    stage_ns: int
-    bubble_ns: int
-    exclude_receive_ns: int
-    preparing_ns: int
-
-
-def step_trace_time(trace: Trace, style: str = "torch") -> list[StepTime]:
-    """One row per step of ``notes["steps"]``.
+def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
+    """The columns of ``step_trace_time.csv``, recomputed; one row per step of ``trace.steps``.
 
     Args:
         trace: with its steps, their attribution and its overlap lanes; communication rows kept.
         style: one of :data:`STYLES`.
+
+    Returns:
+        ``graph`` (-1 if the step belongs to none), ``step`` (ABSENT where the source marks no
+        steps and the row covers everything), and in ns: ``computing_ns``, ``communication_ns``,
+        ``not_overlapped_ns``, ``free_ns``, ``overlapped_ns`` (communication hidden behind
+        computing), ``stage_ns`` (from the first to the last activity, without the bubble),
+        ``bubble_ns`` (waiting for another pipeline stage), ``exclude_receive_ns`` (communication
+        not overlapped, without the bubble), ``preparing_ns`` (from the start of the step to its
+        first computing or communication).
     """
-    events = trace.events
-    torch = style == "torch"
-    mask = trace.rows_of(Layer.COMM)
-    comm = _by_start(events, mask & (events.op == OpClass.COMM) if torch else mask)
+    steps, torch = trace.steps, style == "torch"
+    spans = steps.device_spans if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
+    classes = {op: _Begun.of(trace, trace.events.op == op, spans) for op in _COUNTED}
+    sums = {op: begun.sums() for op, begun in classes.items()}
+    rows = trace.rows_of(Layer.COMM)
+    if torch:
+        rows &= trace.events.op == OpClass.COMM
     named = _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS
     transfer = [i for i, name in enumerate(trace.strings) if named.match(name)]
-    rows = _Rows(
-        classes={op: _by_start(events, events.op == op) for op in _COUNTED},
-        comm=comm,
-        transfers=comm.take(np.isin(comm.name, transfer)),
-    )
-    marked = not trace.issues.count("no-steps")
-    prepared = marked and bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
-    fill = _torch if torch else _mindspore
-    return [fill(step, rows, marked, prepared) for step in trace.notes.get("steps", ())]
+    transfers = _Begun.of(trace, rows & np.isin(trace.events.name, transfer), spans)
+    exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
+    bubble = transfers.sums()
+    if torch:
+        every = (*classes.values(), transfers)
+        first = np.minimum.reduce([begun.first() for begun in every])
+        last = np.maximum.reduce([begun.last() for begun in every])
+        exclude = np.maximum(exposed - bubble, 0)
+    else:
+        comm = _Begun.of(trace, rows, spans)
+        first, last = comm.first(), comm.end_of_latest()
+        sums[OpClass.FREE] = _free_within(trace, steps)
+        exclude = exposed - bubble
+    return {
+        "graph": steps.graph.astype(np.int64),
+        "step": np.where(_marked(steps), steps.step.astype(np.int64), ABSENT),
+        "computing_ns": sums[OpClass.COMPUTING],
+        "not_overlapped_ns": exposed,
+        "overlapped_ns": communication - exposed,
+        "communication_ns": communication,
+        "free_ns": sums[OpClass.FREE],
+        "stage_ns": np.where(last > _NEVER, last - first - bubble, 0),
+        "bubble_ns": bubble,
+        "exclude_receive_ns": exclude,
+        "preparing_ns": _preparing(trace, classes),
+    }
 
 
-def _by_start(events: EventTable, mask: NDArray[np.bool_]) -> EventTable:
-    rows = np.flatnonzero(mask)
-    return events.take(rows[np.argsort(events.start_ns[rows], kind="stable")])
+_NEVER, _EVER = -(2**62), 2**62
+"""Ends and starts of what no row has: earlier and later than any stamp."""
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """What is counted: the overlap lanes, communication, and what of it moves between stages.
+class _Begun:
+    """Some event rows by start, and for every step which of them begin in it.
 
-    All tables by start, so that a step is a slice of each.
+    Attributes:
+        start_ns, end_ns: of the rows.
+        low, high: per step, the position of the first row in it and of the first after it.
     """
 
-    classes: Mapping[OpClass, EventTable]
-    comm: EventTable
-    transfers: EventTable
+    start_ns: I64
+    end_ns: I64
+    low: NDArray[np.intp]
+    high: NDArray[np.intp]
 
-    def beginning_in(self, start: int, end: int) -> _Rows:
-        """Those that begin in ``[start, end)``."""
+    @classmethod
+    def of(cls, trace: Trace, mask: NDArray[np.bool_], spans: I64) -> _Begun:
+        """The rows of ``mask`` that begin within ``spans`` (shape (steps, 2))."""
+        rows = np.flatnonzero(mask)
+        rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
+        start, end = trace.events.start_ns[rows], trace.events.end_ns[rows]
+        low = np.searchsorted(start, spans[:, 0])
+        return cls(start, end, low, np.maximum(np.searchsorted(start, spans[:, 1]), low))
 
-        def inside(table: EventTable) -> EventTable:
-            return table.take(slice(*np.searchsorted(table.start_ns, [start, end])))
+    def sums(self) -> I64:
+        """Durations per step."""
+        summed = np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
+        return summed[self.high] - summed[self.low]
 
-        classes = {op: inside(table) for op, table in self.classes.items()}
-        return _Rows(classes, inside(self.comm), inside(self.transfers))
+    def first(self) -> I64:
+        """The earliest start per step."""
+        padded = np.append(self.start_ns, _EVER)
+        return np.where(self.high > self.low, padded[self.low], _EVER)
 
-    def sums(self) -> dict[OpClass, int]:
-        """Durations by class."""
-        return {op: int(table.dur_ns.sum()) for op, table in self.classes.items()}
+    def last(self) -> I64:
+        """The latest end per step."""
+        # reduceat takes pairs of borders; every second result lies between two steps
+        borders = np.stack((self.low, self.high), axis=1).ravel()
+        latest = np.maximum.reduceat(np.append(self.end_ns, _NEVER), borders)[::2]
+        return np.where(self.high > self.low, latest, _NEVER) if len(borders) else self.low
 
-
-Step = Mapping[str, Any]
-
-
-def _torch(step: Step, rows: _Rows, marked: bool, prepared: bool) -> StepTime:
-    start = step["device_start_ns"]
-    inside = rows.beginning_in(start, start + step["device_dur_ns"])
-    sums, bubble = inside.sums(), int(inside.transfers.dur_ns.sum())
-    every = EventTable.concat([*inside.classes.values(), inside.transfers])
-    stage = int(every.end_ns.max()) - int(every.start_ns.min()) - bubble if len(every) else 0
-    exclude = max(sums[OpClass.NOT_OVERLAPPED] - bubble, 0)
-    preparing = _preparing(step, inside) if prepared else 0
-    return _row(step, marked, sums, (stage, bubble, exclude, preparing))
-
-
-def _mindspore(step: Step, rows: _Rows, marked: bool, prepared: bool) -> StepTime:
-    start = step["start_ns"]
-    end = start + step["dur_ns"]
-    inside = rows.beginning_in(start, end + 1)
-    sums, bubble = inside.sums(), int(inside.transfers.dur_ns.sum())
-    sums[OpClass.FREE] = _clipped(rows.classes[OpClass.FREE], start, end)
-    stage, comm = 0, inside.comm
-    if len(comm):
-        stage = int(comm.end_ns[np.argmax(comm.start_ns)]) - int(comm.start_ns.min()) - bubble
-    exclude = sums[OpClass.NOT_OVERLAPPED] - bubble
-    preparing = _preparing(step, inside) if prepared else 0
-    return _row(step, marked, sums, (stage, bubble, exclude, preparing))
+    def end_of_latest(self) -> I64:
+        """The end of the row that begins last in each step; of several, that of the first."""
+        padded = np.append(self.start_ns, _EVER)
+        at = np.searchsorted(self.start_ns, padded[np.maximum(self.high - 1, 0)])
+        return np.where(self.high > self.low, np.append(self.end_ns, _NEVER)[at], _NEVER)
 
 
-def _clipped(free: EventTable, start: int, end: int) -> int:
-    """What of some slices that do not overlap lies in ``[start, end)``."""
-    first, stop = np.searchsorted(free.start_ns, [start, end])
-    part = free.take(slice(max(int(first) - 1, 0), int(stop)))
-    shown = np.minimum(part.end_ns, end) - np.maximum(part.start_ns, start)
-    return int(np.maximum(shown, 0).sum())
+def _marked(steps: StepTable) -> NDArray[np.bool_]:
+    marked: NDArray[np.bool_] = steps.source != StepSource.WHOLE_RANGE
+    return marked
 
 
-def _preparing(step: Step, inside: _Rows) -> int:
-    work = (inside.classes[op].start_ns for op in (OpClass.COMPUTING, OpClass.COMMUNICATION))
-    first = np.concatenate(list(work))
-    return int(first.min()) - int(step["start_ns"]) if len(first) else 0
+def _free_within(trace: Trace, steps: StepTable) -> I64:
+    """Idle time clipped to each step, summed over devices; slices of a lane are disjoint."""
+    free = trace.events.take(trace.events.op == OpClass.FREE)
+    within = np.zeros(len(steps), np.int64)
+    for track in np.unique(free.track).tolist():
+        lane = free.take(free.track == track)
+        idle = np.stack((lane.start_ns, lane.end_ns), axis=1)
+        within += length_within(idle, np.stack((steps.start_ns, steps.end_ns), axis=1))
+    return within
 
 
-def _row(
-    step: Step, marked: bool, sums: Mapping[OpClass, int], rest: tuple[int, int, int, int]
-) -> StepTime:
-    exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
-    stage, bubble, exclude, preparing = rest
-    return StepTime(
-        graph=step["graph"],
-        step=step["step"] if marked else None,
-        computing_ns=sums[OpClass.COMPUTING],
-        not_overlapped_ns=exposed,
-        overlapped_ns=communication - exposed,
-        communication_ns=communication,
-        free_ns=sums[OpClass.FREE],
-        stage_ns=stage,
-        bubble_ns=bubble,
-        exclude_receive_ns=exclude,
-        preparing_ns=preparing,
-    )
+def _preparing(trace: Trace, classes: Mapping[OpClass, _Begun]) -> I64:
+    """From the start of each step to its first work; 0 where the host was not recorded."""
+    steps = trace.steps
+    work = (classes[op].first() for op in (OpClass.COMPUTING, OpClass.COMMUNICATION))
+    first = np.minimum.reduce(list(work))
+    known = _marked(steps) & (first < _EVER)
+    known &= bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
+    return np.where(known, first - steps.start_ns, 0)
 
-
-STEPS_NOTED = 1000
-"""So many steps of a rank are listed in its notes."""
 
 _PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL, "interval": OpClass.INTERVAL}
 
 
-def _noted(trace: Trace, *keys: str) -> dict[str, NDArray[Any]]:
-    """The steps of ``notes``: graph, step and ``keys``; ABSENT where a step lacks one."""
-    steps = trace.notes.get("steps", ())
-    return {
-        key: np.array([step.get(key, ABSENT) for step in steps], np.int64)
-        for key in ("graph", "step", *keys)
-    }
+def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
+    """Graph, step and the columns ``names`` as int64; ABSENT where a length is not known."""
+    columns = {name: getattr(steps, name).astype(np.int64) for name in ("graph", "step", *names)}
+    for name in set(names) & set(StepTable.FIGURES):
+        columns[name][columns[name] == UNKNOWN] = ABSENT
+    return columns
 
 
 def _step_facts(trace: Trace) -> Columns:
-    facts = _noted(trace, "start_ns", "dur_ns", "device_dur_ns")
-    if not len(facts["step"]):
+    steps = trace.steps
+    if not len(steps):
         return NOTHING
-    return {**facts, **{name: _phase(trace, facts, op) for name, op in _PHASES.items()}}
+    facts = _columns(steps, "start_ns", "dur_ns", "device_dur_ns")
+    return {**facts, **{name: _phase(trace, op) for name, op in _PHASES.items()}}
 
 
-def _phase(trace: Trace, facts: Columns, op: OpClass) -> NDArray[np.int64]:
+def _phase(trace: Trace, op: OpClass) -> I64:
     """Length of one part of each step; ABSENT where the source marks none."""
     events = trace.events.take(trace.events.op == op)
-    found: dict[tuple[int, int], int] = {}
-    for graph, step, dur in zip(
-        events.graph.tolist(), events.step.tolist(), events.dur_ns.tolist(), strict=True
-    ):
-        found[graph, step] = found.get((graph, step), 0) + dur
-    keys = zip(facts["graph"].tolist(), facts["step"].tolist(), strict=True)
-    return np.array([found.get(key, ABSENT) for key in keys], np.int64)
+    if not len(events):
+        return np.full(len(trace.steps), ABSENT, np.int64)
+    keys, which = np.unique(_key(events), return_inverse=True)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, which, events.dur_ns)
+    wanted = _key(trace.steps)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, sums[at], ABSENT)
+
+
+def _key(rows: EventTable | StepTable) -> I64:
+    """One number per pair of graph and step."""
+    return (rows.graph.astype(np.int64) << 32) + rows.step
 
 
 def _named(rows: Columns, names: dict[str, str]) -> dict[str, NDArray[Any]]:
@@ -224,9 +223,9 @@ def _steps(ranked: Ranked) -> Columns:
 
 
 def _summary_facts(trace: Trace) -> Columns:
-    steps = _noted(trace, "dur_ns")
-    if not len(steps["step"]):
+    if not len(trace.steps):
         return NOTHING
+    steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
     return {"graph": steps["graph"][groups.first], **groups.measured(steps["dur_ns"])}
 
@@ -256,25 +255,18 @@ def _summary(ranked: Ranked) -> Columns:
 
 # -- overlap ------------------------------------------------------------------------------
 
-_LEGENDS = ("computing_ns", "communication_ns", "not_overlapped_ns", "free_ns", "known_ns")
+_LEGENDS = StepTable.FIGURES
 
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
-    steps = _noted(trace, *_LEGENDS)
-    rows = {key: column[steps["known_ns"] != ABSENT] for key, column in steps.items()}
-    sums = trace.notes.get("overlap", {}).get("sums_ns")
-    if sums and not _narrowed(trace):
-        parts = [sums[k.removesuffix("_ns")] for k in _LEGENDS[:-1]]
-        whole = [-1, ABSENT, *parts, parts[0] + parts[2] + parts[3]]
+    rows = _columns(trace.steps.take(trace.steps.known_ns != UNKNOWN), *_LEGENDS)
+    if trace.overlap is not None and len(trace.steps) == trace.present.iterations:
+        # where only some of the steps were selected, sums of the whole rank would mislead
+        sums = trace.overlap.sums_ns
+        whole = [-1, ABSENT, *sums, sums.known]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
     return rows if len(rows["step"]) else NOTHING
-
-
-def _narrowed(trace: Trace) -> bool:
-    """Whether only some of the steps were asked for: sums of the whole rank would mislead."""
-    listed, total = len(trace.notes.get("steps", ())), trace.notes.get("steps_total", 0)
-    return bool(listed < min(total, STEPS_NOTED))
 
 
 def _overlap(ranked: Ranked) -> Columns:
@@ -322,16 +314,9 @@ _VENDOR = {
 
 
 def _vendor_facts(trace: Trace) -> Columns:
-    if "overlap" not in trace.notes:
+    if not (trace.steps.known_ns != UNKNOWN).any():
         return NOTHING
-    style = "mindspore" if _is_mindspore(trace) else "torch"
-    rows = [asdict(row) for row in step_trace_time(trace, style)]
-    if not rows:
-        return NOTHING
-    return {
-        key: np.array([ABSENT if row[key] is None else row[key] for row in rows], np.int64)
-        for key in ("graph", "step", *_VENDOR.values())
-    }
+    return step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
 
 
 def _is_mindspore(trace: Trace) -> bool:
@@ -376,8 +361,7 @@ TABLES: Sequence[Table] = (
         "Steps",
         "Duration = end - start of the step as marked. Device Time = from the first to the last "
         "device or communication row of the step, or to its end if later. FP_BP, Iteration "
-        "Refresh (tail) and Data Aug Bound (the pause before the step) as the source marks them. "
-        "The first 1000 steps of a rank.",
+        "Refresh (tail) and Data Aug Bound (the pause before the step) as the source marks them.",
         "steps, or any events",
         _ints(
             RANK, "Graph", "Step", "Start Time(us)", "Duration(us)", "Device Time(us)",

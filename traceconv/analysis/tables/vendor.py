@@ -23,7 +23,7 @@ _ARGUMENTS = {"OP Type": "Op Type", "Core Type": "Task Type", "Input Shapes": "I
 
 def is_ascend(trace: Trace) -> bool:
     """Whether device rows are tasks that carry out operators, not kernels that these launch."""
-    return trace.notes.get("vendor") == "ascend"
+    return trace.hints.vendor == "ascend"
 
 
 def named(side_table: SideTable, heading: str) -> NDArray[Any]:

@@ -78,7 +78,7 @@ def nvtx(report: Report) -> Ranges:
     ranges = _added(report, {k: c[span] for k, c in rows.items()}, domains, Kind.SLICE)
     _added(report, {k: c[mark] for k, c in rows.items()}, domains, Kind.INSTANT)
     lanes = {_heading(d, domains) for d in np.unique(rows["domainId"][span]).tolist()}
-    report.build.notes["range_lanes"] = sorted(lanes - _NO_SCOPES)
+    report.build.hints.range_lanes = sorted(lanes - _NO_SCOPES)
     return ranges
 
 

@@ -90,7 +90,7 @@ class NsightReader:
 
         process: Process = capture.detail
         build.file = capture.source.title(capture.files[0])
-        build.notes["free_rule"] = "device"
+        build.hints.free_rule = "device"
         with opened(capture.source, capture.files[0], salvage=True) as database:
             report = Report(database, build, process, build.comm_words)
             events.runtime(report)

@@ -248,7 +248,7 @@ def gpu_memory(report: Report) -> None:
     arguments = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory")
     named = [(gpu if device is None else device, size) for gpu, device, size in arguments]
     note_memory(
-        report.build.notes,
+        report.build.hints,
         [
             {"id": device, "totalGlobalMem": size}
             for device, size in named

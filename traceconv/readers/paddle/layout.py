@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -232,13 +233,16 @@ def _device(place: str) -> str:
 
 
 PHASES = {"Forward": "forward", "Backward": "backward"}
-"""Types of host events that are phases of a step, as ``notes["phase_names"]`` calls them."""
+"""Types of host events that are phases of a step, as ``Hints.phase_names`` calls them."""
+
+_FRACTION = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
+_CPU = {"Process Cpu Utilization": "process", "System Cpu Utilization": "system"}
+"""Keys of the facts of a window, and the scope of ``Hints.cpu_percent`` each is for."""
 
 
 def phase_names(build: TraceBuilder, kind: str, names: Iterable[int]) -> None:
     """Say that host events of these names (string ids) are of a kind in :data:`PHASES`."""
-    known = build.notes.setdefault("phase_names", {})
-    known.update({build.strings[name]: PHASES[kind] for name in names})
+    build.hints.phase_names.update({build.strings[name]: PHASES[kind] for name in names})
 
 
 def noted(build: TraceBuilder, **facts: Any) -> None:
@@ -247,5 +251,11 @@ def noted(build: TraceBuilder, **facts: Any) -> None:
     Version 1.0.0 printed sizes of memory with 32 bits: they are not believed.
     """
     if facts.get("version") != "1.0.0":
-        note_memory(build.notes, facts.get("devices"))
+        note_memory(build.hints, facts.get("devices"))
+    found = facts.get("extra_info")
+    extra: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    for key, scope in _CPU.items():
+        fraction = str(extra.get(key))
+        if _FRACTION.fullmatch(fraction):
+            build.hints.cpu_percent.setdefault(scope, []).append(100 * float(fraction))
     build.notes.setdefault("paddle", []).append({"file": build.file, **facts})

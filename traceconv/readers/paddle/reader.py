@@ -49,7 +49,7 @@ class PaddleReader:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.paddle.captures import read_file
 
-        build.notes["free_rule"] = "device"
+        build.hints.free_rule = "device"
         windows = ((file.name, file) for file in capture.detail)
         read_windows(capture, build, windows, lambda file: read_file(capture, file, build))
 

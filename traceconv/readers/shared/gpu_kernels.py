@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.readers.shared.trace_events.contract import Lane, Named, Names, Placed
 
@@ -66,8 +67,8 @@ def step_number(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def note_memory(notes: dict[str, Any], devices: Any) -> None:
-    """Add what GPUs have of memory to ``notes["device_memory_bytes"]``, by their number as text.
+def note_memory(hints: HintsBuilder, devices: Any) -> None:
+    """Add the memory of GPUs, by their number, to ``hints.device_memory_bytes``.
 
     Args:
         devices: what a profiler says of each, as JSON values; what is no size is passed over.
@@ -78,7 +79,7 @@ def note_memory(notes: dict[str, Any], devices: Any) -> None:
         number = one.get("id")
         size = one.get("totalGlobalMem", one.get("total_global_memory"))
         if type(number) is int and type(size) is int and number >= 0 and 0 < size <= INT64_MAX:
-            notes.setdefault("device_memory_bytes", {}).setdefault(str(number), size)
+            hints.device_memory_bytes.setdefault(number, size)
 
 
 _STREAM = re.compile(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)

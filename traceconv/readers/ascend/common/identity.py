@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
@@ -19,6 +19,9 @@ from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
 from traceconv.readers.shared.numbers import whole_number
+
+if TYPE_CHECKING:
+    from traceconv.core.builder import TraceBuilder
 
 _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
@@ -29,6 +32,12 @@ _INFO_JSON = re.compile(r"(?:device_(\d+)|host)/info\.json(?:\.(\d+))?")
 _WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
 _HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
 _FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d+)(?=[_/]|$)", re.IGNORECASE)
+
+
+def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
+    """Say of a trace that an NPU made it, and keep ``notes`` for display."""
+    build.hints.vendor = "ascend"
+    build.notes.update(notes)
 
 
 class Trust(IntEnum):
@@ -51,6 +60,7 @@ class Identity:
         claims: (trust, rank, place).
         anchor: the pair of clocks of ``start_info``, if there is one.
         diff_ns: ``diff_time`` of ``profiler_info``: what the vendor's merger subtracts.
+        chip:   as the collector calls it, "" if it does not say.
         notes:  facts for reports.
     """
 
@@ -64,7 +74,8 @@ class Identity:
     graphs: tuple[int, ...] = ()
     anchor: Anchor | None = None
     diff_ns: int | None = None
-    notes: dict[str, Any] = field(default_factory=lambda: {"vendor": "ascend"})
+    chip: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def claim(self, trust: Trust, value: object, place: str) -> None:
         """Note that ``place`` names ``value`` as the rank, if that is one."""
@@ -237,6 +248,7 @@ class Identity:
         for key, note in (("cannVersion", "cann_version"), ("platform_version", "chip")):
             if isinstance(info.get(key), str) and info[key]:
                 self.notes.setdefault(note, info[key])
+        self.chip = str(self.notes.get("chip", ""))
 
     def start_info(self, name: str) -> None:
         """``start_info[.<device>]``: one instant on the monotonic and on the Unix clock."""

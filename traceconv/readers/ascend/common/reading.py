@@ -16,6 +16,7 @@ from traceconv.core.errors import ClockError, Issues, MalformedInputError, Sourc
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import Detail, Part, Role, is_empty
+from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.shared.ascend_lanes import Classifier, graph_id, step_lane
 from traceconv.readers.shared.trace_events.timeline import Classify, read_events
 from traceconv.readers.shared.windows import check_clock
@@ -29,7 +30,7 @@ def read_parts(capture: Capture, build: TraceBuilder) -> None:
     """
     detail: Detail = capture.detail
     parts = [part for part in detail.parts if part.name in set(capture.files)]
-    build.notes.update(detail.notes)
+    describe(build, detail.notes)
     failures: list[MalformedInputError] = []
     windows: dict[str, list[tuple[int, int]]] = {}
     stepped: set[int] = set()

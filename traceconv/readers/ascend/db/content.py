@@ -18,6 +18,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.readers.ascend.common.capture_files import Detail, Part
+from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.db import host
 from traceconv.readers.ascend.db.device import Communication, tasks
 from traceconv.readers.ascend.db.export import KB, MB, TIMES, Export
@@ -428,7 +429,7 @@ def read_databases(capture: Capture, build: TraceBuilder) -> None:
         MalformedInputError: none of them can be read.
     """
     detail: Detail = capture.detail
-    build.notes.update(detail.notes)
+    describe(build, detail.notes)
     parts = [part for part in detail.parts if part.name in set(capture.files)]
     failures: list[MalformedInputError] = []
     for part in parts:

@@ -32,6 +32,7 @@ from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass, Track
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.common.capture_files import is_empty
+from traceconv.readers.ascend.common.identity import describe
 from traceconv.readers.ascend.mindspore import host
 from traceconv.readers.ascend.mindspore.files import Kind, Part, Plan
 from traceconv.readers.ascend.mindspore.host import host_info_lane
@@ -389,7 +390,7 @@ def read_folder(capture: Capture, build: TraceBuilder) -> None:
         MalformedInputError: none of its files can be read.
     """
     plan: Plan = capture.detail
-    build.notes.update(plan.notes)
+    describe(build, plan.notes)
     shown, failures, parts = Shown(), [], plan.parts
     for part in parts:
         build.file = capture.source.title(part.name)

@@ -263,7 +263,7 @@ def window(identity: Identity, raw: Raw) -> Window:
     from traceconv.readers.ascend.raw.clock import read_clock
 
     clock = read_clock(identity, raw.known, raw.device)
-    return Window(raw, clock, str(identity.notes.get("chip", "")))
+    return Window(raw, clock, identity.chip)
 
 
 def beside(captures: Sequence[Capture], ordered: Sequence[str]) -> dict[int, list[Raw]]:

@@ -37,7 +37,7 @@ from traceconv.readers.ascend.common.capture_files import (
     folder_around,
     folder_path,
 )
-from traceconv.readers.ascend.common.identity import Identity, collected_at
+from traceconv.readers.ascend.common.identity import Identity, collected_at, describe
 
 if TYPE_CHECKING:
     from traceconv.readers.ascend.raw.folders import Raw, Window
@@ -81,7 +81,7 @@ class AscendRawReader:
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         detail: _Detail = capture.detail
-        build.notes.update(detail.notes)
+        describe(build, detail.notes)
         for one in detail.windows:
             before = build.rows
             one.read(build, capture.source)

@@ -36,7 +36,7 @@ from traceconv.readers.ascend.common.capture_files import (
     inside,
     is_capture_file,
 )
-from traceconv.readers.ascend.common.identity import Identity
+from traceconv.readers.ascend.common.identity import Identity, describe
 from traceconv.readers.ascend.tables.names import CLUSTER, add_side_tables, looks_like, with_tables
 
 _KERNELS = "kernel_details"
@@ -72,7 +72,7 @@ class AscendTablesReader:
         """Offer the tables, and put operators on their streams if they have a time."""
         from traceconv.readers.ascend.tables.kernels import read_kernels
 
-        build.notes.update(capture.detail.notes)
+        describe(build, capture.detail.notes)
         side_table = add_side_tables(capture, build).get(_KERNELS)
         if side_table is None:
             build.skip("empty-file")

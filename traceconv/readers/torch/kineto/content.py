@@ -315,7 +315,7 @@ class File:
     def _begin(self, keys: Mapping[str, Any]) -> int:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
-        note_memory(self._build.notes, keys.get("deviceProperties"))
+        note_memory(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
 
@@ -339,7 +339,7 @@ class File:
     def _note_ranges(self) -> None:
         """Name the ranges whose device time is worth showing, unless the profiler shows it."""
         if self._classify.annotations and Sort.PROJECTION not in self._classify.sorts.values():
-            names = self._build.notes.setdefault("range_names", [])
+            names = self._build.hints.range_names
             names += sorted(self._classify.annotations.keys() - names)
 
     def _identify(self) -> None:

@@ -12,7 +12,7 @@ Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--ra
 Quirks: device rows are known by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
 synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;
-ranges of the user that the profiler did not project are named in ``notes["range_names"]``;
+ranges of the user that the profiler did not project are named in ``hints.range_names``;
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
@@ -73,7 +73,7 @@ class KinetoReader:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
         from traceconv.readers.torch.kineto.content import File
 
-        build.notes["free_rule"] = "device"
+        build.hints.free_rule = "device"
 
         def read(name: str) -> tuple[int, int] | None:
             return File(build, is_unix=any(capture.detail)).read(capture.source, name)

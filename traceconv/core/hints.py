@@ -1,0 +1,67 @@
+"""What a reader knows of its source that passes and analyses decide by.
+
+Facts that are only displayed are in ``Trace.notes``, which no code reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Facts about the source of a trace. Every one is optional: "" or empty is *not known*.
+
+    Attributes:
+        vendor: "ascend" where device rows are tasks that carry out operators; "" for kernels that
+            operators launch. Set by the Ascend readers; read by the overlap analysis (records of
+            waiting are work of an NPU and none of a GPU) and by tables of operators and kernels.
+        free_rule: what bounds the span that idle time is measured in, "busy" or "device" (see
+            :data:`traceconv.passes.overlap.RULES`), where the source has no lane of its own to
+            compare with. Set by the readers of GPU profilers; read by the overlap analysis, and by
+            the tables of modules (lanes of scopes are ranges of the host there).
+        range_lanes: headings of host lanes whose slices are all ranges of the user. Set by nsight;
+            read by the projection pass.
+        range_names: names of host slices that are ranges of the user. Set by kineto; read by the
+            projection pass.
+        phase_names: names of host slices that are "forward" or "backward" (the value). Set by
+            paddle; read by the passes of steps and of projection.
+        device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
+            read by the memory tables.
+        cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
+            collection window that has one. Set by paddle; read by the table of CPUs.
+    """
+
+    vendor: str = ""
+    free_rule: str = ""
+    range_lanes: tuple[str, ...] = ()
+    range_names: tuple[str, ...] = ()
+    phase_names: Mapping[str, str] = field(default_factory=dict)
+    device_memory_bytes: Mapping[int, int] = field(default_factory=dict)
+    cpu_percent: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class HintsBuilder:
+    """:class:`Hints` while a trace is being read; the fields are those of the finished ones."""
+
+    vendor: str = ""
+    free_rule: str = ""
+    range_lanes: list[str] = field(default_factory=list)
+    range_names: list[str] = field(default_factory=list)
+    phase_names: dict[str, str] = field(default_factory=dict)
+    device_memory_bytes: dict[int, int] = field(default_factory=dict)
+    cpu_percent: dict[str, list[float]] = field(default_factory=dict)
+
+    def finish(self) -> Hints:
+        """The hints, frozen; later changes of the builder do not reach them."""
+        return Hints(
+            self.vendor,
+            self.free_rule,
+            tuple(self.range_lanes),
+            tuple(self.range_names),
+            dict(self.phase_names),
+            dict(self.device_memory_bytes),
+            {scope: tuple(values) for scope, values in self.cpu_percent.items()},
+        )
