@@ -16,11 +16,11 @@ from synthetic_job import Job
 
 from traceconv.cli import cli
 from traceconv.core.errors import Issues
+from traceconv.core.markup import el, esc
 from traceconv.report import excerpts as moments
 from traceconv.report import markdown
 from traceconv.report.charts import HEIGHT, Line, lines
 from traceconv.report.figures import exact
-from traceconv.report.markup import el, esc
 
 HOSTILE = (
     "<script>document.title='owned'</script>",

@@ -26,6 +26,7 @@ from traceconv.core.columns import (
     CounterTable,
     EventTable,
     FlowTable,
+    Names,
     Strings,
     Table,
 )
@@ -35,12 +36,12 @@ from traceconv.io.sources import Source
 
 __all__ = [
     "BACKWARDS",
+    "EVERY_GRAPH",
     "F64",
     "I8",
     "I32",
     "I64",
     "KINDS",
-    "EVERY_GRAPH",
     "NO_GRAPH",
     "NO_WINDOWS",
     "TITLES",
@@ -282,6 +283,14 @@ class Trace:
     ledger: Ledger = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Let the tables know what their numbers refer to, for :meth:`EventTable.to_pandas`."""
+        ours = Names(self.tracks, self.strings, self.args)
+        for name in ("events", "counters", "flows"):
+            table: Table = getattr(self, name)
+            if table.names is None or not table.names.same_as(ours):
+                object.__setattr__(self, name, table.of(ours))
 
     @property
     def rank(self) -> int:

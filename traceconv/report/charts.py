@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from traceconv.core.markup import Markup, el
 from traceconv.report.figures import ticks
-from traceconv.report.markup import Markup, el
 
 WIDTH, HEIGHT = 1000, 240
 """Units of a curve's drawing; the page stretches them."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.stragglers.lateness import Clocks
 from traceconv.analysis.tables.definition import NOTHING, texts
-from traceconv.analysis.tables.vendor import floats, numbers
+from traceconv.analysis.tables.fields import floats, numbers
 from traceconv.core.model import F64, I64, Kind, Layer, OpClass, Trace, Track
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.report.sections import Section

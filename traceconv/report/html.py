@@ -1,7 +1,7 @@
 """The report as one page: no script, nothing fetched, readable in light and in dark.
 
 The page is made of the same document that ``--report x.json`` writes. All text goes through
-:mod:`traceconv.report.markup`; the page's own security policy forbids scripts and requests, so
+:mod:`traceconv.core.markup`; the page's own security policy forbids scripts and requests, so
 that a name which got through could still do nothing.
 """
 
@@ -13,10 +13,10 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from traceconv.core.markup import Markup, el, esc, join
 from traceconv.report import figures as say
 from traceconv.report import page_charts as charts
 from traceconv.report import page_tables as tables
-from traceconv.report.markup import Markup, el, esc, join
 
 Document = Mapping[str, Any]
 

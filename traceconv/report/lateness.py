@@ -83,11 +83,11 @@ def _excess(overlap: Result) -> dict[tuple[int, int], int]:
     if not overlap.rows:
         return {}
     rows = rows_of(overlap)
-    steps = (rows["Step"] != ABSENT) & (rows["Known(us)"] > 0)
+    steps = (rows["Step"] != ABSENT) & (rows["Known(ns)"] > 0)
     if not steps.any():
         return {}
-    rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(us)")
-    value: F64 = rows["Total Compute(us)"].astype(np.float64)
+    rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(ns)")
+    value: F64 = rows["Total Compute(ns)"].astype(np.float64)
     found = {}
     for step in np.unique(rows["Step"]).tolist():
         mine = rows["Step"] == step

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from traceconv.core.markup import visible
 from traceconv.report import figures as say
-from traceconv.report.markup import visible
 
 Section = Mapping[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from traceconv.core.markup import Markup, el, join
 from traceconv.report import figures as say
 from traceconv.report.charts import LINES, Bar, Cell, Line, bars, cells, legend, lines
-from traceconv.report.markup import Markup, el, join
 
 Section = Mapping[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from traceconv.core.markup import Markup, el, join
 from traceconv.report import figures as say
-from traceconv.report.markup import Markup, el, join
 from traceconv.report.page_charts import table
 
 Row = Mapping[str, Any]

@@ -27,7 +27,7 @@ def missing(result: Result) -> Section:
 
 def rows_of(result: Result, of_job: bool = False) -> Columns:
     """Rows of the ranks; or those of all together, which a single rank stands for."""
-    columns = result.side_table.columns
+    columns = result.data.columns
     job = columns[RANK] == ABSENT
     keep = job if of_job and job.any() else ~job
     return {heading: column[keep] for heading, column in columns.items()}
@@ -54,11 +54,11 @@ GROUPS_KEPT = 4
 """Communication groups whose matrix is shown: those that move most."""
 
 _CLASSES = {
-    "pure_compute_ns": "Pure Compute(us)",
-    "overlapped_ns": "Communication Overlapped(us)",
-    "exposed_ns": "Communication Not Overlapped(us)",
-    "idle_ns": "Idle(us)",
-    "known_ns": "Known(us)",
+    "pure_compute_ns": "Pure Compute(ns)",
+    "overlapped_ns": "Communication Overlapped(ns)",
+    "exposed_ns": "Communication Not Overlapped(ns)",
+    "idle_ns": "Idle(ns)",
+    "known_ns": "Known(ns)",
 }
 
 
@@ -81,7 +81,7 @@ def sections(results: Iterable[Result]) -> dict[str, Section]:
 
 def _named(result: Result) -> bool:
     """Whether the profiler told types of operators at all."""
-    return bool(result.rows) and not set(result.side_table["OP Type"].tolist()) <= {"", "N/A"}
+    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
 
 
 def _overlap(result: Result) -> Section:
@@ -90,12 +90,12 @@ def _overlap(result: Result) -> Section:
         return missing(result)
     rows = rows_of(result)
     steps = rows["Step"] != ABSENT
-    worked = steps & (rows["Known(us)"] > 0)
+    worked = steps & (rows["Known(ns)"] > 0)
     keep = worked if worked.any() else ~steps
     if not keep.any():
         return missing(result)
     rows = {heading: column[keep] for heading, column in rows.items()}
-    rows = of_main_graph(rows, "Known(us)") if worked.any() else rows
+    rows = of_main_graph(rows, "Known(ns)") if worked.any() else rows
     found = []
     for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
@@ -109,7 +109,7 @@ def _overlap(result: Result) -> Section:
 def _steps(result: Result) -> Section:
     if not result.rows:
         return missing(result)
-    rows = of_main_graph(rows_of(result), "Duration(us)")
+    rows = of_main_graph(rows_of(result), "Duration(ns)")
     found = []
     for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
@@ -118,8 +118,8 @@ def _steps(result: Result) -> Section:
                 "rank": rank,
                 "graph": _known(int(rows["Graph"][mine][0])),
                 "step": rows["Step"][mine].tolist(),
-                "start_ns": [str(ns) for ns in rows["Start Time(us)"][mine].tolist()],
-                "dur_ns": rows["Duration(us)"][mine].tolist(),
+                "start_ns": [str(ns) for ns in rows["Start Time(ns)"][mine].tolist()],
+                "dur_ns": rows["Duration(ns)"][mine].tolist(),
             }
         )
     return {"rows": found}
@@ -132,15 +132,15 @@ def _known(number: int) -> int | None:
 def _operators(result: Result) -> Section:
     if not result.rows:
         return missing(result)
-    key = "OP Type" if "OP Type" in result.side_table else "Operator"
+    key = "OP Type" if "OP Type" in result.data else "Operator"
     job, ranked = _of_device(rows_of(result, of_job=True)), rows_of(result)
     worst: dict[tuple[str, str], tuple[int, int]] = {}
-    for rank, name, core, total in _cells(ranked, RANK, key, "Core Type", "Total Time(us)"):
+    for rank, name, core, total in _cells(ranked, RANK, key, "Core Type", "Total Time(ns)"):
         worst[name, core] = max(worst.get((name, core), (-1, 0)), (total, -rank))
-    order = np.argsort(-job["Total Time(us)"], kind="stable")
+    order = np.argsort(-job["Total Time(ns)"], kind="stable")
     found = []
-    names = (key, "Core Type", "Count", "Total Time(us)", "Avg Time(us)")
-    whole = int(job["Total Time(us)"].sum())
+    names = (key, "Core Type", "Count", "Total Time(ns)", "Avg Time(ns)")
+    whole = int(job["Total Time(ns)"].sum())
     kept = order[:OPERATORS_KEPT]
     for name, core, count, total, usual in _cells(job, *names, rows=kept):
         most, rank = worst[name, core]
@@ -156,7 +156,7 @@ def _operators(result: Result) -> Section:
         "by": result.table.title,
         "rows": found,
         "others": len(rest),
-        "others_ns": int(job["Total Time(us)"][rest].sum()),
+        "others_ns": int(job["Total Time(ns)"][rest].sum()),
     }
 
 
@@ -171,10 +171,10 @@ def _cells(columns: Columns, *headings: str, rows: Any = slice(None)) -> Iterabl
 
 
 _PARTS = {
-    "transit_ns": "Transit Time(us)",
-    "wait_ns": "Wait Time(us)",
-    "synchronization_ns": "Synchronization Time(us)",
-    "idle_ns": "Idle Time(us)",
+    "transit_ns": "Transit Time(ns)",
+    "wait_ns": "Wait Time(ns)",
+    "synchronization_ns": "Synchronization Time(ns)",
+    "idle_ns": "Idle Time(ns)",
 }
 
 
@@ -183,8 +183,8 @@ def _communication(result: Result) -> Section:
     if not result.rows:
         return missing(result)
     job = rows_of(result, of_job=True)
-    order = np.argsort(-job["Total Time(us)"], kind="stable")[:OPERATORS_KEPT]
-    names = ("Group", "Operation", "Count", "Total Time(us)", "Avg Time(us)", "Ratio(%)")
+    order = np.argsort(-job["Total Time(ns)"], kind="stable")[:OPERATORS_KEPT]
+    names = ("Group", "Operation", "Count", "Total Time(ns)", "Avg Time(ns)", "Ratio(%)")
     keys = ("group", "operation", "count", "total_ns", "avg_ns", "percent")
     parts = {key: heading for key, heading in _PARTS.items() if heading in job}
     found = []
@@ -200,7 +200,7 @@ def _links(result: Result) -> Section:
         return missing(result)
     job = rows_of(result, of_job=True)
     sums: dict[str, dict[tuple[int, int], list[Any]]] = {}
-    names = ("Group", "Source", "Destination", "Bytes", "Transit Time(us)", "Transport")
+    names = ("Group", "Source", "Destination", "Bytes", "Transit Time(ns)", "Transport")
     for group, source, target, size, time, transport in _cells(job, *names):
         cell = sums.setdefault(group, {}).setdefault((source, target), [0, 0, set()])
         cell[0] += size
@@ -228,7 +228,7 @@ def _links(result: Result) -> Section:
 def _queues(result: Result) -> Section:
     if not result.rows:
         return missing(result)
-    columns = result.side_table.columns
+    columns = result.data.columns
     names = (RANK, "Queue", "Records", "Capacity", "Empty", "Full", "Mean Size")
     keys = ("rank", "queue", "records", "capacity", "empty", "full", "mean_size")
     rows = [dict(zip(keys, cells, strict=True)) for cells in _cells(columns, *names)]

@@ -25,9 +25,9 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.tables import memory as _memory_tables
+from traceconv.analysis.tables.fields import is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
-from traceconv.analysis.tables.vendor import is_ascend, operator_columns
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -147,7 +147,7 @@ def _peak(trace: Trace) -> Known | None:
         **known,
         "peak": top["Peak(B)"],
         "where": f"{top['Component']} {top['Measure']}",
-        "at_ns": top["Peak Timestamp(us)"],
+        "at_ns": top["Peak Timestamp(ns)"],
     }
 
 

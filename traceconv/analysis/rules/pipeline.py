@@ -25,7 +25,7 @@ from traceconv.analysis.rules.definition import (
     rows_of,
 )
 from traceconv.analysis.tables import data as _data_tables
-from traceconv.analysis.tables.vendor import floats, named, numbers
+from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT
 

@@ -25,14 +25,14 @@ from traceconv.analysis.rules.definition import (
     rows_of,
 )
 from traceconv.analysis.tables import data as _data_tables
-from traceconv.analysis.tables.vendor import named, numbers
+from traceconv.analysis.tables.fields import named, numbers
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT
 
 THEME = "data preparation"
 MINDSPORE = "MindSpore's profiler"
 
-_GET_NEXT = (("minddata_aicpu", "us"), ("minddata_getnext_profiling", "ns"))
+_GET_NEXT = ("minddata_aicpu", "minddata_getnext_profiling")
 _QUEUES = of_table(_data_tables.TABLES, "data")
 _READER = of_table(_data_tables.TABLES, "reader")
 
@@ -46,12 +46,12 @@ def _host_queue(trace: Trace) -> Known | None:
 
 def _device_queue(trace: Trace) -> Known | None:
     """Fetches of the device: how many, and those that met an empty queue."""
-    for name, unit in _GET_NEXT:
+    for name in _GET_NEXT:
         side_table = trace.side_tables.get(name)
         if side_table is None or not len(side_table):
             continue
         size, ops = numbers(side_table, "queue_size"), named(side_table, "op")
-        start, end = (numbers(side_table, f"{edge}({unit})") for edge in ("start", "end"))
+        start, end = (numbers(side_table, f"{edge}(ns)") for edge in ("start", "end"))
         told = np.flatnonzero(size != ABSENT)
         empty = told[size[told] == 0]
         waits: list[dict[str, Any]] = [
