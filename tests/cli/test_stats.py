@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import shutil
-import sys
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ import traceconv
 from traceconv.analysis.tables.catalog import TABLES
 from traceconv.analysis.tables.definition import Column, Result, Table
 from traceconv.cli import run
-from traceconv.core.errors import PluginError
 from traceconv.core.side_tables import ABSENT, DataTable
 from traceconv.report import table_text as render
 
@@ -202,42 +199,6 @@ def test_ranks_are_rows():
     assert both.ranks == (0, 1)
     one = traceconv.stats(SAMPLE, by=["step_trace_time"], ranks=[1])["step_trace_time"]
     assert set(one["Rank"].tolist()) == {1}
-
-
-# -- other libraries ------------------------------------------------------------------------------
-
-
-def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    """How to install it."""
-    for module in ("pandas", "pyarrow"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(PluginError, match=r"pip install 'traceconv\[pandas\]'"):
-        _result().data.to_pandas()
-    with pytest.raises(PluginError, match=r"pip install 'traceconv\[arrow\]'"):
-        _result().data.to_arrow()
-
-
-def test_columns_go_to_pandas_with_their_gaps(monkeypatch):
-    """Times in ns under a heading that says so; absent cells are masked, not huge."""
-    fake = ModuleType("pandas")
-    fake.DataFrame = dict
-    fake.arrays = SimpleNamespace(
-        IntegerArray=lambda values, mask: (values.tolist(), mask.tolist())
-    )
-    monkeypatch.setitem(sys.modules, "pandas", fake)
-    frame = _result().data.to_pandas()
-    assert frame["Total Time(ns)"] == ([1234567, 5], [False, False])
-    assert frame["Rank"] == ([3, 0], [False, True])
-    assert frame["Name"].tolist()[1] == LONG
-
-
-def test_columns_go_to_arrow_with_their_gaps():
-    """The same with pyarrow, where it is installed."""
-    pytest.importorskip("pyarrow")
-    table = _result().data.to_arrow()
-    assert table.column("Total Time(ns)").to_pylist() == [1234567, 5]
-    assert table.column("Rank").to_pylist() == [3, None]
-    assert table.column("Name").to_pylist()[1] == LONG
 
 
 def test_what_reading_a_table_meets_is_told(tmp_path):

@@ -1,4 +1,5 @@
-"""How readers make a trace: batches of columns in, one frozen :class:`~traceconv.core.model.Trace` out.
+"""How a trace is made: batches of columns in, one frozen
+:class:`~traceconv.core.model.Trace` out.
 
 The batch door (:meth:`TraceBuilder.extend`, :meth:`~TraceBuilder.counters`,
 :meth:`~TraceBuilder.flows`) is the normal way in; the single-event methods are for formats that
@@ -41,7 +42,7 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.side_tables import Columns, SideTable
-from traceconv.io.sources import temporary_folder
+from traceconv.io.sources import RecordedSource, temporary_folder
 
 FARTHEST_NS = 2**62 - 1
 """No clock shows 146 years; and nearer stamps can be subtracted without leaving int64."""
@@ -79,11 +80,21 @@ class TraceBuilder:
         self._length: list[NDArray[np.int32]] = []
         self._args = 0
 
+    @classmethod
+    def of_rank(cls, rank: int, label: str = "") -> TraceBuilder:
+        """For a trace that is made in Python and read from nothing; see :func:`traceconv.write`.
+
+        Args:
+            label: how reports and messages call it; "" for ``rank 3``.
+        """
+        label = label or f"rank {rank}"
+        return cls(Capture("python", RecordedSource(label, {}), (), rank=rank, label=label))
+
     # -- names, tracks, arguments ---------------------------------------------------------
 
     def track(
         self,
-        layer: Layer,
+        layer: Layer | str,
         name: str,
         group: str = "",
         title: str = "",
@@ -91,7 +102,7 @@ class TraceBuilder:
         unit: str | None = None,
     ) -> int:
         """The number of a track, new or known, for use in ``track=`` columns."""
-        return self.add_track(Track(layer, name, group, title, sort, unit))
+        return self.add_track(Track(Layer(layer), name, group, title, sort, unit))
 
     def add_track(self, track: Track) -> int:
         """The number of ``track``, new or known."""

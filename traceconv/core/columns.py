@@ -1,4 +1,4 @@
-"""Columns: what one trace is made of. See :mod:`traceconv.core.model` for what they mean together."""
+"""Columns: what one trace is made of; :mod:`traceconv.core.model` says what they mean together."""
 
 from __future__ import annotations
 
@@ -205,13 +205,19 @@ class Table:
     def __len__(self) -> int:
         return len(getattr(self, next(iter(self.COLUMNS))))
 
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks."""
+        from traceconv.core import frames
+
+        return frames.html_of(self)
+
 
 class EventTable(Table):
     """Slices and instants, sorted by (track, start_ns, -dur_ns), ties in input order.
 
     Columns: ``track`` (index into ``Trace.tracks``), ``kind`` and ``op`` (``Kind`` and ``OpClass``
-    of :mod:`traceconv.core.model`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string id),
-    ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
+    of :mod:`traceconv.core.model`), ``start_ns``, ``dur_ns`` (0 for instants), ``name`` (string
+    id), ``graph`` and ``step`` (-1 = none), ``args`` (argument id, -1 = none). 38 bytes a row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {

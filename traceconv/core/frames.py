@@ -40,17 +40,18 @@ class Words:
 
     @classmethod
     def of(cls, ids: NDArray[Any], text: Callable[[int], str], repeated: bool = True) -> Words:
-        """The texts of the ids that occur; negative ids are absent.
+        """The texts of the ids that occur.
 
         Args:
+            ids:  int, -1 = absent.
             text: of an id; ids may share one.
         """
-        used = np.unique(ids[ids >= 0])
+        used = np.flatnonzero(np.bincount(ids[ids >= 0]))
         texts = [text(i) for i in used.tolist()]
         number = {value: i for i, value in enumerate(dict.fromkeys(texts))}
-        coded = np.array([number[value] for value in texts] or [-1], np.int32)
-        codes = coded[np.searchsorted(used, np.maximum(ids, used[0]))] if len(used) else coded
-        return cls(np.where(ids >= 0, codes, -1).astype(np.int32), list(number), repeated)
+        code = np.full(int(used.max(initial=-1)) + 2, -1, np.int32)  # id -1 finds the last: absent
+        code[used] = [number[value] for value in texts]
+        return cls(code[ids], list(number), repeated)
 
     def texts(self) -> NDArray[Any]:
         """One text per row, None where it is absent."""
@@ -233,11 +234,19 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 
 def html(title: str, columns: Columns, rows: int = HTML_ROWS) -> str:
-    """The first rows as an HTML table, safe whatever the texts are."""
+    """The first rows as an HTML table, safe whatever the texts are; what is absent is a dash."""
     length = next((len(column) for column in columns.values()), 0)
     shown = [[_cell(v) for v in column[:rows].tolist()] for column in columns.values()]
     more = f", the first {rows}" if length > rows else ""
     return table_html(f"{title}: {length} rows{more}", list(columns), zip(*shown, strict=True))
+
+
+def html_of(table: Table) -> str:
+    """The first rows of a table of a trace, with words where its names are known."""
+    first = table.take(slice(0, HTML_ROWS))
+    columns = resolved(first) if first.names else first.columns()
+    shown = {n: c.texts() if isinstance(c, Words) else c for n, c in columns.items()}
+    return html(f"{type(table).__name__}, {len(table)} rows in all", shown)
 
 
 def _cell(value: Any) -> str:

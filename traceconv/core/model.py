@@ -340,10 +340,15 @@ class Trace:
             flows=flows,
         )
 
-    def rows_of(self, *layers: Layer) -> NDArray[np.bool_]:
-        """Mask of the event rows on tracks of these layers."""
-        wanted = np.array([t.layer in layers for t in self.tracks], bool)
-        return wanted[self.events.track] if len(wanted) else np.zeros(len(self.events), bool)
+    def rows_of(self, *layers: Layer | str) -> NDArray[np.bool_]:
+        """Mask of the event rows on tracks of these layers.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        selected = frozenset(map(Layer, layers))
+        of_track = np.array([t.layer in selected for t in self.tracks], bool)
+        return of_track[self.events.track] if len(of_track) else np.zeros(len(self.events), bool)
 
     def span(self) -> tuple[int, int] | None:
         """Earliest start and latest end of all events and samples, or None if there are none."""

@@ -68,8 +68,22 @@ class Statistics:
     issues: Issues
 
     def __getitem__(self, name: str) -> DataTable:
-        """The columns of the table of this name."""
-        return next(result.data for result in self.results if result.table.name == name)
+        """The columns of the table of this name; one ``by`` may make several.
+
+        Raises:
+            KeyError: it was not asked for; the message names those that were.
+        """
+        for result in self.results:
+            if result.table.name == name:
+                return result.data
+        names = ", ".join(result.table.name for result in self.results)
+        raise KeyError(f"table {name!r} was not asked for; there are: {names}")
+
+    def _repr_html_(self) -> str:
+        """The first rows of every table, for notebooks."""
+        from traceconv.core import frames
+
+        return "".join(frames.html(r.table.title, r.data.columns) for r in self.results)
 
 
 def chosen(by: Iterable[str]) -> list[str]:
