@@ -6,27 +6,28 @@ JSON document show is the same. A section without data says under "missing" what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from traceconv.alignment.collective_matching import matched
+from traceconv.analysis.stragglers.lateness import Clocks, Known, lateness
 from traceconv.analysis.tables.definition import RANK, Result
+from traceconv.core.columns import F64
 from traceconv.core.side_tables import ABSENT, Columns
-
-# What the sections of a report have in common: rows of tables, and words for what is not there.
 
 Section = dict[str, Any]
 """JSON values: lengths in whole ns, bytes, ranks."""
 
 
 def missing(result: Result) -> Section:
-    """What a section says that has no data."""
+    """A section without data: it names what it would need."""
     return {"missing": f"no data: needs {result.table.needs}"}
 
 
 def rows_of(result: Result, of_job: bool = False) -> Columns:
-    """Rows of the ranks; or those of all together, which a single rank stands for."""
+    """Rows of the ranks; or those of all ranks together; a single rank is all ranks."""
     columns = result.data.columns
     job = columns[RANK] == ABSENT
     keep = job if of_job and job.any() else ~job
@@ -34,7 +35,7 @@ def rows_of(result: Result, of_job: bool = False) -> Columns:
 
 
 def of_main_graph(rows: Columns, length: str) -> Columns:
-    """Of every rank the graph that takes most of its time: graphs may lie within each other."""
+    """Of every rank the graph that takes most of its time: graphs may contain each other."""
     sums: dict[tuple[int, int], int] = {}
     keys = list(zip(rows[RANK].tolist(), rows["Graph"].tolist(), strict=True))
     for key, ns in zip(keys, rows[length].tolist(), strict=True):
@@ -80,7 +81,7 @@ def sections(results: Iterable[Result]) -> dict[str, Section]:
 
 
 def _named(result: Result) -> bool:
-    """Whether the profiler told types of operators at all."""
+    """Whether the profiler recorded types of operators at all."""
     return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
 
 
@@ -189,8 +190,8 @@ def _communication(result: Result) -> Section:
     parts = {key: heading for key, heading in _PARTS.items() if heading in job}
     found = []
     for cells in _cells(job, *names, *parts.values(), rows=order):
-        told = dict(zip((*keys, *parts), cells, strict=True))
-        found.append({k: None if v == ABSENT else v for k, v in told.items()})
+        row = dict(zip((*keys, *parts), cells, strict=True))
+        found.append({k: None if v == ABSENT else v for k, v in row.items()})
     return {"rows": found, "others": len(job["Count"]) - len(found)}
 
 
@@ -236,3 +237,90 @@ def _queues(result: Result) -> Section:
         row["capacity"] = None if row["capacity"] == ABSENT else row["capacity"]
         row["mean_size"] = None if row["mean_size"] != row["mean_size"] else row["mean_size"]
     return {"rows": rows}
+
+
+# -- rank by step: how far each rank is behind ------------------------------------------------
+
+HEAT_CELLS = 4096
+"""Most cells of the map; beyond, neighbouring ranks share one by their worst."""
+
+STEPS_SHOWN = 200
+"""Most columns of it; beyond, steps that follow each other share one likewise."""
+
+
+def heat(every: Sequence[Known], clocks: Clocks, overlap: Result) -> Section:
+    """How far each rank is behind in each step, ns.
+
+    By collectives: the most that a rank came later than the others to one collective of the step
+    (the time it spent inside is compared, so clocks do not matter). Without collectives that ranks
+    share: what the rank computed more than the median of all.
+
+    Args:
+        every:   the collectives of all ranks.
+        overlap: the table of that name.
+    """
+    late = _lateness(every, clocks)
+    what = "lateness"
+    if not late:
+        late, what = _excess(overlap), "computing"
+    ranks = sorted({rank for rank, _ in late})
+    steps = sorted({step for _, step in late})
+    if len(ranks) < 2:
+        return {"missing": "no data: needs two ranks with the same steps"}
+    columns = _binned(steps, STEPS_SHOWN)
+    rows = _binned(ranks, max(HEAT_CELLS // len(columns), 1))
+    return {
+        "what": what,
+        "steps": [column[0] for column in columns],
+        "steps_per_column": len(columns[0]),
+        "rows": [
+            {
+                "ranks": row,
+                "late_ns": [
+                    max((late[r, s] for r in row for s in column if (r, s) in late), default=None)
+                    for column in columns
+                ],
+            }
+            for row in rows
+        ],
+    }
+
+
+def _binned(numbers: list[int], most: int) -> list[list[int]]:
+    """At most so many stretches of the numbers, of equal length but for the last."""
+    each = -(-len(numbers) // most)
+    return [numbers[i : i + each] for i in range(0, len(numbers), each)]
+
+
+def _lateness(every: Sequence[Known], clocks: Clocks) -> dict[tuple[int, int], int]:
+    by_rank = {one.evidence.rank: one for one in every}
+    worst: dict[tuple[int, int], int] = {}
+    groups = matched([one.evidence for one in every])
+    for group in lateness(groups, by_rank, clocks):
+        for step in np.unique(group.step[group.step >= 0]).tolist():
+            late = group.late[group.step == step]
+            for rank, column in zip(group.ranks, late.T, strict=True):
+                seen = column[~np.isnan(column)]
+                if len(seen):
+                    value = max(round(float(seen.max())), 0)
+                    worst[rank, step] = max(worst.get((rank, step), 0), value)
+    return worst
+
+
+def _excess(overlap: Result) -> dict[tuple[int, int], int]:
+    if not overlap.rows:
+        return {}
+    rows = rows_of(overlap)
+    steps = (rows["Step"] != ABSENT) & (rows["Known(ns)"] > 0)
+    if not steps.any():
+        return {}
+    rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(ns)")
+    value: F64 = rows["Total Compute(ns)"].astype(np.float64)
+    found = {}
+    for step in np.unique(rows["Step"]).tolist():
+        mine = rows["Step"] == step
+        if np.count_nonzero(mine) > 1:
+            over = value[mine] - np.median(value[mine])
+            for rank, more in zip(rows[RANK][mine].tolist(), over.tolist(), strict=True):
+                found[rank, step] = max(round(more), 0)
+    return found

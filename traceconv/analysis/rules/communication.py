@@ -45,17 +45,17 @@ _MB = 10**6
 def _waits(trace: Trace) -> Known | None:
     """Sums of waiting, of it before the first transfer, and of transfers; the longest waits."""
     rows = [r for r in rows_of(_OPERATIONS(trace) or {}) if r["Wait Time(ns)"] != ABSENT]
-    told = [
+    waiting = [
         (r["Operation"], r["Start Time(ns)"], r["Elapse Time(ns)"], r["Wait Time(ns)"],
          r["Synchronization Time(ns)"], r["Transit Time(ns)"])
         for r in rows
     ] or _told_waits(trace)  # fmt: skip
-    elapsed, wait, early, transit = (sum(row[i] for row in told) for i in (2, 3, 4, 5))
+    elapsed, wait, early, transit = (sum(row[i] for row in waiting) for i in (2, 3, 4, 5))
     if not wait + transit:
         return None
-    most = sorted(told, key=lambda row: -row[3])[:SLICES_KEPT]
+    most = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
     return {
-        "operations": len(told),
+        "operations": len(waiting),
         "elapsed_ns": elapsed,
         "wait_ns": wait,
         "before_first_transfer_ns": early,
@@ -200,11 +200,11 @@ def _traffic(trace: Trace) -> Known | None:
 
 
 def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    told = [
+    traffic = [
         (rank, {heading: np.array(column, object) for heading, column in one.items()})
         for rank, one in known.items()
     ]
-    for link in links.slow(told, limits[""] / 100):
+    for link in links.slow(traffic, limits[""] / 100):
         figures = {
             "bandwidth_gbs": link.bandwidth,
             "usual_gbs": link.usual,

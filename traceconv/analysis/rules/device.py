@@ -36,7 +36,7 @@ _FEWEST = 20  # launches; a distribution of fewer says nothing
 def _overlap(trace: Trace) -> Known | None:
     """What each step's time went to, ns, and the longest slices that show it.
 
-    Of several graphs the one that takes most of the time: graphs may lie within each other.
+    Of several graphs the one that takes most of the time: graphs may contain each other.
     A rank without steps is one piece, step -1.
     """
     pieces = [_piece(step) for step in trace.notes.get("steps", ()) if step.get("known_ns")]
@@ -82,9 +82,9 @@ def _shares(known: Known) -> dict[str, float]:
     return {f"{key}_percent": _percent(known["pieces"], key) for key in _KEYS if key != _KEYS[1]}
 
 
-def _steps(known: Known, speaks: Any) -> list[int]:
+def _steps(known: Known, reports: Any) -> list[int]:
     """The steps for which a test of their own share holds."""
-    return [p["step"] for p in known["pieces"] if p["step"] >= 0 and speaks([p])][:STEPS_KEPT]
+    return [p["step"] for p in known["pieces"] if p["step"] >= 0 and reports([p])][:STEPS_KEPT]
 
 
 _BUSY = ("computing", "not_overlapped")
@@ -133,11 +133,11 @@ def _launches(trace: Trace) -> Known | None:
     else:
         return None
     late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
-    told = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
+    percentiles = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
     whole = _overlap(trace)
     idle = _percent(whole["pieces"], "free") if whole else 100.0
     free = _lane(trace, OpClass.FREE)
-    return {**told, "launches": len(arrows), "idle_percent": idle, "idle": free}
+    return {**percentiles, "launches": len(arrows), "idle_percent": idle, "idle": free}
 
 
 def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:

@@ -87,7 +87,7 @@ def _summary_facts(trace: Trace) -> Columns:
     ratios = {f"{side} Ratio(%)": floats(side_table, f"{side} Ratio(%)")
               for side in ("CPU", "GPU")}  # fmt: skip
     share = floats(side_table, "Ratio(%)")
-    told = np.where(np.isnan(ratios["CPU Ratio(%)"]), share, ratios["CPU Ratio(%)"])
+    of_cpu = np.where(np.isnan(ratios["CPU Ratio(%)"]), share, ratios["CPU Ratio(%)"])
     return {
         "Section": named(side_table, "Section"),
         "Level": numbers(side_table, "Level"),
@@ -95,7 +95,7 @@ def _summary_facts(trace: Trace) -> Columns:
         "Calls": numbers(side_table, "Calls"),
         **times,
         **ratios,
-        "CPU Ratio(%)": told,
+        "CPU Ratio(%)": of_cpu,
         "Utilization(%)": floats(side_table, "Utilization(%)"),
     }
 

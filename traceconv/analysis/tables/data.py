@@ -134,14 +134,14 @@ def _lines_facts(trace: Trace) -> Columns:
     values = [*seconds, floats(side_table, "Speed")]
     reader, batch = (float(v.sum()) for v in seconds)
     ratio = 100 * reader / batch if batch and len(seconds[0]) else float("nan")
-    told = [i for i, value in enumerate(values) if len(value)]
+    present = [i for i, value in enumerate(values) if len(value)]
     return {
-        "Measure": texts([(*_COSTS, "ips")[i] for i in told]),
-        "Unit": texts([("s", "s", str(named(side_table, "Unit")[0]))[i] for i in told]),
-        "Avg": np.array([values[i].mean() for i in told]),
-        "Max": np.array([values[i].max() for i in told]),
-        "Min": np.array([values[i].min() for i in told]),
-        "Reader Ratio(%)": np.array([ratio if i < len(_COSTS) else np.nan for i in told]),
+        "Measure": texts([(*_COSTS, "ips")[i] for i in present]),
+        "Unit": texts([("s", "s", str(named(side_table, "Unit")[0]))[i] for i in present]),
+        "Avg": np.array([values[i].mean() for i in present]),
+        "Max": np.array([values[i].max() for i in present]),
+        "Min": np.array([values[i].min() for i in present]),
+        "Reader Ratio(%)": np.array([ratio if i < len(_COSTS) else np.nan for i in present]),
     }
 
 
@@ -153,9 +153,9 @@ _CPU = ("user_utilization", "sys_utilization", "io_utilization", "idle_utilizati
 def _cpu_facts(trace: Trace) -> Columns:
     """Means of the samples of CPU use by whom it is counted for."""
     side_table = _side_table(trace, "minddata_cpu_utilization")
-    told = _told_cpu(trace)
+    of_paddle = _told_cpu(trace)
     if side_table is None:
-        return told
+        return of_paddle
     who = named(side_table, "scope")
     op = numbers(side_table, "op_id")
     groups = Groups.of(numbered(who), _dense(op))

@@ -90,7 +90,7 @@ def _said(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-# -- the profiler's own tables ----------------------------------------------------------------------
+# -- the profiler's own tables -------------------------------------------------------------
 
 _COLUMNS = {
     "OP Type": "Type",
@@ -162,6 +162,6 @@ def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[
     at = order[np.minimum(np.searchsorted(start[order], wanted), len(order) - 1)]
     known = start[at] == wanted
     for name, heading in _COLUMNS.items():
-        told = named(side_table, heading)[at]
-        found[name] = np.where(known & (told != ""), told, found[name])
+        found_text = named(side_table, heading)[at]
+        found[name] = np.where(known & (found_text != ""), found_text, found[name])
     return found

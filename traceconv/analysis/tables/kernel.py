@@ -86,11 +86,11 @@ def _copies(ranked: Ranked) -> Columns:
     rows = timed(ranked, _COPY)
     ns = rows["Total Time(ns)"]
     speed = np.divide(rows["Bytes"], ns, out=np.full(len(ns), np.nan), where=ns > 0)
-    told = rows["Bytes"] > 0
+    sized = rows["Bytes"] > 0
     return {
         **rows,
-        "Bytes": np.where(told, rows["Bytes"], ABSENT),
-        "Bandwidth(GB/s)": np.where(told, speed, np.nan),
+        "Bytes": np.where(sized, rows["Bytes"], ABSENT),
+        "Bandwidth(GB/s)": np.where(sized, speed, np.nan),
     }
 
 

@@ -69,7 +69,7 @@ def _peak_facts(trace: Trace) -> Columns:
 
 
 def _capacity(trace: Trace, measure: str) -> int:
-    """Memory of the device that is measured, bytes; ABSENT where the capture does not tell."""
+    """Memory of the device that is measured, bytes; ABSENT where the capture does not record it."""
     match = _OF_GPU.fullmatch(measure)
     known: Mapping[str, int] = trace.notes.get("device_memory_bytes", {})
     return known.get(match[1], ABSENT) if match else ABSENT
@@ -93,7 +93,7 @@ def _curve_facts(trace: Trace) -> Columns:
 
 
 def _peaks(ranked: Ranked) -> Columns:
-    """Per rank; job-wide, the rank with the highest peak stands for all."""
+    """Per rank; job-wide, the row of the rank with the highest peak."""
     rows = stacked(ranked)
     whole = rows["Capacity(B)"]
     rows["Peak of Capacity(%)"] = np.where(whole > 0, share(rows["Peak(B)"], whole), np.nan)

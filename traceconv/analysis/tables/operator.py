@@ -192,9 +192,14 @@ def _told_shapes(trace: Trace) -> Columns:
     side_table = trace.side_tables.get("dynamic_shape_info")
     if side_table is None or not len(side_table):
         return NOTHING
-    told = (named(side_table, "side") == "operator") & (numbers(side_table, "dur(ns)") != ABSENT)
-    step, length = numbers(side_table, "step")[told], numbers(side_table, "dur(ns)")[told]
-    kinds, shapes = (named(side_table, h)[told] for h in ("op_type", "shape_info"))
+    timed_rows = (named(side_table, "side") == "operator") & (
+        numbers(side_table, "dur(ns)") != ABSENT
+    )
+    step, length = (
+        numbers(side_table, "step")[timed_rows],
+        numbers(side_table, "dur(ns)")[timed_rows],
+    )
+    kinds, shapes = (named(side_table, h)[timed_rows] for h in ("op_type", "shape_info"))
     if not len(step):
         return NOTHING
     groups = Groups.of(_dense(step), numbered(kinds), numbered(shapes))

@@ -15,15 +15,13 @@ from traceconv.analysis.tables.groups import Groups, mean, pooled, share
 from traceconv.core.model import EventTable, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
-# The columns of ``step_trace_time.csv``, recomputed from a rank's steps and overlap lanes.
-#
-# Two styles are in circulation. Both count a slice where it begins, whole:
-#
-# * "torch" (Ascend PyTorch): in a step lies what begins in its device time, ``start <= t < end``;
-# * "mindspore" (MindSpore 2.4+): what begins in the step's own time, ``start <= t <= end``; Free
-#   alone is clipped to it, and the stage is that of the communication rows.
-
 STYLES = ("torch", "mindspore")
+"""The two ways in which Ascend tools compute ``step_trace_time.csv``. Both count whole slices.
+
+"torch" (Ascend PyTorch) counts a slice in the step in whose device time it begins, ``start <= t <
+end``; "mindspore" (MindSpore 2.4+) in the step in whose own time it begins, ``start <= t <= end``,
+but clips Free to the step and takes the stage from the communication rows.
+"""
 
 _COUNTED = (OpClass.COMPUTING, OpClass.COMMUNICATION, OpClass.NOT_OVERLAPPED, OpClass.FREE)
 _TORCH_RECEIVES = re.compile(r"hcom_receive")
@@ -60,7 +58,7 @@ class StepTime:
 
 
 def step_trace_time(trace: Trace, style: str = "torch") -> list[StepTime]:
-    """One row per step of ``notes["steps"]``.
+    """The columns of ``step_trace_time.csv``, from steps and overlap lanes: one row per step.
 
     Args:
         trace: with its steps, their attribution and its overlap lanes; communication rows kept.
@@ -142,7 +140,7 @@ def _mindspore(step: Step, rows: _Rows, marked: bool, prepared: bool) -> StepTim
 
 
 def _clipped(free: EventTable, start: int, end: int) -> int:
-    """What of some slices that do not overlap lies in ``[start, end)``."""
+    """Length of the parts of non-overlapping slices within ``[start, end)``."""
     first, stop = np.searchsorted(free.start_ns, [start, end])
     part = free.take(slice(max(int(first) - 1, 0), int(stop)))
     shown = np.minimum(part.end_ns, end) - np.maximum(part.start_ns, start)
