@@ -34,6 +34,7 @@ _HOMES = {
     "TraceBuilder": "core.builder",
     "TraceconvError": "core.errors",
     "validate": "validation",
+    "write": "api.write",
 }
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "stats",
     "stragglers",
     "validate",
+    "write",
 ]
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from traceconv.api.inspect import Inspection
     from traceconv.api.merge import Captures, convert, inspect, join, merge, open
     from traceconv.api.stats import stats
+    from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder
     from traceconv.core.errors import TraceconvError
     from traceconv.core.model import Trace

@@ -69,8 +69,8 @@ def test_warnings_come_before_notes():
 def test_nothing_found_is_said():
     """Not an empty page."""
     found = _judged("cpu-busy", QUIET["cpu-busy"])
-    assert found.lines() == ["no rule speaks", "checked, nothing found: cpu-busy"]
-    assert "No rule speaks." in found.markdown()
+    assert found.lines() == ["no rule reports anything", "checked, nothing found: cpu-busy"]
+    assert "No rule reports anything." in found.markdown()
 
 
 def test_document_is_complete():

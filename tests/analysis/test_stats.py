@@ -46,7 +46,7 @@ def _result(name, *builders, top=None):
 def _table(name, *builders, top=None):
     """Rows of one table as dictionaries."""
     result = _result(name, *builders, top=top)
-    columns = {heading: column.tolist() for heading, column in result.side_table.columns.items()}
+    columns = {heading: column.tolist() for heading, column in result.data.columns.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -69,15 +69,15 @@ def _steps(build, *lengths):
 def test_mean_and_spread_of_step_times(build):
     """Three steps of 10, 20 and 30: mean 20, standard deviation 8.16, spread 40.8 %."""
     (row,) = _table("step_summary", _steps(build, 10, 20, 30))
-    assert (row["Count"], row["Mean(us)"], row["Min(us)"], row["Max(us)"]) == (3, 20, 10, 30)
-    assert row["Standard Deviation(us)"] == 8
+    assert (row["Count"], row["Mean(ns)"], row["Min(ns)"], row["Max(ns)"]) == (3, 20, 10, 30)
+    assert row["Standard Deviation(ns)"] == 8
     assert row["Spread(%)"] == pytest.approx(40.8248, abs=1e-4)
 
 
 def test_steps_of_all_ranks_together(build):
     """The job's row is that of the steps of all ranks, not the mean of the ranks' rows."""
     rows = _table("step_summary", _steps(build, 10, 20), _steps(_builder(1), 30, 40, 50))
-    assert _only(rows, "Rank", "Count", "Mean(us)", "Standard Deviation(us)") == [
+    assert _only(rows, "Rank", "Count", "Mean(ns)", "Standard Deviation(ns)") == [
         (0, 2, 15, 5), (1, 3, 40, 8), (ABSENT, 5, 30, 14),
     ]  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_legends_of_the_job_are_means_over_ranks(build):
     other.slice(other.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
     rows = _table("overlap", _overlapping(build), other)
     job = [row for row in rows if row["Rank"] == ABSENT]
-    assert _only(job, "Step", "Total Compute(us)", "Communication Not Overlapped(us)") == [
+    assert _only(job, "Step", "Total Compute(ns)", "Communication Not Overlapped(ns)") == [
         (1, 17, 8), (ABSENT, 17, 8),
     ]  # fmt: skip
 
@@ -131,7 +131,7 @@ def test_stages_are_shares_of_the_steps(build):
     build.slice(host, 105, 20, "forward", op=OpClass.HOST)
     build.slice(host, 130, 20, "backward", op=OpClass.HOST)
     rows = _table("stage", build)
-    assert _only(rows, "Stage", "Count", "Total Time(us)", "Ratio(%)") == [
+    assert _only(rows, "Stage", "Count", "Total Time(ns)", "Ratio(%)") == [
         ("Step", 1, 90, 100.0),
         ("Forward and Backward", 1, 45, 50.0),
         ("Tail", 1, 40, pytest.approx(44.444, abs=1e-3)),
@@ -159,7 +159,7 @@ def _launched(build):
 def test_kernels_of_a_gpu_have_the_type_of_the_operator_that_launched_them(build):
     """The innermost one; a kernel without an arrow has none."""
     rows = _table("type", _launched(build))
-    assert _only(rows, "OP Type", "Core Type", "Count", "Total Time(us)", "Ratio(%)") == [
+    assert _only(rows, "OP Type", "Core Type", "Count", "Total Time(ns)", "Ratio(%)") == [
         ("aten::mm", "GPU", 2, 12, 60.0), ("N/A", "GPU", 1, 8, 40.0),
     ]  # fmt: skip
 
@@ -167,10 +167,10 @@ def test_kernels_of_a_gpu_have_the_type_of_the_operator_that_launched_them(build
 def test_host_operators_with_their_own_and_their_device_time(build):
     """What an operator calls is not its own time, and what is launched within is its device's."""
     rows = _table("op", _launched(build))
-    assert _only(rows, "Operator", "Core Type", "Total Time(us)", "Self Time(us)") == [
+    assert _only(rows, "Operator", "Core Type", "Total Time(ns)", "Self Time(ns)") == [
         ("aten::linear", "Host CPU", 100, 40), ("aten::mm", "Host CPU", 60, 60),
     ]  # fmt: skip
-    assert _only(rows, "Device Time(us)", "Ratio(%)") == [(12, 62.5), (12, 37.5)]
+    assert _only(rows, "Device Time(ns)", "Ratio(%)") == [(12, 62.5), (12, 37.5)]
 
 
 def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
@@ -181,7 +181,7 @@ def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
         args = {"Op Type": "MatMul" if core == "AI_CORE" else "TopK", "Task Type": core}
         build.slice(stream, start, length, f"op{start}", op=OpClass.COMPUTE, args=args)
     rows = _table("type", build)
-    timed = ("Count", "Total Time(us)", "Min Time(us)", "Avg Time(us)", "Max Time(us)", "Ratio(%)")
+    timed = ("Count", "Total Time(ns)", "Min Time(ns)", "Avg Time(ns)", "Max Time(ns)", "Ratio(%)")
     assert _only(rows, "OP Type", "Core Type", *timed) == [
         ("MatMul", "AI_CORE", 2, 11, 5, 6, 6, 55.0), ("TopK", "AI_CPU", 1, 9, 9, 9, 9, 45.0),
     ]  # fmt: skip
@@ -192,7 +192,7 @@ def test_types_of_tasks_from_the_profilers_table(build):
     build.hints.vendor = "ascend"
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 7, 5, "op0", op=OpClass.COMPUTE)
     columns = {
-        "Start Time(us)": np.array([3, 7]),
+        "Start Time(ns)": np.array([3, 7]),
         "Type": np.array(["Add", "Mul"], object),
         "Accelerator Core": np.array(["AI_CORE", "AI_VECTOR_CORE"], object),
     }
@@ -237,7 +237,7 @@ def test_kernels_with_collectives_of_one_kind_together(build):
     build.slice(comm, 40, 20, "hcom_allReduce__586_1_1", op=OpClass.COMM)
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 50, "MatMul", op=OpClass.COMPUTE)
     rows = _table("kernel", build)
-    assert sorted(_only(rows, "Kernel", "Kind", "Count", "Avg Time(us)", "Ratio(%)")) == [
+    assert sorted(_only(rows, "Kernel", "Kind", "Count", "Avg Time(ns)", "Ratio(%)")) == [
         ("MatMul", "compute", 1, 50, 50.0), ("hcom_allReduce", "communication", 2, 25, 50.0),
     ]  # fmt: skip
 
@@ -260,7 +260,7 @@ def test_use_of_a_device(build):
         build.slice(build.track(Layer.DEVICE, name), start, length, "k", op=OpClass.COMPUTE)
     build.slice(build.track(Layer.DEVICE, "Stream 3"), 50, 30, "Memcpy", op=OpClass.COPY)
     (row,) = _table("device", build)
-    assert (row["Kernel Time(us)"], row["Copy Time(us)"], row["Utilization(%)"]) == (40, 30, 40.0)
+    assert (row["Kernel Time(ns)"], row["Copy Time(ns)"], row["Utilization(%)"]) == (40, 30, 40.0)
 
 
 def test_modules_with_what_they_launched(build):
@@ -270,7 +270,7 @@ def test_modules_with_what_they_launched(build):
     build.slice(host, -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
     build.slice(host, 35, 30, "nn.Module: Linear_0", op=OpClass.HOST)
     rows = _table("module", build)
-    assert _only(rows, "Module", "Count", "Total Time(us)", "Device Time(us)") == [
+    assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
         ("Net_0", 1, 200, 12), ("Linear_0", 1, 30, 5),
     ]  # fmt: skip
 
@@ -284,7 +284,7 @@ def test_phases_of_a_step(build):
     build.slice(host, 35, 10, "forward", op=OpClass.HOST)
     build.slice(host, 80, 10, "Optimizer.step#SGD.step", op=OpClass.HOST)
     rows = _table("phase", build)
-    assert _only(rows, "Phase", "Count", "Total Time(us)", "Ratio(%)") == [
+    assert _only(rows, "Phase", "Count", "Total Time(ns)", "Ratio(%)") == [
         ("Step", 1, 100, 100.0), ("Dataloader", 1, 20, 20.0), ("Forward", 1, 40, 40.0),
         ("Optimization", 1, 10, 10.0), ("Others", ABSENT, 30, 30.0),
     ]  # fmt: skip
@@ -296,7 +296,7 @@ def test_a_phase_on_two_threads_counts_once(build):
     build.slice(build.track(Layer.HOST, "Thread 1"), 10, 50, "backward", op=OpClass.HOST)
     name = "autograd::engine::evaluate_function: MmBackward0"
     build.slice(build.track(Layer.HOST, "Thread 2"), 20, 30, name, op=OpClass.HOST)
-    assert ("Backward", 1, 50) in _only(_table("phase", build), "Phase", "Count", "Total Time(us)")
+    assert ("Backward", 1, 50) in _only(_table("phase", build), "Phase", "Count", "Total Time(ns)")
 
 
 # -- communication ------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_parts_are_absent_where_nothing_is_known_of_them(build):
     """A GPU's collective has a length and no planes."""
     build.slice(build.track(Layer.COMM, "Stream 9"), 0, 40, "ncclAllReduce", op=OpClass.COMM)
     (row,) = _table("comm", build)
-    assert (row["Total Time(us)"], row["Wait Time(us)"]) == (40, ABSENT)
+    assert (row["Total Time(ns)"], row["Wait Time(ns)"]) == (40, ABSENT)
 
 
 def test_operations_of_one_kind_add_up(build):
@@ -342,14 +342,14 @@ def test_operations_of_one_kind_add_up(build):
     comm = build.track(Layer.COMM, "Communication", "Group 0")
     build.slice(comm, 200, 50, "hcom_allReduce__1_1_1", op=OpClass.COMM)
     (row,) = _table("comm", build)
-    assert (row["Operation"], row["Count"], row["Total Time(us)"]) == ("hcom_allReduce", 2, 150)
-    assert (row["Transit Time(us)"], row["Wait Time(us)"]) == (30, 35)
+    assert (row["Operation"], row["Count"], row["Total Time(ns)"]) == ("hcom_allReduce", 2, 150)
+    assert (row["Transit Time(ns)"], row["Wait Time(ns)"]) == (30, 35)
 
 
 def test_traffic_between_ranks(build):
     """What goes nowhere stays on the chip: LOCAL, to itself."""
     rows = _table("link", _transfers(build))
-    assert _only(rows, "Source", "Destination", "Transport", "Bytes", "Transit Time(us)") == [
+    assert _only(rows, "Source", "Destination", "Transport", "Bytes", "Transit Time(ns)") == [
         (0, 0, "LOCAL", 64, 9), (0, 1, "HCCS", 1500, 30),
     ]  # fmt: skip
     assert rows[1]["Bandwidth(GB/s)"] == 50.0
@@ -366,7 +366,7 @@ def test_traffic_from_the_profilers_matrix(build):
     }  # fmt: skip
     build.side_table("communication_matrix", "communication_matrix.json", lambda: columns)
     rows = _table("link", build)
-    assert _only(rows, "Operation", "Bytes", "Transit Time(us)") == [
+    assert _only(rows, "Operation", "Bytes", "Transit Time(ns)") == [
         ("allreduce-total", 2_500_000, 250)
     ]
 
@@ -382,7 +382,7 @@ def test_peaks_of_memory_in_bytes(build):
     build.counter(build.track(Layer.COUNTER, "Read", "HBM", unit="MB/s"), 10, 99)
     (row,) = _table("memory", build)
     assert [row[name] for name in list(row)[3:-1]] == [4, 1024, 3072, 4096, 3072, 20, ABSENT]
-    assert _only(_table("memory_curve", _curve()), "Timestamp(us)", "Size(B)") == [(1, 5), (2, 6)]
+    assert _only(_table("memory_curve", _curve()), "Timestamp(ns)", "Size(B)") == [(1, 5), (2, 6)]
 
 
 def test_peaks_stand_beside_the_memory_of_their_gpu(build):
@@ -416,7 +416,7 @@ def test_queues_of_data_preparation(build):
     (row,) = _table("data", build)
     assert _only([row], "Records", "Capacity", "Empty", "Full") == [(8, 64, 3, 1)]
     assert _only([row], "Empty(%)", "Full(%)", "Mean Size") == [(38.0, 12.5, 11.25)]
-    assert _only([row], "Get Time(us)", "Push Time(us)", "Batch Time(us)") == [
+    assert _only([row], "Get Time(ns)", "Push Time(ns)", "Batch Time(ns)") == [
         (1_000_000, 3_000_000, 5_000_000)
     ]
 
@@ -443,7 +443,7 @@ def test_runtime_calls_with_their_variance(build):
         build.slice(calls, start, length, "AscendCL@aclrtMemcpy", args={"level": "acl"})
     build.slice(calls, 9000, 500, "launch")
     rows = _table("api", build)
-    assert _only(rows, "Level", "API Name", "Count", "Avg(us)", "Variance") == [
+    assert _only(rows, "Level", "API Name", "Count", "Avg(ns)", "Variance") == [
         ("acl", "aclrtMemcpy", 2, 2000, 1.0), ("CANN", "launch", 1, 500, 0.0),
     ]  # fmt: skip
 
@@ -480,7 +480,7 @@ def test_facts_travel(build):
     part = facts(_passed(_overlapping(build)), ["overlap", "kernel"])
     back = pickle.loads(pickle.dumps(part))
     assert back.rank == part.rank
-    assert tables([back])[0].side_table["Step"].tolist() == [1, ABSENT]
+    assert tables([back])[0].data["Step"].tolist() == [1, ABSENT]
 
 
 def test_top_keeps_the_first_rows_of_every_rank():
@@ -492,7 +492,7 @@ def test_top_keeps_the_first_rows_of_every_rank():
             build.slice(stream, 100 * n, 10 + n, f"k{n}", op=OpClass.COMPUTE)
     result = _result("kernel", *builders, top=2)
     assert result.rows == 12  # of two ranks and of both
-    assert result.side_table["Kernel"].tolist() == ["k3", "k2"] * 3
+    assert result.data["Kernel"].tolist() == ["k3", "k2"] * 3
 
 
 def test_job_rows_add_ranks_up():

@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import shutil
-import sys
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,27 +12,33 @@ from paths import ROOT
 
 import traceconv
 from traceconv.analysis.tables.catalog import TABLES
-from traceconv.analysis.tables.definition import Result, Table
+from traceconv.analysis.tables.definition import Column, Result, Table
 from traceconv.cli import run
-from traceconv.core.errors import PluginError
-from traceconv.core.side_tables import ABSENT, SideTable
+from traceconv.core.side_tables import ABSENT, DataTable
 from traceconv.report import table_text as render
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 LONG = "kernel<" + "x" * 100 + ">"
 
 
-def _result(rows=2, **columns):
+COLUMNS = (
+    *Column.whole("Rank"), *Column.text("Name"), *Column.ns("Start Time", "Total Time"),
+    *Column.percent("Ratio"),
+)  # fmt: skip
+VALUES = (
+    np.array([3, ABSENT]),
+    np.array(["a|b\nc", LONG], object),
+    np.array([1736408883704643212, ABSENT]),
+    np.array([1_234_567, 5]),
+    np.array([12.3456789, np.nan]),
+)
+
+
+def _result(rows=2, columns=COLUMNS, values=VALUES):
     """A table by hand."""
-    columns = columns or {
-        "Rank": np.array([3, ABSENT]),
-        "Name": np.array(["a|b\nc", LONG], object),
-        "Start Time(us)": np.array([1736408883704643212, ABSENT]),
-        "Total Time(us)": np.array([1_234_567, 5]),
-        "Ratio(%)": np.array([12.3456789, np.nan]),
-    }
-    table = Table("made", "Made by hand", "Total = a + b.", "hands", {}, dict, dict, True)
-    return Result(table, SideTable("made", "", lambda: columns), rows)
+    table = Table("made", "Made by hand", "Total = a + b.", "hands", columns, dict, dict, True)
+    found = {column.key: array for column, array in zip(columns, values, strict=True)}
+    return Result(table, DataTable("made", found, {c.key: c.unit for c in columns}), rows)
 
 
 # -- how tables look ---------------------------------------------------------------------------
@@ -72,7 +76,7 @@ def test_text_says_what_was_cut():
 
 def test_nothing_says_what_would_be_needed():
     """In text and Markdown a line, in JSON a member."""
-    nothing = Result(_result().table, SideTable("made", "", dict), 0)
+    nothing = Result(_result().table, DataTable("made", {}, {}), 0)
     assert "no data: needs hands" in render.text([nothing])
     assert "no data: needs hands" in render.markdown([nothing])
     (told,) = render.document([nothing])["tables"]
@@ -85,12 +89,6 @@ def test_csv_is_exact():
     assert heading == ["Rank", "Name", "Start Time(us)", "Total Time(us)", "Ratio(%)"]
     assert first == ["3", "a|b\nc", "1736408883704643.212", "1234.567", "12.3456789"]
     assert second == ["all", LONG, "", "0.005", ""]
-
-
-def test_csv_of_times_in_other_units_is_in_microseconds():
-    """Whatever unit the heading came with, it says what stands below."""
-    result = _result(1, **{"Elapse Time(ms)": np.array([2_500_000])})
-    assert render.csv_text(result) == "Elapse Time(us)\n2500.000\n"
 
 
 def test_json_is_in_nanoseconds():
@@ -203,42 +201,6 @@ def test_ranks_are_rows():
     assert set(one["Rank"].tolist()) == {1}
 
 
-# -- other libraries ------------------------------------------------------------------------------
-
-
-def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    """How to install it."""
-    for module in ("pandas", "pyarrow"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(PluginError, match=r"pip install 'traceconv\[pandas\]'"):
-        _result().side_table.to_pandas()
-    with pytest.raises(PluginError, match=r"pip install 'traceconv\[arrow\]'"):
-        _result().side_table.to_arrow()
-
-
-def test_columns_go_to_pandas_with_their_gaps(monkeypatch):
-    """Times in ns under a heading that says so; absent cells are masked, not huge."""
-    fake = ModuleType("pandas")
-    fake.DataFrame = dict
-    fake.arrays = SimpleNamespace(
-        IntegerArray=lambda values, mask: (values.tolist(), mask.tolist())
-    )
-    monkeypatch.setitem(sys.modules, "pandas", fake)
-    frame = _result().side_table.to_pandas()
-    assert frame["Total Time(ns)"] == ([1234567, 5], [False, False])
-    assert frame["Rank"] == ([3, 0], [False, True])
-    assert frame["Name"].tolist()[1] == LONG
-
-
-def test_columns_go_to_arrow_with_their_gaps():
-    """The same with pyarrow, where it is installed."""
-    pytest.importorskip("pyarrow")
-    table = _result().side_table.to_arrow()
-    assert table.column("Total Time(ns)").to_pylist() == [1234567, 5]
-    assert table.column("Rank").to_pylist() == [3, None]
-    assert table.column("Name").to_pylist()[1] == LONG
-
-
 def test_what_reading_a_table_meets_is_told(tmp_path):
     """A row of the profiler's own table that is cut short is an issue of the run."""
     shutil.copytree(SAMPLE, tmp_path / "prof")
@@ -262,7 +224,7 @@ def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
     assert [result.table.name for result in found.results] == list(TABLES)
     told = json.loads(render.json_text(found.results))["tables"]
     for result, table in zip(found.results, told, strict=True):
-        assert len(table["rows"]) == result.rows == len(result.side_table)
+        assert len(table["rows"]) == result.rows == len(result.data)
         assert render.csv_text(result).count("\n") >= result.rows
     assert render.text(found.results, explain=True)
     assert render.markdown(found.results)

@@ -179,7 +179,7 @@ def test_ai_cpu_table():
         [name, to_ns(total, "ms"), to_ns(dispatch, "ms"), int(began), int(ended)]
         for name, total, dispatch, began, ended in theirs
     ]
-    assert int(side_table["total_time(ms)"].sum()) == to_ns("4.122000", "ms")
+    assert int(side_table["total_time(ns)"].sum()) == to_ns("4.122000", "ms")
 
 
 def test_job_with_names_only_gives_no_events():

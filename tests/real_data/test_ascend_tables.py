@@ -16,6 +16,7 @@ import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Layer, OpClass
+from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import sources
 from traceconv.readers.ascend import trace_view
 from traceconv.readers.ascend.db import reader as ascend_db
@@ -130,7 +131,7 @@ def test_sums_of_operators_are_those_of_the_timeline(rank):
     for kind, n, time in zip(
         side_table["OP Type"],
         side_table["Count"].tolist(),
-        side_table["Total Time(us)"].tolist(),
+        side_table["Total Time(ns)"].tolist(),
         strict=True,
     ):
         stated[0][kind] += n
@@ -175,13 +176,13 @@ def test_figures_of_communication_are_those_of_the_file():
     info = [groups[n]["Communication Time Info"] for n in groups if n != "Total Op Info"]
     assert side_table["Step"].tolist() == [50] * 4
     assert side_table["Wait Time Ratio"].tolist() == [i["Wait Time Ratio"] for i in info]
-    assert side_table["Start Timestamp(us)"].tolist() == [
+    assert side_table["Start Timestamp(ns)"].tolist() == [
         int(Decimal(str(i["Start Timestamp(us)"])) * 1000) for i in info
     ]
     elapsed = (
-        side_table["Transit Time(ms)"] + side_table["Wait Time(ms)"] + side_table["Idle Time(ms)"]
+        side_table["Transit Time(ns)"] + side_table["Wait Time(ns)"] + side_table["Idle Time(ns)"]
     )
-    assert np.abs(elapsed - side_table["Elapse Time(ms)"]).max() <= 2
+    assert np.abs(elapsed - side_table["Elapse Time(ns)"]).max() <= 2
 
 
 @pytest.mark.parametrize(("rank", "rows"), [(1, (15, 27, 73, 1)), (3, (23, 37, 95, 1))])
@@ -196,7 +197,8 @@ def test_databases_say_what_text_says(rank, rows):
     (database,) = (n for n in trace.capture.known if n.endswith("analysis.db"))
     for name in names:
         with opened(trace.capture.source, database) as opening:
-            held = database_columns(opening, name, lambda *_: None)
+            loaded = database_columns(opening, name, lambda *_: None)
+        held = SideTable(name, database, lambda loaded=loaded: loaded).columns
         text = trace.side_tables[name].columns
         assert set(held) <= set(text)
         assert {h for h in text if "Ratio" not in h} <= set(held) | {"Large Packet Ratio"}
@@ -225,7 +227,7 @@ def test_a_database_alone_has_the_same_side_tables():
     }
     assert held["step_trace_time"]["Computing"].tolist() == [8903.431]
     kernels = held["kernel_details"]
-    assert int(kernels["Duration(us)"].sum()) == 8_903_431
+    assert int(kernels["Duration(ns)"].sum()) == 8_903_431
 
 
 def test_tables_without_a_timeline_are_read():

@@ -42,7 +42,7 @@ def test_every_pair_has_a_small_whole_page(names, missing):
 def test_the_late_rank_of_the_pytorch_pair_is_named():
     """Rank 1 starts its all-reduce 5.6 ms after rank 0: the starts of the files say so."""
     overview, _ = diagnosed(LEVEL1)
-    assert overview["headline"] == "Rank 1 holds the others up"
+    assert overview["headline"] == "Rank 1 delays the other ranks"
     first = overview["findings"][0]
     assert first["places"][0]["name"] == "hcom_allReduce__586_0_1"
     assert first["places"][0]["rank"] == 1

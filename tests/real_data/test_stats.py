@@ -62,9 +62,9 @@ def test_operators_by_type_are_op_statistic(capture):
         (t["OP Type"], t["Core Type"], int(t["Count"])) for t in told
     ]
     for row, t in zip(ours, told, strict=True):
-        assert abs(row["Total Time(us)"] - _ns(t["Total Time(us)"])) <= row["Count"]
-        for heading in ("Min Time(us)", "Avg Time(us)", "Max Time(us)"):
-            assert abs(row[heading] - _ns(t[heading])) <= 1
+        assert abs(row["Total Time(ns)"] - _ns(t["Total Time(us)"])) <= row["Count"]
+        for name in ("Min Time", "Avg Time", "Max Time"):
+            assert abs(row[f"{name}(ns)"] - _ns(t[f"{name}(us)"])) <= 1
         assert row["Ratio(%)"] == pytest.approx(float(t["Ratio(%)"]), abs=0.001)
 
 
@@ -79,10 +79,10 @@ def test_runtime_calls_are_api_statistic(capture):
     assert ours.keys() == told.keys()
     for key, t in told.items():
         row = ours[key]
-        assert (row["Count"], row["Time(us)"], row["Min(us)"], row["Max(us)"]) == (
+        assert (row["Count"], row["Time(ns)"], row["Min(ns)"], row["Max(ns)"]) == (
             int(t["Count"]), _ns(t["Time(us)"]), _ns(t["Min(us)"]), _ns(t["Max(us)"]),
         )  # fmt: skip
-        assert abs(row["Avg(us)"] - _ns(t["Avg(us)"])) <= 1
+        assert abs(row["Avg(ns)"] - _ns(t["Avg(us)"])) <= 1
         assert row["Variance"] == pytest.approx(float(t["Variance"]), rel=1e-5, abs=0.001)
 
 
@@ -93,7 +93,7 @@ def test_step_times_are_step_trace_time(capture):
     (row,) = _rows(found["step_trace_time"])
     (told,) = _told(capture, "step_trace_time.csv")
     for heading, value in told.items():
-        ours = row["Step"] if heading == "Step" else row[f"{heading}(us)"]
+        ours = row["Step"] if heading == "Step" else row[f"{heading}(ns)"]
         theirs = int(value) if heading == "Step" else _ns(value)
         assert abs(ours - theirs) <= (250 if heading in ("Stage", "Preparing") else 0), heading
     step = _rows(found["overlap"])[0]
@@ -126,10 +126,10 @@ def test_operations_are_communication_json(capture):
     assert ours.keys() == {name.partition("@")[0] for name in told}
     for name, info in told.items():
         row, times = ours[name.partition("@")[0]], info["Communication Time Info"]
-        assert abs(row["Start Time(us)"] - _ns(times["Start Timestamp(us)"])) <= 250
+        assert abs(row["Start Time(ns)"] - _ns(times["Start Timestamp(us)"])) <= 250
         for part in ("Elapse", "Transit", "Wait", "Synchronization", "Idle"):
             told_ns = _ns(times[f"{part} Time(ms)"], 1_000_000)
-            assert abs(row[f"{part} Time(us)"] - told_ns) <= 6, (name, part)
+            assert abs(row[f"{part} Time(ns)"] - told_ns) <= 6, (name, part)
         for part in ("Wait", "Synchronization"):
             ratio = 100 * float(times[f"{part} Time Ratio"])
             assert row[f"{part} Time Ratio(%)"] == pytest.approx(ratio, abs=0.0051)
@@ -149,7 +149,7 @@ def test_traffic_is_the_total_of_communication_matrix(capture):
         info = total[f"{row['Source']}-{row['Destination']}"]
         assert row["Bytes"] == round(info["Transit Size(MB)"] * 1e6)
         told_ns = info["Transit Time(ms)"] * 1e6
-        assert row["Transit Time(us)"] == pytest.approx(told_ns, abs=row["Count"])
+        assert row["Transit Time(ns)"] == pytest.approx(told_ns, abs=row["Count"])
         assert row["Bandwidth(GB/s)"] == pytest.approx(info["Bandwidth(GB/s)"], abs=0.01)
 
 
@@ -181,17 +181,17 @@ def test_the_row_of_all_ranks_is_the_stage_of_a_cluster_table(folder):
     members = set(stage["Index"].strip("()").split(", "))
     headings = list(stage)[3:]
     table = TABLES["step_trace_time"]
-    keys = dict(zip(list(table.headings)[3:], list(_NAMES), strict=True))
+    keys = dict(zip([column.name for column in table.columns[3:]], list(_NAMES), strict=True))
     ranked = []
     for row in rows:
         if row["Type"] == "rank" and row["Index"] in members:
-            facts = {key: np.array([_ns(row.get(h.removesuffix("(us)"), "0") or "0")])
+            facts = {key: np.array([_ns(row.get(h, "0") or "0")])
                      for h, key in keys.items()}  # fmt: skip
             ranked.append((int(row["Index"]), {**facts, "graph": np.array([-1]),
                                                "step": np.array([ABSENT])}))  # fmt: skip
     built = table.build(ranked)
     assert built["Rank"][-1] == ABSENT
-    assert {h: int(built[f"{h}(us)"][-1]) for h in headings} == {h: _ns(stage[h]) for h in headings}
+    assert {h: int(built[f"{h}(ns)"][-1]) for h in headings} == {h: _ns(stage[h]) for h in headings}
 
 
 _NAMES = (
@@ -212,7 +212,7 @@ def test_data_preparation_of_mindspore(mindspore):
     """Queue, pipeline and CPU as the files say: one empty sample of 64 places, queues of 20."""
     found = traceconv.stats(str(mindspore), by=["data"])
     (queue,) = _rows(found["data"])
-    assert [queue[name] for name in ("Records", "Capacity", "Empty", "Push Time(us)")] == [
+    assert [queue[name] for name in ("Records", "Capacity", "Empty", "Push Time(ns)")] == [
         1, 64, 1, 4_000_000,
     ]  # fmt: skip
     pipeline = _rows(found["pipeline"])
@@ -232,7 +232,7 @@ def test_dynamic_shapes_of_mindspore(mindspore):
     told = [one for rows in steps.values() for one in rows]
     ours = _rows(traceconv.stats(str(mindspore), by=["shape"])["shape"])
     assert sum(row["Count"] for row in ours) == len(told)
-    assert sum(row["Total Time(us)"] for row in ours) == sum(_ns(one["dur"]) for one in told)
+    assert sum(row["Total Time(ns)"] for row in ours) == sum(_ns(one["dur"]) for one in told)
     assert {(row["Step"], row["OP Type"]) for row in ours} == {
         (one["step"], one["op_type"]) for one in told
     }
@@ -258,10 +258,10 @@ def _recorded(name):
 
 
 PARTS = {
-    "CPU Total(us)": "Total Time(us)",
-    "CPU Avg(us)": "Avg Time(us)",
-    "CPU Max(us)": "Max Time(us)",
-    "CPU Min(us)": "Min Time(us)",
+    "CPU Total(ns)": "Total Time(ns)",
+    "CPU Avg(ns)": "Avg Time(ns)",
+    "CPU Max(ns)": "Max Time(ns)",
+    "CPU Min(ns)": "Min Time(ns)",
 }
 
 
@@ -314,7 +314,7 @@ def test_kernels_of_nsight_are_those_of_its_table():
     found = traceconv.stats(str(path), by=["kernel", "copy"])
     kernels, copies = _rows(found["kernel"]), _rows(found["copy"])
     assert sum(row["Count"] for row in kernels) == 1312
-    assert sum(row["Total Time(us)"] for row in kernels) == 294404540
+    assert sum(row["Total Time(ns)"] for row in kernels) == 294404540
     assert sorted((row["Count"], row["Bytes"]) for row in copies) == [(25, 51200), (254, 225065752)]
 
 
@@ -327,7 +327,7 @@ def test_kernels_of_kineto_add_up():
         for kind in ("compute", "communication")
     }
     assert by_kind == {"compute": 2679, "communication": 21}
-    assert sum(row["Total Time(us)"] for row in rows) == 162532340
+    assert sum(row["Total Time(ns)"] for row in rows) == 162532340
 
 
 def test_times_in_pandas_are_ns(tmp_path):
@@ -335,5 +335,5 @@ def test_times_in_pandas_are_ns(tmp_path):
     pytest.importorskip("pandas")
     side_table = traceconv.stats(str(TEXT[0]), by=["type"])["type"]
     frame = side_table.to_pandas()
-    assert frame["Total Time(ns)"].tolist() == side_table["Total Time(us)"].tolist()
+    assert frame["Total Time(ns)"].tolist() == side_table["Total Time(ns)"].tolist()
     assert np.int64(frame["Count"].sum()) == 187

@@ -16,11 +16,11 @@ from synthetic_job import Job
 
 from traceconv.cli import cli
 from traceconv.core.errors import Issues
+from traceconv.core.markup import el, esc
 from traceconv.report import excerpts as moments
 from traceconv.report import markdown
 from traceconv.report.charts import HEIGHT, Line, lines
 from traceconv.report.figures import exact
-from traceconv.report.markup import el, esc
 
 HOSTILE = (
     "<script>document.title='owned'</script>",
@@ -97,7 +97,7 @@ def test_without_an_analysis_the_account_stands_alone(told):
 def test_the_verdict_is_three_sentences_and_names_the_slow_rank(told):
     """The planted rank, from the collectives alone."""
     assert len(told["overview"]["sentences"]) == 3
-    assert told["overview"]["headline"] == "Rank 2 holds the others up"
+    assert told["overview"]["headline"] == "Rank 2 delays the other ranks"
     assert told["overview"]["sentences"][1].startswith("Rank 2 comes ")
 
 

@@ -37,6 +37,12 @@ class Alignment:
         """The JSON document; as a file it is what ``align`` of :func:`traceconv.merge` reads."""
         return {"schema_version": ALIGN_VERSION, **self.plan.as_dict()}
 
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("clock alignment", self.lines())
+
     def lines(self) -> list[str]:
         """A table for people, one line per rank."""
         rows = [("rank", "method", "offset (µs)", "drift (ppm)", "error (µs)", "matches", "from")]
@@ -91,6 +97,12 @@ class Comparison:
             "clocks": self.plan.as_dict(),
             "issues": [issue.as_dict() for issue in self.issues],
         }
+
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("stragglers", self.lines())
 
     def lines(self) -> list[str]:
         """What people read."""

@@ -59,6 +59,12 @@ class Diagnosis:
             raise ValueError("nothing was drawn: diagnose(..., analyse=True)")
         return html.page(self.document)
 
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("traceconv diagnosis", self.text().splitlines())
+
     def text(self) -> str:
         """What people read."""
         return "\n".join([*self.findings.lines(), *self._late()]) + "\n"

@@ -116,6 +116,12 @@ class Inspection:
             "issues": [issue.as_dict() for issue in self.issues],
         }
 
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("traceconv inspection", self.lines())
+
     def lines(self, every: bool = False) -> list[str]:
         """A table for people.
 

@@ -41,6 +41,7 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.side_tables import Columns, SideTable
+from traceconv.io.sources import RecordedSource
 from traceconv.io.temporary import temporary_file
 
 FARTHEST_NS = 2**62 - 1
@@ -82,11 +83,21 @@ class TraceBuilder:
         self._length: list[NDArray[np.int32]] = []
         self._args = 0
 
+    @classmethod
+    def of_rank(cls, rank: int, label: str = "") -> TraceBuilder:
+        """For a trace that is made in Python and read from nothing; see :func:`traceconv.write`.
+
+        Args:
+            label: how reports and messages call it; "" for ``rank 3``.
+        """
+        label = label or f"rank {rank}"
+        return cls(Capture("python", RecordedSource(label, {}), (), rank=rank, label=label))
+
     # -- names, tracks, arguments ---------------------------------------------------------
 
     def track(
         self,
-        layer: Layer,
+        layer: Layer | str,
         name: str,
         group: str = "",
         title: str = "",
@@ -94,7 +105,7 @@ class TraceBuilder:
         unit: str | None = None,
     ) -> int:
         """The number of a track, new or known, for use in ``track=`` columns."""
-        return self.add_track(Track(layer, name, group, title, sort, unit))
+        return self.add_track(Track(Layer(layer), name, group, title, sort, unit))
 
     def add_track(self, track: Track) -> int:
         """The number of ``track``, new or known."""

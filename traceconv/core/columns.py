@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,10 +97,32 @@ class Args:
         return grown, len(self)
 
 
+@dataclass(frozen=True)
+class Names:
+    """What numbers in the tables of one trace refer to: its tracks, strings and arguments."""
+
+    tracks: Sequence[Any]
+    strings: Strings
+    args: Args
+
+    def same_as(self, other: Names) -> bool:
+        """Whether these are the very same objects; nothing is compared."""
+        return (
+            self.tracks is other.tracks
+            and self.strings is other.strings
+            and self.args is other.args
+        )
+
+
 class Table:
-    """Columns of equal length. Subclasses name them, with their types, in ``COLUMNS``."""
+    """Columns of equal length. Subclasses name them, with their types, in ``COLUMNS``.
+
+    Attributes:
+        names: of the trace the table belongs to, for data frames; None if it is of no trace.
+    """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {}
+    names: Names | None = None
 
     def __init__(self, **columns: NDArray[Any]) -> None:
         if columns.keys() != self.COLUMNS.keys():
@@ -127,14 +150,67 @@ class Table:
 
     def take(self, rows: Any) -> Self:
         """The rows an index array, mask or slice names, in that order."""
-        return type(self)(**{n: c[rows] for n, c in self.columns().items()})
+        taken = type(self)(**{n: c[rows] for n, c in self.columns().items()})
+        taken.names = self.names
+        return taken
 
     def with_columns(self, **changed: NDArray[Any]) -> Self:
         """The same table with some columns replaced; the others are shared."""
         return type(self)(**{**self.columns(), **changed})
 
+    def of(self, names: Names) -> Self:
+        """The same columns as a table of the trace with these names."""
+        bound = copy(self)
+        bound.names = names
+        return bound
+
+    def to_pandas(self, args: Literal["json", "dict", "none"] = "json") -> Any:
+        """A ``pandas.DataFrame`` with names, tracks and classes as words; times are int64 ns.
+
+        ``track`` becomes ``layer``, ``group`` and ``track``; ``name``, ``kind`` and ``op`` are
+        categories of words; a missing ``graph`` or ``step`` is ``<NA>``.
+
+        Args:
+            args: arguments of events as JSON text, as a dict per row, or left out.
+
+        Raises:
+            PluginError: pandas is not installed.
+            ValueError: the table is of no trace, or ``args`` is something else.
+        """
+        from traceconv.core import frames
+
+        return frames.to_pandas(frames.resolved(self, args), complete=("start_ns", "dur_ns"))
+
+    def to_arrow(self, args: Literal["json", "none"] = "json") -> Any:
+        """A ``pyarrow.Table`` with the columns of :meth:`to_pandas`; what is missing is null.
+
+        Raises:
+            PluginError: pyarrow is not installed.
+            ValueError: as there.
+        """
+        from traceconv.core import frames
+
+        return frames.to_arrow(frames.resolved(self, args))
+
+    def to_polars(self, args: Literal["json", "none"] = "json") -> Any:
+        """A ``polars.DataFrame`` with the columns of :meth:`to_pandas`; what is missing is null.
+
+        Raises:
+            PluginError: polars is not installed.
+            ValueError: as there.
+        """
+        from traceconv.core import frames
+
+        return frames.to_polars(frames.resolved(self, args))
+
     def __len__(self) -> int:
         return len(getattr(self, next(iter(self.COLUMNS))))
+
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks."""
+        from traceconv.core import frames
+
+        return frames.html_of(self)
 
 
 class EventTable(Table):

@@ -28,6 +28,7 @@ from traceconv.core.columns import (
     EventTable,
     FlowTable,
     Mask,
+    Names,
     StepTable,
     Strings,
     Table,
@@ -360,6 +361,14 @@ class Trace:
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Let the tables know what their numbers refer to, for :meth:`EventTable.to_pandas`."""
+        ours = Names(self.tracks, self.strings, self.args)
+        for name in ("events", "counters", "flows"):
+            table: Table = getattr(self, name)
+            if table.names is None or not table.names.same_as(ours):
+                object.__setattr__(self, name, table.of(ours))
+
     @property
     def rank(self) -> int:
         """The global rank."""
@@ -408,9 +417,14 @@ class Trace:
             flows=flows,
         )
 
-    def rows_of(self, *layers: Layer) -> Mask:
-        """Mask of the event rows on tracks of these layers."""
-        of_track = np.array([t.layer in layers for t in self.tracks], bool)
+    def rows_of(self, *layers: Layer | str) -> Mask:
+        """Mask of the event rows on tracks of these layers.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        selected = frozenset(map(Layer, layers))
+        of_track = np.array([t.layer in selected for t in self.tracks], bool)
         return of_track[self.events.track] if len(of_track) else np.zeros(len(self.events), bool)
 
     def span(self) -> tuple[int, int] | None:

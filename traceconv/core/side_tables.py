@@ -1,7 +1,11 @@
-"""Tables that profilers leave beside the timeline: typed columns, read when first used.
+"""Tables whose columns carry a unit, and those that profilers leave beside the timeline.
 
-A merge needs few of them and an analysis only some, so a reader says which there are and how to
-read each; the file is opened when a column is first looked at.
+A column's name says the unit of the values it holds, as ``Total Time(ns)`` does, and ``units`` has
+the same as data. Headings in other units, such as the profilers' own ``Duration(us)``, are made
+where a table is printed, together with the values.
+
+A merge needs few of the profiler's tables and an analysis only some, so a reader says which there
+are and how to read each; the file is opened when a column is first looked at.
 """
 
 from __future__ import annotations
@@ -9,126 +13,194 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.errors import Issues, PluginError
+from traceconv.core.errors import Issues
 
 ABSENT = int(np.iinfo(np.int64).min)
 """An empty or ``N/A`` cell of an integer or time column: such columns may contain -1 and less."""
 
 Columns = Mapping[str, NDArray[Any]]
 
-_UNIT = re.compile(r"\((s|ms|us|ns)\)")
+_TIME = re.compile(r"\((s|ms|us|ns)\)")
+_OTHER = re.compile(r"\((%|[kKMGT]?B(?:/s)?|[kMG]?Hz)\)")
 
 
 def unit_of(heading: str) -> str:
     """The unit of time a heading names ("us" of ``Duration(us)``), "" if none."""
-    match = _UNIT.search(heading)
+    match = _TIME.search(heading)
     return match[1] if match else ""
 
 
-class SideTable:
-    """One table, under the column names its profiler gave.
+def in_ns(heading: str) -> str:
+    """The heading of the same column when it holds ns: ``Duration(ns)`` of ``Duration(us)``."""
+    return _TIME.sub("(ns)", heading, count=1)
+
+
+class DataTable:
+    """Columns of one length, by name, each with the unit of its values.
 
     A column is int64 (``ABSENT`` where a cell is empty), float64 (NaN) or object holding str
-    (``""``). A column whose heading names a unit of time, as in ``Duration(us)`` or
-    ``start_time(ms)``, is int64 nanoseconds, exact from the text.
+    (``""``). Times are int64 ns, and their names end in ``(ns)``.
 
     Attributes:
-        name: what it is: "op_statistic", "communication".
-        file: its path, as shown in messages.
-        issues: what was found while reading it (rows lost, invalid times); empty until it is read.
+        name: what it is: "type", "op_statistic".
+        columns: by name.
+        units: of the values, by name of the column: "ns", "B", "%", "1" for plain numbers, ""
+            where there is none (text) or none is known.
+    """
+
+    name: str
+    columns: Columns
+    units: Mapping[str, str]
+
+    def __init__(self, name: str, columns: Columns, units: Mapping[str, str]) -> None:
+        self.name = name
+        self.columns = columns
+        self.units = units
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with the same names and values: times are ns, whole numbers with
+        absent cells are ``Int64`` with ``<NA>``.
+
+        Raises:
+            PluginError: pandas is not installed.
+        """
+        from traceconv.core import frames
+
+        return frames.to_pandas(self.columns)
+
+    def to_arrow(self) -> Any:
+        """A ``pyarrow.Table`` with the same names and values; absent cells are null.
+
+        Raises:
+            PluginError: pyarrow is not installed.
+        """
+        from traceconv.core import frames
+
+        return frames.to_arrow(self.columns)
+
+    def to_polars(self) -> Any:
+        """A ``polars.DataFrame`` with the same names and values; absent cells are null.
+
+        Raises:
+            PluginError: polars is not installed.
+        """
+        from traceconv.core import frames
+
+        return frames.to_polars(self.columns)
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """The values of a column.
+
+        Raises:
+            KeyError: there is no such column; the message names the one meant, or all there are.
+        """
+        if column in self.columns:
+            return self.columns[column]
+        meant = in_ns(column)
+        if meant in self.columns:
+            raise KeyError(f"{self.name}: no column {column!r}; times are in ns: {meant!r}")
+        raise KeyError(f"{self.name}: no column {column!r}; there are: {', '.join(self.columns)}")
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.columns
+
+    def __len__(self) -> int:
+        return next((len(column) for column in self.columns.values()), 0)
+
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks."""
+        from traceconv.core import frames
+
+        return frames.html(self.name, self.columns)
+
+
+class SideTable(DataTable):
+    """A profiler's own table beside the timeline, read when it is first looked at.
+
+    Columns have the profiler's headings, but for times: whatever unit the file has them in
+    (``Duration(us)``, ``start_time(ms)``), they are int64 ns, exact from the text, under a name
+    that says so (``Duration(ns)``). :attr:`headings` has the profiler's own.
+
+    Attributes:
+        file: where it is stored, as shown in messages.
+        issues: what reading it noticed (rows lost, times that are none); empty until it is read.
     """
 
     def __init__(
         self, name: str, file: str, load: Callable[[], Columns], issues: Issues | None = None
     ) -> None:
+        """Args:
+        load: the columns under the profiler's headings, times already ns.
+        """
         self.name = name
         self.file = file
         self.issues = Issues() if issues is None else issues
         self._load = load
-        self._told = False
+        self._headings: dict[str, str] = {}
+        self._accounted = False
 
     @cached_property
-    def columns(self) -> Columns:
-        """The columns by heading, all of one length; reads the file the first time.
+    def columns(self) -> Columns:  # type: ignore[override]  # the base has them from the start
+        """The columns by name, all of one length; reads the file the first time.
 
         Raises:
             TraceconvError: the file cannot be read.
         """
         return self.read()
 
+    @property
+    def units(self) -> Mapping[str, str]:  # type: ignore[override]
+        """The unit of the values by name, as far as headings say; reads the file as above."""
+        found = {}
+        for name in self.columns:
+            match = _TIME.search(name) or _OTHER.search(name)
+            found[name] = match[1] if match else ""
+        return found
+
+    @property
+    def headings(self) -> Mapping[str, str]:
+        """The profiler's heading by name of the column; reads the file as above."""
+        if not self._headings:
+            self.read()
+        return self._headings
+
     def read(self) -> Columns:
-        """The columns, for a caller that uses them once: they are not kept. Errors as above."""
-        columns = self.__dict__.get("columns") or self._load()
-        if len({len(column) for column in columns.values()}) > 1:
+        """The columns, for one who looks at them once: they are not kept. Errors as above."""
+        kept: Columns | None = self.__dict__.get("columns")
+        if kept is not None:
+            return kept
+        loaded = self._load()
+        if len({len(column) for column in loaded.values()}) > 1:
             raise ValueError(f"{self.file}: columns differ in length")
+        columns, self._headings = _named(loaded)
         return columns
 
-    def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``: times as ns (``Duration(us)`` becomes ``Duration(ns)``) and
-        whole numbers as ``Int64``, where absent cells are ``<NA>``.
-
-        Raises:
-            PluginError: pandas is not installed.
-        """
-        pandas = _extra("pandas")
-        return pandas.DataFrame(
-            {_in_ns(h): _nullable(pandas, column) for h, column in self.columns.items()}
-        )
-
-    def to_arrow(self) -> Any:
-        """A ``pyarrow.Table`` with the same columns; absent cells are null.
-
-        Raises:
-            PluginError: pyarrow is not installed.
-        """
-        arrow = _extra("pyarrow", "arrow")
-        return arrow.table(
-            {
-                _in_ns(h): arrow.array(column, mask=column == ABSENT, from_pandas=True)
-                if column.dtype == np.int64
-                else arrow.array(column, arrow.string() if column.dtype == object else None)
-                for h, column in self.columns.items()
-            }
-        )
-
     def account(self, into: Issues) -> None:
-        """Add what was found while reading to an account; once, however often it is read."""
-        if not self._told:
+        """Add what reading noticed to an account; once, however often it is read and asked."""
+        if not self._accounted:
             into.extend(self.issues)
-        self._told = True
-
-    def __getitem__(self, heading: str) -> NDArray[Any]:
-        return self.columns[heading]
-
-    def __contains__(self, heading: str) -> bool:
-        return heading in self.columns
-
-    def __len__(self) -> int:
-        return next((len(column) for column in self.columns.values()), 0)
+        self._accounted = True
 
 
-def _extra(module: str, extra: str = "") -> Any:
-    try:
-        return import_module(module)
-    except ImportError as e:
-        raise PluginError(
-            f"{module} is not installed; pip install 'traceconv[{extra or module}]'"
-        ) from e
+def _named(loaded: Columns) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The columns by name, and the heading each had.
 
-
-def _in_ns(heading: str) -> str:
-    unit = unit_of(heading)
-    return heading.replace(f"({unit})", "(ns)") if unit else heading
-
-
-def _nullable(pandas: Any, column: NDArray[Any]) -> Any:
-    if column.dtype != np.int64:
-        return column
-    absent = column == ABSENT
-    return pandas.arrays.IntegerArray(np.where(absent, 0, column), absent)
+    Headings that differ in their unit only, in parts of a file that give times in ms and in us,
+    are one column; where a row has both, the later column gets a number.
+    """
+    columns: dict[str, NDArray[Any]] = {}
+    headings: dict[str, str] = {}
+    for heading, column in loaded.items():
+        name, number = in_ns(heading), 2
+        if name in columns and not ((columns[name] != ABSENT) & (column != ABSENT)).any():
+            columns[name] = np.where(columns[name] == ABSENT, column, columns[name])
+            continue
+        while name in columns:
+            name, number = f"{in_ns(heading)} ({number})", number + 1
+        columns[name], headings[name] = column, heading
+    return columns, headings

@@ -78,7 +78,7 @@ _KEYS = {
 
 _IN_SLICE = frozenset(
     (
-        "Name", "Start Time(us)", "Duration(us)", "Step Id", "Device_id", "Model ID", "Model Name",
+        "Name", "Start Time(ns)", "Duration(ns)", "Step Id", "Device_id", "Model ID", "Model Name",
         "Task ID", "Stream ID", "Accelerator Core", "Context ID", "Infer ID",
     )
 )  # fmt: skip
@@ -107,7 +107,7 @@ def kernel_args(trace: Trace) -> Trace:
         issues.add("malformed-record", side_table.file, str(e)[:200])
         return replace(trace, issues=issues)
     side_table.account(issues)
-    joined, unmatched = _joined(trace, slices, columns)
+    joined, unmatched = _joined(trace, slices, columns, side_table.headings)
     issues.add("row-unmatched", side_table.file, _first(columns, unmatched), len(unmatched))
     return replace(joined, issues=issues)
 
@@ -125,20 +125,22 @@ def _has_them(trace: Trace, slices: I64) -> bool:
     return any(b'"Op Type"' in trace.args.raw(i) for i in some.tolist())
 
 
-def _joined(trace: Trace, slices: I64, columns: Columns) -> tuple[Trace, I64]:
-    """With the arguments, and the rows of the table that found no slice."""
-    if "Name" not in columns or "Start Time(us)" not in columns:
+def _joined(
+    trace: Trace, slices: I64, columns: Columns, headings: Mapping[str, str]
+) -> tuple[Trace, I64]:
+    """With the arguments under the profiler's headings, and the rows that found no slice."""
+    if "Name" not in columns or "Start Time(ns)" not in columns:
         return trace, np.empty(0, np.int64)
-    timed = np.flatnonzero(columns["Start Time(us)"] != ABSENT)
+    timed = np.flatnonzero(columns["Start Time(ns)"] != ABSENT)
     events = trace.events.take(slices)
     found = matched(
         [trace.strings[i] for i in events.name.tolist()],
         events.start_ns,
         [str(name) for name in columns["Name"][timed].tolist()],
-        columns["Start Time(us)"][timed],
+        columns["Start Time(ns)"][timed],
     )
     rows, own = timed[found >= 0], slices[found[found >= 0]]
-    more = {heading: column for heading, column in columns.items() if heading not in _IN_SLICE}
+    more = {headings[name]: column for name, column in columns.items() if name not in _IN_SLICE}
     members: list[bytes] = []
     for first in range(0, len(rows), _BATCH):
         some = rows[first : first + _BATCH]

@@ -42,14 +42,14 @@ class _Series:
 
 def _allocator(when: str) -> _Series:
     figures = tuple((f"{when} {total}", f"/{total}") for total in _TOTALS)
-    return _Series("operator_memory", "Memory", f"{when} Time(us)", figures, "PTA")
+    return _Series("operator_memory", "Memory", f"{when} Time(ns)", figures, "PTA")
 
 
 _SERIES = (
-    _Series("memory_record", "Memory", "Timestamp(us)", tuple((t, f"/{t}") for t in _TOTALS)),
+    _Series("memory_record", "Memory", "Timestamp(ns)", tuple((t, f"/{t}") for t in _TOTALS)),
     _allocator("Allocation"),
     _allocator("Release"),
-    _Series("npu_module_mem", "NPU Module Mem", "Timestamp(us)", (("Total Reserved", ""),)),
+    _Series("npu_module_mem", "NPU Module Mem", "Timestamp(ns)", (("Total Reserved", ""),)),
 )
 
 
@@ -69,7 +69,8 @@ def side_table_counters(trace: Trace) -> Trace:
         side_table.account(issues)
         for series in parts:
             late = _untimed(columns, series)
-            issues.add("bad-time", side_table.file, f"column {series.time}", late)
+            heading = side_table.headings.get(series.time, series.time)
+            issues.add("bad-time", side_table.file, f"column {heading}", late)
             trace = _added(trace, columns, series)
     return trace
 

@@ -128,6 +128,14 @@ class Report:
             **({} if self.overview is None else {"overview": self.overview}),
         }
 
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html(
+            "traceconv report", [*self.lines(), *(f"wrote {w.path}" for w in self.written)]
+        )
+
     def lines(self) -> list[str]:
         """The handful of lines a user reads after a merge; issues and files are the caller's."""
         many = len(self.ranks) != 1

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from traceconv.core.markup import Markup, el
 from traceconv.report.figures import ticks
-from traceconv.report.markup import Markup, el
 
 WIDTH, HEIGHT = 1000, 240
 """Units of a curve's drawing; the page stretches them."""
@@ -28,7 +28,7 @@ Scale = Callable[[float], float]
 _TALL, _MIDDLE, _SMALL = 26, 18, 12  # px of a row of cells
 _LABELS = 12  # at most so many under a drawing
 _LABELLED_ROWS = 40
-_CLOSE = 0.6  # values down to this part of the largest lie close together
+_CLOSE = 0.6  # values down to this part of the largest are close together
 
 
 def legend(*entries: tuple[str, str]) -> Markup:
@@ -154,11 +154,11 @@ def lines(
     """Curves over one axis.
 
     Args:
-        labels: places below the drawing, and what stands there.
+        labels: places below the drawing, and their text.
         said:   unit of the vertical axis, and its length in units of the points.
         tooltips: (x, words), one per place that can be pointed at.
         axis:   what the horizontal axis is.
-        from_zero: else the vertical axis begins where the values do, if they lie close together.
+        from_zero: else the vertical axis begins where the values do, if they are close together.
     """
     low = min((min(line.x) for line in drawn), default=0)
     high = max((max(line.x) for line in drawn), default=1)

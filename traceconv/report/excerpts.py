@@ -1,4 +1,4 @@
-"""What a report shows besides tables: where things lie in the trace, and curves fit to be drawn.
+"""What a report shows besides tables: places in the trace, and curves reduced for drawing.
 
 Facts of one rank, as for any analysis: small columns. A place is a slice that can be looked up in
 a viewer: its name, its lane and its start.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.stragglers.lateness import Clocks
 from traceconv.analysis.tables.definition import NOTHING, texts
-from traceconv.analysis.tables.vendor import floats, numbers
+from traceconv.analysis.tables.fields import floats, numbers
 from traceconv.core.model import F64, I64, Kind, Layer, OpClass, Trace, Track
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.report.sections import Section
@@ -167,12 +167,12 @@ def curves(ranked: Sequence[tuple[int, Columns]], clocks: Clocks, zero_ns: int) 
         zero_ns: the zero of the trace.
     """
     drawings: dict[tuple[str, str, str], list[tuple[float, int, list[Any], list[float]]]] = {}
-    for rank, told in ranked:
-        for key, rows in _by_curve(told):
-            x = told["x"][rows]
+    for rank, columns in ranked:
+        for key, rows in _by_curve(columns):
+            x = columns["x"][rows]
             if key[2] == "time":
                 x = clocks.corrected(rank, x) - zero_ns
-            y = told["y"][rows]
+            y = columns["y"][rows]
             drawings.setdefault(key, []).append((float(y.max()), rank, x.tolist(), y.tolist()))
     if not drawings:
         return {"missing": "no data: needs counters of memory, or records of a data queue"}
@@ -183,10 +183,10 @@ def curves(ranked: Sequence[tuple[int, Columns]], clocks: Clocks, zero_ns: int) 
     }
 
 
-def _by_curve(told: Columns) -> Iterable[tuple[tuple[str, str, str], NDArray[Any]]]:
-    if not told:
+def _by_curve(columns: Columns) -> Iterable[tuple[tuple[str, str, str], NDArray[Any]]]:
+    if not columns:
         return
-    keys = list(zip(*(told[k].tolist() for k in ("title", "unit", "axis")), strict=True))
+    keys = list(zip(*(columns[k].tolist() for k in ("title", "unit", "axis")), strict=True))
     for key in dict.fromkeys(keys):
         yield key, np.flatnonzero([one == key for one in keys])
 
@@ -203,16 +203,16 @@ def _drawing(
     }  # fmt: skip
 
 
-def place(told: Mapping[str, Any], rank: int, clocks: Clocks, zero_ns: int) -> Section:
+def place(mark: Mapping[str, Any], rank: int, clocks: Clocks, zero_ns: int) -> Section:
     """Where to find a slice in a trace.
 
     Args:
-        told: its name, lane, start_ns and dur_ns, on the clock of its rank.
+        mark: its name, lane, start_ns and dur_ns, on the clock of its rank.
     """
-    start = int(clocks.corrected(rank, np.array([told["start_ns"]], np.int64))[0]) - zero_ns
+    start = int(clocks.corrected(rank, np.array([mark["start_ns"]], np.int64))[0]) - zero_ns
     return {
-        "rank": rank, "name": told["name"], "lane": told["lane"], "start_ns": start,
-        "dur_ns": told["dur_ns"], "query": query(str(told["name"]), start),
+        "rank": rank, "name": mark["name"], "lane": mark["lane"], "start_ns": start,
+        "dur_ns": mark["dur_ns"], "query": query(str(mark["name"]), start),
     }  # fmt: skip
 
 

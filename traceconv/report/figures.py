@@ -1,4 +1,4 @@
-"""Figures for people: lengths of time, bytes, shares, lists of ranks. Exact ones stand in tooltips
+"""Figures for people: lengths of time, bytes, shares, lists of ranks. Exact ones are in tooltips
 and in JSON."""
 
 from __future__ import annotations

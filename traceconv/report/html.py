@@ -1,22 +1,21 @@
 """The report as one page: no script, nothing fetched, readable in light and in dark.
 
 The page is made of the same document that ``--report x.json`` writes. All text goes through
-:mod:`traceconv.report.markup`; the page's own security policy forbids scripts and requests, so
+:mod:`traceconv.core.markup`; the page's own security policy forbids scripts and requests, so
 that a name which got through could still do nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any
 
+from traceconv.core.markup import Markup, el, esc, join
 from traceconv.report import figures as say
 from traceconv.report import page_charts as charts
-from traceconv.report import page_tables as tables
-from traceconv.report.markup import Markup, el, esc, join
 
 Document = Mapping[str, Any]
 
@@ -130,21 +129,21 @@ def _sections(document: Document) -> Iterator[Piece]:
                 yield "findings", "Findings", _findings(overview)
     else:
         yield "findings", "Findings", el("p", NO_ANALYSIS, class_="missing")
-    yield "clock", "Clocks", tables.clock(document["clock"])
-    yield "issues", "Issues", _listed(document["issues"], tables.issues, "nothing was lost")
-    yield "dropped", "Left out", _listed(document["dropped"], tables.plain, "nothing: no limit met")
-    yield "ranks", "What was read", tables.captures(document["captures"])
+    yield "clock", "Clocks", _clock_table(document["clock"])
+    yield "issues", "Issues", _listed(document["issues"], _issues_table, "nothing was lost")
+    yield "dropped", "Left out", _listed(document["dropped"], _plain_table, "nothing: no limit met")
+    yield "ranks", "What was read", _captures_table(document["captures"])
     if document["written"]:
-        yield "written", "What was written", tables.plain(document["written"], ("issues",))
+        yield "written", "What was written", _plain_table(document["written"], ("issues",))
 
 
 def _findings(overview: Document) -> Markup:
     found, places = overview["findings"], overview["places"]
     none = el("p", "no rule found anything to say", class_="missing")
-    parts = [tables.findings(found) if found else none]
+    parts = [_finding_cards(found) if found else none]
     if places:
         head = f"The {len(places)} longest stretches without work"
-        parts.append(el("details", el("summary", head), tables.places(places)))
+        parts.append(el("details", el("summary", head), _places_table(places)))
     if unchecked := overview["not_checked"]:
         parts.append(_unchecked(unchecked))
     if found or places:
@@ -184,14 +183,14 @@ def _drawn(key: str, section: Document, words: str, draw: Callable[[Any], Markup
 def _figures(key: str, section: Document) -> Markup | None:
     """The exact figures below a drawing."""
     if key == "overlap":
-        told = charts.overlap_table(section)
+        shown = charts.overlap_table(section)
     elif key in ("operators", "communication"):
-        told = tables.plain(section["rows"])
+        shown = _plain_table(section["rows"])
     elif key == "curves" and section.get("queues"):
-        told = tables.plain(section["queues"])
+        shown = _plain_table(section["queues"])
     else:
         return None
-    return el("details", el("summary", "figures"), told)
+    return el("details", el("summary", "figures"), shown)
 
 
 def _listed(rows: Any, draw: Callable[[Any], Markup], nothing: str) -> Markup:
@@ -200,3 +199,158 @@ def _listed(rows: Any, draw: Callable[[Any], Markup], nothing: str) -> Markup:
 
 def _section(key: str, title: str, content: Markup) -> Markup:
     return el("section", el("h2", title), content, id=key)
+
+
+# -- tables of the page ---------------------------------------------------------------------------
+
+_ALSO = 10  # further places named beside a finding
+_SEVERITY = {"loss": 0, "doubt": 1, "info": 2}
+
+
+def _finding_cards(found: Sequence[Document]) -> Markup:
+    """One card per finding: what, how sure, where to look."""
+    return el("div", [_finding(one) for one in found], class_="findings")
+
+
+def _finding(one: Document) -> Markup:
+    evidence = [el("li", line) for line in one.get("evidence", ())]
+    also = one.get("also", ())
+    more = f" and {len(also) - _ALSO} more" if len(also) > _ALSO else ""
+    return el(
+        "article",
+        el("h3", el("span", one["severity"], class_=f"tag {_tag(one)}"), one["title"]),
+        el("p", one["text"]) if one.get("text") else None,
+        el("ul", evidence, class_="facts") if evidence else None,
+        el("p", "also: ", ", ".join(also[:_ALSO]), more, class_="advice") if also else None,
+        el("p", one["advice"], class_="advice") if one.get("advice") else None,
+        _places(one.get("places", ())),
+    )
+
+
+def _tag(one: Document) -> str:
+    return "bad" if one["severity"] == "warning" else "plain"
+
+
+def _places(found: Sequence[Document]) -> Markup:
+    """The first one, and the others folded away."""
+    drawn = [_place(place) for place in found]
+    head = f"{len(drawn) - 1} more place{'s' * (len(drawn) > 2)} to look at"
+    folded = el("details", el("summary", head), drawn[1:]) if drawn[1:] else None
+    return join([drawn[:1], folded])
+
+
+def _place(place: Document) -> Markup:
+    """A slice, and the query that finds it in a viewer."""
+    lane = f" on {place['lane']}" if place.get("lane") else ""
+    return el(
+        "div",
+        el("p", el("strong", place["name"] or "(no name)"),
+           f" of rank {place['rank']}{lane}, at {say.stamp(place['start_ns'])}, "
+           f"{say.time(place['dur_ns'])} long"),
+        el("code", place["query"]),
+        class_="place",
+    )  # fmt: skip
+
+
+def _places_table(found: Sequence[Document]) -> Markup:
+    """The longest stretches without work."""
+    head = ("what", "rank", "at", "length", "lane", "find it")
+    rows = [
+        (p["what"], p["rank"], say.stamp(p["start_ns"]), say.time(p["dur_ns"]), p["lane"],
+         el("code", p["query"], class_="sql"))
+        for p in found
+    ]  # fmt: skip
+    return charts.table(head, rows, right=(1, 2, 3))
+
+
+def _clock_table(section: Document) -> Markup:
+    """Offset and error of every rank."""
+    rows = [
+        (
+            rank,
+            one["method"],
+            say.exact(int(one["offset_ns"])),
+            _error(one, len(section["ranks"])),
+            f"{one['drift_ppt'] / 1e6:.3f} ppm" if one.get("drift_ppt") else "-",
+            one.get("matches") or "-",
+            one["evidence"],
+        )
+        for rank, one in section.get("ranks", {}).items()
+    ]
+    head = ("rank", "method", "offset", "error", "drift", "matches", "from")
+    return join([el("p", section["text"]), charts.table(head, rows, right=(0, 2, 3, 4, 5))])
+
+
+def _error(one: Document, ranks: int) -> str:
+    """As :meth:`traceconv.alignment.plan.Plan.error_ns` counts it."""
+    error = one.get("error_ns")
+    if error is None:
+        error = 0 if one["method"] == "host" or ranks == 1 else one.get("spread_ns")
+    return "unknown" if error is None else f"± {say.time(error)}" if error else "none"
+
+
+def _captures_table(found: Sequence[Document]) -> Markup:
+    """What was read."""
+    head = ("rank", "format", "capture", "host", "device", "rank from", "size")
+    rows = [
+        (c["rank"], c["reader"], c["label"], c["host"] or "-",
+         "-" if c["device"] in (None, -1) else c["device"], c["rank_from"], say.size(c["bytes"]))
+        for c in found
+    ]  # fmt: skip
+    return charts.table(head, rows, right=(0, 6))
+
+
+def _issues_table(found: Sequence[Document]) -> Markup:
+    """What was lost or is in doubt: one row per code, its files folded away."""
+    groups: dict[str, list[Document]] = {}
+    for issue in sorted(found, key=lambda i: _SEVERITY[i["severity"]]):
+        groups.setdefault(issue["code"], []).append(issue)
+    rows = [
+        (
+            el("span", group[0]["severity"], class_=f"tag {_tag_class(group[0])}"),
+            el("code", code),
+            sum(one["count"] for one in group),
+            join([el("p", group[0]["advice"]), _where(group)]),
+        )
+        for code, group in groups.items()
+    ]
+    return charts.table(("severity", "code", "count", "what it means, and where"), rows, right=(2,))
+
+
+def _tag_class(issue: Document) -> str:
+    return {"loss": "bad", "doubt": "doubt"}.get(issue["severity"], "plain")
+
+
+_FILES = 20
+
+
+def _where(group: Sequence[Document]) -> Markup | None:
+    lines = [
+        f"{'' if one['rank'] < 0 else 'rank ' + str(one['rank']) + ': '}{one['file'] or 'the run'} "
+        f"×{one['count']}{': ' if one['places'] else ''}{'; '.join(one['places'])}"
+        for one in group[:_FILES]
+    ]
+    if len(group) > _FILES:
+        lines.append(f"and {len(group) - _FILES} more (all in the JSON report)")
+    head = f"{len(group)} place{'s' * (len(group) > 1)}"
+    return el("details", el("summary", head), el("ul", [el("li", line) for line in lines]))
+
+
+def _plain_table(rows: Sequence[Document], leave_out: Sequence[str] = ()) -> Markup:
+    """Rows as they are, a column per key."""
+    names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    figures = {
+        i for i, n in enumerate(names) if all(isinstance(r.get(n), (int, float)) for r in rows)
+    }
+    return charts.table([n.replace("_", " ") for n in names], cells, right=figures)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return say.digits(value)
+    if isinstance(value, Mapping):
+        value = [f"{key} {one}" for key, one in value.items()]
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

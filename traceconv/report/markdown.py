@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from traceconv.core.markup import visible
 from traceconv.report import figures as say
-from traceconv.report.markup import visible
 
 Section = Mapping[str, Any]
 
@@ -15,7 +15,7 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#])")
 
 
 def lines(overview: Section | None) -> list[str]:
-    """The lines of an overview (:func:`traceconv.report.run_summary.overview`); none without one."""
+    """Lines of an overview (:func:`traceconv.report.run_summary.overview`); none without one."""
     if overview is None:
         return []
     parts: list[list[str]] = [
@@ -33,9 +33,9 @@ def lines(overview: Section | None) -> list[str]:
     return [line for part in parts if part for line in (*part, "")][:-1]
 
 
-def _part(title: str, section: Section, tell: Any) -> list[str]:
-    told = [section["missing"]] if "missing" in section else list(tell(section))
-    return [f"## {title}", "", *told]
+def _part(title: str, section: Section, render: Any) -> list[str]:
+    body = [section["missing"]] if "missing" in section else list(render(section))
+    return [f"## {title}", "", *body]
 
 
 def _text(value: Any) -> str:
@@ -51,7 +51,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 def _findings(found: Sequence[Section]) -> Iterator[str]:
     yield from ("## Findings", "")
     if not found:
-        yield "No rule speaks."
+        yield "No rule reports anything."
     for one in found:
         yield f"- **{one['severity']}: {_text(one['title'])}**: {_text(one['text'])}"
         if one["evidence"]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from traceconv.core.markup import Markup, el, join
 from traceconv.report import figures as say
 from traceconv.report.charts import LINES, Bar, Cell, Line, bars, cells, legend, lines
-from traceconv.report.markup import Markup, el, join
 
 Section = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ def _of(row: Section, key: str) -> str:
 
 
 def _condensed(rows: Sequence[Section]) -> Sequence[Section]:
-    """At most :data:`RANKS_DRAWN` bars: both ends by computing, and what lies between as one."""
+    """At most :data:`RANKS_DRAWN` bars: both ends by computing, and those in between as one."""
     if len(rows) <= RANKS_DRAWN:
         return rows
     order = sorted(rows, key=lambda row: -(row["pure_compute_ns"] + row["overlapped_ns"]))
@@ -184,19 +184,19 @@ def heat(section: Section) -> Markup:
     most = max((v for row in rows for v in row["late_ns"] if v is not None), default=0) or 1
     each = section["steps_per_column"]
     word = "step" if each == 1 else f"{each} steps from"
-    told = len(rows) * len(numbers) <= _NUMBERED_CELLS and len(numbers) <= 12
+    numbered = len(rows) * len(numbers) <= _NUMBERED_CELLS and len(numbers) <= 12
     grid = [
         [
             Cell(None, f"{say.ranks(row['ranks'])}, {word} {step}: not seen")
             if late is None
             else Cell(late / most, f"{say.ranks(row['ranks'])}, {word} {step}: {say.time(late)}",
-                      say.time(late) if told else "")
+                      say.time(late) if numbered else "")
             for step, late in zip(numbers, row["late_ns"], strict=True)
         ]
         for row in rows
     ]  # fmt: skip
     left = [say.ranks(row["ranks"]) for row in rows]
-    chart = cells(grid, left, [str(step) for step in numbers], word, 96 if told else 64)
+    chart = cells(grid, left, [str(step) for step in numbers], word, 96 if numbered else 64)
     return join([_scale(say.time(most)), chart])
 
 
@@ -224,13 +224,16 @@ def _matrix(group: Section) -> Markup:
         one[2] |= set(cell["transport"])
     most = max(one[0] for one in sums.values()) or 1
     names = [_short(members) for members in bins]
-    told = len(bins) <= 8
+    numbered = len(bins) <= 8
     grid = [
-        [_link(sums.get((i, j)), f"{names[i]} to {names[j]}", most, told) for j in range(len(bins))]
+        [
+            _link(sums.get((i, j)), f"{names[i]} to {names[j]}", most, numbered)
+            for j in range(len(bins))
+        ]
         for i in range(len(bins))
     ]
     title = el("h3", f"group {group['group'] or 'of all'}")
-    chart = cells(grid, names, names, "to", 96 if told else 32)
+    chart = cells(grid, names, names, "to", 96 if numbered else 32)
     return join([title, _scale(say.size(most)), chart])
 
 
@@ -238,14 +241,14 @@ def _short(members: Sequence[int]) -> str:
     return str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
-def _link(one: Any, pair: str, most: int, told: bool) -> Cell:
+def _link(one: Any, pair: str, most: int, numbered: bool) -> Cell:
     if one is None:
         return Cell(None, "")
     n_bytes, ns, transports = one
     speed = f", {n_bytes / ns:.2f} GB/s" if ns else ""
     over = ", ".join(sorted(transports))
     words = f"{pair}: {say.size(n_bytes)} in {say.time(ns)}{speed} ({over})"
-    return Cell(n_bytes / most, words, say.size(n_bytes) if told else "")
+    return Cell(n_bytes / most, words, say.size(n_bytes) if numbered else "")
 
 
 # -- bars ---------------------------------------------------------------------------------
@@ -276,10 +279,10 @@ def _operator_words(row: Section) -> str:
 
 
 def communication(section: Section) -> Markup:
-    """Kinds of collectives, and what their time went to where the profiler tells it."""
+    """Kinds of collectives, and how their time was spent where the profiler recorded it."""
     rows = section["rows"]
     longest = max(row["total_ns"] for row in rows) or 1
-    told = {row.get("transit_ns") is not None for row in rows}
+    known = {row.get("transit_ns") is not None for row in rows}
     drawn = [
         Bar(
             row["operation"],
@@ -289,8 +292,8 @@ def communication(section: Section) -> Markup:
         )
         for row in rows
     ]
-    named = [(kind, words) for _, kind, words in _PARTS] if True in told else []
-    named += [("k-overlapped", "elapsed, not told apart")] if False in told else []
+    named = [(kind, words) for _, kind, words in _PARTS] if True in known else []
+    named += [("k-overlapped", "elapsed, not told apart")] if False in known else []
     return join([legend(*named), bars(drawn, wide=True)])
 
 

@@ -24,7 +24,6 @@ from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import Columns
 from traceconv.report import excerpts as moments
-from traceconv.report import lateness as behind
 from traceconv.report import sections, wording
 from traceconv.report.figures import exact, time
 
@@ -166,7 +165,7 @@ def overview(
             "places": told.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
-            "heat": behind.heat(known, plan, results["overlap"]),
+            "heat": sections.heat(known, plan, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
         }
     )
@@ -229,7 +228,7 @@ class _Teller:
                 "rule": "straggler",
                 "theme": "ranks",
                 "severity": "warning",
-                "title": f"Rank {one['rank']} holds the others up",
+                "title": f"Rank {one['rank']} delays the other ranks",
                 "rank": one["rank"],
                 "where": one["group"],
                 "steps": [] if worst is None else [worst],

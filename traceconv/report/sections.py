@@ -6,35 +6,36 @@ JSON document show is the same. A section without data says under "missing" what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from traceconv.alignment.collective_matching import matched
+from traceconv.analysis.stragglers.lateness import Clocks, Known, lateness
 from traceconv.analysis.tables.definition import RANK, Result
+from traceconv.core.columns import F64
 from traceconv.core.side_tables import ABSENT, Columns
-
-# What the sections of a report have in common: rows of tables, and words for what is not there.
 
 Section = dict[str, Any]
 """JSON values: lengths in whole ns, bytes, ranks."""
 
 
 def missing(result: Result) -> Section:
-    """What a section says that has no data."""
+    """A section without data: it names what it would need."""
     return {"missing": f"no data: needs {result.table.needs}"}
 
 
 def rows_of(result: Result, of_job: bool = False) -> Columns:
-    """Rows of the ranks; or those of all together, which a single rank stands for."""
-    columns = result.side_table.columns
+    """Rows of the ranks; or those of all ranks together; a single rank is all ranks."""
+    columns = result.data.columns
     job = columns[RANK] == ABSENT
     keep = job if of_job and job.any() else ~job
     return {heading: column[keep] for heading, column in columns.items()}
 
 
 def of_main_graph(rows: Columns, length: str) -> Columns:
-    """Of every rank the graph that takes most of its time: graphs may lie within each other."""
+    """Of every rank the graph that takes most of its time: graphs may contain each other."""
     sums: dict[tuple[int, int], int] = {}
     keys = list(zip(rows[RANK].tolist(), rows["Graph"].tolist(), strict=True))
     for key, ns in zip(keys, rows[length].tolist(), strict=True):
@@ -54,11 +55,11 @@ GROUPS_KEPT = 4
 """Communication groups whose matrix is shown: those that move most."""
 
 _CLASSES = {
-    "pure_compute_ns": "Pure Compute(us)",
-    "overlapped_ns": "Communication Overlapped(us)",
-    "exposed_ns": "Communication Not Overlapped(us)",
-    "idle_ns": "Idle(us)",
-    "known_ns": "Known(us)",
+    "pure_compute_ns": "Pure Compute(ns)",
+    "overlapped_ns": "Communication Overlapped(ns)",
+    "exposed_ns": "Communication Not Overlapped(ns)",
+    "idle_ns": "Idle(ns)",
+    "known_ns": "Known(ns)",
 }
 
 
@@ -80,8 +81,8 @@ def sections(results: Iterable[Result]) -> dict[str, Section]:
 
 
 def _named(result: Result) -> bool:
-    """Whether the profiler told types of operators at all."""
-    return bool(result.rows) and not set(result.side_table["OP Type"].tolist()) <= {"", "N/A"}
+    """Whether the profiler recorded types of operators at all."""
+    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
 
 
 def _overlap(result: Result) -> Section:
@@ -90,12 +91,12 @@ def _overlap(result: Result) -> Section:
         return missing(result)
     rows = rows_of(result)
     steps = rows["Step"] != ABSENT
-    worked = steps & (rows["Known(us)"] > 0)
+    worked = steps & (rows["Known(ns)"] > 0)
     keep = worked if worked.any() else ~steps
     if not keep.any():
         return missing(result)
     rows = {heading: column[keep] for heading, column in rows.items()}
-    rows = of_main_graph(rows, "Known(us)") if worked.any() else rows
+    rows = of_main_graph(rows, "Known(ns)") if worked.any() else rows
     found = []
     for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
@@ -109,7 +110,7 @@ def _overlap(result: Result) -> Section:
 def _steps(result: Result) -> Section:
     if not result.rows:
         return missing(result)
-    rows = of_main_graph(rows_of(result), "Duration(us)")
+    rows = of_main_graph(rows_of(result), "Duration(ns)")
     found = []
     for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
@@ -118,8 +119,8 @@ def _steps(result: Result) -> Section:
                 "rank": rank,
                 "graph": _known(int(rows["Graph"][mine][0])),
                 "step": rows["Step"][mine].tolist(),
-                "start_ns": [str(ns) for ns in rows["Start Time(us)"][mine].tolist()],
-                "dur_ns": rows["Duration(us)"][mine].tolist(),
+                "start_ns": [str(ns) for ns in rows["Start Time(ns)"][mine].tolist()],
+                "dur_ns": rows["Duration(ns)"][mine].tolist(),
             }
         )
     return {"rows": found}
@@ -132,15 +133,15 @@ def _known(number: int) -> int | None:
 def _operators(result: Result) -> Section:
     if not result.rows:
         return missing(result)
-    key = "OP Type" if "OP Type" in result.side_table else "Operator"
+    key = "OP Type" if "OP Type" in result.data else "Operator"
     job, ranked = _of_device(rows_of(result, of_job=True)), rows_of(result)
     worst: dict[tuple[str, str], tuple[int, int]] = {}
-    for rank, name, core, total in _cells(ranked, RANK, key, "Core Type", "Total Time(us)"):
+    for rank, name, core, total in _cells(ranked, RANK, key, "Core Type", "Total Time(ns)"):
         worst[name, core] = max(worst.get((name, core), (-1, 0)), (total, -rank))
-    order = np.argsort(-job["Total Time(us)"], kind="stable")
+    order = np.argsort(-job["Total Time(ns)"], kind="stable")
     found = []
-    names = (key, "Core Type", "Count", "Total Time(us)", "Avg Time(us)")
-    whole = int(job["Total Time(us)"].sum())
+    names = (key, "Core Type", "Count", "Total Time(ns)", "Avg Time(ns)")
+    whole = int(job["Total Time(ns)"].sum())
     kept = order[:OPERATORS_KEPT]
     for name, core, count, total, usual in _cells(job, *names, rows=kept):
         most, rank = worst[name, core]
@@ -156,7 +157,7 @@ def _operators(result: Result) -> Section:
         "by": result.table.title,
         "rows": found,
         "others": len(rest),
-        "others_ns": int(job["Total Time(us)"][rest].sum()),
+        "others_ns": int(job["Total Time(ns)"][rest].sum()),
     }
 
 
@@ -171,10 +172,10 @@ def _cells(columns: Columns, *headings: str, rows: Any = slice(None)) -> Iterabl
 
 
 _PARTS = {
-    "transit_ns": "Transit Time(us)",
-    "wait_ns": "Wait Time(us)",
-    "synchronization_ns": "Synchronization Time(us)",
-    "idle_ns": "Idle Time(us)",
+    "transit_ns": "Transit Time(ns)",
+    "wait_ns": "Wait Time(ns)",
+    "synchronization_ns": "Synchronization Time(ns)",
+    "idle_ns": "Idle Time(ns)",
 }
 
 
@@ -183,14 +184,14 @@ def _communication(result: Result) -> Section:
     if not result.rows:
         return missing(result)
     job = rows_of(result, of_job=True)
-    order = np.argsort(-job["Total Time(us)"], kind="stable")[:OPERATORS_KEPT]
-    names = ("Group", "Operation", "Count", "Total Time(us)", "Avg Time(us)", "Ratio(%)")
+    order = np.argsort(-job["Total Time(ns)"], kind="stable")[:OPERATORS_KEPT]
+    names = ("Group", "Operation", "Count", "Total Time(ns)", "Avg Time(ns)", "Ratio(%)")
     keys = ("group", "operation", "count", "total_ns", "avg_ns", "percent")
     parts = {key: heading for key, heading in _PARTS.items() if heading in job}
     found = []
     for cells in _cells(job, *names, *parts.values(), rows=order):
-        told = dict(zip((*keys, *parts), cells, strict=True))
-        found.append({k: None if v == ABSENT else v for k, v in told.items()})
+        row = dict(zip((*keys, *parts), cells, strict=True))
+        found.append({k: None if v == ABSENT else v for k, v in row.items()})
     return {"rows": found, "others": len(job["Count"]) - len(found)}
 
 
@@ -200,7 +201,7 @@ def _links(result: Result) -> Section:
         return missing(result)
     job = rows_of(result, of_job=True)
     sums: dict[str, dict[tuple[int, int], list[Any]]] = {}
-    names = ("Group", "Source", "Destination", "Bytes", "Transit Time(us)", "Transport")
+    names = ("Group", "Source", "Destination", "Bytes", "Transit Time(ns)", "Transport")
     for group, source, target, size, time, transport in _cells(job, *names):
         cell = sums.setdefault(group, {}).setdefault((source, target), [0, 0, set()])
         cell[0] += size
@@ -228,7 +229,7 @@ def _links(result: Result) -> Section:
 def _queues(result: Result) -> Section:
     if not result.rows:
         return missing(result)
-    columns = result.side_table.columns
+    columns = result.data.columns
     names = (RANK, "Queue", "Records", "Capacity", "Empty", "Full", "Mean Size")
     keys = ("rank", "queue", "records", "capacity", "empty", "full", "mean_size")
     rows = [dict(zip(keys, cells, strict=True)) for cells in _cells(columns, *names)]
@@ -236,3 +237,90 @@ def _queues(result: Result) -> Section:
         row["capacity"] = None if row["capacity"] == ABSENT else row["capacity"]
         row["mean_size"] = None if row["mean_size"] != row["mean_size"] else row["mean_size"]
     return {"rows": rows}
+
+
+# -- rank by step: how far each rank is behind ------------------------------------------------
+
+HEAT_CELLS = 4096
+"""Most cells of the map; beyond, neighbouring ranks share one by their worst."""
+
+STEPS_SHOWN = 200
+"""Most columns of it; beyond, steps that follow each other share one likewise."""
+
+
+def heat(every: Sequence[Known], clocks: Clocks, overlap: Result) -> Section:
+    """How far each rank is behind in each step, ns.
+
+    By collectives: the most that a rank came later than the others to one collective of the step
+    (the time it spent inside is compared, so clocks do not matter). Without collectives that ranks
+    share: what the rank computed more than the median of all.
+
+    Args:
+        every:   the collectives of all ranks.
+        overlap: the table of that name.
+    """
+    late = _lateness(every, clocks)
+    what = "lateness"
+    if not late:
+        late, what = _excess(overlap), "computing"
+    ranks = sorted({rank for rank, _ in late})
+    steps = sorted({step for _, step in late})
+    if len(ranks) < 2:
+        return {"missing": "no data: needs two ranks with the same steps"}
+    columns = _binned(steps, STEPS_SHOWN)
+    rows = _binned(ranks, max(HEAT_CELLS // len(columns), 1))
+    return {
+        "what": what,
+        "steps": [column[0] for column in columns],
+        "steps_per_column": len(columns[0]),
+        "rows": [
+            {
+                "ranks": row,
+                "late_ns": [
+                    max((late[r, s] for r in row for s in column if (r, s) in late), default=None)
+                    for column in columns
+                ],
+            }
+            for row in rows
+        ],
+    }
+
+
+def _binned(numbers: list[int], most: int) -> list[list[int]]:
+    """At most so many stretches of the numbers, of equal length but for the last."""
+    each = -(-len(numbers) // most)
+    return [numbers[i : i + each] for i in range(0, len(numbers), each)]
+
+
+def _lateness(every: Sequence[Known], clocks: Clocks) -> dict[tuple[int, int], int]:
+    by_rank = {one.evidence.rank: one for one in every}
+    worst: dict[tuple[int, int], int] = {}
+    groups = matched([one.evidence for one in every])
+    for group in lateness(groups, by_rank, clocks):
+        for step in np.unique(group.step[group.step >= 0]).tolist():
+            late = group.late[group.step == step]
+            for rank, column in zip(group.ranks, late.T, strict=True):
+                seen = column[~np.isnan(column)]
+                if len(seen):
+                    value = max(round(float(seen.max())), 0)
+                    worst[rank, step] = max(worst.get((rank, step), 0), value)
+    return worst
+
+
+def _excess(overlap: Result) -> dict[tuple[int, int], int]:
+    if not overlap.rows:
+        return {}
+    rows = rows_of(overlap)
+    steps = (rows["Step"] != ABSENT) & (rows["Known(ns)"] > 0)
+    if not steps.any():
+        return {}
+    rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(ns)")
+    value: F64 = rows["Total Compute(ns)"].astype(np.float64)
+    found = {}
+    for step in np.unique(rows["Step"]).tolist():
+        mine = rows["Step"] == step
+        if np.count_nonzero(mine) > 1:
+            over = value[mine] - np.median(value[mine])
+            for rank, more in zip(rows[RANK][mine].tolist(), over.tolist(), strict=True):
+                found[rank, step] = max(round(more), 0)
+    return found

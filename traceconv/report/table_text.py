@@ -1,7 +1,9 @@
 """Tables as text, CSV, JSON and Markdown.
 
 Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
-in ns: both exactly. Text and Markdown give each column in the unit that suits its largest value.
+in ns: both exactly. Text and Markdown give each column in the unit that suits its largest value. A
+heading always names the unit of the values below it; see
+:class:`~traceconv.analysis.tables.definition.Column`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import RANK, Result
+from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.core.clock import us_text
-from traceconv.core.side_tables import ABSENT, unit_of
+from traceconv.core.side_tables import ABSENT
 
 SCHEMA_VERSION = 1
 
@@ -44,10 +46,13 @@ def csv_text(result: Result) -> str:
     """One table: headings and rows; what is absent is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    columns = _columns(result)
     if result.rows:
-        writer.writerow(_exact_heading(heading) for heading in result.side_table.columns)
-    columns = [_cells(h, c, _exact, "") for h, c in result.side_table.columns.items()]
-    writer.writerows(zip(*columns, strict=True))
+        writer.writerow(
+            column.heading("us" if column.unit == "ns" else column.unit) for column, _ in columns
+        )
+    cells = [_cells(column, values, _exact(column), "") for column, values in columns]
+    writer.writerows(zip(*cells, strict=True))
     return out.getvalue()
 
 
@@ -66,11 +71,18 @@ def markdown(results: Sequence[Result], explain: bool = False) -> str:
     return "\n".join(_markdown_table(result, explain) for result in results)
 
 
+def _columns(result: Result) -> list[tuple[Column, NDArray[Any]]]:
+    """Definitions and values; none if no rank has data."""
+    if not result.data.columns:
+        return []
+    return [(column, result.data[column.key]) for column in result.table.columns]
+
+
 # -- text ---------------------------------------------------------------------------------
 
 
 def _headline(result: Result) -> str:
-    shown, rows = len(result.side_table), result.rows
+    shown, rows = len(result.data), result.rows
     more = f" (the first {shown} of {rows} rows; --top all for the rest)" if shown < rows else ""
     return f"{result.table.title}{more}"
 
@@ -85,8 +97,8 @@ def _text_table(result: Result, explain: bool) -> str:
         lines += ["  " + line for line in _wrapped(result.table.formula)]
     if not result.rows:
         return "\n".join([*lines, "  " + _missing(result), ""])
-    columns = [_shown(h, c, _shortened) for h, c in result.side_table.columns.items()]
-    kinds = [c.dtype == object for c in result.side_table.columns.values()]
+    columns = [_shown(column, values, _shortened) for column, values in _columns(result)]
+    kinds = [column.kind == "text" for column, _ in _columns(result)]
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):
         cells = [
@@ -114,17 +126,15 @@ def _shortened(cell: str) -> str:
     return f"{flat[:half]}...{flat[-half:]}"
 
 
-def _shown(heading: str, column: NDArray[Any], short: Callable[[str], str]) -> list[str]:
+def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) -> list[str]:
     """Heading and cells for people."""
-    absent = "all" if heading == RANK else "-"
-    if column.dtype == object:
-        return [heading, *(short(cell) for cell in column.tolist())]
-    if not (unit := unit_of(heading)):
-        return [heading, *_cells(heading, column, _readable, absent)]
-    instant = any(word in heading for word in _INSTANTS)
-    name, scale = _UNITS[2] if instant else _suited(column)
-    cells = _cells(heading, column, lambda h, ns: _scaled(ns, scale), absent)
-    return [heading.replace(f"({unit})", f"({name})"), *cells]
+    if column.kind == "text":
+        return [column.name, *(short(cell) for cell in values.tolist())]
+    if column.unit != "ns":
+        return [column.heading(column.unit), *_cells(column, values, _readable, "-")]
+    instant = any(word in column.name for word in _INSTANTS)
+    name, scale = _UNITS[2] if instant else _suited(values)
+    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), "-")]
 
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
@@ -139,29 +149,25 @@ def _scaled(ns: int, scale: int) -> str:
     return us_text((abs(ns) * 1000 + scale // 2) // scale * (-1 if ns < 0 else 1))
 
 
-def _readable(heading: str, value: Any) -> str:
+def _readable(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 # -- exact --------------------------------------------------------------------------------
 
 
-def _exact_heading(heading: str) -> str:
-    unit = unit_of(heading)
-    return heading.replace(f"({unit})", "(us)") if unit else heading
-
-
-def _exact(heading: str, value: Any) -> str:
-    if unit_of(heading):
-        return us_text(value)
-    return repr(value) if isinstance(value, float) else str(value)
+def _exact(column: Column) -> Callable[[Any], str]:
+    """Writes a value of this column with all its digits; times in us."""
+    if column.unit == "ns":
+        return us_text
+    return repr if column.kind == "float" else str
 
 
 def _cells(
-    heading: str, column: NDArray[Any], said: Callable[[str, Any], str], absent: str
+    column: Column, values: NDArray[Any], written: Callable[[Any], str], absent: str
 ) -> list[str]:
-    absent = "all" if heading == RANK else absent
-    return [absent if _is_absent(v) else said(heading, v) for v in column.tolist()]
+    absent = "all" if column.name == RANK else absent
+    return [absent if _is_absent(v) else written(v) for v in values.tolist()]
 
 
 def _is_absent(value: Any) -> bool:
@@ -169,25 +175,17 @@ def _is_absent(value: Any) -> bool:
 
 
 def _described(result: Result) -> dict[str, Any]:
-    columns = result.side_table.columns
-    values = [[None if _is_absent(v) else v for v in c.tolist()] for c in columns.values()]
+    columns = _columns(result)
+    values = [[None if _is_absent(v) else v for v in c.tolist()] for _, c in columns]
     found: dict[str, Any] = {
         "name": result.table.name,
         "title": result.table.title,
         "formula": result.table.formula,
-        "columns": [_column(heading) for heading in columns],
+        "columns": [{"name": c.name, "unit": "" if c.unit == "1" else c.unit} for c, _ in columns],
         "rows": [list(row) for row in zip(*values, strict=True)],
         "total_rows": result.rows,
     }
     return found if result.rows else {**found, "needs": result.table.needs}
-
-
-def _column(heading: str) -> dict[str, str]:
-    """Name and unit apart: "Total Time(us)" holds ns here."""
-    name, bracket, unit = heading.rpartition("(")
-    if unit_of(heading):
-        return {"name": name, "unit": "ns"}
-    return {"name": name, "unit": unit[:-1]} if bracket and name else {"name": heading, "unit": ""}
 
 
 # -- Markdown -----------------------------------------------------------------------------
@@ -199,8 +197,8 @@ def _markdown_table(result: Result, explain: bool) -> str:
         lines += [result.table.formula, ""]
     if not result.rows:
         return "\n".join([*lines, _missing(result), ""])
-    columns = [_shown(h, c, _escaped) for h, c in result.side_table.columns.items()]
-    rule = ["---" if c.dtype == object else "---:" for c in result.side_table.columns.values()]
+    columns = [_shown(column, values, _escaped) for column, values in _columns(result)]
+    rule = ["---" if column.kind == "text" else "---:" for column, _ in _columns(result)]
     rows = list(zip(*columns, strict=True))
     rows.insert(1, tuple(rule))
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])

@@ -28,7 +28,7 @@ def headline(verdict: Told, overlap: Told) -> str:
         overlap: the section of that name.
     """
     if verdict["culprit"]:
-        return f"Rank {verdict['culprit']['rank']} holds the others up"
+        return f"Rank {verdict['culprit']['rank']} delays the other ranks"
     shares = _shares(overlap)
     who = ranks(verdict["ranks"])
     who = who[:1].upper() + who[1:]
@@ -45,7 +45,7 @@ def sentences(
 
     Args:
         drawn: the sections "overlap" and "steps".
-        found: findings, gravest first.
+        found: findings, most severe first.
         clock: how clocks were aligned.
     """
     return [
@@ -83,14 +83,14 @@ def _mean_step(steps: Told) -> tuple[float, int]:
 def _where_time_goes(overlap: Told, steps: Told) -> str:
     mean, count = _mean_step(steps)
     shares = _shares(overlap)
-    told = ", ".join(f"{100 * share:.1f} % {words}" for words, share in shares.items())
+    parts = ", ".join(f"{100 * share:.1f} % {words}" for words, share in shares.items())
     taken = "No step is marked"
     if count:
         taken = f"A step takes {time(mean)} on average ({count} in all)"
     if not any(shares.values()):
-        return f"{taken}; no device work was seen, so it cannot be told where the time goes."
+        return f"{taken}; no device work was seen, so it is unknown where the time goes."
     what = "of the device's time" if overlap["per"] == "step" else "of the capture"
-    return f"{taken}; {what}, {told}."
+    return f"{taken}; {what}, {parts}."
 
 
 def _who_is_slow(verdict: Told) -> str:
@@ -106,15 +106,15 @@ def _who_is_slow(verdict: Told) -> str:
 
 def _what_else(found: Sequence[Told], issues: Issues, clock: str) -> str:
     warnings = [one for one in found if one["severity"] == "warning"]
-    told = f"{len(warnings)} finding{'s' * (len(warnings) != 1)} to act on"
-    told += f", first: {warnings[0]['title']}" if warnings else ""
+    text = f"{len(warnings)} finding{'s' * (len(warnings) != 1)} to act on"
+    text += f", first: {warnings[0]['title']}" if warnings else ""
     lost, doubts = (
         sum(issue.count for issue in issues if issue.severity is severity)
         for severity in (Severity.LOSS, Severity.DOUBT)
     )
     trust = "nothing was lost" if not lost else f"{lost} records were lost"
     trust += f", {doubts} are in doubt" if doubts else ""
-    return f"{told}; {trust}; clocks: {clock}."
+    return f"{text}; {trust}; clocks: {clock}."
 
 
 def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:

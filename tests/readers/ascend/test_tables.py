@@ -58,7 +58,7 @@ def test_tables_beside_a_timeline_are_side_tables(folder):
     (trace,) = traces(folder)
     assert {n: list(s.columns) for n, s in trace.side_tables.items()} == {
         "op_statistic": ["OP Type", "Count"],
-        "kernel_details": ["Name", "Type", "Start Time(us)", "Duration(us)"],
+        "kernel_details": ["Name", "Type", "Start Time(ns)", "Duration(ns)"],
     }
 
 

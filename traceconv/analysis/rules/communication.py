@@ -26,9 +26,8 @@ from traceconv.analysis.rules.definition import (
 )
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
-from traceconv.analysis.tables.fields import fields, whole
+from traceconv.analysis.tables.fields import fields, floats, named, numbers, whole
 from traceconv.analysis.tables.groups import Groups, numbered
-from traceconv.analysis.tables.vendor import floats, named, numbers
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -45,18 +44,18 @@ _MB = 10**6
 
 def _waits(trace: Trace) -> Known | None:
     """Sums of waiting, of it before the first transfer, and of transfers; the longest waits."""
-    rows = [r for r in rows_of(_OPERATIONS(trace) or {}) if r["Wait Time(us)"] != ABSENT]
-    told = [
-        (r["Operation"], r["Start Time(us)"], r["Elapse Time(us)"], r["Wait Time(us)"],
-         r["Synchronization Time(us)"], r["Transit Time(us)"])
+    rows = [r for r in rows_of(_OPERATIONS(trace) or {}) if r["Wait Time(ns)"] != ABSENT]
+    waiting = [
+        (r["Operation"], r["Start Time(ns)"], r["Elapse Time(ns)"], r["Wait Time(ns)"],
+         r["Synchronization Time(ns)"], r["Transit Time(ns)"])
         for r in rows
     ] or _told_waits(trace)  # fmt: skip
-    elapsed, wait, early, transit = (sum(row[i] for row in told) for i in (2, 3, 4, 5))
+    elapsed, wait, early, transit = (sum(row[i] for row in waiting) for i in (2, 3, 4, 5))
     if not wait + transit:
         return None
-    most = sorted(told, key=lambda row: -row[3])[:SLICES_KEPT]
+    most = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
     return {
-        "operations": len(told),
+        "operations": len(waiting),
         "elapsed_ns": elapsed,
         "wait_ns": wait,
         "before_first_transfer_ns": early,
@@ -71,10 +70,10 @@ def _told_waits(trace: Trace) -> list[tuple[Any, ...]]:
     if side_table is None or not len(side_table):
         return []
     columns = [
-        numbers(side_table, f"{name} Time(ms)")
+        numbers(side_table, f"{name} Time(ns)")
         for name in ("Elapse", "Wait", "Synchronization", "Transit")
     ]
-    start = numbers(side_table, "Start Timestamp(us)")
+    start = numbers(side_table, "Start Timestamp(ns)")
     rows = zip(named(side_table, "Operator").tolist(), start.tolist(),
                *(c.tolist() for c in columns), strict=True)  # fmt: skip
     return [row for row in rows if not _TOTAL.match(row[0]) and ABSENT not in row[2:]]
@@ -126,7 +125,7 @@ def _told_packages(trace: Trace) -> Known | None:
         return None
     total = [_TOTAL.match(one) is None for one in named(side_table, "Operator").tolist()]
     size = np.nan_to_num(floats(side_table, "Package Size(MB)"))
-    time = numbers(side_table, "Total Duration(ms)")
+    time = numbers(side_table, "Total Duration(ns)")
     kept = np.array(total, bool) & (size > 0) & (time > 0)
     kept &= ~np.isin(
         named(side_table, "Transport Type"), ["LOCAL", "SDMA"]
@@ -201,11 +200,11 @@ def _traffic(trace: Trace) -> Known | None:
 
 
 def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    told = [
+    traffic = [
         (rank, {heading: np.array(column, object) for heading, column in one.items()})
         for rank, one in known.items()
     ]
-    for link in links.slow(told, limits[""] / 100):
+    for link in links.slow(traffic, limits[""] / 100):
         figures = {
             "bandwidth_gbs": link.bandwidth,
             "usual_gbs": link.usual,

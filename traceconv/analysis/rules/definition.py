@@ -1,4 +1,4 @@
-"""What a rule is: what it looks at, from which value on it speaks, and what it then says."""
+"""What a rule is: what it measures, from which value on it reports, and what it then reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Limits = Mapping[str, float]
 """The thresholds of one rule by name; its main one is ""."""
 
 SLICES_KEPT = 3
-"""So many slices stand as evidence beside a finding."""
+"""Most slices that are kept as evidence of a finding."""
 
 STEPS_KEPT = 50
 """So many steps are listed beside a finding."""
@@ -31,14 +31,14 @@ OWN = "chosen here"
 """The source of a threshold that nobody else names."""
 
 UNSAID = math.nan
-"""A threshold without a default: what a capture tells of a rank under its name counts, unless
+"""A threshold without a default: what a capture records of a rank under its name is used, unless
 somebody says it; a rank of which nobody does is not checked."""
 
 
 class Severity(StrEnum):
     """How much a finding asks for."""
 
-    NOTE = "note"  # where the time goes; nothing need be wrong
+    NOTE = "note"  # where the time goes; not necessarily a fault
     WARNING = "warning"  # time is lost
 
 
@@ -51,7 +51,7 @@ class Limit:
         unit:   "%", "ms", "us", "MB" ...; "" of a plain ratio.
         source: who says so.
         name:   "" of the main one, with which the measured value is compared.
-        below:  the rule speaks below it, not above.
+        below:  the rule reports values below it, not above.
     """
 
     value: float
@@ -77,10 +77,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Case:
-    """One place where a rule speaks.
+    """One place that a rule reports.
 
     Attributes:
-        rank:    where; of a comparison, the rank that stands out.
+        rank:    where; of a comparison, the outlying rank.
         value:   in the unit of the rule's main threshold.
         figures: what else was measured, by name; a name that ends in ``_ns``, ``_us``, ``_percent``
             or ``_bytes`` says the unit.
@@ -134,7 +134,7 @@ class Rule:
 
 
 def completed(limits: Limits, known: Known) -> Limits:
-    """Thresholds, with what the capture tells of a rank where nobody said one."""
+    """Thresholds, with what the capture records of a rank where none was given."""
     return {
         name: known.get(name, value) if math.isnan(value) else value
         for name, value in limits.items()
@@ -181,6 +181,6 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
     ]
 
 
-def slices(told: Iterable[Mapping[str, Any]]) -> list[Slice]:
-    """What :func:`longest` told of."""
-    return [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in told]
+def slices(kept: Iterable[Mapping[str, Any]]) -> list[Slice]:
+    """The slices that :func:`longest` described."""
+    return [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in kept]

@@ -38,7 +38,7 @@ _FEWEST = 20  # launches; a distribution of fewer says nothing
 def _overlap(trace: Trace) -> Known | None:
     """What each step's time went to, ns, and the longest slices that show it.
 
-    Of several graphs the one that takes most of the time: graphs may lie within each other.
+    Of several graphs the one that takes most of the time: graphs may contain each other.
     A rank without steps is one piece, step -1.
     """
     steps = trace.steps.take(trace.steps.known_ns > 0).of_main_graph()
@@ -128,11 +128,11 @@ def _launches(trace: Trace) -> Known | None:
     else:
         return None
     late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
-    told = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
+    percentiles = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
     whole = _overlap(trace)
     idle = _percent(whole["pieces"], "free") if whole else 100.0
     free = _lane(trace, OpClass.FREE)
-    return {**told, "launches": len(arrows), "idle_percent": idle, "idle": free}
+    return {**percentiles, "launches": len(arrows), "idle_percent": idle, "idle": free}
 
 
 def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Findings: which rules speak, on what evidence, and what to do.
+"""Findings: which rules report something, on what evidence, and what to do.
 
 parts = [facts(trace) for trace in traces]
 for finding in judge(parts).findings:
@@ -27,8 +27,6 @@ from traceconv.analysis.rules.definition import (
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Trace
 from traceconv.core.ranks import format_ranges
-
-# Figures of findings in words.
 
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -61,7 +59,7 @@ def _measured(value: Any, unit: str) -> str:
 SCHEMA_VERSION = 1
 
 PLACES_SHOWN = 10
-"""So many places are named for people where a rule speaks of more than one."""
+"""Most places that are named in text where a rule reports several."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +81,14 @@ class Facts:
         return {"rank": self.rank, "known": dict(self.known), "broken": dict(self.broken)}
 
     @classmethod
-    def of_dict(cls, told: Mapping[str, Any]) -> Facts:
-        """What :meth:`as_dict` told of."""
-        return cls(told["rank"], told["known"], told["broken"])
+    def of_dict(cls, values: Mapping[str, Any]) -> Facts:
+        """The inverse of :meth:`as_dict`."""
+        return cls(values["rank"], values["known"], values["broken"])
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One place where a rule speaks.
+    """One place that a rule reports.
 
     Attributes:
         rule:   which.
@@ -180,13 +178,13 @@ class Unchecked:
         """One line."""
         where = f" on rank{'s' * (len(self.ranks) > 1)} {format_ranges(self.ranks)}"
         broken = f" ({self.broken})" if self.broken else ""
-        told = f"{self.rule.id}: needs {self.needs}{broken}"
-        return f"not checked{where if self.ranks else ''}: {told}"
+        reason = f"{self.rule.id}: needs {self.needs}{broken}"
+        return f"not checked{where if self.ranks else ''}: {reason}"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
-        told = {"rule": self.rule.id, "needs": self.needs, "ranks": list(self.ranks)}
-        return {**told, "broken": self.broken}
+        found = {"rule": self.rule.id, "needs": self.needs, "ranks": list(self.ranks)}
+        return {**found, "broken": self.broken}
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ class Findings:
 
     Attributes:
         ranks:     that were looked at, ascending.
-        findings:  warnings first, then as the rules stand.
+        findings:  warnings first, then in the order of the rules.
         quiet:     rules that looked at every rank they need, and found nothing.
         unchecked: rules that could not look, and on which ranks; never to be read as "fine".
     """
@@ -206,7 +204,7 @@ class Findings:
     unchecked: tuple[Unchecked, ...]
 
     def at_least(self, severity: str) -> bool:
-        """Whether anything found is as grave as this ("note", "warning") or graver."""
+        """Whether anything found is at least as severe as this ("note", "warning")."""
         order = list(Severity)
         wanted = order.index(Severity(severity))
         return any(order.index(one.severity) >= wanted for one in self.findings)
@@ -226,7 +224,7 @@ class Findings:
         return orjson.dumps(self.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
 
     def lines(self) -> list[str]:
-        """What people read: of each rule the gravest place in full, the others in a line."""
+        """What people read: of each rule the most severe place in full, the others in a line."""
         lines = []
         for first, others in self.by_rule():
             lines.append(f"{first.severity}: {first.text()}")
@@ -234,7 +232,7 @@ class Findings:
             lines += [f"    also: {_also(others)}"] * bool(others)
             lines += [f"    -> {advice}" for advice in _advices(first, others)]
         if not self.findings:
-            lines.append("no rule speaks")
+            lines.append("no rule reports anything")
         if self.quiet:
             lines.append(f"checked, nothing found: {', '.join(rule.id for rule in self.quiet)}")
         return [*lines, *(one.text() for one in self.unchecked)]
@@ -247,7 +245,7 @@ class Findings:
             lines.append(f"- **{first.severity}: {_escaped(first.text())}**")
             lines += [f"  - {_escaped(row)}" for row in rows]
             lines += [f"  - {advice}" for advice in _advices(first, others)]
-        lines += [] if self.findings else ["No rule speaks."]
+        lines += [] if self.findings else ["No rule reports anything."]
         if self.quiet:
             quiet = ", ".join(f"`{rule.id}`" for rule in self.quiet)
             lines += ["", f"Checked, nothing found: {quiet}."]
@@ -261,16 +259,16 @@ class Findings:
         return "\n".join(lines) + "\n"
 
     def by_rule(self) -> list[tuple[Finding, list[Finding]]]:
-        """For every rule that speaks the gravest finding, and the others, gravest first."""
+        """Per rule with findings its most severe one and the others, most severe rule first."""
         found: dict[str, list[Finding]] = {}
         for one in self.findings:
             found.setdefault(one.rule.id, []).append(one)
-        grave = [
+        groups = [
             sorted(group, key=lambda one: one.case.value, reverse=not one.rule.limits[0].below)
             for group in found.values()
             for one in group[:1]
         ]
-        return [(group[0], group[1:]) for group in grave]
+        return [(group[0], group[1:]) for group in groups]
 
 
 def _also(others: Sequence[Finding]) -> str:
@@ -361,8 +359,8 @@ def judge(
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
     for rule in chosen(rules):
-        told = {part.rank: _known(part, rule, limits[rule.id]) for part in parts}
-        known = {rank: one for rank, one in told.items() if one is not None}
+        of_rank = {part.rank: _known(part, rule, limits[rule.id]) for part in parts}
+        known = {rank: one for rank, one in of_rank.items() if one is not None}
         blind = tuple(part.rank for part in parts if part.rank not in known)
         broken = next((part.broken[rule.id] for part in parts if rule.id in part.broken), "")
         if len(known) < rule.fewest:

@@ -25,9 +25,9 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.tables import memory as _memory_tables
+from traceconv.analysis.tables.fields import is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
-from traceconv.analysis.tables.vendor import is_ascend, operator_columns
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -87,20 +87,20 @@ def _shapes(trace: Trace) -> Known | None:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
     columns = operator_columns(trace, rows) if len(rows) else {}
-    told = [(t, s) for t, s in zip(*(columns.get(h, np.empty(0)).tolist() for h in
+    pairs = [(t, s) for t, s in zip(*(columns.get(h, np.empty(0)).tolist() for h in
             ("OP Type", "Input Shapes")), strict=True)]  # fmt: skip
-    cube = np.array([bool(_CUBE.fullmatch(t)) and bool(s.strip('"')) for t, s in told], bool)
+    cube = np.array([bool(_CUBE.fullmatch(t)) and bool(s.strip('"')) for t, s in pairs], bool)
     if not cube.any():
         return None
-    rows, told = (
+    rows, pairs = (
         rows[cube],
-        [one for one, wanted in zip(told, cube.tolist(), strict=True) if wanted],
+        [one for one, wanted in zip(pairs, cube.tolist(), strict=True) if wanted],
     )
-    groups = Groups.of(*(numbered(np.array(part, object)) for part in zip(*told, strict=True)))
+    groups = Groups.of(*(numbered(np.array(part, object)) for part in zip(*pairs, strict=True)))
     time = groups.total(trace.events.dur_ns[rows])
-    odd = np.array([not _aligned(told[i][1]) for i in groups.first.tolist()], bool)
+    odd = np.array([not _aligned(pairs[i][1]) for i in groups.first.tolist()], bool)
     order = np.flatnonzero(odd)[np.argsort(-time[odd], kind="stable")]
-    worst = [" ".join(told[i]) for i in groups.first[order[:SLICES_KEPT]].tolist()]
+    worst = [" ".join(pairs[i]) for i in groups.first[order[:SLICES_KEPT]].tolist()]
     return {
         "cube_ns": int(time.sum()),
         "unaligned_ns": int(time[odd].sum()),
@@ -147,7 +147,7 @@ def _peak(trace: Trace) -> Known | None:
         **known,
         "peak": top["Peak(B)"],
         "where": f"{top['Component']} {top['Measure']}",
-        "at_ns": top["Peak Timestamp(us)"],
+        "at_ns": top["Peak Timestamp(ns)"],
     }
 
 
@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
             Limit(UNSAID, "GB", "of the device, as its capture tells", "capacity"),
         ),
         "counters of memory, and the capacity of the device (properties of GPUs tell it; captures "
-        "of Ascend devices do not: --threshold memory-capacity.capacity=GB)",
+        "of Ascend devices do not: a threshold memory-capacity.capacity, in GB, names it)",
         "Fragmentation and retries of allocation are near: lower the batch, recompute "
         "activations, or shard the optimizer's state.",
         _peak,

@@ -1,6 +1,6 @@
 """Rules of the operators of a data pipeline, and of the processors they run on.
 
-Data goes from the leaves to the root. The queue an operator takes from is its left one (the output
+Data flows from the leaves to the root. The queue an operator takes from is its left one (the output
 queue of what comes before), the one it fills its right one. A full left queue and an empty right
 one mean that the operator between them is slow.
 """
@@ -25,7 +25,7 @@ from traceconv.analysis.rules.definition import (
     rows_of,
 )
 from traceconv.analysis.tables import data as _data_tables
-from traceconv.analysis.tables.vendor import floats, named, numbers
+from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -159,8 +159,8 @@ def _workers(trace: Trace) -> Known | None:
             "cpu": floats(side_table, "avg_cpu_pct"),
         }
     )
-    told = [row for row in rows_of(rows) if row["cpu"] >= 0 and not _IGNORED.fullmatch(row["name"])]
-    return {"operators": told} if told else None
+    used = [row for row in rows_of(rows) if row["cpu"] >= 0 and not _IGNORED.fullmatch(row["name"])]
+    return {"operators": used} if used else None
 
 
 def _worker_case(rank: int, one: Operator) -> Case:
@@ -179,7 +179,7 @@ def _many_workers(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 
 def _machine(trace: Trace) -> Known | None:
-    """Mean use of the machine's processors; user and system apart where they are told apart."""
+    """Mean use of the machine's processors; user and system separately where samples have both."""
     rows = {row["Scope"]: row for row in rows_of(_CPU(trace) or {})}
     row = rows.get("device") or rows.get("system")
     if row is None:

@@ -1,6 +1,6 @@
 """Rules of the queues between data preparation and device, and of reading time.
 
-Terms as MindSpore's: the *host queue* lies between the data pipeline and what sends to the device,
+Terms as MindSpore's: the *host queue* is between the data pipeline and what sends to the device,
 the *device queue* between that and the training step.
 """
 
@@ -25,14 +25,14 @@ from traceconv.analysis.rules.definition import (
     rows_of,
 )
 from traceconv.analysis.tables import data as _data_tables
-from traceconv.analysis.tables.vendor import named, numbers
+from traceconv.analysis.tables.fields import named, numbers
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT
 
 THEME = "data preparation"
 MINDSPORE = "MindSpore's profiler"
 
-_GET_NEXT = (("minddata_aicpu", "us"), ("minddata_getnext_profiling", "ns"))
+_GET_NEXT = ("minddata_aicpu", "minddata_getnext_profiling")
 _QUEUES = of_table(_data_tables.TABLES, "data")
 _READER = of_table(_data_tables.TABLES, "reader")
 
@@ -45,24 +45,24 @@ def _host_queue(trace: Trace) -> Known | None:
 
 
 def _device_queue(trace: Trace) -> Known | None:
-    """Fetches of the device: how many, and those that met an empty queue."""
-    for name, unit in _GET_NEXT:
+    """Fetches of the device: how many, and those that found it empty."""
+    for name in _GET_NEXT:
         side_table = trace.side_tables.get(name)
         if side_table is None or not len(side_table):
             continue
         size, ops = numbers(side_table, "queue_size"), named(side_table, "op")
-        start, end = (numbers(side_table, f"{edge}({unit})") for edge in ("start", "end"))
-        told = np.flatnonzero(size != ABSENT)
-        empty = told[size[told] == 0]
+        start, end = (numbers(side_table, f"{edge}(ns)") for edge in ("start", "end"))
+        sampled = np.flatnonzero(size != ABSENT)
+        empty = sampled[size[sampled] == 0]
         waits: list[dict[str, Any]] = [
             {"name": ops[i], "start_ns": int(start[i]), "dur_ns": int(end[i] - start[i])}
             for i in empty.tolist()
             if start[i] != ABSENT and end[i] >= start[i]
         ]
         waits.sort(key=lambda one: -one["dur_ns"])
-        steps = (np.searchsorted(told, empty) + 1).tolist()
-        if len(told):
-            return {"fetches": len(told), "empty": len(empty), "steps": steps[:STEPS_KEPT],
+        steps = (np.searchsorted(sampled, empty) + 1).tolist()
+        if len(sampled):
+            return {"fetches": len(sampled), "empty": len(empty), "steps": steps[:STEPS_KEPT],
                     "waits": waits[:SLICES_KEPT]}  # fmt: skip
     return None
 
@@ -115,10 +115,12 @@ def _sending(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 def _reader_ratio(trace: Trace) -> Known | None:
     rows = rows_of(_READER(trace) or {})
-    told = {row["Measure"]: row for row in rows if row["Reader Ratio(%)"] == row["Reader Ratio(%)"]}
-    if not told:
+    measures = {
+        row["Measure"]: row for row in rows if row["Reader Ratio(%)"] == row["Reader Ratio(%)"]
+    }
+    if not measures:
         return None
-    ratio = next(iter(told.values()))["Reader Ratio(%)"]
+    ratio = next(iter(measures.values()))["Reader Ratio(%)"]
     means = {f"{row['Measure']}_s": row["Avg"] for row in rows if row["Measure"] != "ips"}
     return {"ratio": ratio, **means}
 

@@ -68,13 +68,13 @@ def _having(part: str) -> Any:
 
 
 def _iterations(trace: Trace) -> Known | None:
-    """As :func:`_parts`, of ranks whose steps are told with the pauses between them.
+    """As :func:`_parts`, of ranks whose steps are marked, with the pauses between them.
 
     Iterations of a graph are; marks of the host touch each other, whatever the device does.
     """
     found = _parts(trace)
-    told = found and (found["pause"] or sum(row["graph"] >= 0 for row in found["step"]) > 1)
-    return found if told else None
+    marked = found and (found["pause"] or sum(row["graph"] >= 0 for row in found["step"]) > 1)
+    return found if marked else None
 
 
 def _by_graph(rows: Iterable[Part]) -> Iterator[tuple[int, list[Part]]]:

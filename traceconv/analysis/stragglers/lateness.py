@@ -3,7 +3,7 @@
 What decides is what a rank did by itself: more than the others, by more than chance explains. It is
 looked at twice, from when the group last met and from the last collective with anybody. The first
 holds all that may make a rank late, and the scatter of all that; the second is the part before this
-collective, which a delay in one place stands out of. What others do to it, by coming late to
+collective, in which a delay in one place is visible. What others do to it, by coming late to
 collectives in between, is in neither. Both votes on who comes last can only object.
 """
 
@@ -168,9 +168,9 @@ class Lateness:
         sure = np.nan_to_num(own / u_own, nan=-np.inf)
         known = np.isfinite(sure).any(axis=(0, 2))
         one = np.where(known, _largest(sure.max(axis=0)), last)
-        told = np.argmax(sure[:, at, one], axis=0)
-        made = np.where(known, own[told, at, one], late[at, last])
-        unsure = np.where(known, u_own[told, at, one], u_late[at, last])
+        spent = np.argmax(sure[:, at, one], axis=0)
+        made = np.where(known, own[spent, at, one], late[at, last])
+        unsure = np.where(known, u_own[spent, at, one], u_late[at, last])
         enough = u_late[at, one] if self._few else _ARRIVES * made
         certain = (made > unsure) & (late[at, one] >= enough)
         doubt = np.hypot(self.clock_ns[clocks_say], self.clock_ns[one]) + u_late[at, one]
@@ -217,7 +217,7 @@ class Judged:
 def lateness(
     groups: Iterable[Matched], ranks: Mapping[int, Known], clocks: Clocks
 ) -> Iterator[Lateness]:
-    """Each group that met at least once."""
+    """Each group with at least one collective."""
     alone = {rank: _alone(known.evidence) for rank, known in ranks.items()}
     for group in groups:
         seen = group.row >= 0
@@ -246,8 +246,8 @@ def _of(
         end[on, column] = clocks.corrected(rank, ended) - zero
         inside[on, column] = ended - began
         before[on, column] = alone[rank][row[on, column]]
-        told = ranks[rank].parts[row[on, column]]
-        parts[on, column] = np.where(told < 0, np.nan, told)
+        best = ranks[rank].parts[row[on, column]]
+        parts[on, column] = np.where(best < 0, np.nan, best)
     base = ranks[group.ranks[group.base]].evidence
     step = base.step[np.maximum(row[:, group.base], 0)].astype(np.int64)
     ends = _over_others(end)
@@ -299,7 +299,7 @@ def _sigma(rest: F64) -> float:
 
 
 def _places(step: I64, kinds: tuple[str, ...]) -> I64:
-    """Which operation of its step each is; without steps, kinds stand for places."""
+    """Which operation of its step each is; without steps, kinds replace positions."""
     order = {kind: -1 - i for i, kind in enumerate(dict.fromkeys(kinds))}
     place = np.array([order[kind] for kind in kinds], np.int64)
     inside = np.flatnonzero(step >= 0)

@@ -29,7 +29,7 @@ class SlowLink:
     """A link, and what is usual for its transport.
 
     Attributes:
-        rank:   whose profile tells of it.
+        rank:   whose profile recorded it.
         group:  in which ``source`` and ``destination`` number the ranks.
         bandwidth, usual: bytes per ns (10^9 bytes per second).
     """
@@ -78,7 +78,7 @@ def facts(trace: Trace) -> Columns:
 
 
 def slow(ranked: Sequence[tuple[int, Columns]], below: float = _SLOW) -> list[SlowLink]:
-    """The links whose bandwidth lies far below that of others with the same transport, slowest
+    """The links whose bandwidth is far below that of others with the same transport, slowest
     first: by 30 percent, and by four standard deviations (from the median deviation).
 
     Args:
@@ -91,7 +91,7 @@ def slow(ranked: Sequence[tuple[int, Columns]], below: float = _SLOW) -> list[Sl
 
 
 def too_few(ranked: Sequence[tuple[int, Columns]]) -> dict[str, int]:
-    """Transports with too few links to tell which of them are slow, and how many there are."""
+    """Transports with too few links to find slow ones among them, and how many there are."""
     counts = {transport: len(links) for transport, links in _by_transport(ranked).items()}
     return {transport: n for transport, n in counts.items() if n < _FEWEST}
 
@@ -102,8 +102,8 @@ _Links = dict[tuple[int, str, int, int, str], list[int]]
 
 def _by_transport(ranked: Sequence[tuple[int, Columns]]) -> dict[str, _Links]:
     found: dict[str, _Links] = {}
-    for rank, told in ranked:
-        for group, source, target, transport, size, time in _rows(told):
+    for rank, columns in ranked:
+        for group, source, target, transport, size, time in _rows(columns):
             if source != target and size > 0 and time > 0:
                 alike = found.setdefault(transport, {})
                 both = alike.setdefault((rank, group, source, target, transport), [0, 0])
@@ -112,11 +112,11 @@ def _by_transport(ranked: Sequence[tuple[int, Columns]]) -> dict[str, _Links]:
     return dict(sorted(found.items()))
 
 
-def _rows(told: Columns) -> Any:
-    if not told:
+def _rows(columns: Columns) -> Any:
+    if not columns:
         return ()
     names = ("Group", "Source", "Destination", "Transport", "Bytes", "total")
-    return zip(*(told[name].tolist() for name in names), strict=True)
+    return zip(*(columns[name].tolist() for name in names), strict=True)
 
 
 def _outliers(links: _Links, below: float) -> list[SlowLink]:

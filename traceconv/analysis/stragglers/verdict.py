@@ -91,7 +91,7 @@ class Finding:
         kind:    of the collective.
         late_ns: how much later than the others it comes, by the time it is inside (clock-free).
         arrival_ns: the same by aligned starts.
-        uncertain_ns: what neither could tell from chance.
+        uncertain_ns: what cannot be distinguished from chance.
         parts_ns: what it spent more than the others since they last met, by :data:`PARTS`.
         step:    the step, or -1 for the run.
     """
@@ -137,12 +137,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who holds the others up.
+    """Which rank delays the others.
 
     Attributes:
         ranks:  that were compared.
         method: how their clocks were aligned.
-        culprit: the rank that holds others up most, or None: inconclusive.
+        culprit: the rank that delays others most, or None: inconclusive.
         others: further ranks that do, most first.
         steps:  per step number, the finding, or None: inconclusive.
         compared: collectives that at least two ranks were seen in.
@@ -179,8 +179,8 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """What people read."""
-        told = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
-        lines = [told, self.line()]
+        basis = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
+        lines = [basis, self.line()]
         lines += [f"also: {one.text()}" for one in self.others]
         return lines + [
             f"step {step}: {one.text() if one else 'inconclusive'}"

@@ -2,7 +2,7 @@
 
 parts = [facts(trace, by=("step", "op")) for trace in traces]
 for result in tables(parts):
-    print(result.sheet["Total Time(us)"])
+    print(result.data["Total Time(ns)"])
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceconv.analysis.tables import api as _api_tables
+from traceconv.analysis.tables import calls as _call_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables import kernel as _kernel_tables
 from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
-from traceconv.analysis.tables import paddle as _paddle_tables
 from traceconv.analysis.tables import step as _step_tables
 from traceconv.analysis.tables.definition import RANK, Facts, Result, Table
 from traceconv.core.errors import Issues, SelectionError
 from traceconv.core.model import Trace
-from traceconv.core.side_tables import Columns, SideTable
+from traceconv.core.side_tables import Columns, DataTable
 
 TABLES: Mapping[str, Table] = {
     table.name: table
     for module in (
         _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
-        _data_tables, _api_tables, _paddle_tables,
+        _data_tables, _call_tables,
     )
     for table in module.TABLES
 }  # fmt: skip
@@ -68,9 +67,23 @@ class Statistics:
     ranks: tuple[int, ...]
     issues: Issues
 
-    def __getitem__(self, name: str) -> SideTable:
-        """The columns of the table of this name."""
-        return next(result.side_table for result in self.results if result.table.name == name)
+    def __getitem__(self, name: str) -> DataTable:
+        """The columns of the table of this name; one ``by`` may make several.
+
+        Raises:
+            KeyError: it was not asked for; the message names those that were.
+        """
+        for result in self.results:
+            if result.table.name == name:
+                return result.data
+        names = ", ".join(result.table.name for result in self.results)
+        raise KeyError(f"table {name!r} was not asked for; there are: {names}")
+
+    def _repr_html_(self) -> str:
+        """The first rows of every table, for notebooks."""
+        from traceconv.core import frames
+
+        return "".join(frames.html(r.table.title, r.data.columns) for r in self.results)
 
 
 def chosen(by: Iterable[str]) -> list[str]:
@@ -124,11 +137,12 @@ def tables(parts: Sequence[Facts], top: int | None = None) -> list[Result]:
 def _result(table: Table, parts: Sequence[Facts], top: int | None) -> Result:
     ranked = [(part.rank, part.tables[table.name]) for part in parts if part.tables[table.name]]
     built = table.build(ranked) if ranked else {}
-    columns: Columns = {heading: built[heading] for heading in table.headings} if built else {}
+    columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:
         columns = _first(columns, top)
-    return Result(table, SideTable(table.name, table.title, lambda: columns), rows)
+    units = {column.key: column.unit for column in table.columns} if built else {}
+    return Result(table, DataTable(table.name, columns, units), rows)
 
 
 def _first(columns: Columns, top: int) -> Columns:

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
+    BANDWIDTH,
+    BYTES,
     NOTHING,
     RANK,
     TIMED,
+    Column,
     Keys,
     Ranked,
     Table,
@@ -22,10 +25,9 @@ from traceconv.analysis.tables.definition import (
     timed,
     with_job,
 )
-from traceconv.analysis.tables.fields import fields, whole
+from traceconv.analysis.tables.fields import fields, floats, named, numbers, rounded, whole
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
-from traceconv.analysis.tables.vendor import floats, named, numbers, rounded
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
@@ -34,7 +36,8 @@ _WAITS = re.compile(r"Notify[_ ]Wait")
 _TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
 _NOBODY = 0xFFFFFFFF
 _LINKS = {"ON_CHIP": "LOCAL"}
-_PARTS = ("Transit Time(us)", "Wait Time(us)", "Synchronization Time(us)", "Idle Time(us)")
+_PART_COLUMNS = Column.ns("Transit Time", "Wait Time", "Synchronization Time", "Idle Time")
+_PARTS = tuple(column.key for column in _PART_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def _operation_facts(trace: Trace) -> Columns:
         "Step": np.where(step < 0, ABSENT, step),
         "Group": texts([_group(trace, track) for track in events.track[rows].tolist()]),
         "Operation": texts([trace.strings[i] for i in events.name[rows].tolist()]),
-        "Start Time(us)": events.start_ns[rows],
-        "Elapse Time(us)": events.dur_ns[rows],
+        "Start Time(ns)": events.start_ns[rows],
+        "Elapse Time(ns)": events.dur_ns[rows],
         **_parts(trace, work),
     }
 
@@ -138,7 +141,7 @@ def _summed(call: I64, value: I64, mask: NDArray[np.bool_], size: int) -> I64:
 
 def _operations(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    order = np.lexsort((rows["Start Time(us)"], rows[RANK]))
+    order = np.lexsort((rows["Start Time(ns)"], rows[RANK]))
     rows = {name: column[order] for name, column in rows.items()}
     transit, wait, early = (np.where(rows[p] == ABSENT, 0, rows[p]) for p in _PARTS[:3])
     return {
@@ -162,7 +165,7 @@ def _kind_facts(trace: Trace) -> Columns:
     return {
         "Group": facts["Group"][groups.first],
         "Operation": kinds[groups.first],
-        **groups.measured(facts["Elapse Time(us)"]),
+        **groups.measured(facts["Elapse Time(ns)"]),
         **{name: groups.total(np.where(facts[name] == ABSENT, 0, facts[name])) for name in _PARTS},
         "Known": groups.total((facts[_PARTS[0]] != ABSENT).astype(np.int64)),
     }
@@ -215,10 +218,10 @@ def _told_links(trace: Trace) -> Columns:
     kind = named(side_table, "Operator")
     total = np.array([one.endswith("-total") for one in kind.tolist()], bool)
     total = total if total.any() else np.ones(len(kind), bool)
-    total &= numbers(side_table, "Transit Time(ms)") != ABSENT
+    total &= numbers(side_table, "Transit Time(ns)") != ABSENT
     if not total.any():
         return NOTHING
-    time = numbers(side_table, "Transit Time(ms)")[total]
+    time = numbers(side_table, "Transit Time(ns)")[total]
     size = floats(side_table, "Transit Size(MB)")[total]
     return {
         "Group": named(side_table, "Group")[total],
@@ -242,7 +245,7 @@ def _links(ranked: Ranked) -> Columns:
     rows = {name: column[order] for name, column in rows.items()}
     time: Any = rows["total"]
     speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=time > 0)
-    return {**rows, "Count": rows["count"], "Transit Time(us)": time, "Bandwidth(GB/s)": speed}
+    return {**rows, "Count": rows["count"], "Transit Time(ns)": time, "Bandwidth(GB/s)": speed}
 
 
 TABLES: Sequence[Table] = (
@@ -253,10 +256,7 @@ TABLES: Sequence[Table] = (
         "elapsed times; Ratio = Total / sum of all Totals of the rank. Transit, Wait, "
         "Synchronization and Idle are sums of what the table comm_op says.",
         "communication operations",
-        {
-            RANK: "int", "Group": "text", "Operation": "text", **TIMED,
-            **dict.fromkeys(_PARTS, "int"),
-        },
+        (*Column.whole(RANK), *Column.text("Group", "Operation"), *TIMED, *_PART_COLUMNS),
         _kind_facts,
         _kinds,
         capped=True,
@@ -269,11 +269,11 @@ TABLES: Sequence[Table] = (
         "Synchronization = what of Wait begins before the first transit; Idle = Elapse - Transit "
         "- Wait. Wait Time Ratio = Wait / (Wait + Transit); Synchronization Time Ratio likewise.",
         "communication operations; Ascend planes for the parts",
-        {
-            RANK: "int", "Step": "int", "Group": "text", "Operation": "text",
-            "Start Time(us)": "int", "Elapse Time(us)": "int", **dict.fromkeys(_PARTS, "int"),
-            "Wait Time Ratio(%)": "float", "Synchronization Time Ratio(%)": "float",
-        },
+        (
+            *Column.whole(RANK, "Step"), *Column.text("Group", "Operation"),
+            *Column.ns("Start Time", "Elapse Time"), *_PART_COLUMNS,
+            *Column.percent("Wait Time Ratio", "Synchronization Time Ratio"),
+        ),
         _operation_facts,
         _operations,
         capped=True,
@@ -285,11 +285,11 @@ TABLES: Sequence[Table] = (
         "within the group) and transport: Bytes and Transit Time are sums; Bandwidth = Bytes / "
         "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself.",
         "Ascend planes, or communication_matrix.json",
-        {
-            RANK: "int", "Group": "text", "Operation": "text", "Source": "int",
-            "Destination": "int", "Transport": "text", "Count": "int", "Bytes": "int",
-            "Transit Time(us)": "int", "Bandwidth(GB/s)": "float",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Group", "Operation"),
+            *Column.whole("Source", "Destination"), *Column.text("Transport"),
+            *Column.whole("Count"), BYTES, *Column.ns("Transit Time"), BANDWIDTH,
+        ),
         _link_facts,
         _links,
         capped=True,

@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import NOTHING, RANK, Ranked, Table, stacked, texts
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Column,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+)
+from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.analysis.tables.groups import Groups, numbered, share
-from traceconv.analysis.tables.vendor import floats, named, numbers
 from traceconv.core.columns import F64
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
@@ -56,7 +64,7 @@ def _queue(name: str, side_table: SideTable) -> dict[str, Any]:
         "Mean Size": float(size.mean()) if len(size) else float("nan"),
         **{
             heading: _mean_ns(value[(kind == 0) & (second == number)])
-            for number, heading in enumerate(("Get Time(us)", "Push Time(us)", "Batch Time(us)"))
+            for number, heading in enumerate(("Get Time(ns)", "Push Time(ns)", "Batch Time(ns)"))
         },
     }
 
@@ -113,7 +121,7 @@ def _reader_facts(trace: Trace) -> Columns:
     }
 
 
-_COSTS = {"reader_cost": "Reader Cost(s)", "batch_cost": "Batch Cost(s)"}
+_COSTS = {"reader_cost": "Reader Cost(ns)", "batch_cost": "Batch Cost(ns)"}
 
 
 def _lines_facts(trace: Trace) -> Columns:
@@ -125,14 +133,14 @@ def _lines_facts(trace: Trace) -> Columns:
     values = [*seconds, floats(side_table, "Speed")]
     reader, batch = (float(v.sum()) for v in seconds)
     ratio = 100 * reader / batch if batch and len(seconds[0]) else float("nan")
-    told = [i for i, value in enumerate(values) if len(value)]
+    present = [i for i, value in enumerate(values) if len(value)]
     return {
-        "Measure": texts([(*_COSTS, "ips")[i] for i in told]),
-        "Unit": texts([("s", "s", str(named(side_table, "Unit")[0]))[i] for i in told]),
-        "Avg": np.array([values[i].mean() for i in told]),
-        "Max": np.array([values[i].max() for i in told]),
-        "Min": np.array([values[i].min() for i in told]),
-        "Reader Ratio(%)": np.array([ratio if i < len(_COSTS) else np.nan for i in told]),
+        "Measure": texts([(*_COSTS, "ips")[i] for i in present]),
+        "Unit": texts([("s", "s", str(named(side_table, "Unit")[0]))[i] for i in present]),
+        "Avg": np.array([values[i].mean() for i in present]),
+        "Max": np.array([values[i].max() for i in present]),
+        "Min": np.array([values[i].min() for i in present]),
+        "Reader Ratio(%)": np.array([ratio if i < len(_COSTS) else np.nan for i in present]),
     }
 
 
@@ -144,9 +152,9 @@ _CPU = ("user_utilization", "sys_utilization", "io_utilization", "idle_utilizati
 def _cpu_facts(trace: Trace) -> Columns:
     """Means of the samples of CPU use by whom it is counted for."""
     side_table = _side_table(trace, "minddata_cpu_utilization")
-    told = _told_cpu(trace)
+    of_paddle = _told_cpu(trace)
     if side_table is None:
-        return told
+        return of_paddle
     who = named(side_table, "scope")
     op = numbers(side_table, "op_id")
     groups = Groups.of(numbered(who), _dense(op))
@@ -196,11 +204,12 @@ TABLES: Sequence[Table] = (
         "Empty(%) = Empty / Records, rounded up as MindSpore shows it; Mean Size over samples. "
         "Get, Push and Batch Time = mean time per step of the pipeline, of pushing, and of both.",
         f"{_NEEDS} (device_queue_profiling or dataset_iterator_profiling)",
-        {
-            RANK: "int", "Queue": "text", "Records": "int", "Capacity": "int", "Empty": "int",
-            "Full": "int", "Empty(%)": "float", "Full(%)": "float", "Mean Size": "float",
-            "Get Time(us)": "int", "Push Time(us)": "int", "Batch Time(us)": "int",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Queue"),
+            *Column.whole("Records", "Capacity", "Empty", "Full"),
+            *Column.percent("Empty", "Full"), *Column.number("Mean Size"),
+            *Column.ns("Get Time", "Push Time", "Batch Time"),
+        ),
         _queue_facts,
         _queues,
     ),
@@ -209,10 +218,11 @@ TABLES: Sequence[Table] = (
         "Operators of the data pipeline",
         "Queue Mean = mean size of the output queue; Queue Usage = Queue Mean / Queue Length.",
         f"{_NEEDS} (minddata_pipeline)",
-        {
-            RANK: "int", "Id": "int", "Operator": "text", "Parent": "int", "Workers": "int",
-            "Queue Mean": "float", "Queue Length": "int", "Queue Usage(%)": "float",
-        },
+        (
+            *Column.whole(RANK, "Id"), *Column.text("Operator"),
+            *Column.whole("Parent", "Workers"), *Column.number("Queue Mean"),
+            *Column.whole("Queue Length"), *Column.percent("Queue Usage"),
+        ),
         _pipeline_facts,
         stacked,
     ),
@@ -223,10 +233,11 @@ TABLES: Sequence[Table] = (
         "the log's unit of speed; without one, over its lines. Reader Ratio = mean reader_cost / "
         "mean batch_cost; above 5 % training waits for data.",
         "a log with timer_only=True of Paddle's profiler",
-        {
-            RANK: "int", "Measure": "text", "Unit": "text", "Avg": "float", "Max": "float",
-            "Min": "float", "Reader Ratio(%)": "float",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Measure", "Unit"),
+            *(Column(name, "", "float") for name in ("Avg", "Max", "Min")),
+            *Column.percent("Reader Ratio"),
+        ),
         _reader_facts,
         stacked,
     ),
@@ -236,10 +247,10 @@ TABLES: Sequence[Table] = (
         "Means over samples, by whom the time is counted for: the host, the process, one operator "
         "of the data pipeline. Paddle gives one figure each, under User.",
         f"{_NEEDS} (minddata_cpu_utilization), or a capture of Paddle's profiler",
-        {
-            RANK: "int", "Scope": "text", "Samples": "int", "User(%)": "float", "Sys(%)": "float",
-            "Io(%)": "float", "Idle(%)": "float",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Scope"), *Column.whole("Samples"),
+            *Column.percent("User", "Sys", "Io", "Idle"),
+        ),
         _cpu_facts,
         stacked,
     ),

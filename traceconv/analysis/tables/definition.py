@@ -1,4 +1,11 @@
-"""What a table is: its columns, the formula of each, where its figures come from."""
+"""What a table is: its columns with their units, the formula of each, where its figures come from.
+
+A :class:`Column` has a plain name and the unit of its values as data. Everything is computed and
+handed out under :attr:`Column.key`, "Total Time(ns)" for int64 nanoseconds: a name in which a unit
+cannot be mistaken, which is the heading that users know from text and CSV but for its unit, and
+which profilers' own tables follow, too (:class:`traceconv.core.side_tables.SideTable`). Headings in
+other units, "Total Time(us)", are made by :meth:`Column.heading` where values are printed in them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +18,10 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.groups import Groups, mean, numbered, pooled, share
 from traceconv.core.model import Trace
-from traceconv.core.side_tables import ABSENT, Columns, SideTable
+from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 RANK = "Rank"
-"""Heading of the rank; ``ABSENT`` stands for all ranks together."""
+"""Key of the rank's column; ``ABSENT`` is all ranks together."""
 
 NOTHING: Columns = {}
 """Facts of a rank that has no data for a table."""
@@ -24,8 +31,72 @@ Ranked = Sequence[tuple[int, Columns]]
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column of a table: what it is called, and what its values are.
+
+    Attributes:
+        name: plain, without a unit.
+        unit: of the values: "ns", "B", "%", "GB/s" ...; "1" for plain numbers, "" for text and
+            where another column of the row says it.
+        kind: "int" (:data:`ABSENT` where there is none), "float" (NaN) or "text" ("").
+        bracketed: whether headings name the unit; they do not where the name itself says it.
+    """
+
+    name: str
+    unit: str
+    kind: str
+    bracketed: bool = True
+
+    @property
+    def key(self) -> str:
+        """Its name in Python and in data frames: the heading in the unit of its values."""
+        return self.heading(self.unit)
+
+    def heading(self, unit: str) -> str:
+        """How it is headed where its values are shown in ``unit``."""
+        return (
+            f"{self.name}({unit})" if self.bracketed and self.unit not in ("", "1") else self.name
+        )
+
+    @classmethod
+    def text(cls, *names: str) -> tuple[Column, ...]:
+        """Columns of text."""
+        return tuple(cls(name, "", "text") for name in names)
+
+    @classmethod
+    def whole(cls, *names: str) -> tuple[Column, ...]:
+        """Whole numbers without a unit: counts, and numbers of steps, graphs, devices."""
+        return tuple(cls(name, "1", "int") for name in names)
+
+    @classmethod
+    def number(cls, *names: str) -> tuple[Column, ...]:
+        """Float numbers without a unit."""
+        return tuple(cls(name, "1", "float") for name in names)
+
+    @classmethod
+    def ns(cls, *names: str) -> tuple[Column, ...]:
+        """Lengths of time and instants, whole ns."""
+        return tuple(cls(name, "ns", "int") for name in names)
+
+    @classmethod
+    def size(cls, *names: str) -> tuple[Column, ...]:
+        """Whole bytes."""
+        return tuple(cls(name, "B", "int") for name in names)
+
+    @classmethod
+    def percent(cls, *names: str) -> tuple[Column, ...]:
+        """Shares, 100 = all."""
+        return tuple(cls(name, "%", "float") for name in names)
+
+
+BYTES = Column("Bytes", "B", "int", bracketed=False)
+BANDWIDTH = Column("Bandwidth", "GB/s", "float")
+"""10^9 bytes per second."""
+
+
+@dataclass(frozen=True)
 class Table:
-    """One table: how it is computed, and what is said about it.
+    """One table: how it is computed, and how it is described.
 
     Attributes:
         name:    one word, unique.
@@ -33,17 +104,16 @@ class Table:
         formula: what each column is, in words and symbols.
         needs:   what a capture must hold for it.
         facts:   from one rank to what the table needs of it; :data:`NOTHING` if it has no data.
-        build:   from the facts of all ranks to columns, by heading.
-        headings: every heading, in order, with its type: "int", "text" or "float". A time is an
-            "int" (ns) whose heading names a unit.
-        capped:  many rows are usual; ``--top`` applies.
+        build:   from the facts of all ranks to values, by :attr:`Column.key`.
+        columns: in order.
+        capped:  many rows are usual; ``top`` applies.
     """
 
     name: str
     title: str
     formula: str
     needs: str
-    headings: Mapping[str, str]
+    columns: tuple[Column, ...]
     facts: Callable[[Trace], Columns]
     build: Callable[[Ranked], Columns]
     capped: bool = False
@@ -68,25 +138,21 @@ class Result:
 
     Attributes:
         table: its definition: title, formula, what it needs.
-        side table: its columns. Times are int64 ns though a heading says "(us)"; empty if no rank
-            has data.
+        data:  the values by :attr:`Column.key`, with their units; no columns if no rank has data.
         rows:  how many there were before ``top`` cut them.
     """
 
     table: Table
-    side_table: SideTable
+    data: DataTable
     rows: int
 
 
-TIMED = {
-    "Count": "int",
-    "Total Time(us)": "int",
-    "Min Time(us)": "int",
-    "Avg Time(us)": "int",
-    "Max Time(us)": "int",
-    "Ratio(%)": "float",
-}
-"""The headings of :func:`timed`, as ``op_statistic`` calls them."""
+TIMED = (
+    *Column.whole("Count"),
+    *Column.ns("Total Time", "Min Time", "Avg Time", "Max Time"),
+    *Column.percent("Ratio"),
+)
+"""The columns of :func:`timed`, as ``op_statistic`` calls them."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +160,9 @@ class Keys:
     """Columns that name what is counted.
 
     Attributes:
-        names: headings, in order; object (text) or int64.
-        extra: further sums that travel with each group, by heading.
-        within: headings of the key in which ratios add up to 100; () for all of a rank.
+        names: of columns, in order; object (text) or int64.
+        extra: further sums of each group, by key of their column.
+        within: columns of the key in which ratios add up to 100; () for all of a rank.
     """
 
     names: tuple[str, ...]
@@ -150,10 +216,10 @@ def timed(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
         RANK: rows[RANK],
         **{name: rows[name] for name in keys.names},
         "Count": rows["count"],
-        "Total Time(us)": rows["total"],
-        "Min Time(us)": rows["low"],
-        "Avg Time(us)": mean(rows["total"], rows["count"]),
-        "Max Time(us)": rows["high"],
+        "Total Time(ns)": rows["total"],
+        "Min Time(ns)": rows["low"],
+        "Avg Time(ns)": mean(rows["total"], rows["count"]),
+        "Max Time(ns)": rows["high"],
         "Ratio(%)": share(rows["total"], whole),
         **{name: rows[name] for name in keys.extra},
         "m2": rows["m2"],

@@ -1,4 +1,4 @@
-"""The host side of a rank: which calls lie in which, and what they launched on the device."""
+"""The host side of a rank: how calls nest, and what they launched on the device."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def collective(name: str) -> str:
 
 
 def kernels(trace: Trace, *classes: OpClass) -> NDArray[np.intp]:
-    """Device rows of these classes; COMM stands for whole collectives, wherever they lie."""
+    """Device rows of these classes; COMM means whole collectives, on any layer."""
     events = trace.events
     on_device = trace.rows_of(Layer.DEVICE) | (events.op == OpClass.COMM)
     wanted = np.isin(events.op, np.array(classes, np.int8))

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
+    BANDWIDTH,
+    BYTES,
     NOTHING,
     RANK,
     TIMED,
+    Column,
     Keys,
     Ranked,
     Table,
@@ -81,13 +84,13 @@ def _copy_facts(trace: Trace) -> Columns:
 
 def _copies(ranked: Ranked) -> Columns:
     rows = timed(ranked, _COPY)
-    ns = rows["Total Time(us)"]
+    ns = rows["Total Time(ns)"]
     speed = np.divide(rows["Bytes"], ns, out=np.full(len(ns), np.nan), where=ns > 0)
-    told = rows["Bytes"] > 0
+    sized = rows["Bytes"] > 0
     return {
         **rows,
-        "Bytes": np.where(told, rows["Bytes"], ABSENT),
-        "Bandwidth(GB/s)": np.where(told, speed, np.nan),
+        "Bytes": np.where(sized, rows["Bytes"], ABSENT),
+        "Bandwidth(GB/s)": np.where(sized, speed, np.nan),
     }
 
 
@@ -109,10 +112,10 @@ def _device_facts(trace: Trace) -> Columns:
     )
     return {
         "Device": numbers,
-        "Steps Time(us)": np.full(len(numbers), elapsed, np.int64),
-        "Kernel Time(us)": busy[:, 0],
-        "Communication Time(us)": busy[:, 1],
-        "Copy Time(us)": busy[:, 2],
+        "Steps Time(ns)": np.full(len(numbers), elapsed, np.int64),
+        "Kernel Time(ns)": busy[:, 0],
+        "Communication Time(ns)": busy[:, 1],
+        "Copy Time(ns)": busy[:, 2],
     }
 
 
@@ -134,7 +137,7 @@ def _busy(trace: Trace, rows: NDArray[np.intp], spans: I64) -> list[int]:
 
 def _device_rows(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    return {**rows, "Utilization(%)": share(rows["Kernel Time(us)"], rows["Steps Time(us)"])}
+    return {**rows, "Utilization(%)": share(rows["Kernel Time(ns)"], rows["Steps Time(ns)"])}
 
 
 # -- host and device by phase -------------------------------------------------------------
@@ -161,10 +164,10 @@ def _stages(ranked: Ranked) -> Columns:
     """Ratios are of the steps' own time."""
     rows = timed(ranked, Keys(("Stage",)))
     of_step = rows["Stage"] == "Step"
-    base = dict(zip(rows[RANK][of_step].tolist(), rows["Total Time(us)"][of_step].tolist(),
+    base = dict(zip(rows[RANK][of_step].tolist(), rows["Total Time(ns)"][of_step].tolist(),
                     strict=True))  # fmt: skip
     whole = np.array([base.get(rank, 0) for rank in rows[RANK].tolist()])
-    return {**rows, "Ratio(%)": share(rows["Total Time(us)"], whole)}
+    return {**rows, "Ratio(%)": share(rows["Total Time(ns)"], whole)}
 
 
 TABLES: Sequence[Table] = (
@@ -175,7 +178,7 @@ TABLES: Sequence[Table] = (
         "sum of durations; Min, Avg = Total / Count, Max; Ratio = Total / sum of all Totals of "
         "the rank. Tasks that overlap count twice.",
         "device or communication slices",
-        {RANK: "int", "Kernel": "text", "Kind": "text", **TIMED},
+        (*Column.whole(RANK), *Column.text("Kernel", "Kind"), *TIMED),
         _kernel_facts,
         _kernels,
         capped=True,
@@ -186,7 +189,7 @@ TABLES: Sequence[Table] = (
         "As the table of kernels, over copies and memory sets. Bytes = sum of the sizes given; "
         "Bandwidth = Bytes / Total (10^9 bytes per second).",
         "copies on a device",
-        {RANK: "int", "Copy": "text", **TIMED, "Bytes": "int", "Bandwidth(GB/s)": "float"},
+        (*Column.whole(RANK), *Column.text("Copy"), *TIMED, BYTES, BANDWIDTH),
         _copy_facts,
         _copies,
         capped=True,
@@ -199,10 +202,11 @@ TABLES: Sequence[Table] = (
         "Communication and Copy Time likewise. Utilization = Kernel Time / Steps Time; copies do "
         "not count, as in Paddle's Device Summary.",
         "device slices",
-        {
-            RANK: "int", "Device": "int", "Steps Time(us)": "int", "Kernel Time(us)": "int",
-            "Communication Time(us)": "int", "Copy Time(us)": "int", "Utilization(%)": "float",
-        },
+        (
+            *Column.whole(RANK, "Device"),
+            *Column.ns("Steps Time", "Kernel Time", "Communication Time", "Copy Time"),
+            *Column.percent("Utilization"),
+        ),
         _device_facts,
         _device_rows,
     ),
@@ -212,7 +216,7 @@ TABLES: Sequence[Table] = (
         "The parts of the step trace: Count, sum, min, mean and max of their durations; Ratio = "
         "Total / Total of the steps.",
         "a step trace",
-        {RANK: "int", "Stage": "text", **TIMED},
+        (*Column.whole(RANK), *Column.text("Stage"), *TIMED),
         _stage_facts,
         _stages,
     ),

@@ -11,14 +11,15 @@ import numpy as np
 from traceconv.analysis.tables.definition import (
     NOTHING,
     RANK,
+    Column,
     Ranked,
     Table,
     ordered,
     stacked,
     texts,
 )
+from traceconv.analysis.tables.fields import rounded
 from traceconv.analysis.tables.groups import Groups, numbered, share
-from traceconv.analysis.tables.vendor import rounded
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import Layer, Trace
 from traceconv.core.side_tables import ABSENT, Columns
@@ -62,13 +63,13 @@ def _peak_facts(trace: Trace) -> Columns:
         "Measure": texts([c[1] for c in curves]),
         "Count": np.array([len(c[2]) for c in curves], np.int64),
         "Min(B)": low, "Mean(B)": usual, "Peak(B)": high, "Last(B)": last,
-        "Peak Timestamp(us)": np.array(at, np.int64),
+        "Peak Timestamp(ns)": np.array(at, np.int64),
         "Capacity(B)": np.array([_capacity(trace, c[1]) for c in curves], np.int64),
     }  # fmt: skip
 
 
 def _capacity(trace: Trace, measure: str) -> int:
-    """Memory of the device that is measured, bytes; ABSENT where the capture does not tell."""
+    """Memory of the device that is measured, bytes; ABSENT where the capture does not record it."""
     match = _OF_GPU.fullmatch(measure)
     return trace.hints.device_memory_bytes.get(int(match[1]), ABSENT) if match else ABSENT
 
@@ -85,13 +86,13 @@ def _curve_facts(trace: Trace) -> Columns:
     return {
         "Component": np.repeat(texts([c[0] for c in curves]), length),
         "Measure": np.repeat(texts([c[1] for c in curves]), length),
-        "Timestamp(us)": np.concatenate([c[2] for c in curves]),
+        "Timestamp(ns)": np.concatenate([c[2] for c in curves]),
         "Size(B)": rounded(np.concatenate([c[3] for c in curves])),
     }
 
 
 def _peaks(ranked: Ranked) -> Columns:
-    """Per rank; job-wide, the rank with the highest peak stands for all."""
+    """Per rank; job-wide, the row of the rank with the highest peak."""
     rows = stacked(ranked)
     whole = rows["Capacity(B)"]
     rows["Peak of Capacity(%)"] = np.where(whole > 0, share(rows["Peak(B)"], whole), np.nan)
@@ -117,11 +118,11 @@ TABLES: Sequence[Table] = (
         "the properties of GPUs; captures of Ascend devices do not tell it. A row without a rank "
         "is the rank with the highest peak.",
         "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
-        {
-            RANK: "int", "Component": "text", "Measure": "text", "Count": "int", "Min(B)": "int",
-            "Mean(B)": "int", "Peak(B)": "int", "Last(B)": "int", "Peak Timestamp(us)": "int",
-            "Capacity(B)": "int", "Peak of Capacity(%)": "float",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Component", "Measure"), *Column.whole("Count"),
+            *Column.size("Min", "Mean", "Peak", "Last"), *Column.ns("Peak Timestamp"),
+            *Column.size("Capacity"), *Column.percent("Peak of Capacity"),
+        ),
         _peak_facts,
         _peaks,
         capped=True,
@@ -131,10 +132,10 @@ TABLES: Sequence[Table] = (
         "Memory over time",
         "Every sample, as the source has it, in bytes.",
         "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
-        {
-            RANK: "int", "Component": "text", "Measure": "text", "Timestamp(us)": "int",
-            "Size(B)": "int",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Component", "Measure"), *Column.ns("Timestamp"),
+            *Column.size("Size"),
+        ),
         _curve_facts,
         stacked,
         capped=True,

@@ -13,6 +13,7 @@ from traceconv.analysis.tables.definition import (
     NOTHING,
     RANK,
     TIMED,
+    Column,
     Keys,
     Ranked,
     Table,
@@ -26,8 +27,8 @@ from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
-_MODULE = Keys(("Module",), ("Device Time(us)",))
-_PHASE = Keys(("Phase",), ("Device Time(us)",))
+_MODULE = Keys(("Module",), ("Device Time(ns)",))
+_PHASE = Keys(("Phase",), ("Device Time(ns)",))
 
 
 def _module_facts(trace: Trace) -> Columns:
@@ -40,7 +41,7 @@ def _module_facts(trace: Trace) -> Columns:
     return {
         "Module": texts([trace.strings[i].removeprefix("nn.Module: ") for i in first]),
         **groups.measured(trace.events.dur_ns[nest.rows]),
-        "Device Time(us)": groups.total(spent),
+        "Device Time(ns)": groups.total(spent),
     }
 
 
@@ -89,14 +90,14 @@ def _phase_facts(trace: Trace) -> Columns:
             alone = _outermost(start[mine], length[mine])
             parts.append(_phase(name, length[mine][alone], int(spent[mine].sum())))
     host_ns = [int(part["total"][0]) for part in parts]
-    device_ns = [int(part["Device Time(us)"][0]) for part in parts]
+    device_ns = [int(part["Device Time(ns)"][0]) for part in parts]
     rest = np.array([max(2 * host_ns[0] - sum(host_ns), 0)])
     parts.append(_phase("Others", rest, max(2 * device_ns[0] - sum(device_ns), 0)))
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
 def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:
-    """Which ranges lie in no other one, on whatever thread: autograd works in threads of its own,
+    """Which ranges are in no other one, on whatever thread: autograd works in threads of its own,
     within the backward range of the main thread."""
     order = np.lexsort((-length, start))
     reached = np.maximum.accumulate((start + length)[order])
@@ -131,7 +132,7 @@ def _of_steps(trace: Trace) -> int:
 
 def _phase(name: str, dur: NDArray[Any], device_ns: int) -> dict[str, NDArray[Any]]:
     measures = Groups.of(np.zeros(len(dur), np.int64)).measured(dur)
-    return {"Phase": texts([name]), **measures, "Device Time(us)": np.array([device_ns])}
+    return {"Phase": texts([name]), **measures, "Device Time(ns)": np.array([device_ns])}
 
 
 def _phases(ranked: Ranked) -> Columns:
@@ -142,16 +143,16 @@ def _phases(ranked: Ranked) -> Columns:
     steps, rank = rows["Phase"] == "Step", rows[RANK]
     base = {
         key: dict(zip(rank[steps].tolist(), rows[key][steps].tolist(), strict=True))
-        for key in ("Total Time(us)", "Device Time(us)")
+        for key in ("Total Time(ns)", "Device Time(ns)")
     }
     whole = {key: np.array([of[r] for r in rank.tolist()]) for key, of in base.items()}
     left = rows["Phase"] == "Others"
-    counted = ("Count", "Min Time(us)", "Avg Time(us)", "Max Time(us)")
+    counted = ("Count", "Min Time(ns)", "Avg Time(ns)", "Max Time(ns)")
     return {
         **rows,
         **{key: np.where(left, ABSENT, rows[key]) for key in counted},
-        "Ratio(%)": share(rows["Total Time(us)"], whole["Total Time(us)"]),
-        "Device Ratio(%)": share(rows["Device Time(us)"], whole["Device Time(us)"]),
+        "Ratio(%)": share(rows["Total Time(ns)"], whole["Total Time(ns)"]),
+        "Device Ratio(%)": share(rows["Device Time(ns)"], whole["Device Time(ns)"]),
     }
 
 
@@ -163,7 +164,7 @@ TABLES: Sequence[Table] = (
         "Total / Count, Max of durations; modules within count in their parents, too. Ratio = "
         "Total / sum of all Totals. Device = tasks launched within, summed.",
         "module calls: with_stack and with_modules, or scope lanes",
-        {RANK: "int", "Module": "text", **TIMED, "Device Time(us)": "int"},
+        (*Column.whole(RANK), *Column.text("Module"), *TIMED, *Column.ns("Device Time")),
         _module_facts,
         _modules,
         capped=True,
@@ -177,10 +178,10 @@ TABLES: Sequence[Table] = (
         "another thread counts for the device only. Others = Step - all phases. Ratios are of "
         "Step.",
         "steps, and ranges named forward, backward, optimizer or DataLoader on the host",
-        {
-            RANK: "int", "Phase": "text", **TIMED, "Device Time(us)": "int",
-            "Device Ratio(%)": "float",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Phase"), *TIMED, *Column.ns("Device Time"),
+            *Column.percent("Device Ratio"),
+        ),
         _phase_facts,
         _phases,
     ),

@@ -12,6 +12,7 @@ from traceconv.analysis.tables.definition import (
     NOTHING,
     RANK,
     TIMED,
+    Column,
     Keys,
     Ranked,
     Table,
@@ -20,10 +21,17 @@ from traceconv.analysis.tables.definition import (
     timed,
     with_job,
 )
-from traceconv.analysis.tables.fields import fields, mentioned
+from traceconv.analysis.tables.fields import (
+    fields,
+    floats,
+    is_ascend,
+    mentioned,
+    named,
+    numbers,
+    operator_columns,
+)
 from traceconv.analysis.tables.groups import Groups, mean, numbered
 from traceconv.analysis.tables.host import Nest, kernels, launches, operators
-from traceconv.analysis.tables.vendor import floats, is_ascend, named, numbers, operator_columns
 from traceconv.core.columns import I64
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
@@ -33,7 +41,7 @@ GPU = "GPU"
 UNKNOWN = "N/A"
 
 _TYPE = Keys(("OP Type", "Core Type"))
-_OP = Keys(("Operator", "Core Type"), ("Self Time(us)", "Device Time(us)"), ("Core Type",))
+_OP = Keys(("Operator", "Core Type"), ("Self Time(ns)", "Device Time(ns)"), ("Core Type",))
 _SHAPES = ("Input Dims", "input_shapes")
 """Arguments of host operators: PyTorch's and Paddle's."""
 
@@ -97,7 +105,7 @@ def _device_ops(trace: Trace) -> Columns:
     core = _typed(trace, rows)[1]
     groups = Groups.of(trace.events.name[rows], numbered(core))
     facts = _named_ops(trace, rows, groups, core)
-    return {**facts, "Self Time(us)": facts["total"], "Device Time(us)": facts["total"]}
+    return {**facts, "Self Time(ns)": facts["total"], "Device Time(ns)": facts["total"]}
 
 
 def _host_ops(trace: Trace) -> Columns:
@@ -109,8 +117,8 @@ def _host_ops(trace: Trace) -> Columns:
     groups = Groups.of(trace.events.name[nest.rows])
     return {
         **_named_ops(trace, nest.rows, groups, texts([HOST] * len(nest.rows))),
-        "Self Time(us)": groups.total(nest.self_ns(trace)),
-        "Device Time(us)": groups.total(spent),
+        "Self Time(ns)": groups.total(nest.self_ns(trace)),
+        "Device Time(ns)": groups.total(spent),
     }
 
 
@@ -181,9 +189,14 @@ def _told_shapes(trace: Trace) -> Columns:
     side_table = trace.side_tables.get("dynamic_shape_info")
     if side_table is None or not len(side_table):
         return NOTHING
-    told = (named(side_table, "side") == "operator") & (numbers(side_table, "dur(us)") != ABSENT)
-    step, length = numbers(side_table, "step")[told], numbers(side_table, "dur(us)")[told]
-    kinds, shapes = (named(side_table, h)[told] for h in ("op_type", "shape_info"))
+    timed_rows = (named(side_table, "side") == "operator") & (
+        numbers(side_table, "dur(ns)") != ABSENT
+    )
+    step, length = (
+        numbers(side_table, "step")[timed_rows],
+        numbers(side_table, "dur(ns)")[timed_rows],
+    )
+    kinds, shapes = (named(side_table, h)[timed_rows] for h in ("op_type", "shape_info"))
     if not len(step):
         return NOTHING
     groups = Groups.of(_dense(step), numbered(kinds), numbered(shapes))
@@ -201,8 +214,8 @@ def _shapes(ranked: Ranked) -> Columns:
     rows = {name: column[order] for name, column in rows.items()}
     return {
         RANK: rows[RANK], **{name: rows[name] for name in _SHAPE.names},
-        "Count": rows["count"], "Total Time(us)": rows["total"], "Min Time(us)": rows["low"],
-        "Avg Time(us)": mean(rows["total"], rows["count"]), "Max Time(us)": rows["high"],
+        "Count": rows["count"], "Total Time(ns)": rows["total"], "Min Time(ns)": rows["low"],
+        "Avg Time(ns)": mean(rows["total"], rows["count"]), "Max Time(ns)": rows["high"],
     }  # fmt: skip
 
 
@@ -234,7 +247,7 @@ TABLES: Sequence[Table] = (
         "the rank. The type is the one the profiler names; on a GPU, the innermost framework "
         "operator that launched the kernel.",
         "compute tasks on a device",
-        {RANK: "int", "OP Type": "text", "Core Type": "text", **TIMED},
+        (*Column.whole(RANK), *Column.text("OP Type", "Core Type"), *TIMED),
         _type_facts,
         _types,
         capped=True,
@@ -247,10 +260,10 @@ TABLES: Sequence[Table] = (
         "of the core type. Self = duration - operators called within. Device = tasks launched "
         "within, summed; tasks that overlap count twice.",
         "operators on the device or the host",
-        {
-            RANK: "int", "Operator": "text", "Core Type": "text", **TIMED,
-            "Self Time(us)": "int", "Device Time(us)": "int",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Operator", "Core Type"), *TIMED,
+            *Column.ns("Self Time", "Device Time"),
+        ),
         _op_facts,
         _ops,
         capped=True,
@@ -262,10 +275,7 @@ TABLES: Sequence[Table] = (
         "max of their durations. More than one row for a type is a dynamic shape. Host operators "
         "are put into the step in whose span they start.",
         "shapes: record_shapes, profiler level 1, or dynamic_shape_info",
-        {
-            RANK: "int", "Step": "int", "OP Type": "text", "Input Shapes": "text",
-            **{name: kind for name, kind in TIMED.items() if name != "Ratio(%)"},
-        },
+        (*Column.whole(RANK, "Step"), *Column.text("OP Type", "Input Shapes"), *TIMED[:-1]),
         _shape_facts,
         _shapes,
         capped=True,
@@ -276,10 +286,11 @@ TABLES: Sequence[Table] = (
         "As the profiler wrote them: FLOPs in 10^6 operations, FLOPS in 10^9 per second, "
         "Utilization = FLOPS / peak of the device.",
         "flops_<rank>.txt of MindSpore",
-        {
-            RANK: "int", "Operator": "text", "FLOPs": "float", "FLOPS": "float",
-            "Utilization(%)": "float",
-        },
+        (
+            *Column.whole(RANK), *Column.text("Operator"),
+            Column("FLOPs", "MFLOP", "float", bracketed=False),
+            Column("FLOPS", "GFLOP/s", "float", bracketed=False), *Column.percent("Utilization"),
+        ),
         _flops_facts,
         _flops,
         capped=True,

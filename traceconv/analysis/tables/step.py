@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import NOTHING, RANK, Ranked, Table, stacked
+from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table, stacked
 from traceconv.analysis.tables.groups import Groups, mean, pooled, share
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
@@ -215,9 +215,9 @@ def _named(rows: Columns, names: dict[str, str]) -> dict[str, NDArray[Any]]:
 
 def _steps(ranked: Ranked) -> Columns:
     names = {
-        "Step": "step", "Start Time(us)": "start_ns", "Duration(us)": "dur_ns",
-        "Device Time(us)": "device_dur_ns", "FP_BP Time(us)": "fp_bp",
-        "Iteration Refresh(us)": "tail", "Data Aug Bound(us)": "interval",
+        "Step": "step", "Start Time(ns)": "start_ns", "Duration(ns)": "dur_ns",
+        "Device Time(ns)": "device_dur_ns", "FP_BP Time(ns)": "fp_bp",
+        "Iteration Refresh(ns)": "tail", "Data Aug Bound(ns)": "interval",
     }  # fmt: skip
     return _named(stacked(ranked), names)
 
@@ -245,10 +245,10 @@ def _summary(ranked: Ranked) -> Columns:
     return {
         **_named(rows, {}),
         "Count": rows["count"],
-        "Mean(us)": usual,
-        "Standard Deviation(us)": np.floor(spread + 0.5).astype(np.int64),
-        "Min(us)": rows["low"],
-        "Max(us)": rows["high"],
+        "Mean(ns)": usual,
+        "Standard Deviation(ns)": np.floor(spread + 0.5).astype(np.int64),
+        "Min(ns)": rows["low"],
+        "Max(ns)": rows["high"],
         "Spread(%)": share(spread, usual),
     }
 
@@ -280,12 +280,12 @@ def _overlap(ranked: Ranked) -> Columns:
     total, comm, alone = (rows[key] for key in _LEGENDS[:3])
     return {
         **_named(rows, {"Step": "step"}),
-        "Total Compute(us)": total,
-        "Pure Compute(us)": total - (comm - alone),
-        "Communication Overlapped(us)": comm - alone,
-        "Communication Not Overlapped(us)": alone,
-        "Idle(us)": rows["free_ns"],
-        "Known(us)": rows["known_ns"],
+        "Total Compute(ns)": total,
+        "Pure Compute(ns)": total - (comm - alone),
+        "Communication Overlapped(ns)": comm - alone,
+        "Communication Not Overlapped(ns)": alone,
+        "Idle(ns)": rows["free_ns"],
+        "Known(ns)": rows["known_ns"],
         "Compute(%)": share(total, rows["known_ns"]),
         "Exposed Communication(%)": share(alone, rows["known_ns"]),
         "Idle(%)": share(rows["free_ns"], rows["known_ns"]),
@@ -300,17 +300,19 @@ def _dense(column: NDArray[Any]) -> NDArray[Any]:
 
 # -- the vendor's own columns -------------------------------------------------------------
 
-_VENDOR = {
-    "Computing(us)": "computing_ns",
-    "Communication(Not Overlapped)(us)": "not_overlapped_ns",
-    "Overlapped(us)": "overlapped_ns",
-    "Communication(us)": "communication_ns",
-    "Free(us)": "free_ns",
-    "Stage(us)": "stage_ns",
-    "Bubble(us)": "bubble_ns",
-    "Communication(Not Overlapped and Exclude Receive)(us)": "exclude_receive_ns",
-    "Preparing(us)": "preparing_ns",
+_VENDOR_NAMES = {
+    "Computing": "computing_ns",
+    "Communication(Not Overlapped)": "not_overlapped_ns",
+    "Overlapped": "overlapped_ns",
+    "Communication": "communication_ns",
+    "Free": "free_ns",
+    "Stage": "stage_ns",
+    "Bubble": "bubble_ns",
+    "Communication(Not Overlapped and Exclude Receive)": "exclude_receive_ns",
+    "Preparing": "preparing_ns",
 }
+_VENDOR_COLUMNS = Column.ns(*_VENDOR_NAMES)
+_VENDOR = {column.key: _VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
 
 
 def _vendor_facts(trace: Trace) -> Columns:
@@ -335,10 +337,6 @@ def _vendor(ranked: Ranked) -> Columns:
     return _named(rows, {"Step": "step", **_VENDOR})
 
 
-def _ints(*names: str) -> dict[str, str]:
-    return dict.fromkeys(names, "int")
-
-
 TABLES: Sequence[Table] = (
     Table(
         "step_summary",
@@ -347,12 +345,10 @@ TABLES: Sequence[Table] = (
         "from the mean. Spread = Standard Deviation / Mean. Job-wide rows take all steps of all "
         "ranks together.",
         "steps, or any events",
-        {
-            **_ints(
-                RANK, "Graph", "Count", "Mean(us)", "Standard Deviation(us)", "Min(us)", "Max(us)"
-            ),
-            "Spread(%)": "float",
-        },
+        (
+            *Column.whole(RANK, "Graph", "Count"),
+            *Column.ns("Mean", "Standard Deviation", "Min", "Max"), *Column.percent("Spread"),
+        ),
         _summary_facts,
         _summary,
     ),
@@ -363,9 +359,12 @@ TABLES: Sequence[Table] = (
         "device or communication row of the step, or to its end if later. FP_BP, Iteration "
         "Refresh (tail) and Data Aug Bound (the pause before the step) as the source marks them.",
         "steps, or any events",
-        _ints(
-            RANK, "Graph", "Step", "Start Time(us)", "Duration(us)", "Device Time(us)",
-            "FP_BP Time(us)", "Iteration Refresh(us)", "Data Aug Bound(us)",
+        (
+            *Column.whole(RANK, "Graph", "Step"),
+            *Column.ns(
+                "Start Time", "Duration", "Device Time", "FP_BP Time", "Iteration Refresh",
+                "Data Aug Bound",
+            ),
         ),
         _step_facts,
         _steps,
@@ -381,16 +380,14 @@ TABLES: Sequence[Table] = (
         "+ Communication Not Overlapped + Idle. Percentages are of Known. A row without a step is "
         "the whole rank; a row without a rank is the mean over ranks.",
         "device or communication slices",
-        {
-            **_ints(
-                RANK, "Graph", "Step", "Total Compute(us)", "Pure Compute(us)",
-                "Communication Overlapped(us)", "Communication Not Overlapped(us)", "Idle(us)",
-                "Known(us)",
+        (
+            *Column.whole(RANK, "Graph", "Step"),
+            *Column.ns(
+                "Total Compute", "Pure Compute", "Communication Overlapped",
+                "Communication Not Overlapped", "Idle", "Known",
             ),
-            "Compute(%)": "float",
-            "Exposed Communication(%)": "float",
-            "Idle(%)": "float",
-        },
+            *Column.percent("Compute", "Exposed Communication", "Idle"),
+        ),
         _overlap_facts,
         _overlap,
     ),
@@ -404,7 +401,7 @@ TABLES: Sequence[Table] = (
         "Overlapped) - Bubble. Preparing = first work - start of the step. A row without a rank "
         "is the largest of all ranks, column by column.",
         "device or communication slices",
-        _ints(RANK, "Graph", "Step", *_VENDOR),
+        (*Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS),
         _vendor_facts,
         _vendor,
     ),

@@ -12,7 +12,7 @@ from traceconv.core.side_tables import ABSENT
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, step_lane
 from traceconv.readers.shared.csv_tables import Column
 
-_START, _DUR = "Start Time(us)", "Duration(us)"
+_START, _DUR = "Start Time(ns)", "Duration(ns)"
 _INT32_MAX = 2**31 - 1
 _LAST_NS = 2**62
 """Ends of slices must fit into int64."""

@@ -1,15 +1,16 @@
 """Markup that cannot be broken from outside: text becomes markup in one place, escaped.
 
-Names in traces are anything: quotes, tags, control characters, halves of surrogate pairs, marks
-that turn the direction of writing. All of them are shown, none of them acts.
+Names in traces can be anything: quotes, tags, control characters, halves of surrogate pairs, marks
+that reverse the direction of writing. All of them are shown, none has an effect.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from html import escape
 
-_ACTING = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
@@ -23,8 +24,8 @@ class Markup(str):
 
 
 def visible(text: object) -> str:
-    """Text whose characters all show: what would act or vanish is spelled as its number."""
-    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+    """Text whose characters all show: those that would act or vanish become their number."""
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
 
 
 def esc(text: object) -> Markup:
@@ -39,14 +40,14 @@ def el(name: str, *content: object, **attributes: object) -> Markup:
         content: markup, or what is shown as text; None is left out.
         attributes: ``_`` at the end of a name is dropped, others become ``-``; None is left out.
     """
-    told = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{esc(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _VOID:
-        return Markup(f"<{name}{told}>")
-    return Markup(f"<{name}{told}>{join(content)}</{name}>")
+        return Markup(f"<{name}{written}>")
+    return Markup(f"<{name}{written}>{join(content)}</{name}>")
 
 
 def join(content: object) -> Markup:
@@ -54,3 +55,18 @@ def join(content: object) -> Markup:
     if isinstance(content, (list, tuple)):
         return Markup("".join(join(piece) for piece in content))
     return Markup("") if content is None else esc(content)
+
+
+def table_html(caption: str, head: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
+    """A table for a notebook: caption, headings and rows, every cell escaped."""
+    return el(
+        "table",
+        el("caption", caption),
+        el("thead", el("tr", [el("th", cell) for cell in head])),
+        el("tbody", [el("tr", [el("td", cell) for cell in row]) for row in rows]),
+    )
+
+
+def lines_html(title: str, lines: Iterable[str]) -> Markup:
+    """A title and lines for a notebook, as they would be printed."""
+    return el("div", el("strong", title), el("pre", "\n".join(lines)))

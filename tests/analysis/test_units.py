@@ -1,0 +1,240 @@
+"""Every column of every table is in the unit it names: in Python, CSV, JSON and data frames.
+
+One capture is generated in which every time is a whole number of ticks and every size a whole
+number of packets. A tick is a prime number of ns above 1000, so nothing but ns divides by it, and a
+capture with ticks twice as long says which columns are times, speeds and squares of times.
+"""
+
+import csv
+import io
+import json
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+import traceconv
+from traceconv.analysis.tables.catalog import TABLES, facts, tables
+from traceconv.core.model import Layer, OpClass
+from traceconv.core.side_tables import ABSENT
+from traceconv.passes import compose
+from traceconv.report import table_text
+
+TICK = 1_000_003
+PACKET = 1_000_033
+GROWTH = {"ns": 2, "GB/s": Fraction(1, 2), "us^2": 4}
+"""What twice as long ticks make of a column; others stay."""
+
+
+def _host(build, t):
+    """Two steps with phases, operators that launch kernels, modules and runtime calls."""
+    host, calls = build.track("host", "Thread 1"), build.track("runtime", "Thread 1", title="CUDA")
+    stream = build.track("device", "Stream 1", "GPU 0")
+    lane = build.track("step", "iterations")
+    for step, (start, length) in enumerate(((0, 100), (100, 200))):
+        for op, at, ticks in (
+            (OpClass.ITERATION, 0, length), (OpClass.FP_BP, 0, 90), (OpClass.TAIL, 90, 10),
+            (OpClass.INTERVAL, -4, 4),
+        ):  # fmt: skip
+            build.slice(lane, (start + at) * t, ticks * t, f"{op.name} {step}", op=op, step=step)
+        build.slice(host, (start + 2) * t, 80 * t, "Net.forward", op=OpClass.HOST)
+        build.slice(host, (start + 4) * t, 60 * t, "nn.Module: Net_0", op=OpClass.HOST)
+        build.slice(host, (start + 6) * t, 20 * t, "aten::mm", op=OpClass.HOST,
+                    args={"Input Dims": [[2, 3]]})  # fmt: skip
+        build.slice(calls, (start + 50) * t, (1 + 2 * step) * t, "cudaFree")
+        call = build.slice(calls, (start + 8) * t, 2 * t, "cudaLaunchKernel", op=OpClass.HOST)
+        kernel = build.slice(stream, (start + 20) * t, (10 + 8 * step) * t, "gemm",
+                             op=OpClass.COMPUTE)  # fmt: skip
+        build.flow(call, kernel, "launch")
+        build.slice(stream, (start + 60) * t, 4 * t, "Memcpy HtoD", op=OpClass.COPY,
+                    args={"bytes": 3 * PACKET})  # fmt: skip
+
+
+def _communication(build, t):
+    """Two operations of a group, each with waits and transfers on a plane."""
+    comm = build.track("comm", "Communication", "Group 0")
+    plane = build.track("comm", "Plane 0", "Group 0")
+    build.slice(comm, 90 * t, 4 * t, "hcom_receive__1_0_1", op=OpClass.COMM)
+    for start in (25, 125):
+        build.slice(comm, start * t, 30 * t, f"hcom_allReduce__{start}_0_1", op=OpClass.COMM)
+        for at, length, name in ((1, 6, "Notify_Wait"), (10, 8, "Memcpy"), (20, 4, "Notify_Wait")):
+            args = {"src rank": 0, "dst rank": 1, "link type": "HCCS", "size(Byte)": 5 * PACKET}
+            build.slice(plane, (start + at) * t, length * t, name, op=OpClass.COMM_TASK, args=args)
+
+
+def _memory(build, t):
+    build.notes["device_memory_bytes"] = {"0": 100 * PACKET}
+    track = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="B")
+    for at, packets in ((10, 2), (20, 6), (30, 4)):
+        build.counter(track, at * t, packets * PACKET)
+
+
+def _own_tables(build, t):
+    """What profilers measured themselves: in their own units in the file, as ns when read."""
+    text = lambda *values: np.array(values, object)  # noqa: E731
+    ms = t / 1e6
+    parts = [f"{side} {part}(ms)" for side in ("CPU", "GPU")
+             for part in ("Total", "Avg", "Max", "Min")]  # fmt: skip
+    for name, columns in {
+        "device_queue_profiling": {
+            "type": np.array([1, 1, 0, 0, 0]), "subtype": np.array([64, 64, 0, 1, 2]),
+            "value": np.array([0, 9, 3 * ms, 4 * ms, 7 * ms]),
+        },
+        "minddata_pipeline": {
+            "op_id": np.array([1]), "op_type": text("Batch"), "parent_id": np.array([0]),
+            "num_workers": np.array([4]), "output_queue_average_size": np.array([1.5]),
+            "output_queue_length": np.array([8]), "output_queue_usage_rate": np.array([0.25]),
+        },
+        "paddle_timer": {
+            "Block": np.array([0]), "Measure": text("ips"), "Unit": text("samples/s"),
+            "Avg": np.array([2.0]), "Max": np.array([3.0]), "Min": np.array([1.0]),
+            "Reader Ratio(%)": np.array([40.0]),
+        },
+        "minddata_cpu_utilization": {
+            "scope": text("device"), "op_id": np.array([ABSENT]),
+            **{f"{use}_utilization": np.array([n]) for n, use in enumerate(
+                ("user", "sys", "io", "idle"), 10)},
+        },
+        "flops": {
+            "full_kernel_name": text("MatMul"), "FLOPs": np.array([5.0]),
+            "FLOPS": np.array([6.0]), "FLOPS utilization": np.array([7.0]),
+        },
+        "paddle_summary": {
+            "Section": text("Model"), "Level": np.array([0]), "Name": text("Forward"),
+            "Calls": np.array([3]), **{p: np.array([n * t]) for n, p in enumerate(parts, 1)},
+            "CPU Ratio(%)": np.array([11.0]), "GPU Ratio(%)": np.array([12.0]),
+            "Utilization(%)": np.array([13.0]),
+        },
+    }.items():  # fmt: skip
+        build.side_table(name, f"{name}.csv", lambda columns=columns: columns)
+
+
+def _statistics(tick):
+    """All tables of two ranks that did the same."""
+    parts = []
+    for rank in (0, 1):
+        build = traceconv.TraceBuilder.of_rank(rank)
+        for fill in (_host, _communication, _memory, _own_tables):
+            fill(build, tick)
+        trace = build.finish()
+        for one in compose("detail", scope=True):
+            trace = one(trace)
+        parts.append(facts(trace, ["all"]))
+    return {result.table.name: result for result in tables(parts)}
+
+
+@pytest.fixture(scope="module")
+def capture():
+    """The tables, and those of the capture whose ticks are twice as long."""
+    return _statistics(TICK), _statistics(2 * TICK)
+
+
+def _columns():
+    return [pytest.param(t, c, id=f"{t.name}-{c.key}") for t in TABLES.values() for c in t.columns]
+
+
+def _present(values):
+    return [v for v in values.tolist() if v != ABSENT and v == v and v != ""]
+
+
+@pytest.mark.parametrize(("table", "column"), _columns())
+def test_a_column_in_python_holds_what_it_names(capture, table, column):
+    """Ticks under ns, packets under B, and nothing else that depends on the length of a tick."""
+    short, long = (run[table.name].data for run in capture)
+    assert short.units[column.key] == column.unit
+    values = _present(short[column.key])
+    if column.unit in ("ns", "B"):
+        whole = TICK if column.unit == "ns" else PACKET
+        assert any(values)
+        assert {value % whole for value in values} == {0}
+    growth = GROWTH.get(column.unit, 1)
+    if column.kind != "text":
+        assert _present(long[column.key]) == pytest.approx([float(v * growth) for v in values])
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_name_says_ns_or_no_unit_of_time(name):
+    """No key can be taken for another unit than that of its values."""
+    for column in TABLES[name].columns:
+        assert column.key.endswith("(ns)") == (column.unit == "ns")
+        assert not column.key.endswith(("(s)", "(ms)", "(us)"))
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_csv_holds_what_its_headings_name(capture, name):
+    """Times in us under "(us)", all else as it is."""
+    result = capture[0][name]
+    heading, *rows = csv.reader(io.StringIO(table_text.csv_text(result)))
+    for column, head, *cells in zip(result.table.columns, heading, *rows, strict=True):
+        assert ("(us)" in head) == (column.unit == "ns")
+        scale = 1000 if column.unit == "ns" else 1
+        known = [cell for cell in cells if cell not in ("", "all")]
+        values = _present(result.data[column.key])
+        if column.kind == "text":
+            assert known == values
+        else:
+            assert [Decimal(cell) * scale for cell in known] == [Decimal(repr(v)) for v in values]
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_json_holds_what_it_names(capture, name):
+    """The unit beside the name is that of the values; plain numbers have none."""
+    result = capture[0][name]
+    (told,) = json.loads(table_text.json_text([result]))["tables"]
+    for i, column in enumerate(result.table.columns):
+        unit = "" if column.unit == "1" else column.unit
+        assert told["columns"][i] == {"name": column.name, "unit": unit}
+        found = [row[i] for row in told["rows"] if row[i] not in (None, "")]
+        assert found == _present(result.data[column.key])
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_pandas_has_the_names_and_values_of_python(capture, name, monkeypatch):
+    """With pandas, or where it is not installed with what is asked of it."""
+    try:
+        import pandas
+    except ImportError:
+        pandas = ModuleType("pandas")
+        pandas.DataFrame = dict
+        pandas.arrays = SimpleNamespace(
+            IntegerArray=lambda values, mask: np.ma.array(values, mask=mask)
+        )
+        monkeypatch.setitem(sys.modules, "pandas", pandas)
+    data = capture[0][name].data
+    frame = data.to_pandas()
+    assert list(frame) == [column.key for column in TABLES[name].columns]
+    for key, values in data.columns.items():
+        found = [v for v in frame[key].tolist() if v is not None and v == v and v != ""]
+        assert found == _present(values)
+
+
+def test_truth_of_single_figures(capture):
+    """What the tables say is what was put into the capture."""
+    found = {name: result.data for name, result in capture[0].items()}
+    assert found["step"]["Duration(ns)"].tolist()[:2] == [100 * TICK, 200 * TICK]
+    assert found["step_summary"]["Mean(ns)"].tolist() == [150 * TICK] * 3
+    assert found["step_summary"]["Standard Deviation(ns)"].tolist() == [50 * TICK] * 3
+    assert found["type"]["Total Time(ns)"].tolist() == [28 * TICK, 28 * TICK, 56 * TICK]
+    reduced = found["comm"]["Operation"] == "hcom_allReduce"
+    transit = found["comm"]["Transit Time(ns)"][reduced]
+    assert transit.tolist() == [16 * TICK, 16 * TICK, 32 * TICK]
+    assert found["link"]["Bytes"].tolist() == [10 * PACKET, 10 * PACKET, 20 * PACKET]
+    assert found["link"]["Bandwidth(GB/s)"][0] == pytest.approx(10 * PACKET / (16 * TICK))
+    assert found["memory"]["Peak(B)"].tolist() == [6 * PACKET] * 3
+    assert found["memory"]["Peak of Capacity(%)"].tolist() == pytest.approx([6.0] * 3)
+    assert found["data"]["Push Time(ns)"].tolist() == [4 * TICK] * 2
+    assert found["paddle_summary"]["CPU Max(ns)"].tolist() == [3 * TICK] * 2
+    free = found["api"]["API Name"] == "cudaFree"
+    assert found["api"]["Variance"][free][0] == pytest.approx((TICK / 1000) ** 2)
+    assert found["type"]["Ratio(%)"].tolist() == [100.0] * 3
+
+
+def test_a_heading_in_another_unit_is_answered_with_the_right_name(capture):
+    """Who types what CSV says is told what to type."""
+    with pytest.raises(KeyError, match=r"times are in ns: 'Total Time\(ns\)'"):
+        capture[0]["type"].data["Total Time(us)"]
+    with pytest.raises(KeyError, match="there are: Rank, OP Type"):
+        capture[0]["type"].data["colour"]

@@ -1,0 +1,135 @@
+"""Tables of calls: those of the runtime, and those that Paddle's own printed summary lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Column,
+    Keys,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+    timed,
+)
+from traceconv.analysis.tables.fields import fields, floats, named, numbers
+from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.core.model import Kind, Layer, Trace
+from traceconv.core.side_tables import ABSENT, Columns
+
+_API = Keys(("Level", "API Name"))
+_NS2_PER_US2 = 1e6
+
+
+def _api_facts(trace: Trace) -> Columns:
+    """Calls by level (as CANN names it, else the lane's heading) and name."""
+    events = trace.events
+    rows = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & (events.kind == Kind.SLICE))
+    if not len(rows):
+        return NOTHING
+    headings = {t.heading: i for i, t in enumerate(trace.tracks)}
+    heading = np.array([headings[t.heading] for t in trace.tracks], np.int64)[events.track[rows]]
+    fine = Groups.of(heading, events.name[rows])
+    first = rows[fine.first]
+    (level,) = fields(trace, first, "level")
+    shown = [trace.tracks[t].heading for t in events.track[first].tolist()]
+    level = np.where(level == "", texts(shown), level)
+    call = texts([trace.strings[i].rpartition("@")[2] for i in events.name[first].tolist()])
+    alike = Groups.of(numbered(level), numbered(call))
+    groups = Groups.of(fine.spread(alike.spread(np.arange(len(alike)))))
+    return {
+        "Level": level[alike.first],
+        "API Name": call[alike.first],
+        **groups.measured(events.dur_ns[rows]),
+    }
+
+
+def _api(ranked: Ranked) -> Columns:
+    rows = timed(ranked, _API)
+    variance = rows["m2"] / np.maximum(rows["Count"], 1) / _NS2_PER_US2
+    return {
+        RANK: rows[RANK],
+        "Level": rows["Level"],
+        "API Name": rows["API Name"],
+        "Time(ns)": rows["Total Time(ns)"],
+        "Count": rows["Count"],
+        "Avg(ns)": rows["Avg Time(ns)"],
+        "Min(ns)": rows["Min Time(ns)"],
+        "Max(ns)": rows["Max Time(ns)"],
+        "Variance": variance,
+        "Ratio(%)": share(rows["Ratio(%)"], 100.0),
+    }
+
+
+# -- Paddle's own printed summary ----------------------------------------------------------------
+
+_SUMMARY_TIMES = {
+    side: Column.ns(*(f"{side} {part}" for part in ("Total", "Avg", "Max", "Min")))
+    for side in ("CPU", "GPU")
+}
+_SUMMARY_OVERVIEW = {"CPU Total(ns)": "CPU Time(ns)", "GPU Total(ns)": "GPU Time(ns)"}
+"""The overview gives one time under a heading of its own."""
+
+
+def _summary_facts(trace: Trace) -> Columns:
+    side_table = trace.side_tables.get("paddle_summary")
+    if side_table is None or not len(side_table):
+        return NOTHING
+    keys = [column.key for columns in _SUMMARY_TIMES.values() for column in columns]
+    times = {key: numbers(side_table, key) for key in keys}
+    for ours, theirs in _SUMMARY_OVERVIEW.items():
+        times[ours] = np.where(times[ours] == ABSENT, numbers(side_table, theirs), times[ours])
+    ratios = {f"{side} Ratio(%)": floats(side_table, f"{side} Ratio(%)")
+              for side in ("CPU", "GPU")}  # fmt: skip
+    share = floats(side_table, "Ratio(%)")
+    of_cpu = np.where(np.isnan(ratios["CPU Ratio(%)"]), share, ratios["CPU Ratio(%)"])
+    return {
+        "Section": named(side_table, "Section"),
+        "Level": numbers(side_table, "Level"),
+        "Name": named(side_table, "Name"),
+        "Calls": numbers(side_table, "Calls"),
+        **times,
+        **ratios,
+        "CPU Ratio(%)": of_cpu,
+        "Utilization(%)": floats(side_table, "Utilization(%)"),
+    }
+
+
+TABLES: Sequence[Table] = (
+    Table(
+        "api",
+        "Runtime calls (api_statistic.csv)",
+        "Calls of one level and name: Time = sum of durations; Avg = Time / Count; Min; Max; "
+        "Variance = mean squared distance from the mean, in us^2; Ratio = Time / sum of all Times "
+        "of the rank.",
+        "runtime calls (CANN, CUDA, OS)",
+        (
+            *Column.whole(RANK), *Column.text("Level", "API Name"), *Column.ns("Time"),
+            *Column.whole("Count"), *Column.ns("Avg", "Min", "Max"),
+            Column("Variance", "us^2", "float", bracketed=False), *Column.percent("Ratio"),
+        ),
+        _api_facts,
+        _api,
+        capped=True,
+    ),
+    Table(
+        "paddle_summary",
+        "Paddle's printed summary, as it says",
+        "Nothing is computed: the rows of profiler.summary(), rounded as printed. Level = how far "
+        "a row is indented below the one it belongs to.",
+        "the text profiler.summary() of Paddle prints",
+        (
+            *Column.whole(RANK), *Column.text("Section"), *Column.whole("Level"),
+            *Column.text("Name"), *Column.whole("Calls"),
+            *_SUMMARY_TIMES["CPU"], *Column.percent("CPU Ratio"),
+            *_SUMMARY_TIMES["GPU"], *Column.percent("GPU Ratio", "Utilization"),
+        ),
+        _summary_facts,
+        stacked,
+    ),
+)  # fmt: skip

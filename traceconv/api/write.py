@@ -1,0 +1,86 @@
+"""Save traces that were opened, filtered or built in Python, with the loop that merges use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from traceconv.alignment.collective_records import collective_records
+from traceconv.core.errors import RankError
+from traceconv.core.model import Trace, arranged
+from traceconv.io.storage import redact_url
+from traceconv.passes.lanes import lanes
+from traceconv.pipeline import registry
+from traceconv.pipeline.executor import Executor, open_executor
+from traceconv.pipeline.merging import MergeOptions, Ranks, Target, finish
+from traceconv.pipeline.report import Report
+from traceconv.pipeline.spill import InMemoryRank, SpilledRank, park
+from traceconv.writers import output
+from traceconv.writers.output import Progress, silent
+from traceconv.writers.size_limit import SizeLimit
+
+
+def write(
+    traces: Trace | Iterable[Trace],
+    out: str | os.PathLike[str],
+    *,
+    args: Sequence[str] | None = None,
+    limit: SizeLimit | None = None,
+    writer: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Report:
+    """Write traces, one per rank, into one file.
+
+    The traces are written as they are, on the clocks they are on: nothing is derived, aligned or
+    selected. Rows are put into table order, and slices that cross get lanes of their own. Traces
+    are taken one at a time, so that ``traceconv.open(...).traces()`` may be written from a
+    generator whatever its size; ranks wait in temporary files.
+
+    Args:
+        traces: from :meth:`traceconv.Captures.traces`, changed by :meth:`traceconv.Trace.keep` and
+            numpy, or made by a :class:`traceconv.TraceBuilder`.
+        out:    the file; its ending names the format. "-": standard output. It may be a URL.
+        args:   keys of arguments that are written; None = all, () = none.
+        limit:  size limit; None = none.
+        writer: name of the output format, where the ending of ``out`` does not say it.
+        strict: raise :class:`~traceconv.core.errors.StrictError` if anything is lost or in doubt;
+            nothing is written.
+        force:  overwrite ``out``.
+
+    Returns:
+        What was written and lost.
+
+    Raises:
+        RankError: there is no trace, or two have one rank.
+        OutputError: ``out`` exists, names no format, or cannot be written. No file is left behind.
+        TraceconvError: see :mod:`traceconv.core.errors`.
+    """
+    path = redact_url(os.fspath(out))
+    factory = registry.writer_named(writer) if writer else registry.writer_for(path)
+    output.check(path, force)
+    options = MergeOptions(mode=None, align="none", args=args, limit=limit)
+    with open_executor(1, "local", None) as executor:
+        ranks = _ranks([traces] if isinstance(traces, Trace) else traces, executor)
+        return finish(executor, ranks, options, Target(path, factory, force, strict), progress)
+
+
+def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
+    """The traces by rank; unless one is all there is, they are not kept in memory."""
+    alone = isinstance(traces, Sequence) and len(traces) == 1
+    found: dict[int, SpilledRank] = {}
+    captures = {}
+    for given in traces:
+        trace = lanes(arranged(given))
+        if trace.rank in found:
+            raise RankError(f"two traces are of rank {trace.rank}; a file has each rank once")
+        known = collective_records(trace)
+        file = executor.folder / f"rank-{trace.rank}.parked"
+        found[trace.rank] = InMemoryRank(trace, known) if alone else park(trace, known, file)
+        captures[trace.rank] = trace.capture
+        del given, trace  # one rank at a time
+    if not found:
+        raise RankError("there is no trace to write")
+    order = sorted(found)
+    return Ranks(tuple(captures[r] for r in order), tuple(found[r] for r in order))
