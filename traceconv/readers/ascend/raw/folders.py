@@ -48,7 +48,6 @@ _KINDS = {
     "points": r"Framework\.host\.vm\.point\.(\d+)",
 }
 _KIND = {kind: re.compile(rf"(?:.*/)?{pattern}") for kind, pattern in _KINDS.items()}
-_JOB_TEXT = re.compile(r"(?:.*/)?(?:Framework\.host\.|DATA_PREPROCESS\.dev\.)[^/]*")
 _HOST = re.compile(r"(?:aging|unaging)\.[^/]+\.slice_\d+")
 _OF = re.compile(r"(?:^|/)device_(\d+)/")
 _FRAMEWORK = re.compile(
