@@ -86,7 +86,6 @@ _STREAM = re.compile(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _KERNELS = ("kernel", "gpu_kernel")
 _WAITS = ("cuda_sync", "cuda_event")
-_CALLS = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "xpu_runtime", "cudaruntime")
 
 
 class DefaultPlacement:

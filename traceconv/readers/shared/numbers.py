@@ -146,6 +146,8 @@ def whole_number(value: object, most: int = INT64_MAX) -> int | None:
 
 def count_of(value: object, most: int = INT32_MAX) -> int:
     """A count or id as arguments of events spell it (2, 2.0, "2", "2.0"); -1 if it is none."""
+    if type(value) is int:  # nearly always
+        return value if 0 <= value <= most else -1
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     elif isinstance(value, str) and (match := _POINT.fullmatch(value)):

@@ -166,6 +166,7 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     n = len(key)
     tail = np.full(n, -1, np.intp)
     order = np.argsort(key)
+    # keys numbered from 0, so that what is known of a key is an array
     group = np.empty(n, np.int32)
     group[order] = np.cumsum(np.append(True, key[order[1:]] != key[order[:-1]])) - 1
     count = int(group.max()) + 1 if n else 0
@@ -174,6 +175,7 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     first[group[starts]] = np.flatnonzero(starts)
     many = np.bincount(group[starts], minlength=count) > 1
     many[group[stage == _STEP]] = True
+    # nearly all arrows: one start, no steps; every finish comes from that start
     simple = ~many[group] & ~starts
     tail[simple] = first[group[simple]]
     rest = np.flatnonzero(many[group])
@@ -188,10 +190,12 @@ def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np
     group, stage = group[order], stage[order]
     n = len(order)
     new = np.append(True, group[1:] != group[:-1])
+    # the last start or step before each end, by a running maximum that must not leave the group
     begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     open_ = np.where(stage != _FINISH, np.arange(n), -1)
     before = np.append(-1, np.maximum.accumulate(open_)[:-1])
     before = np.where(before >= begin, before, -1)
+    # the first start of each group, for ends before which there is none
     of_group = np.cumsum(new) - 1
     first = np.full(int(of_group[-1]) + 1, n)
     at = np.flatnonzero(stage == _START)

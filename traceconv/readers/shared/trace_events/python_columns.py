@@ -51,7 +51,7 @@ from traceconv.readers.shared.trace_events.tables import (
     Tables,
 )
 
-_BLANK, _SPACE, _QUOTE, _COLON, _OPEN, _CLOSE = 33, 32, 34, 58, 123, 125
+_BLANK, _SPACE, _QUOTE, _OPEN, _CLOSE = 33, 32, 34, 123, 125
 _KEY = re.compile(rb'"args"\s*:\s*(?=\{)')
 
 
