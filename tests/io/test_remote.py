@@ -22,7 +22,7 @@ import traceconv
 from traceconv.core.errors import OutputError, SourceError, StrictError
 from traceconv.io.remote import Ranged
 from traceconv.io.sources import sources
-from traceconv.io.storage import BLOCK_BYTES, Storage, given, is_url, redact_url, redacted
+from traceconv.io.storage import BLOCK_BYTES, Storage, is_url, original_url, redact_url, redacted
 from traceconv.writers import output
 
 TRACE = json.dumps(
@@ -362,14 +362,14 @@ def test_what_a_storage_says_is_cleared_of_secrets():
     with pytest.raises(SourceError) as caught, place.guarded("x"):
         raise OSError("GET https://u:p@h/x?key=a%2Fb-secret failed; a/b-secret is wrong")
     assert str(caught.value) == (
-        "x: the storage says: GET https://***@h/x?key=*** failed; *** is wrong"
+        "x: the storage reports: GET https://***@h/x?key=*** failed; *** is wrong"
     )
 
 
 def test_an_output_is_known_by_its_place_and_opened_by_its_url():
     """So is a part of it."""
     label = redact_url("sftp://me:pass/word@host/d/x.pftrace")
-    assert (label, given("sftp://***@host/d/x-001.pftrace")) == (
+    assert (label, original_url("sftp://***@host/d/x-001.pftrace")) == (
         "sftp://***@host/d/x.pftrace",
         "sftp://me:pass/word@host/d/x-001.pftrace",
     )

@@ -39,11 +39,11 @@ def package(reads):
     }
 
 
-def asked(place):
-    """Names of all readers, and those that are broken, with ``place`` among the installed."""
+def asked(place, script=ASK):
+    """Names of all plugins, and those that are broken, with ``place`` among the installed."""
     path = os.pathsep.join([str(place), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-c", ASK],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         check=True,
@@ -79,3 +79,24 @@ def test_a_reader_that_does_not_load_is_told_of(tmp_path):
     assert "foo" not in names
     assert [name for name, _ in broken] == ["foo"]
     assert broken[0][1].startswith("AttributeError")
+
+
+WRITER = """
+class WRITER:
+    name, title, suffixes = "foo", "Foo", (".foo",)
+
+    def begin(self, document):
+        return b""
+"""
+
+
+def test_a_writer_that_lacks_members_is_reported(tmp_path):
+    """It would fail halfway through a merge otherwise."""
+    (tmp_path / "foo_writer.py").write_text(WRITER)
+    (tmp_path / "foo-1.0.dist-info").mkdir()
+    (tmp_path / "foo-1.0.dist-info" / "METADATA").write_text(METADATA)
+    points = "[traceconv.writers]\nfoo = foo_writer:WRITER\n"
+    (tmp_path / "foo-1.0.dist-info" / "entry_points.txt").write_text(points)
+    names, broken = asked(tmp_path, ASK.replace("readers", "writers"))
+    assert "foo" not in names
+    assert broken == [["foo", "PluginError: it lacks between, member_capacity, trace, end, costs"]]

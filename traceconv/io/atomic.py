@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from traceconv.core.errors import OutputError
-from traceconv.io.storage import Storage, given, is_url
+from traceconv.io.storage import Storage, is_url, original_url
 from traceconv.io.streams import pieces
 
 SUFFIX = ".part"
@@ -179,7 +179,7 @@ def check_url(path: str, force: bool) -> None:
         OutputError: the storage cannot be reached, the path is a folder there, or a file that
             may not be overwritten.
     """
-    storage = Storage(given(path), OutputError)
+    storage = Storage(original_url(path), OutputError)
     with storage.guarded(f"{path}: cannot be written", OutputError):
         if storage.fs.isdir(storage.path):
             raise OutputError(f"{path}: is a folder; name a file")
@@ -278,7 +278,7 @@ class Upload(Destination):
         Raises:
             OutputError: it cannot be written there.
         """
-        self._label, self._storage = path, Storage(given(path), OutputError)
+        self._label, self._storage = path, Storage(original_url(path), OutputError)
         self._settled = False
         self._hidden = self._storage.protocol in _HIDDEN_UNTIL_COMPLETE
         self._name = self._storage.path if self._hidden else _incomplete(self._storage.path)

@@ -1,7 +1,7 @@
 """Sources at URLs: read in ranges, through a few blocks in memory, without a local copy.
 
-What must be a file on disk is copied for as long as it is read: databases (SQLite opens nothing
-else), and archives that are compressed as a whole.
+What must be a file on disk is copied while it is read: databases (SQLite opens nothing else), and
+archives that are compressed as a whole.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from traceconv.io.sources import (
     ZipSource,
     safe_name,
 )
-from traceconv.io.storage import AHEAD_BLOCKS, BLOCK_BYTES, Storage, redacted, storage
+from traceconv.io.storage import AHEAD_BLOCKS, BLOCK_BYTES, Storage, cached_storage, redacted
 from traceconv.io.streams import pieces
 from traceconv.io.temporary import named_temporary_file
 
 MAX_DEPTH = 64
-"""Folders within folders of a web server: it may make up any number of them."""
+"""Most folders within folders of a web server, which may invent any number of them."""
 
 
 def remote_sources(url: str) -> Iterator[Source]:
@@ -38,42 +38,44 @@ def remote_sources(url: str) -> Iterator[Source]:
     Raises:
         SourceError: nothing is there, or it cannot be reached.
     """
-    place = Storage(url)
-    with place.guarded(place.label):
-        there = place.web or place.fs.exists(place.path)
-        patterned = any(c in place.path for c in ("*[" if place.web else "*?["))
-        if patterned and not (there and not place.web):
-            paths = sorted(place.fs.glob(place.path))
+    storage = Storage(url)
+    with storage.guarded(storage.label):
+        there = storage.web or storage.fs.exists(storage.path)
+        patterned = any(c in storage.path for c in ("*[" if storage.web else "*?["))
+        if patterned and not (there and not storage.web):
+            paths = sorted(storage.fs.glob(storage.path))
         elif there:
-            paths = [place.path]
+            paths = [storage.path]
         else:
             paths = []
     if not paths or len(paths) > MAX_FILES:
         what = "no file matches" if patterned else "no such file or folder"
-        raise SourceError(f"{place.label}: {'too many files match' if paths else what}")
+        raise SourceError(f"{storage.label}: {'too many files match' if paths else what}")
     for path in paths:
-        yield _source(place, path, place.label if path == place.path else _label(place, path))
+        yield _source(
+            storage, path, storage.label if path == storage.path else _label(storage, path)
+        )
 
 
-def _label(place: Storage, path: str) -> str:
-    with place.guarded(place.label):
-        return redacted(place.fs.unstrip_protocol(path))
+def _label(storage: Storage, path: str) -> str:
+    with storage.guarded(storage.label):
+        return redacted(storage.fs.unstrip_protocol(path))
 
 
-def _source(place: Storage, path: str, label: str) -> Source:
-    with place.guarded(label):
-        about = place.fs.info(path)
-    if about["type"] == "directory" or (place.web and path.endswith("/")):
-        return RemoteFolder(place, path, label)
+def _source(storage: Storage, path: str, label: str) -> Source:
+    with storage.guarded(label):
+        about = storage.fs.info(path)
+    if about["type"] == "directory" or (storage.web and path.endswith("/")):
+        return RemoteFolder(storage, path, label)
     if not isinstance(about["size"], int):
-        raise SourceError(f"{label}: the server does not tell its size; download it first")
-    file = RemoteFile(place, path, label, about["size"])
-    magic = _ranged(place, path, about["size"]).read(4)
+        raise SourceError(f"{label}: the server does not report its size; download it first")
+    file = RemoteFile(storage, path, label, about["size"])
+    magic = _ranged(storage, path, about["size"]).read(4)
     if magic == b"PK\x03\x04":
-        return RemoteZip(place, path, label, about["size"])
+        return RemoteZip(storage, path, label, about["size"])
     if label.partition("?")[0].endswith((".tar", ".tar.gz", ".tgz")):
         packed = magic[:2] == b"\x1f\x8b"
-        return _unpacked(file, label) if packed else RemoteTar(place, path, label, about["size"])
+        return _unpacked(file, label) if packed else RemoteTar(storage, path, label, about["size"])
     return file
 
 
@@ -82,22 +84,22 @@ AT_ONCE = 32
 
 
 class Ranged(io.RawIOBase):
-    """A file of a storage, or a stretch of it. What is read in order is fetched ever further ahead.
+    """A file of a storage, or a range of it. Reading in order fetches further and further ahead.
 
     Attributes:
-        size: in bytes, of the stretch.
+        size: in bytes, of the range.
     """
 
     def __init__(
-        self, place: Storage, path: str, whole: int, first: int = 0, size: int | None = None
+        self, storage: Storage, path: str, whole: int, first: int = 0, size: int | None = None
     ) -> None:
         """
         Args:
             whole: bytes of the file.
-            first, size: of the stretch; the whole file if they are left out.
+            first, size: of the range; the whole file if they are left out.
         """
         super().__init__()
-        self._place, self._path, self._whole = place, path, whole
+        self._storage, self._path, self._whole = storage, path, whole
         self._first, self.size = first, whole if size is None else size
         self._at, self._ahead, self._due = 0, 1, -1
 
@@ -118,14 +120,14 @@ class Ranged(io.RawIOBase):
         return len(part)
 
     def _block(self, number: int) -> bytes:
-        held = self._place.blocks.get(self._path, number)
+        held = self._storage.blocks.get(self._path, number)
         if held is not None:
             return held
         self._ahead = min(4 * self._ahead, AHEAD_BLOCKS) if number == self._due else 1
         last = (self._first + self.size - 1) // BLOCK_BYTES
         count = min(self._ahead, last + 1 - number)
         self._due = number + count
-        return self._place.blocks.load(self._path, number, count, self._whole)
+        return self._storage.blocks.load(self._path, number, count, self._whole)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
@@ -133,8 +135,8 @@ class Ranged(io.RawIOBase):
         return self._at
 
 
-def _ranged(place: Storage, path: str, *stretch: int) -> IO[bytes]:
-    return io.BufferedReader(Ranged(place, path, *stretch), BLOCK_BYTES)
+def _ranged(storage: Storage, path: str, *bounds: int) -> IO[bytes]:
+    return io.BufferedReader(Ranged(storage, path, *bounds), BLOCK_BYTES)
 
 
 class RemoteFile(Source):
@@ -142,13 +144,13 @@ class RemoteFile(Source):
 
     lone = True
 
-    def __init__(self, place: Storage, path: str, label: str, size: int) -> None:
+    def __init__(self, storage: Storage, path: str, label: str, size: int) -> None:
         super().__init__(label)
-        self._place, self._path, self._size = place, path, size
-        self.shared = place.shared
+        self._storage, self._path, self._size = storage, path, size
+        self.shared = storage.shared
 
     def __reduce__(self) -> Any:
-        return _again, (RemoteFile, self._place.url, self._path, self.label, self._size)
+        return _again, (RemoteFile, self._storage.url, self._path, self.label, self._size)
 
     def names(self) -> tuple[str, ...]:
         return (self._path.partition("?")[0].rsplit("/", 1)[-1] or "file",)
@@ -157,7 +159,7 @@ class RemoteFile(Source):
         return self._size
 
     def _open(self, name: str) -> IO[bytes]:
-        return _ranged(self._place, self._path, self._size)
+        return _ranged(self._storage, self._path, self._size)
 
     def title(self, name: str) -> str:
         return self.label
@@ -166,15 +168,15 @@ class RemoteFile(Source):
 class RemoteFolder(Source):
     """All files below a folder. They are listed once."""
 
-    def __init__(self, place: Storage, path: str, label: str) -> None:
+    def __init__(self, storage: Storage, path: str, label: str) -> None:
         super().__init__(label.rstrip("/"))
-        self._place, self._path = place, path
+        self._storage, self._path = storage, path
         self._sizes: dict[str, int] | None = None
         self._kinds: dict[str, list[str]] = {}
-        self.shared = place.shared
+        self.shared = storage.shared
 
     def __reduce__(self) -> Any:
-        return _again, (RemoteFolder, self._place.url, self._path, self.label)
+        return _again, (RemoteFolder, self._storage.url, self._path, self.label)
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._listed())
@@ -183,7 +185,7 @@ class RemoteFolder(Source):
         return self._listed()[name]
 
     def _open(self, name: str) -> IO[bytes]:
-        return _ranged(self._place, self._full(name), self._listed()[name])
+        return _ranged(self._storage, self._full(name), self._listed()[name])
 
     def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
         self._look_ahead(name)
@@ -194,25 +196,29 @@ class RemoteFolder(Source):
         return super().read(name, limit)
 
     def _look_ahead(self, name: str) -> None:
-        """Fetch the heads of the next files of this kind, too: who looks for ranks wants them all,
-        and each costs a journey.
+        """Fetch the heads of the next files of this kind, too.
+
+        Finding ranks needs them all, and each alone costs a round trip.
         """
-        if not self._place.fs.async_impl or self._place.blocks.get(self._full(name), 0) is not None:
+        if (
+            not self._storage.fs.async_impl
+            or self._storage.blocks.get(self._full(name), 0) is not None
+        ):
             return
         sizes, alike = self._listed(), self._kinds.setdefault(_kind(name), [])
         if not alike:
             alike += [other for other in sizes if _kind(other) == _kind(name)]
         at = bisect_left(alike, name)
-        wanted = {self._full(n): sizes[n] for n in alike[at : at + AT_ONCE] if sizes[n]}
-        if wanted:
-            self._place.fetch_heads(wanted)
+        heads = {self._full(n): sizes[n] for n in alike[at : at + AT_ONCE] if sizes[n]}
+        if heads:
+            self._storage.fetch_heads(heads)
 
     def _full(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
 
     def _listed(self) -> dict[str, int]:
         if self._sizes is None:
-            with self._place.guarded(self.label):
+            with self._storage.guarded(self.label):
                 found = {name: size for name, size in self._found() if isinstance(size, int)}
             self._sizes = dict(sorted(found.items()))
         return self._sizes
@@ -220,7 +226,9 @@ class RemoteFolder(Source):
     def _found(self) -> Iterator[tuple[str, Any]]:
         """Names and sizes. Stores that know no folders list everything at once."""
         above = f"{self._path.rstrip('/')}/"
-        listed = _links(self._place, above) if self._place.web else _flat(self._place, self._path)
+        listed = (
+            _links(self._storage, above) if self._storage.web else _flat(self._storage, self._path)
+        )
         for count, (path, about) in enumerate(listed):
             if count > MAX_FILES:
                 raise SourceError(
@@ -235,17 +243,17 @@ def _kind(name: str) -> str:
     return re.sub(r"\d+", "", name.rpartition("/")[2])
 
 
-def _flat(place: Storage, path: str) -> Iterator[tuple[str, Any]]:
-    yield from place.fs.find(path, detail=True).items()
+def _flat(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
+    yield from storage.fs.find(path, detail=True).items()
 
 
-def _links(place: Storage, path: str) -> Iterator[tuple[str, Any]]:
+def _links(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
     """The files of a web server's folder pages, and the pages themselves (without a size)."""
     pending = [(path, 0)]
     while pending:
         page, depth = pending.pop()
         yield page, {"size": None}
-        for about in place.fs.ls(page, detail=True):
+        for about in storage.fs.ls(page, detail=True):
             name = about["name"]
             if not name.startswith(page) or name == page or "?" in name:
                 continue
@@ -253,17 +261,17 @@ def _links(place: Storage, path: str) -> Iterator[tuple[str, Any]]:
                 pending += [(name, depth + 1)] if depth < MAX_DEPTH else []
             else:
                 size = about["size"]
-                yield name, place.fs.info(name) if size is None else about
+                yield name, storage.fs.info(name) if size is None else about
 
 
 class RemoteZip(ZipSource):
     """The members of a .zip archive at a URL."""
 
-    def __init__(self, place: Storage, path: str, label: str, size: int) -> None:
+    def __init__(self, storage: Storage, path: str, label: str, size: int) -> None:
         Source.__init__(self, label)
-        self._again = (RemoteZip, place.url, path, label, size)
-        self.shared = place.shared
-        self._index(_ranged(place, path, size))
+        self._again = (RemoteZip, storage.url, path, label, size)
+        self.shared = storage.shared
+        self._index(_ranged(storage, path, size))
 
     def __reduce__(self) -> Any:
         return _again, self._again
@@ -272,18 +280,18 @@ class RemoteZip(ZipSource):
 class RemoteTar(Source):
     """The members of a .tar archive at a URL."""
 
-    def __init__(self, place: Storage, path: str, label: str, size: int) -> None:
+    def __init__(self, storage: Storage, path: str, label: str, size: int) -> None:
         super().__init__(label)
-        self._place, self._path, self._whole = place, path, size
-        self.shared = place.shared
+        self._storage, self._path, self._whole = storage, path, size
+        self.shared = storage.shared
         try:
-            with tarfile.open(fileobj=_ranged(place, path, size), mode="r:") as tar:
+            with tarfile.open(fileobj=_ranged(storage, path, size), mode="r:") as tar:
                 self._members = TarSource.members(tar, label)
         except (tarfile.TarError, EOFError, ValueError) as e:
             raise SourceError(f"{label}: not a readable tar archive: {e}") from e
 
     def __reduce__(self) -> Any:
-        return _again, (RemoteTar, self._place.url, self._path, self.label, self._whole)
+        return _again, (RemoteTar, self._storage.url, self._path, self.label, self._whole)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._members))
@@ -292,11 +300,11 @@ class RemoteTar(Source):
         return self._members[name][1]
 
     def _open(self, name: str) -> IO[bytes]:
-        return _ranged(self._place, self._path, self._whole, *self._members[name])
+        return _ranged(self._storage, self._path, self._whole, *self._members[name])
 
 
 class _UnpackedTar(TarSource):
-    """A tar archive whose content, unpacked, lies in a temporary file that goes with it."""
+    """A tar archive, unpacked to a temporary file that is removed with it."""
 
     def __init__(self, path: Path, label: str, file: Any = None) -> None:
         super().__init__(path, label)
@@ -315,5 +323,5 @@ def _unpacked(file: RemoteFile, label: str) -> Source:
 @lru_cache(maxsize=8)
 def _again(kind: Any, url: str, path: str, label: str, *size: int) -> Source:
     """A source in another process: it is listed once, not per rank."""
-    found: Source = kind(storage(url), path, label, *size)
+    found: Source = kind(cached_storage(url), path, label, *size)
     return found

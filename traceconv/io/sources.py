@@ -1,7 +1,7 @@
-"""Where inputs lie: a file, a folder, an archive or standard input, seen as named byte streams.
+"""Inputs: a file, a folder, an archive or standard input, as named byte streams.
 
 Names within a source are POSIX paths relative to it, sorted. Compressed members (gzip, found by
-their first bytes, not by their name) are read as what they hold. Decompression is bounded.
+their first bytes, not by their name) are read decompressed. Decompression is bounded.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from traceconv.io.streams import (
 from traceconv.io.temporary import named_temporary_file, temporary_file
 
 HEAD_BYTES = 65536
-"""How much of a file readers may look at to recognise it."""
+"""Bytes of a file readers may look at to recognise it."""
 
 MAX_FILES = 1_000_000
-"""More files than this below one path are taken for a mistake."""
+"""More files than this below one path are assumed to be a mistake."""
 
 
 def _silent(_: int) -> None:
@@ -175,7 +175,7 @@ class FileSource(Source):
 
 
 class FolderSource(Source):
-    """All files below a folder, links followed once."""
+    """All files below a folder; links are followed once."""
 
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label.rstrip("/") or "/")
@@ -210,7 +210,7 @@ class ZipSource(Source):
 
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label)
-        self._place = path.absolute()
+        self._path = path.absolute()
         self._index(path)
 
     def _index(self, file: Path | IO[bytes]) -> None:
@@ -222,7 +222,7 @@ class ZipSource(Source):
         self._infos = {safe_name(i.filename, self.label): i for i in named if not i.is_dir()}
 
     def __reduce__(self) -> Any:
-        return _archive, (ZipSource, self._place, self.label, self._place.stat().st_mtime_ns)
+        return _archive, (ZipSource, self._path, self.label, self._path.stat().st_mtime_ns)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._infos))
@@ -266,7 +266,7 @@ class TarSource(Source):
 
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label)
-        self._place = path.absolute()
+        self._path = path.absolute()
         try:
             with path.open("rb") as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
@@ -287,7 +287,7 @@ class TarSource(Source):
         }
 
     def __reduce__(self) -> Any:
-        return _archive, (TarSource, self._place, self.label, self._place.stat().st_mtime_ns)
+        return _archive, (TarSource, self._path, self.label, self._path.stat().st_mtime_ns)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._members))
@@ -307,7 +307,7 @@ def _archive(kind: Callable[[Path, str], Source], path: Path, label: str, mtime_
 
 
 class RecordedSource(Source):
-    """What is remembered of a source when its files are out of reach: their names and sizes."""
+    """Names and sizes of the files of a source that is out of reach."""
 
     def __init__(self, label: str, sizes: Mapping[str, int]) -> None:
         super().__init__(label)
@@ -324,11 +324,11 @@ class RecordedSource(Source):
         return self._sizes[name]
 
     def _open(self, name: str) -> IO[bytes]:
-        raise FileNotFoundError(f"{name} was left behind when its events were set aside")
+        raise FileNotFoundError(f"{name} is not available: only its events were saved")
 
 
 def sources(paths: list[str]) -> list[Source]:
-    """What the user named: paths, URLs, glob patterns, archives, ``-`` for standard input.
+    """The sources of paths, URLs, glob patterns, archives, ``-`` for standard input.
 
     Raises:
         SourceError: a path is not there, or a pattern matches nothing.
@@ -386,7 +386,7 @@ def _standard_input() -> Source:
 
 
 class _SpooledSource(FileSource):
-    """A copy of a stream; ``file``, which is temporary, goes with the source."""
+    """A copy of a stream; ``file``, which is temporary, is removed with the source."""
 
     def __init__(self, path: Path, label: str, file: Any = None) -> None:
         super().__init__(path, label)
@@ -440,7 +440,7 @@ def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
 
 
 def _shown(name: str) -> str:
-    """A name as text; bytes in it that are no UTF-8 stand as escapes."""
+    """A name as text; bytes in it that are not UTF-8 become escapes."""
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 

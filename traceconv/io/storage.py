@@ -1,10 +1,10 @@
-"""Remote storage: what fsspec can reach, behind names that hold no secrets.
+"""Remote storage: what fsspec can reach, under names without secrets.
 
-A URL may carry a user, a password or a signature. It is kept to open files by, and nowhere else:
-people, reports and traces see :func:`redacted`, and messages of file systems are cleared of what
-the URL held before they are passed on. fsspec and what it needs for a protocol are extras, loaded
-when the first URL is met. Credentials that stand in no URL come from where those packages look for
-them (environment, configuration files).
+A URL may contain a user, a password or a signature. It is used to open files and for nothing else:
+people, reports and traces see :func:`redacted`, and the secrets are removed from messages of file
+systems before they are passed on. fsspec and what it needs for a protocol are extras, imported
+when the first URL is opened. Other credentials come from where those packages look for them
+(environment, configuration files).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from urllib.parse import unquote
 from traceconv.core.errors import SourceError, TraceconvError
 
 BLOCK_BYTES = 64 << 10
-"""What is asked for at least, and kept as one."""
+"""The least that is requested, and the unit of the cache."""
 
 AHEAD_BLOCKS = 128
-"""Most blocks asked for at once, of a file that is read from front to back."""
+"""Most blocks requested at once, of a file that is read from front to back."""
 
 CACHE_BYTES = 32 << 20
-"""Blocks kept, of all files of a storage together."""
+"""Size of the cache, for all files of a storage together."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z0-9+.\-]+)*://")
 _LOGIN = re.compile(r"(?<=://)[^/\s@'\"]*@")
@@ -47,7 +47,7 @@ _FOREIGN = {
 
 
 def is_url(path: str) -> bool:
-    """Whether ``path`` names something fsspec opens (``s3://...``), not a place on this machine."""
+    """Whether ``path`` names something fsspec opens (``s3://...``), not a path on this machine."""
     return _URL.match(path) is not None
 
 
@@ -55,7 +55,7 @@ def redacted(url: str) -> str:
     """``url`` for people: without user and password, and without the values of its query."""
     scheme, mark, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
-    if at and (":" in login or "/" not in login):  # a password may hold slashes
+    if at and (":" in login or "/" not in login):  # a password may contain slashes
         url = f"{scheme}{mark}***@{place}"
     return _without_values(url)
 
@@ -66,7 +66,7 @@ def _without_values(text: str) -> str:
 
 
 def _secrets(url: str) -> list[str]:
-    """What ``url`` holds that no message may tell, the longest first."""
+    """The parts of ``url`` that no message may contain, the longest first."""
     login = url.partition("://")[2].rpartition("@")[0]
     found = [login, login.partition(":")[2], *re.findall(r"[?&;][^=&#;]+=([^&#;]*)", url)]
     both = {text for secret in found for text in (secret, unquote(secret))}
@@ -74,11 +74,11 @@ def _secrets(url: str) -> list[str]:
 
 
 _logins: dict[str, str] = {}
-"""Places of outputs, redacted, and as they were given."""
+"""Hosts of outputs: redacted, and with the login as it was given."""
 
 
 def redact_url(url: str) -> str:
-    """The redacted spelling of an output's URL, which :func:`given` undoes in this process.
+    """The redacted form of an output's URL, which :func:`original_url` undoes in this process.
 
     Paths on this machine stay as they are.
     """
@@ -92,8 +92,8 @@ def redact_url(url: str) -> str:
     return label
 
 
-def given(label: str) -> str:
-    """The URL that :func:`shown` made ``label`` of, or of one beside it (a part has a number)."""
+def original_url(label: str) -> str:
+    """The URL that :func:`redact_url` made ``label`` of, or of a part of it, which has a number."""
     scheme, mark, rest = label.partition("://")
     host, slash, path = rest.partition("/")
     return _logins.get(f"{scheme}{mark}{host}", f"{scheme}{mark}{host}") + slash + path
@@ -107,7 +107,7 @@ class Storage:
         label: the same for people.
         fs:    the file system of fsspec.
         path:  what the URL names on it.
-        blocks: of files read lately.
+        blocks: the cache of files read lately.
     """
 
     def __init__(self, url: str, error: type[TraceconvError] = SourceError) -> None:
@@ -158,22 +158,22 @@ class Storage:
         try:
             yield
         except _failures() as e:
-            # not "from e": what the storage says may hold the URL with all there is in it
+            # not "from e": the message of the storage may contain the URL with its secrets
             raise error(f"{title}: {self._reason(e)}") from None
 
     def _reason(self, e: BaseException) -> str:
         if isinstance(e, FileNotFoundError):
             return "no such file or folder"
-        said = self._cleared(str(e) or type(e).__name__)
+        text = self._cleared(str(e) or type(e).__name__)
         if isinstance(e, ImportError):
             name = self.url.partition("://")[0]
-            return f"{said} (for s3://: pip install 'traceconv[s3]')" if name == "s3" else said
-        if isinstance(e, PermissionError) or "redential" in said:
+            return f"{text} (for s3://: pip install 'traceconv[s3]')" if name == "s3" else text
+        if isinstance(e, PermissionError) or "redential" in text:
             return (
-                f"access denied ({said}); credentials are looked for where the storage's own "
+                f"access denied ({text}); credentials are looked for where the storage's own "
                 "package does (for S3: AWS_ACCESS_KEY_ID ..., AWS_PROFILE, AWS_ENDPOINT_URL)"
             )
-        return f"the storage says: {said}"
+        return f"the storage reports: {text}"
 
     def _cleared(self, text: str) -> str:
         for secret in _secrets(self.url):
@@ -181,7 +181,7 @@ class Storage:
         return _without_values(_LOGIN.sub("***@", text))
 
     def fetch_heads(self, sizes: Mapping[str, int]) -> None:
-        """Bring in the first blocks of files at once; what fails is left to be asked for again.
+        """Load the first blocks of files at once; what fails is requested again when it is read.
 
         Args:
             sizes: bytes of each file.
@@ -206,8 +206,8 @@ class Storage:
 
 
 @lru_cache(maxsize=4)
-def storage(url: str) -> Storage:
-    """The storage of a URL in a process that meets it again and again: a worker."""
+def cached_storage(url: str) -> Storage:
+    """The storage of a URL, made once per process: workers open it for every rank."""
     return Storage(url)
 
 
@@ -240,20 +240,20 @@ class Blocks:
             fetch: the bytes of a file from a start to an end.
         """
         self._fetch = fetch
-        self._held: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._cached)
 
     def get(self, path: str, number: int) -> bytes | None:
-        """A block that is held, else None."""
-        found = self._held.get((path, number))
+        """A block from the cache, else None."""
+        found = self._cached.get((path, number))
         if found is not None:
-            self._held.move_to_end((path, number))
+            self._cached.move_to_end((path, number))
         return found
 
     def load(self, path: str, number: int, count: int, size: int) -> bytes:
-        """Block ``number`` of a file of ``size`` bytes; the ``count`` from it on are then held.
+        """Block ``number`` of a file of ``size`` bytes; the ``count`` from it on are then cached.
 
         Raises:
             SourceError: they cannot be had.
@@ -265,7 +265,7 @@ class Blocks:
         return data[:BLOCK_BYTES]
 
     def put(self, path: str, number: int, block: bytes) -> None:
-        """Hold a block; the one not asked for the longest goes, if they are too many."""
-        self._held[path, number] = block
-        while len(self._held) > CACHE_BYTES // BLOCK_BYTES:
-            self._held.popitem(last=False)
+        """Cache a block; if there are too many, the one not used for longest is removed."""
+        self._cached[path, number] = block
+        while len(self._cached) > CACHE_BYTES // BLOCK_BYTES:
+            self._cached.popitem(last=False)

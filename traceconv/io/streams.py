@@ -44,7 +44,7 @@ def pieces(file: Readable) -> Iterator[bytes]:
 
 
 class Stream:
-    """One open file: ``mapped`` is its whole content where that costs nothing, else None.
+    """One open file: ``mapped`` is its whole content where it can be mapped, else None.
 
     ``read(n)`` returns up to ``n`` bytes, ``b""`` at the end. Use as a context manager.
     """
@@ -157,11 +157,11 @@ def _broken_gzip() -> type[Exception]:
 
 
 class MappedFile(mmap.mmap):
-    """A whole file in memory without reading it, which says where another process finds it.
+    """A whole file mapped into memory, with what another process needs to map it again.
 
     Attributes:
         path:     absolute.
-        mtime_ns: when the file was last changed, as the file system tells.
+        mtime_ns: when the file was last changed, ns, as the file system reports it.
     """
 
     path: str
@@ -176,9 +176,9 @@ class MappedFile(mmap.mmap):
 
 
 def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
-    """The whole file in memory without reading it, or None where that cannot be.
+    """The whole file mapped into memory, or None where that is impossible.
 
-    A file that is being written is not mapped: whoever cuts it short would end this process.
+    A file that is being written is not mapped: if it were truncated, this process would be killed.
     """
     if path is None or _is_written(raw):
         return None
@@ -191,7 +191,7 @@ def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
 
 
 def _is_written(raw: IO[bytes]) -> bool:
-    """Whether somebody has the file open for writing, as far as the system tells its owner."""
+    """Whether a process has the file open for writing, as far as the system lets its owner know."""
     try:
         import fcntl
 

@@ -1,4 +1,4 @@
-"""The part of a file that is being looked at: a moving window over a mapping or a stream."""
+"""A window that moves over a mapped file or a stream, for parsers that read in blocks."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from traceconv.core.errors import SourceError
 from traceconv.io.streams import Stream
 
 MAX_RECORD_BYTES = 16 << 20
-"""No event is longer; what seems to be is damage."""
+"""No event is longer; what seems to be is damaged input."""
 
 PIECE_BYTES = 32 << 10
 """Streams are read in pieces of this size: where a compressed one breaks, one piece is lost."""
 
 DROP_BYTES = 16 << 20
-"""Mapped pages are given back in pieces of this size."""
+"""Mapped pages are released in pieces of this size."""
 
 
 class Window:
-    """Bytes ``data[pos:end]`` have been brought and not been consumed yet.
+    """Bytes ``data[pos:end]`` have been loaded and not been consumed yet.
 
     Attributes:
         data:   buffer; replaced as a stream is read on, the whole file if it is mapped.
-        pos:    first byte not consumed; whoever consumes moves it.
-        end:    behind the last byte brought.
+        pos:    first byte not consumed; who consumes moves it.
+        end:    behind the last byte loaded.
         mapped: the mapping, None for streams.
         broken: why a stream ended before its end, "" if it did not.
     """
@@ -37,21 +37,24 @@ class Window:
         self.pos = self.end = 0
         self.broken = ""
         self._stream, self._step = stream, max(step, 1)
-        self._before = 0  # bytes of the stream that lie before ``data``
+        self._before = 0  # bytes of the stream before ``data``
         self._reported = self._dropped = 0
         self._over = False
 
     @property
     def offset(self) -> int:
-        """Place of ``pos`` in the file."""
+        """Offset of ``pos`` in the file."""
         return self._before + self.pos
 
     def place(self, at: int) -> str:
-        """How to call the byte ``data[at]`` in messages."""
+        """The byte ``data[at]`` as messages name it."""
         return f"byte {self._before + at}"
 
     def more(self) -> bool:
-        """Bring more bytes: as many as are waiting, so that work stays linear; False at the end."""
+        """Load more bytes; False at the end.
+
+        At least as many as are waiting, so that work stays linear.
+        """
         step = max(self._step, self.end - self.pos)
         return self._grow(step) if self.mapped is not None else self._read(step)
 
@@ -64,7 +67,7 @@ class Window:
         return grown
 
     def _settle(self) -> None:
-        """Report progress and give back the pages behind ``pos``."""
+        """Report progress and release the pages behind ``pos``."""
         assert self.mapped is not None
         self._stream.advance(self.pos - self._reported)
         self._reported = self.pos

@@ -197,24 +197,24 @@ static PyObject *Coder_block(Coder *c, PyObject *args)
 static PyObject *Coder_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
     (void)kw;
-    PyObject *wanted;
+    PyObject *selected;
     unsigned long long seed;
     unsigned int names, strings, max_bytes;
-    if (!PyArg_ParseTuple(args, "OKIII:Coder", &wanted, &seed, &names, &strings, &max_bytes)) return NULL;
-    if (names > 1 << 24 || strings > 1 << 24 || (wanted != Py_None && !PyTuple_Check(wanted))) {
-        PyErr_SetString(PyExc_ValueError, "wanted must be None or a tuple, tables below 2^24");
+    if (!PyArg_ParseTuple(args, "OKIII:Coder", &selected, &seed, &names, &strings, &max_bytes)) return NULL;
+    if (names > 1 << 24 || strings > 1 << 24 || (selected != Py_None && !PyTuple_Check(selected))) {
+        PyErr_SetString(PyExc_ValueError, "selected must be None or a tuple, tables below 2^24");
         return NULL;
     }
-    for (Py_ssize_t i = 0; wanted != Py_None && i < PyTuple_GET_SIZE(wanted); i++)
-        if (!PyBytes_Check(PyTuple_GET_ITEM(wanted, i))) {
-            PyErr_SetString(PyExc_TypeError, "wanted must hold bytes");
+    for (Py_ssize_t i = 0; selected != Py_None && i < PyTuple_GET_SIZE(selected); i++)
+        if (!PyBytes_Check(PyTuple_GET_ITEM(selected, i))) {
+            PyErr_SetString(PyExc_TypeError, "selected must consist of bytes");
             return NULL;
         }
     Coder *c = (Coder *)type->tp_alloc(type, 0);
     if (!c) return NULL;
     c->seed = seed;
     c->max_bytes = max_bytes;
-    if (wanted != Py_None) c->wanted = Py_NewRef(wanted);
+    if (selected != Py_None) c->selected = Py_NewRef(selected);
     c->max_names = names;
     c->max_strings = strings;
     return (PyObject *)c;
@@ -228,7 +228,7 @@ static void Coder_dealloc(Coder *c)
     PyMem_RawFree(c->interned.at);
     PyMem_RawFree(c->scratch.at);
     PyMem_RawFree(c->slow.at);
-    Py_XDECREF(c->wanted);
+    Py_XDECREF(c->selected);
     Py_TYPE(c)->tp_free((PyObject *)c);
 }
 

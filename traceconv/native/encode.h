@@ -70,7 +70,7 @@ typedef struct {
     Table names, strings; /* interned, numbered from 1 in the output */
     uint32_t max_names, max_strings;
     Buffer out, interned, scratch, slow;
-    PyObject *wanted; /* tuple of bytes, or NULL for all */
+    PyObject *selected; /* tuple of bytes, or NULL for all */
     uint64_t seed;
     size_t max_bytes;
     const uint8_t *p, *end; /* what is left of the row */

@@ -1,7 +1,7 @@
 /* Arguments: JSON text to DebugAnnotations, as traceconv/writers/perfetto/arguments.py says.
 
    Input is never trusted: every read is bounded by the end of the row, and a row that turns out
-   not to be JSON leaves nothing behind. Nothing here needs the interpreter lock, but what says so. */
+   not to be JSON leaves nothing behind. Nothing here needs the interpreter lock, unless it says so. */
 
 #include <float.h>
 #include <stdlib.h>
@@ -231,21 +231,21 @@ static int item(Coder *c, uint8_t field, const Span *name, int depth, const Span
     return 1;
 }
 
-static int is_wanted(const Coder *c, Span name)
+static int is_selected(const Coder *c, Span name)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->wanted); i++) {
-        PyObject *key = PyTuple_GET_ITEM(c->wanted, i);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->selected); i++) {
+        PyObject *key = PyTuple_GET_ITEM(c->selected, i);
         if ((size_t)PyBytes_GET_SIZE(key) == name.n && !memcmp(PyBytes_AS_STRING(key), name.at, name.n))
             return 1;
     }
     return 0;
 }
 
-/* An argument of the event itself. One that is not wanted is read and forgotten. */
+/* An argument of the event itself. One that is not selected is read and forgotten. */
 static int argument(Coder *c, Span name, const Span *text)
 {
     size_t out = c->out.n, slow = c->slow.n;
-    c->skip = c->wanted && !is_wanted(c, name);
+    c->skip = c->selected && !is_selected(c, name);
     int ok = item(c, 0x22, &name, 1, text); /* debug_annotations */
     if (c->skip) {
         c->out.n = out;
@@ -343,7 +343,7 @@ int settle(Coder *c)
     return 1;
 }
 
-/* With the lock: a row that is no JSON as it stands, or no UTF-8. 0 with an exception set. */
+/* With the lock: a row that is not JSON, or not UTF-8. 0 with an exception set. */
 int encode_broken(Coder *c, Span s)
 {
     const Span args = {(const uint8_t *)"args", 4};

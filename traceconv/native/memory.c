@@ -1,7 +1,7 @@
 /* Large numpy arrays on disk instead of in memory, for runs with a memory limit.
  *
  * start() gives numpy an allocator (NEP 49) that takes blocks of LARGE bytes and more from mapped,
- * unnamed files. What lies there can leave memory at any time: a thread looks at the size of the
+ * unnamed files. Their pages can leave memory at any time: a thread checks the size of the
  * process every few milliseconds and unmaps the pages when it nears the limit. They stay in the
  * file and come back when they are touched. Arrays keep the allocator they were made with, so
  * those that outlive stop() are freed as they should be.
@@ -226,7 +226,7 @@ static void *tick(void *nothing)
 
 PyDoc_STRVAR(start_doc, "start(folder, limit)\n--\n\nAllocate large arrays of this thread in files of"
     " `folder`;\npages leave memory when the process takes more than `limit` bytes.\n"
-    "Returns whether the folder lies on disk (not in memory).");
+    "Returns whether the folder is on a disk (not in memory).");
 
 static PyObject *memory_start(PyObject *self, PyObject *args)
 {
@@ -259,7 +259,7 @@ static PyObject *memory_start(PyObject *self, PyObject *args)
     return PyBool_FromLong((long)about.f_type != MEMORY_FILE_SYSTEM);
 }
 
-PyDoc_STRVAR(stop_doc, "stop()\n--\n\nAllocate as numpy does again; how often pages were put out.");
+PyDoc_STRVAR(stop_doc, "stop()\n--\n\nAllocate as numpy does again; how often pages were written out.");
 
 static PyObject *memory_stop(PyObject *self, PyObject *nothing)
 {

@@ -48,7 +48,7 @@ static void put(Patcher *z, const void *from, size_t n)
     z->used += n;
 }
 
-/* What stands for a process id; NULL with an exception set if Python has none for it. */
+/* The new number of a process id; NULL with an exception set if Python has none for it. */
 static const Process *process(Patcher *z, const u8 *p, size_t n)
 {
     for (int i = 0; i < z->count; i++)
@@ -85,7 +85,7 @@ static int field_of(const u8 *k, size_t n)
 
 static int odd_key(const u8 *k, size_t n) { return n == 3 && !memcmp(k, "id2", 3); }
 
-/* The number an id stands for: decimal digits as a number or as text, 0x and hexadecimal digits;
+/* The number of an id: decimal digits as a number or as text, 0x and hexadecimal digits;
  * any other text is hashed (FNV-1a). 0 if it is none of these. */
 static int id_value(const Token *t, u64 *value)
 {
@@ -179,7 +179,7 @@ static const u8 *event(Patcher *z, const u8 *p, const u8 *end, int *why)
     if (z->used) put(z, ",\n", 2);
     const u8 *from = p;
     int order[3] = {PID, ID, BIND};
-    for (int i = 1; i < 3; i++) /* three in the order they stand in */
+    for (int i = 1; i < 3; i++) /* sort the three by position */
         for (int j = i; j > 0 && f[order[j]].p < f[order[j - 1]].p; j--) {
             int t = order[j];
             order[j] = order[j - 1];
@@ -221,7 +221,7 @@ static int copy(Patcher *z, const u8 *p, const u8 *end, int first, const u8 **st
 }
 
 PyDoc_STRVAR(doc, "copy(data, start, end, pids, mask, first)\n--\n\n"
-    "Copy events of `data` from `start` on, joined by commas; no comma stands before the `first`.\n"
+    "Copy events of `data` from `start` on, joined by commas; no comma before the `first`.\n"
     "Returns the status, where it stopped, the bytes, and how many events of each phase.");
 
 static PyObject *patch_copy(PyObject *self, PyObject *args)

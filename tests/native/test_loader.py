@@ -1,0 +1,32 @@
+"""Where compiled parts are loaded."""
+
+import pytest
+
+from traceconv import native
+
+TIERED = (native.coder, native.packets, native.scanner, native.copier)
+
+
+def test_compiled_parts_can_be_turned_off(monkeypatch):
+    """All that have a Python tier."""
+    monkeypatch.setenv("TRACECONV_NATIVE", "0")
+    assert [part() for part in TIERED] == [None] * len(TIERED)
+
+
+def test_parts_that_were_not_built_are_none(monkeypatch):
+    """The Python tier does the work then."""
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.delenv("TRACECONV_NATIVE", raising=False)
+    monkeypatch.setattr(native, "import_module", missing)
+    assert [part() for part in (*TIERED, native.allocator)] == [None] * 5
+
+
+def test_the_allocator_has_no_python_tier(monkeypatch):
+    """So it is never turned off."""
+    if native.allocator() is None:
+        pytest.skip("needs the compiled parts")
+    monkeypatch.setenv("TRACECONV_NATIVE", "0")
+    assert native.allocator() is not None
