@@ -7,12 +7,11 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 
 import pytest
-from paths import ROOT
+from paths import DATA
 from trace_events import plain, read, rows
 
 from traceconv.io.sources import FileSource
 
-DATA = ROOT.parent / "shared" / "data"
 SAMPLES = [
     *DATA.glob("ascend/**/trace_view.json"),
     *DATA.glob("ascend/**/trace_view_tiny.json"),
@@ -23,8 +22,6 @@ SAMPLES = [
     *DATA.glob("gpu/chrome_edge/*.json"),
 ]
 UNCLOSED = ("simple-partial-trailing-comma.json", "simple-partial-whitespace.json")
-
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the captures are not here")
 
 
 def label(path):
