@@ -80,7 +80,7 @@ def test_case_says_what_it_is(golden):
 
 
 def test_case_names_no_place_or_person(golden):
-    """No home folder, host or address stands in a sample."""
+    """No home folder, host or address is in a sample."""
     text = b"".join(f.read_bytes() for f in sorted(golden.glob("input/**/*")) if f.is_file())
     assert [word for word in (b"/home/", b"/root/", b"/Users/", b"192.168.") if word in text] == []
 
@@ -100,8 +100,10 @@ def test_every_reader_has_a_good_and_a_broken_case():
 
 def is_broken(case):
     issues = case.folder / "expect" / "issues.txt"
-    met = issues.read_text(encoding="utf-8") if issues.exists() else ""
-    return bool(case.error or {"truncated", "malformed-record", "skipped-bytes"} & set(met.split()))
+    codes = issues.read_text(encoding="utf-8") if issues.exists() else ""
+    return bool(
+        case.error or {"truncated", "malformed-record", "skipped-bytes"} & set(codes.split())
+    )
 
 
 def test_bundled_sample_is_what_its_generator_writes(tmp_path):

@@ -106,31 +106,31 @@ def family(name):
 
 def test_imports_point_downwards():
     """A room imports those below it; only the package exports what is beneath it."""
-    assert [] == [
+    assert [
         f"{name}:{line} imports {target}"
         for name, target, _, line in ours()
         if room(name) != room(target) and level(target) <= level(name)
-    ]
+    ] == []
 
 
 def test_families_of_readers_do_not_know_each_other():
     """A family imports itself, what readers share, and the rooms below."""
-    assert [] == [
+    assert [
         f"{name}:{line} imports {target}"
         for name, target, _, line in ours()
         if family(name)
         and target.startswith("readers.")
         and family(target) not in (family(name), SHARED_BY_READERS)
-    ]
+    ] == []
 
 
 def test_private_modules_stay_in_their_package():
     """``_name`` is for the package it is in."""
-    assert [] == [
+    assert [
         f"{name}:{line} imports {target}"
         for name, target, _, line in ours()
         if "._" in target and target.rpartition("._")[0] not in (name, name.rpartition(".")[0])
-    ]
+    ] == []
 
 
 def test_no_circles():
@@ -147,13 +147,13 @@ def test_no_circles():
 
 def test_packages_are_used_where_they_belong():
     """click and tqdm in the command line only; protobuf where traces are decoded."""
-    assert [] == [
+    assert [
         f"{name}:{line} imports {target[1:]}"
         for name, found in imports().items()
         for target, _, line in found
         if target.startswith("/")
         and room(name) not in OUTSIDERS.get(target[1:].split(".")[0], (room(name),))
-    ]
+    ] == []
 
 
 def test_nothing_prints_evaluates_or_pickles():
@@ -168,7 +168,7 @@ def test_nothing_prints_evaluates_or_pickles():
         }
         roots = {target.split(".")[0] for target, _, _ in imports()[name]}
         used += [f"{name} uses {word}" for word in (calls | roots) & unwanted]
-    assert [] == used
+    assert used == []
 
 
 def test_no_error_is_swallowed_whole():
@@ -180,9 +180,9 @@ def test_no_error_is_swallowed_whole():
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
     ]
-    assert ["pipeline.registry"] == broad
+    assert broad == ["pipeline.registry"]
 
 
 def test_files_stay_readable():
     """No file grows beyond what holds one thing."""
-    assert {} == {name: n for name, (_, n) in modules().items() if n > LONGEST_FILE}
+    assert {name: n for name, (_, n) in modules().items() if n > LONGEST_FILE} == {}

@@ -168,7 +168,7 @@ def test_gzipped_input_is_the_same_input(good, tmp_path, monkeypatch):
 
 
 def test_errors_are_ours(case, tmp_path):
-    """Whatever is wrong with an input is said by a TraceconvError that names the input."""
+    """Whatever is wrong with an input is reported by a TraceconvError that names the input."""
     if not case.error:
         pytest.skip("nothing is wrong with this one")
     with pytest.raises(TraceconvError, match="input"):

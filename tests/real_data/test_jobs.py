@@ -11,7 +11,7 @@ import traceconv
 
 
 @pytest.fixture
-def alone(four: Path, tmp_path: Path) -> bytes:  # noqa: F811
+def alone(four: Path, tmp_path: Path) -> bytes:
     """The merge of four producers by one process."""
     (four / "rank2" / "mfu_2gpu_after.sqlite").unlink()  # of two ranks
     (four / "rank2" / "mock.sqlite").symlink_to(DATA / "gpu/nsys/mock.sqlite")
@@ -24,12 +24,12 @@ def merged(captures: Path, out: Path, **options: object) -> bytes:
     return out.read_bytes()
 
 
-def test_workers_write_the_same(four, alone, tmp_path):  # noqa: F811
+def test_workers_write_the_same(four, alone, tmp_path):
     """Compressed input, a database, a folder, and a log."""
     assert alone == merged(four, tmp_path / "workers.pftrace.gz", jobs=3)
 
 
-def test_shards_join_to_the_same(four, alone, tmp_path):  # noqa: F811
+def test_shards_join_to_the_same(four, alone, tmp_path):
     """Without the captures."""
     paths = [tmp_path / f"{i}.shard" for i in range(2)]
     for i, path in enumerate(paths):
