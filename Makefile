@@ -38,14 +38,17 @@ demo: .venv/installed-plain
 	@echo
 	$(BIN)/traceconv merge $(SAMPLE) --force --mode detail
 
+# All tests, on every core. Without -n (a single file, a debugger) they run in one process.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+
 test: .venv/installed-test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: .venv/installed-test-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 golden: .venv/installed-test
 	$(BIN)/python -m pytest tests/test_golden.py tests/test_docs.py --update-golden

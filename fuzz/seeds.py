@@ -41,13 +41,8 @@ def golden(place: Path, only: str = "") -> Iterator[Seed]:
     for case in sorted((ROOT / "golden").glob(f"{only or '*'}/*/case.toml")):
         folder = case.parent
         own = place / folder.parent.name / folder.name
-        own.mkdir(parents=True)
-        built = case_folder(folder, own)
         path = own / "input"
-        if built == folder:
-            shutil.copytree(folder / "input", path)
-        else:
-            shutil.move(built / "input", path)
+        shutil.copytree(case_folder(folder) / "input", path)
         yield from _seed(folder.parent.name, f"{folder.parent.name}/{folder.name}", path)
 
 

@@ -20,10 +20,13 @@ def pytest_configure(config):
 
 
 def pytest_generate_tests(metafunc):
-    """Any test that asks for ``golden`` runs on every golden case."""
+    """Any test that asks for ``golden`` runs on every golden case: all tests of a case one after
+    the other (that is what the scope does), so that they share what is made of it.
+    """
     if "golden" in metafunc.fixturenames:
         names = [str(case.parent.relative_to(ROOT / "golden")) for case in CASES]
-        metafunc.parametrize("golden", [case.parent for case in CASES], ids=names)
+        cases = [case.parent for case in CASES]
+        metafunc.parametrize("golden", cases, ids=names, scope="session")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import naive
+from bench import hashes, naive
 from bench.generate import generate
 from traceconv.core.clock import to_ns
 
@@ -124,3 +124,20 @@ def test_naive_converter_keeps_everything(path: Path, events: list[Event]) -> No
 def test_naive_stamps_are_exact() -> None:
     """No digit of an epoch stamp is lost."""
     assert naive.ns("1718180918997.123") == 1718180918997123
+
+
+def test_hashes_are_those_of_the_outputs(tmp_path, capsys) -> None:
+    """A line per source, view and format; equal in two runs, another for another input."""
+    event = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":%d}'
+    (tmp_path / "in").mkdir()
+    found = []
+    for dur in (1, 1, 2):
+        (tmp_path / "in" / "a.json").write_text(f"[{event % dur}]")
+        (tmp_path / "in" / "b.txt").write_text("no trace")
+        hashes.main([str(tmp_path / "in")])
+        found.append(capsys.readouterr().out.splitlines())
+    assert found[0] == found[1]
+    assert [a.split()[:3] for a in found[0]] == [b.split()[:3] for b in found[2]]
+    traces, others = found[0][:6], found[0][6:]
+    assert not set(traces) & set(found[2])
+    assert [line.split()[3] for line in others] == ["UnknownFormatError"] * 6

@@ -48,9 +48,8 @@ ADVICE = ("copy", "copied", "cut", "xport", "Looked for")
 @pytest.fixture(scope="module", params=CASES)
 def case(request, tmp_path_factory):
     """The name of a case, its folder and what the whole of it gives."""
-    place = case_folder(ROOT / "golden" / request.param, tmp_path_factory.mktemp("made"))
     folder = tmp_path_factory.mktemp("case") / "input"
-    shutil.copytree(place / "input", folder)
+    shutil.copytree(case_folder(ROOT / "golden" / request.param) / "input", folder)
     whole = Outcome(folder)
     assert whole.rows and not whole.error
     return request.param, folder, whole

@@ -31,7 +31,7 @@ def test_every_command_is_in_the_readme(root, name):
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_every_option_is_in_the_readme(root, name, option):
-    """Each long option stands in the README, in code."""
+    """Each long option is in the README, in code."""
     assert re.search(rf"`[^`\n]*{option}\b", (root / "README.md").read_text()), f"{name} {option}"
 
 

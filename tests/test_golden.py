@@ -39,27 +39,27 @@ def row_title(rows, row):
     return f"{' > '.join(rows.track[row])} @{rows.ts[row]} {rows.name[row]}"
 
 
-def answers(case, tmp_path):
+def answers(case):
     """Every expected file's content, as it is now."""
-    report = case.merge(tmp_path / "detail.pftrace", "detail")
+    trace, report = case.merged("pftrace", "detail")
     return {
-        "events.txt": case.text(tmp_path, "detail"),
-        "summary.txt": case.text(tmp_path, "summary"),
-        "detail.txt": as_a_viewer_sees_it(tmp_path / "detail.pftrace"),
+        "events.txt": case.usual_text("detail"),
+        "summary.txt": case.usual_text("summary"),
+        "detail.txt": as_a_viewer_sees_it(trace),
         "issues.txt": issue_lines(report.issues),
     }
 
 
 def test_case_gives_what_it_shows(golden, tmp_path, monkeypatch, update_golden):
     """The views, the Perfetto output read back and the issues are those under ``expect/``."""
-    monkeypatch.chdir(case_folder(golden, tmp_path))
+    monkeypatch.chdir(case_folder(golden))
     case = Case(golden)
     if case.error:
         with pytest.raises(TraceconvError) as caught:
             case.merge(tmp_path / "out.txt", "detail")
         assert case.error in str(caught.value)
         return
-    now = answers(case, tmp_path)
+    now = answers(case)
     expect = golden / "expect"
     if update_golden:
         expect.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ def test_case_says_what_it_is(golden):
 
 
 def test_case_names_no_place_or_person(golden):
-    """No home folder, host or address stands in a sample."""
+    """No home folder, host or address is in a sample."""
     text = b"".join(f.read_bytes() for f in sorted(golden.glob("input/**/*")) if f.is_file())
     assert [word for word in (b"/home/", b"/root/", b"/Users/", b"192.168.") if word in text] == []
 
@@ -100,8 +100,10 @@ def test_every_reader_has_a_good_and_a_broken_case():
 
 def is_broken(case):
     issues = case.folder / "expect" / "issues.txt"
-    met = issues.read_text(encoding="utf-8") if issues.exists() else ""
-    return bool(case.error or {"truncated", "malformed-record", "skipped-bytes"} & set(met.split()))
+    codes = issues.read_text(encoding="utf-8") if issues.exists() else ""
+    return bool(
+        case.error or {"truncated", "malformed-record", "skipped-bytes"} & set(codes.split())
+    )
 
 
 def test_bundled_sample_is_what_its_generator_writes(tmp_path):

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 HEAVY = ["numpy", "msgspec", "orjson", "isal", "google.protobuf", "perfetto", "tqdm"]
 
@@ -22,12 +24,10 @@ def loaded(code, *arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["merge", "--help"], ["formats", "--help"]]
-)
-def test_help_loads_nothing_heavy(arguments):
+def test_help_loads_nothing_heavy():
     """Help and version answer at once."""
-    assert loaded(f"from traceconv.cli import run\nassert run({arguments}) == 0") == []
+    calls = [["--help"], ["--version"], ["merge", "--help"], ["formats", "--help"]]
+    assert loaded(f"from traceconv.cli import run\nassert not any(map(run, {calls}))") == []
 
 
 def test_import_loads_nothing_heavy():
@@ -52,23 +52,30 @@ UNASKED = (
 )
 
 
-def of_merge(root, out, *options):
-    """Modules of the package that a merge of a ``trace_view`` capture loads, and some others."""
+@pytest.fixture(scope="module")
+def of_merge(tmp_path_factory):
+    """Tells which modules a merge of a ``trace_view`` capture to a file with some ending loads."""
     script = (
         "import sys\n"
         "from traceconv.cli import run\n"
         "assert run(sys.argv[1:]) == 0\n"
         "print(*sys.modules)"
     )
-    sample = root / "golden" / "trace_view" / "demo" / "input"
-    words = ["merge", str(sample), "-o", str(out), "-q", *options]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
+    sample = ROOT / "golden" / "trace_view" / "demo" / "input"
+
+    @cache
+    def modules(ending, *options):
+        out = tmp_path_factory.mktemp("out") / f"out.{ending}"
+        words = ["merge", str(sample), "-o", str(out), "-q", *options]
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    return modules
 
 
-def test_a_merge_loads_no_other_reader(root, tmp_path):
+def test_a_merge_loads_no_other_reader(of_merge):
     """Readers are imported to be asked; what they read with is not."""
     asked = subprocess.run(
         [
@@ -81,7 +88,7 @@ def test_a_merge_loads_no_other_reader(root, tmp_path):
         check=True,
     ).stdout.split()
     of_readers = "traceconv.readers."
-    more = set(of_merge(root, tmp_path / "out.pftrace")) - set(asked)
+    more = set(of_merge("pftrace")) - set(asked)
     used = {m.removeprefix(of_readers) for m in more if m.startswith(of_readers)}
     assert {
         m
@@ -93,29 +100,29 @@ def test_a_merge_loads_no_other_reader(root, tmp_path):
     assert "shared.trace_events.timeline" in used
 
 
-def test_a_merge_loads_no_analysis(root, tmp_path):
+def test_a_merge_loads_no_analysis(of_merge):
     """Judging, annotating and sharding are loaded by those who ask for them."""
-    names = of_merge(root, tmp_path / "out.json")
+    names = of_merge("json")
     assert [m for m in names if m.startswith(tuple(f"traceconv.{u}" for u in UNASKED))] == []
 
 
 @pytest.mark.parametrize(
-    ("out", "others"),
+    ("ending", "others"),
     [
-        ("a.json", ("perfetto.", "text_lines")),
-        ("a.pftrace", ("chrome.", "text_lines")),
-        ("a.txt", ("perfetto.", "chrome.")),
+        ("json", ("perfetto.", "text_lines")),
+        ("pftrace", ("chrome.", "text_lines")),
+        ("txt", ("perfetto.", "chrome.")),
     ],
 )
-def test_a_merge_loads_one_encoder(root, tmp_path, out, others):
+def test_a_merge_loads_one_encoder(of_merge, ending, others):
     """Of writers that are not used only the names are known."""
-    helpers = [m.removeprefix("traceconv.writers.") for m in of_merge(root, tmp_path / out)]
+    helpers = [m.removeprefix("traceconv.writers.") for m in of_merge(ending)]
     assert [m for m in helpers if m.startswith(others)] == []
 
 
-def test_a_copy_loads_no_reading(root, tmp_path):
+def test_a_copy_loads_no_reading(of_merge):
     """Bytes that are copied meet no column, no pass and no clock of collectives."""
-    names = of_merge(root, tmp_path / "out.json", "-m", "source")
+    names = of_merge("json", "-m", "source")
     assert "traceconv.pipeline.patch" in names
     assert [
         m
@@ -124,10 +131,10 @@ def test_a_copy_loads_no_reading(root, tmp_path):
     ] == []
 
 
-def test_one_rank_needs_no_line_to_workers(root, tmp_path):
+def test_one_rank_needs_no_line_to_workers(of_merge):
     """What a single process does without: sockets, children, mails, hashes and SQLite."""
     heavy = {"multiprocessing", "subprocess", "email", "hashlib", "sqlite3", "importlib.metadata"}
-    assert heavy & set(of_merge(root, tmp_path / "out.pftrace")) == set()
+    assert heavy & set(of_merge("pftrace")) == set()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux")

@@ -215,7 +215,7 @@ def test_what_reading_a_table_meets_is_told(tmp_path):
 
 def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
     """Whatever a reader makes of its input, tables are made of it, and can be written."""
-    monkeypatch.chdir(case_folder(golden, tmp_path))
+    monkeypatch.chdir(case_folder(golden))
     case = Case(golden)
     if case.error:
         pytest.skip("an error is what this case shows")

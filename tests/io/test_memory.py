@@ -38,7 +38,7 @@ def in_a_small_process(script):
 
 
 def test_more_than_the_limit_can_be_held():
-    """Arrays of four times the limit keep their values, and the process stays below it."""
+    """Arrays of half as much again keep their values, and the process stays below the limit."""
     told = in_a_small_process(
         """
         import numpy as np
@@ -46,7 +46,7 @@ def test_more_than_the_limit_can_be_held():
         from traceconv.io.memory import LOWEST, limited
 
         with limited(LOWEST):
-            arrays = [np.full(4 << 20, i, np.int64) for i in range(LOWEST // (8 << 20))]
+            arrays = [np.full(4 << 20, i, np.int64) for i in range(3 * LOWEST // (64 << 20))]
             right = all((a == i).all() for i, a in enumerate(arrays))
             print(right, _memory.resident() < LOWEST)
         """

@@ -48,13 +48,12 @@ def _one(url):
 # -- reading -----------------------------------------------------------------------------------
 
 
-def test_a_golden_case_reads_the_same_from_afar(golden, tmp_path, monkeypatch, fs):
+def test_a_golden_case_reads_the_same_from_afar(golden, fs):
     """Every reader gets along with files that are not on this machine."""
-    case, place = Case(golden), case_folder(golden, tmp_path)
+    case, place = Case(golden), case_folder(golden)
     if case.error or {"align", "mapping"} & case.options.keys():  # files of their own beside
         pytest.skip("shows an error, or needs files that stay on this machine")
-    monkeypatch.chdir(place)
-    here = case.text(tmp_path, "detail")
+    here = case.usual_text("detail")
     put(fs, place / "input", "/input")
     options = {"scope": True, **case.options, "mode": "detail"}
     traceconv.merge("memory://input", out="memory://out.txt", **options)

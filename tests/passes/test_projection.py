@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paths import ROOT
+from paths import GPU, NEEDS_DATA
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
@@ -210,10 +210,10 @@ def test_projections_are_those_of_a_plain_loop(ranges, launches):
     assert {name: tuple(rest) for name, *rest in told(run.projected())} == expected
 
 
-NSYS = ROOT.parent / "shared" / "data" / "gpu" / "nsys"
+NSYS = GPU / "nsys"
 
 
-@pytest.mark.skipif(not NSYS.is_dir(), reason="no sample data beside the repository")
+@NEEDS_DATA
 def test_a_real_report_projects_as_a_plain_loop_does():
     """Every operator of a training run with 16 693 ranges, against sets and loops."""
     traces = traceconv.open(str(NSYS / "mfu_2gpu_after.sqlite")).traces("detail", scope=True)

@@ -120,17 +120,17 @@ def one_case_per_reader() -> list[Case]:
 @pytest.mark.parametrize("case", one_case_per_reader(), ids=lambda case: case.reader)
 def test_shards_of_a_golden_case_join_to_what_one_run_writes(case, tmp_path, monkeypatch):
     """Two shards, joined: by whichever reader it was read."""
-    monkeypatch.chdir(case_folder(case.folder, tmp_path))
-    case.merge(tmp_path / "one.pftrace", "detail")
+    monkeypatch.chdir(case_folder(case.folder))
     options = {"scope": True, **case.options}
     paths = sharded("input", tmp_path, 2, **options)
     traceconv.join(*paths, out=str(tmp_path / "joined.pftrace"))
-    assert (tmp_path / "one.pftrace").read_bytes() == (tmp_path / "joined.pftrace").read_bytes()
+    one, _ = case.merged("pftrace", "detail")
+    assert one.read_bytes() == (tmp_path / "joined.pftrace").read_bytes()
 
 
 def test_every_capture_travels(golden, tmp_path, monkeypatch):
     """What a reader remembers of a capture can be sent to a worker, and is small."""
-    monkeypatch.chdir(case_folder(golden, tmp_path))
+    monkeypatch.chdir(case_folder(golden))
     known = {key: Case(golden).options.get(key) for key in ("reader", "mapping")}
     try:
         captures = traceconv.open("input", **known).found

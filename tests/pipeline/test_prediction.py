@@ -14,7 +14,7 @@ def test_predictions_hold_on_golden_cases(golden, tmp_path, monkeypatch):
     case = Case(golden)
     if case.error:
         pytest.skip("shows an error")
-    monkeypatch.chdir(case_folder(golden, tmp_path))
+    monkeypatch.chdir(case_folder(golden))
     options = {key: case.options[key] for key in READING if key in case.options}
     seen = traceconv.inspect("input", counts=True, **options)
     assert misses(seen, tmp_path, "input", **options) == []

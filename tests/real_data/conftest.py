@@ -1,11 +1,13 @@
 """What tests over the captures beside the repository share."""
 
 import json
+from pathlib import Path
 
 import pytest
-from paths import ROOT
+from paths import DATA, NEEDS_DATA
 
-DATA = ROOT.parent / "shared" / "data"
+HERE = Path(__file__).parent
+
 
 LOG = [
     {"rawlog": 1, "unit": "us", "clock": "unix", "rank": 3},
@@ -14,6 +16,13 @@ LOG = [
     {"name": "allreduce", "ts": 1736408883701400, "dur": 700, "kind": "comm", "plane": "dp"},
     {"name": "gemm", "ts": 1736408883705000, "dur": 100, "kind": "compute", "stream": 1},
 ]
+
+
+def pytest_collection_modifyitems(items):
+    """All tests of this folder need the captures."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(NEEDS_DATA)
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """Clocks and stragglers of real pairs of ranks. What makes an offset believable stands with it."""
 
 import pytest
-from paths import ROOT
+from paths import DATA
 
 import traceconv
-
-DATA = ROOT.parent / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 LEVEL1 = "ascend/msinsight/test/data/pytorch/{}/level1"
 MINDSPORE = "ascend/mindinsight/profiler"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from ascend_files import READERS, read
-from paths import ROOT
+from paths import ASCEND
 
 from traceconv.core.clock import Domain, to_ns
 from traceconv.core.errors import Issues
@@ -11,16 +11,13 @@ from traceconv.core.intervals import total, union
 from traceconv.core.model import Kind, Layer, OpClass
 from traceconv.io.sources import sources
 
-DATA = ROOT.parent / "shared" / "data" / "ascend"
 TEXT = "msinsight/test/data/pytorch/text"
 ADVICE = "msprof-analyze/ut/advisor/timeline_advice"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="sample data are not here")
 
 
 def find(below):
     """All Ascend captures below a sample folder, and the files none of them knows."""
-    (source,) = sources([str(DATA / below)])
+    (source,) = sources([str(ASCEND / below)])
     left, captures, issues = list(source.names()), [], Issues()
     for reader in READERS.values():
         found = reader.find(source, left, issues)

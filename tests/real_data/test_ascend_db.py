@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from paths import ROOT
+from paths import ASCEND
 
 import traceconv
 from traceconv.analysis.tables.step import step_trace_time
@@ -18,12 +18,10 @@ from traceconv.passes import compose
 from traceconv.readers.ascend import trace_view
 from traceconv.readers.ascend.db import reader as ascend_db
 
-DATA = ROOT.parent / "shared" / "data" / "ascend" / "msinsight"
-TORCH = DATA / "test" / "data" / "pytorch"
-VIEWER = DATA / "server" / "src" / "test" / "test_data"
+MSINSIGHT = ASCEND / "msinsight"
+TORCH = MSINSIGHT / "test" / "data" / "pytorch"
+VIEWER = MSINSIGHT / "server" / "src" / "test" / "test_data"
 FOLDERS = ["level1/rank0", "level1/rank1", "level2/rank0"]
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="sample data are not here")
 
 
 def read(path, module=ascend_db):

@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 import pytest
-from paths import ROOT
+from paths import ASCEND
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain, to_ns
@@ -16,12 +16,10 @@ from traceconv.readers.ascend.raw import scheduler_logs as logs
 from traceconv.readers.ascend.raw import steps
 from traceconv.readers.ascend.raw.slice_files import records
 
-DATA = ROOT.parent / "shared" / "data" / "ascend" / "mindinsight"
-JOB = DATA / "JOB3"
-OUTPUT = DATA / "run_1" / "normal_run" / "profiler"
+MINDINSIGHT = ASCEND / "mindinsight"
+JOB = MINDINSIGHT / "JOB3"
+OUTPUT = MINDINSIGHT / "run_1" / "normal_run" / "profiler"
 TICK_NS = 10
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="sample data are not here")
 
 
 def builder():
@@ -30,7 +28,7 @@ def builder():
 
 
 def read(folder):
-    (source,) = sources([str(DATA / folder)])
+    (source,) = sources([str(MINDINSIGHT / folder)])
     (capture,) = ascend_raw.READER.find(source, source.names(), Issues())
     build = TraceBuilder(capture)
     ascend_raw.READER.read(capture, build)
@@ -166,7 +164,7 @@ def test_steps_of_the_trace(job):
 def test_ai_cpu_table():
     """The text of the AI CPU gives the framework's own table of it."""
     _, trace = read("JOB_AICPU")
-    text = (DATA / "JOB_AICPU" / "expect" / "output_data_preprocess_aicpu_0.txt").read_text()
+    text = (MINDINSIGHT / "JOB_AICPU" / "expect" / "output_data_preprocess_aicpu_0.txt").read_text()
     theirs = [line.split()[1:] for line in text.splitlines()[2:5]]
     side_table = trace.side_tables["aicpu"]
     ours = [

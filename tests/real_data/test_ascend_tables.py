@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import ROOT
+from paths import ASCEND
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
@@ -25,12 +25,9 @@ from traceconv.readers.ascend.tables.load import database_columns, matrix_column
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.sqlite.database import opened
 
-DATA = ROOT.parent / "shared" / "data" / "ascend"
-INSIGHT = DATA / "msinsight" / "test"
+INSIGHT = ASCEND / "msinsight" / "test"
 TEXT, DATABASE = (INSIGHT / "data" / "pytorch" / kind for kind in ("text", "db"))
 BOTH = INSIGHT / "st" / "level2"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="sample data are not here")
 
 
 def read(path, module=trace_view):
@@ -44,17 +41,17 @@ def read(path, module=trace_view):
 
 def said():
     """Rows and columns of every CSV file, as the README of the data counts them."""
-    if not DATA.is_dir():
+    if not ASCEND.is_dir():
         return {}
     line = re.compile(r"- `(.+?\.csv)` .*?(\d+) data rows x (\d+) columns")
-    text = (DATA / "README.md").read_text(encoding="utf-8")
+    text = (ASCEND / "README.md").read_text(encoding="utf-8")
     return {m[1]: (int(m[2]), int(m[3])) for m in line.finditer(text)}
 
 
 @pytest.mark.parametrize("name", said())
 def test_every_table_has_its_rows_and_columns(name):
     """All rows are read, or booked: two samples have a row that lacks a cell."""
-    (source,) = sources([str(DATA / name)])
+    (source,) = sources([str(ASCEND / name)])
     issues = Issues()
     columns = csv_columns(source, Path(name).name, issues)
     rows = len(next(iter(columns.values())))
@@ -232,7 +229,7 @@ def test_a_database_alone_has_the_same_side_tables():
 
 def test_tables_without_a_timeline_are_read():
     """21 rows, of which one lacks its duration: operators on their streams, and memory."""
-    trace = detail(DATA / "msinsight/server/src/test/test_data/test_rank_0")
+    trace = detail(ASCEND / "msinsight/server/src/test/test_data/test_rank_0")
     assert trace.rank == 0
     assert int(trace.rows_of(Layer.DEVICE, Layer.COMM).sum()) == 20
     assert trace.issues.count("malformed-record") == 1
@@ -241,7 +238,7 @@ def test_tables_without_a_timeline_are_read():
 
 def test_cluster_tables_lie_in_a_capture_of_their_own():
     """Alone they have no events, and belong to no rank."""
-    folder = DATA / "msprof-analyze/resource/advisor/cluster_analysis_output"
+    folder = ASCEND / "msprof-analyze/resource/advisor/cluster_analysis_output"
     trace = read(folder, ascend_tables)
     side_table = trace.side_tables["cluster_step_trace_time"]
     assert (trace.capture.rank, len(side_table), trace.counts()["slice"]) == (None, 9, 0)
@@ -250,7 +247,7 @@ def test_cluster_tables_lie_in_a_capture_of_their_own():
 
 def test_cluster_json_names_ranks_and_groups():
     """By group of ranks, step, operator and rank."""
-    folder = DATA / "msinsight/server/src/test/test_data/cluster_analysis_output"
+    folder = ASCEND / "msinsight/server/src/test/test_data/cluster_analysis_output"
     (source,) = sources([str(folder)])
     operations = operation_columns(source, "cluster_communication.json", Issues())
     assert (len(operations["Rank"]), set(operations["Kind"])) == (6, {"p2p", "collective"})

@@ -7,10 +7,12 @@ skipped. Expected figures come from their README or from plain loops over their 
 import json
 from collections import Counter
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
-from paths import ROOT
+from paths import ASCEND
 
 import traceconv
 from traceconv import SizeLimit
@@ -18,18 +20,15 @@ from traceconv.core.errors import SizeLimitError, TraceconvError
 from traceconv.core.model import Layer, OpClass
 from traceconv.validation import decode, validate
 
-DATA = ROOT.parent / "shared" / "data" / "ascend"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
-
-PAIR = DATA / "mindinsight" / "profiler"
-TORCH = DATA / "msinsight" / "test" / "data" / "pytorch" / "text"
+PAIR = ASCEND / "mindinsight" / "profiler"
+TORCH = ASCEND / "msinsight" / "test" / "data" / "pytorch" / "text"
 VIEWS = {
     "level0": TORCH / "level0/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json",
     "level1-rank0": TORCH / "level1/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json",
     "level1-rank1": TORCH / "level1/rank1_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json",
-    "advice": DATA / "msprof-analyze/ut/advisor/timeline_advice/trace_view.json",
-    "heatmap": DATA / "msinsight/server/src/test/test_data/heatMap/trace_view.json",
-    "tiny": DATA / "msinsight/server/src/test/fuzz/test_data/trace_view_tiny.json",
+    "advice": ASCEND / "msprof-analyze/ut/advisor/timeline_advice/trace_view.json",
+    "heatmap": ASCEND / "msinsight/server/src/test/test_data/heatMap/trace_view.json",
+    "tiny": ASCEND / "msinsight/server/src/test/fuzz/test_data/trace_view_tiny.json",
 }
 FORMATS = (".pftrace", ".json")
 OVERLAP = ["Computing", "Communication", "Communication(Not Overlapped)", "Free"]
@@ -42,6 +41,21 @@ def merged(tmp_path, source, name="out.pftrace", **options):
     report = traceconv.merge(str(source), out=str(out), force=True, **options)
     assert [f for f in validate(out).findings if f.severity in ("error", "loss", "silent")] == []
     return report, decode(out)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Merges in detail with scopes, once; the file, the report, and what a viewer makes of it."""
+    folder = tmp_path_factory.mktemp("whole")
+    numbers = count()
+
+    @cache
+    def merge(source, ending):
+        name = f"{next(numbers)}{ending}"
+        report, seen = merged(folder, source, name, mode="detail", scope=True, align="none")
+        return folder / name, report, seen
+
+    return merge
 
 
 def lanes(decoded, *, of):
@@ -148,15 +162,15 @@ def expected_counts(events):
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_what_goes_in_comes_out_or_is_reported(tmp_path, name):
+def test_what_goes_in_comes_out_or_is_reported(whole, name):
     """Read and lost rows of the ledger are the file's events; kept rows are in both outputs."""
-    report, seen = merged(tmp_path, VIEWS[name], mode="detail", scope=True)
+    _, report, seen = whole(VIEWS[name], ".pftrace")
     ledger = report.ledger[report.ranks[0]]
     expected = expected_counts(loaded(VIEWS[name]))
     assert {kind: ledger.get("read", {}).get(kind, 0) for kind in expected} == expected
     left = {k: sum(stage.get(k, 0) for stage in ledger.values()) for k in expected}
     assert dict(report.written[0].counts) == left
-    _, also = merged(tmp_path, VIEWS[name], "out.json", mode="detail", scope=True)
+    _, _, also = whole(VIEWS[name], ".json")
     for decoded in (seen, also):
         counts = decoded.counts()
         assert counts["slices"] + counts["instants"] == left["slice"] + left["instant"]
@@ -168,7 +182,7 @@ OURS = ("overlap", "step")
 
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("name", VIEWS)
-def test_no_time_changes_by_a_nanosecond(tmp_path, name, ending):
+def test_no_time_changes_by_a_nanosecond(whole, name, ending):
     """Starts and durations in the output are those of the text, by decimal arithmetic."""
     events = loaded(VIEWS[name])
     threads = {
@@ -181,9 +195,7 @@ def test_no_time_changes_by_a_nanosecond(tmp_path, name, ending):
         for e in events
         if e["ph"] == "X" and threads.get((e["pid"], e["tid"])) not in OVERLAP
     )
-    out = tmp_path / f"o{ending}"
-    traceconv.merge(str(VIEWS[name]), out=str(out), mode="detail", scope=True, align="none")
-    seen = decode(out)
+    out, _, seen = whole(VIEWS[name], ending)
     base = int(_base_ns(out))
     found = Counter(
         (n, base + t, d)

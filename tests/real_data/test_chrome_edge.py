@@ -9,14 +9,12 @@ import json
 from collections import Counter
 
 import pytest
-from paths import ROOT
+from paths import GPU
 
 import traceconv
 from traceconv import validation as checks
 
-DATA = ROOT.parent / "shared" / "data" / "gpu" / "chrome_edge"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
+CHROME_EDGE = GPU / "chrome_edge"
 
 SIMPLE = [("alpha", 0, 14), ("beta", 1, 12), ("gamma", 2, 5), ("epsilon", 7, 4)]
 STARTED = 11550183666
@@ -85,20 +83,20 @@ def sample(request):
 
 def plain(name):
     """A file by the standard library; what was cut off is put back."""
-    text = (DATA / f"{name}.json").read_text()
+    text = (CHROME_EDGE / f"{name}.json").read_text()
     loaded = json.loads(text.rstrip().rstrip(",") + "]" if name in CUT else text)
     return loaded if isinstance(loaded, dict) else {"traceEvents": loaded}
 
 
 def test_every_file_is_looked_at():
     """None lies there that is not in the table."""
-    assert {p.stem for p in DATA.glob("*.json")} == set(SLICES)
+    assert {p.stem for p in CHROME_EDGE.glob("*.json")} == set(SLICES)
 
 
 def test_slices_in_what_is_written(sample, tmp_path):
     """Name, start and length of each, in a Perfetto file that keeps every rule."""
     out = tmp_path / "out.pftrace"
-    traceconv.convert(str(DATA / f"{sample}.json"), str(out))
+    traceconv.convert(str(CHROME_EDGE / f"{sample}.json"), str(out))
     assert checks.validate(out).ok
     seen = checks.decode_perfetto(out)
     zero, rows = seen.metadata["traceconv.base_ns"], seen.slices
@@ -111,7 +109,7 @@ def test_slices_in_what_is_written(sample, tmp_path):
 def test_slices_in_chrome_json(sample, tmp_path):
     """The same, in trace-event JSON read by the standard library."""
     out = tmp_path / "out.json"
-    traceconv.convert(str(DATA / f"{sample}.json"), str(out))
+    traceconv.convert(str(CHROME_EDGE / f"{sample}.json"), str(out))
     written = json.loads(out.read_text())
     zero = int(written["metadata"]["traceconv"]["base_ns"])
     found = Counter(
@@ -124,7 +122,7 @@ def test_slices_in_chrome_json(sample, tmp_path):
 
 def test_what_goes_in_comes_out_or_is_reported(sample, tmp_path):
     """Complete events and begins are slices, heads are arrows, lone ends and samples issues."""
-    report = traceconv.convert(str(DATA / f"{sample}.json"), str(tmp_path / "out.pftrace"))
+    report = traceconv.convert(str(CHROME_EDGE / f"{sample}.json"), str(tmp_path / "out.pftrace"))
     phases = Counter(e["ph"] for e in plain(sample)["traceEvents"])
     counts = checks.decode_perfetto(tmp_path / "out.pftrace").counts()
     assert counts["slices"] == phases["X"] + phases["B"] == len(SLICES[sample])
@@ -136,14 +134,14 @@ def test_what_goes_in_comes_out_or_is_reported(sample, tmp_path):
 
 def test_issues(sample, tmp_path):
     """Each defect under its code, and nothing else but that no file names a rank."""
-    report = traceconv.convert(str(DATA / f"{sample}.json"), str(tmp_path / "out.pftrace"))
+    report = traceconv.convert(str(CHROME_EDGE / f"{sample}.json"), str(tmp_path / "out.pftrace"))
     found = {issue.code: issue.count for issue in report.issues}
     assert found == {"rank-assumed": 1, **ISSUES.get(sample, {})}
 
 
 def test_lanes_of_many_processes(tmp_path):
     """Processes and threads of one number stay apart, named or not."""
-    traceconv.convert(str(DATA / "multiprocess.json"), str(tmp_path / "out.pftrace"))
+    traceconv.convert(str(CHROME_EDGE / "multiprocess.json"), str(tmp_path / "out.pftrace"))
     rows = checks.decode_perfetto(tmp_path / "out.pftrace").slices
     paths = zip(rows.name, rows.track, strict=True)
     assert {name: path[-2:] for name, path in paths} == {

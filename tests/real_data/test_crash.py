@@ -4,13 +4,10 @@ import shutil
 
 import pytest
 from crashes import Outcome, cuts
-from paths import ROOT
+from paths import ASCEND
 
-DATA = ROOT.parent / "shared" / "data" / "ascend"
-TORCH = DATA / "msinsight" / "test" / "data" / "pytorch"
+TORCH = ASCEND / "msinsight" / "test" / "data" / "pytorch"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +36,7 @@ def database(copied):
 
 @pytest.fixture(scope="module")
 def training(copied):
-    return copied(DATA / "mindinsight" / "profiler")
+    return copied(ASCEND / "mindinsight" / "profiler")
 
 
 def damaged(folder, path, contents):

@@ -13,18 +13,15 @@ What they find, and whether it is so:
 """
 
 import pytest
-from paths import ROOT
+from paths import DATA
 
 import traceconv
 from traceconv.analysis.rules.catalog import RULES
 
-DATA = ROOT.parent / "shared" / "data"
 MINDSPORE = DATA / "ascend" / "mindinsight" / "profiler"
 TORCH = DATA / "ascend" / "msinsight" / "test" / "data" / "pytorch"
 PIPELINE = DATA / "ascend" / "msinsight" / "test" / "st" / "level2"
 KINETO, PADDLE = DATA / "gpu" / "kineto", DATA / "gpu" / "paddle"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 
 def _found(*paths, **options):

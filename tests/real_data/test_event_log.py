@@ -1,17 +1,12 @@
 """Raw event logs of real runs; skipped where the sample data is not at hand."""
 
 import numpy as np
-import pytest
-from paths import ROOT
+from paths import GPU
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Layer, OpClass
-
-GPU = ROOT.parent / "shared" / "data" / "gpu"
-
-pytestmark = pytest.mark.skipif(not GPU.exists(), reason="no sample data here")
 
 CALLS = GPU / "raw" / "cloverleaf_gpu_trace.csv"
 REPORT = GPU / "nsys" / "perlmutter-cloverleaf-cuda.sqlite"

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from paths import ROOT
+from paths import ASCEND
 
 from traceconv.api.inspect import NOT_NEEDED
 from traceconv.cli import cli
 
-DATA = ROOT.parent / "shared" / "data" / "ascend"
 TORCH = "msinsight/test/data/pytorch"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 STRANGERS = {
     "README.md": "says what the samples are",
@@ -68,20 +65,20 @@ def inspected(*args):
 
 @pytest.fixture(scope="module")
 def whole():
-    return inspected(str(DATA))
+    return inspected(str(ASCEND))
 
 
 def test_every_file_is_accounted_for_once(whole):
     """Read for events, or known with its use, or unknown."""
     told = Counter(n for c in whole["captures"] for n in (*c["files"], *c["known"]))
-    told.update(str(Path(name).relative_to(DATA)) for name in whole["unknown"])
-    there = Counter(str(p.relative_to(DATA)) for p in DATA.rglob("*") if p.is_file())
+    told.update(str(Path(name).relative_to(ASCEND)) for name in whole["unknown"])
+    there = Counter(str(p.relative_to(ASCEND)) for p in ASCEND.rglob("*") if p.is_file())
     assert told == there
 
 
 def test_the_unknown_ones_are_listed(whole):
     """Nine files that belong to no capture."""
-    assert {str(Path(name).relative_to(DATA)) for name in whole["unknown"]} == STRANGERS.keys()
+    assert {str(Path(name).relative_to(ASCEND)) for name in whole["unknown"]} == STRANGERS.keys()
 
 
 def test_every_known_file_has_a_use(whole):
@@ -108,8 +105,8 @@ def test_marks_and_empty_files_are_known(whole):
     """Every ``.done``, and every file of no bytes, is one of a capture."""
     theirs = {n for c in whole["captures"] for n in (*c["files"], *c["known"])}
     harmless = {
-        str(p.relative_to(DATA))
-        for p in DATA.rglob("*")
+        str(p.relative_to(ASCEND))
+        for p in ASCEND.rglob("*")
         if p.is_file() and (p.suffix == ".done" or not p.stat().st_size)
     }
     assert len(harmless) > 10
@@ -126,7 +123,7 @@ def test_tables_name_their_files(whole):
 @pytest.mark.parametrize("folder", WHOLE)
 def test_every_capture_has_its_counts(folder):
     """By kind and layer, steps, graphs, rows of tables and predicted sizes."""
-    found = inspected("--counts", str(DATA / folder))
+    found = inspected("--counts", str(ASCEND / folder))
     assert sorted(c["rank"] for c in found["captures"]) == WHOLE[folder]
     assert (found["problem"], len(found["predicted"])) == ("", 2)
     for capture in found["captures"]:
@@ -137,7 +134,7 @@ def test_every_capture_has_its_counts(folder):
 
 def test_lines_for_people_name_everything(whole):
     """A line per capture, the tables, what nobody knows, and why ranks cannot be told."""
-    lines = CliRunner().invoke(cli, ["inspect", "-q", str(DATA)]).stdout.splitlines()
+    lines = CliRunner().invoke(cli, ["inspect", "-q", str(ASCEND)]).stdout.splitlines()
     assert len([line for line in lines if line.startswith(("?", *"0123456789"))]) == 33
     assert any(line.startswith("9 files no reader knows: ") for line in lines)
     assert any(line.startswith("problem: the rank of 9 of 27 captures") for line in lines)
@@ -145,7 +142,7 @@ def test_lines_for_people_name_everything(whole):
 
 def test_lists_of_tables_fit_a_screen():
     """Captures whose rank others claim, too, are called by their place below the common folder."""
-    lines = CliRunner().invoke(cli, ["inspect", "-q", str(DATA / TORCH)]).stdout.splitlines()
+    lines = CliRunner().invoke(cli, ["inspect", "-q", str(ASCEND / TORCH)]).stdout.splitlines()
     of_level0 = "tables of text/level0/rank0_ascend_pt: kernel_details, l2_cache, memory_record, "
     at = lines.index(f"{of_level0}npu_module_mem,")
     assert lines[at + 1] == "    operator_details, operator_memory, step_trace_time"

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paths import ROOT
+from paths import DATA
 
 import traceconv
-
-DATA = ROOT.parent / "shared" / "data"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the recordings are not here")
 
 
 @pytest.fixture

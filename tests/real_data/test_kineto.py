@@ -7,15 +7,14 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
-from paths import ROOT
+from paths import GPU
 
 import traceconv
 from traceconv import validation as checks
 from traceconv.core.model import Layer
 
-DATA = ROOT.parent / "shared" / "data" / "gpu" / "kineto"
+KINETO = GPU / "kineto"
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 # events, X, kernels, of these NCCL, steps, sum of kernel times in us, arrow heads in the file
 TABLE = {
@@ -52,7 +51,7 @@ def ns(us):
 
 def plain(name):
     """A file by the standard library, fractions as decimals."""
-    return json.loads(gzip.decompress((DATA / name).read_bytes()), parse_float=Decimal)
+    return json.loads(gzip.decompress((KINETO / name).read_bytes()), parse_float=Decimal)
 
 
 class Sample:
@@ -61,7 +60,7 @@ class Sample:
     def __init__(self, name, out):
         self.keys = plain(name)
         self.events = self.keys.pop("traceEvents")
-        self.report = traceconv.merge(str(DATA / name), out=str(out), mode="detail", scope=True)
+        self.report = traceconv.merge(str(KINETO / name), out=str(out), mode="detail", scope=True)
         self.seen = checks.decode_perfetto(out)
         (self.ledger,) = self.report.ledger.values()
         self.base_ns = int(self.keys.get("baseTimeNanoseconds", 0))
@@ -176,7 +175,7 @@ LANES = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
 def pair(tmp_path_factory):
     """The summary of both ranks in one file, as a viewer shows it."""
     out = tmp_path_factory.mktemp("pair") / "out.pftrace"
-    traceconv.merge(*(str(DATA / name) for name in PAIR), out=str(out), mode="summary")
+    traceconv.merge(*(str(KINETO / name) for name in PAIR), out=str(out), mode="summary")
     return checks.decode_perfetto(out)
 
 
@@ -253,7 +252,7 @@ def test_overlap_is_that_of_a_plain_loop(pair, rank):
 def test_device_work_belongs_to_the_step_that_launched_it(rank):
     """By the number of its call, however late the device came to it."""
     events = plain(PAIR[rank])["traceEvents"]
-    [trace] = traceconv.open(str(DATA / PAIR[rank])).traces("detail")
+    [trace] = traceconv.open(str(KINETO / PAIR[rank])).traces("detail")
     marks = [e for e in events if e["name"].startswith("ProfilerStep")]
     steps = {
         e["args"]["correlation"]: int(m["name"].partition("#")[2])
@@ -273,7 +272,7 @@ def test_device_work_belongs_to_the_step_that_launched_it(rank):
 
 def read(name):
     """The events of one file as they are read."""
-    [trace] = traceconv.open(str(DATA / name)).traces()
+    [trace] = traceconv.open(str(KINETO / name)).traces()
     return trace
 
 
@@ -323,7 +322,7 @@ def test_both_tiers_read_the_same(name, monkeypatch):
 
 def test_ranks_of_the_samples():
     """What the files say of themselves, and nothing where they say nothing."""
-    found = traceconv.inspect(str(DATA)).captures
+    found = traceconv.inspect(str(KINETO)).captures
     assert {c.label.rpartition("/")[2]: (c.rank, c.world_size) for c in found} == {
         **dict.fromkeys(TABLE, (None, -1)),
         "hta_nccl_data_rank0of2.json.gz": (0, 2),
@@ -349,5 +348,5 @@ def test_ranks_of_the_samples():
 )
 def test_memory_of_devices_is_noted(name, memory):
     """80 GB of Nvidia, its list behind the events; 192 GB of AMD; a file that has no list."""
-    [trace] = traceconv.open(str(DATA / name), rank_from="order").traces(None)
+    [trace] = traceconv.open(str(KINETO / name), rank_from="order").traces(None)
     assert trace.hints.device_memory_bytes == memory

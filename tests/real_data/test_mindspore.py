@@ -5,20 +5,18 @@ import csv
 import numpy as np
 import pytest
 from ascend_files import READERS, read
-from paths import ROOT
+from paths import ASCEND
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Layer, OpClass
 from traceconv.io.sources import sources
 
-DATA = ROOT.parent / "shared" / "data" / "ascend" / "mindinsight"
-RUN = DATA / "run_1" / "normal_run" / "profiler"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="sample data are not here")
+MINDINSIGHT = ASCEND / "mindinsight"
+RUN = MINDINSIGHT / "run_1" / "normal_run" / "profiler"
 
 
 def find(below, reader="mindspore"):
-    (source,) = sources([str(DATA / below)])
+    (source,) = sources([str(MINDINSIGHT / below)])
     return {c.rank: c for c in READERS[reader].find(source, source.names(), Issues())}
 
 
@@ -134,7 +132,7 @@ def test_collectives_of_a_table_alone(run):
 def test_every_file_is_known():
     """Nothing but raw data is left to others."""
     for below in ("run_1", "run_3", "cluster_propose", "parallel_strategy"):
-        (source,) = sources([str(DATA / below)])
+        (source,) = sources([str(MINDINSIGHT / below)])
         taken = {n for c in find(below).values() for n in (*c.files, *c.known)}
         assert set(source.names()) - taken == set()
 

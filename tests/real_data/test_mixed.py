@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import pytest
-from paths import ROOT
+from paths import DATA
 
 import traceconv
 from traceconv.validation import decode, validate
-
-DATA = ROOT.parent / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free"}
 

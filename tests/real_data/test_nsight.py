@@ -1,27 +1,28 @@
 """Real Nsight Systems exports: the counts of their README, from written Perfetto files."""
 
 from collections import Counter
+from functools import cache
 
 import pytest
-from paths import ROOT
+from paths import GPU
 
 import traceconv
 from traceconv.validation import decode, validate
 
-DATA = ROOT.parent / "shared" / "data" / "gpu" / "nsys"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
-
+NSYS = GPU / "nsys"
 CLOVERLEAF, SAXPY = "perlmutter-cloverleaf-cuda", "saxpy-mpi-cuda_nsys_perlmutter0"
 MFU, MOCK = "mfu_2gpu_after", "mock"
 
 
-@pytest.fixture
-def written(tmp_path):
-    """Merge an export in detail; the report, and what a viewer shows of the file."""
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Merges an export in detail, once; the report, and what a viewer shows of the file."""
+    folder = tmp_path_factory.mktemp("nsight")
 
+    @cache
     def merge(name):
-        out = tmp_path / f"{name}.pftrace"
-        report = traceconv.merge(str(DATA / f"{name}.sqlite"), out=str(out), mode="detail")
+        out = folder / f"{name}.pftrace"
+        report = traceconv.merge(str(NSYS / f"{name}.sqlite"), out=str(out), mode="detail")
         assert validate(out).ok
         return report, decode(out)
 
@@ -156,5 +157,5 @@ def _length(spans):
 )
 def test_memory_of_gpus_is_noted(name, memory):
     """Of the one in use: the machine of the first has four."""
-    for trace in traceconv.open(str(DATA / f"{name}.sqlite"), rank_from="order").traces(None):
+    for trace in traceconv.open(str(NSYS / f"{name}.sqlite"), rank_from="order").traces(None):
         assert trace.hints.device_memory_bytes == memory

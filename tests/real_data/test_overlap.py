@@ -5,7 +5,7 @@ import sqlite3
 from decimal import Decimal
 
 import pytest
-from paths import ROOT
+from paths import ASCEND
 
 import traceconv
 from traceconv.analysis.tables.step import step_trace_time
@@ -14,12 +14,9 @@ from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import FileSource
 from traceconv.passes.overlap import overlap
 
-DATA = ROOT.parent / "shared" / "data" / "ascend"
-TORCH = DATA / "msinsight" / "test" / "data" / "pytorch"
-MINDSPORE = DATA / "mindinsight" / "profiler"
-ADVICE = DATA / "msprof-analyze" / "ut" / "advisor" / "timeline_advice"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
+TORCH = ASCEND / "msinsight" / "test" / "data" / "pytorch"
+MINDSPORE = ASCEND / "mindinsight" / "profiler"
+ADVICE = ASCEND / "msprof-analyze" / "ut" / "advisor" / "timeline_advice"
 
 CAPTURES = [
     "text/level0/rank0_ascend_pt",

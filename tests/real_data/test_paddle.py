@@ -5,13 +5,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from paths import ROOT
+from paths import GPU
 
 import traceconv
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Layer
 
-DATA = ROOT.parent / "shared" / "data" / "gpu" / "paddle"
+PADDLE = GPU / "paddle"
 THREE_STEPS = "host_vmpid_32055_time_2026_11_20_09_32_29_670730.paddle_trace.json"
 BROKEN = "host_vmpid_32098_time_2026_11_20_09_32_31_735630.paddle_trace.json"
 RANKS = (
@@ -20,14 +20,12 @@ RANKS = (
 )
 PROTOBUF = "single_rank0_time_2026_11_20_09_32_33_649367.paddle_trace.pb"
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="sample data are not here")
-
 
 @pytest.fixture(scope="module")
 def traces():
     """The trace of every sample, by file name."""
     return {
-        name: next(iter(traceconv.open(str(DATA / name)).traces()))
+        name: next(iter(traceconv.open(str(PADDLE / name)).traces()))
         for name in (THREE_STEPS, BROKEN, *RANKS, PROTOBUF)
     }
 
@@ -115,7 +113,7 @@ def test_starts_are_known_to_a_few_nanoseconds(traces, name, earliest_us, spread
 @pytest.mark.parametrize("name", [THREE_STEPS, BROKEN, *RANKS])
 def test_every_start_is_within_its_stamp(traces, name):
     """Cut down to microseconds, the recovered starts are the stamps of the file."""
-    text = (DATA / name).read_text()
+    text = (PADDLE / name).read_text()
     stamps = sorted(int(us) for us in re.findall(r'"ts": (\d+), "dur"', text))
     events = traces[name].events
     assert sorted((events.start_ns[events.kind == 0] // 1000).tolist()) == stamps
@@ -124,7 +122,7 @@ def test_every_start_is_within_its_stamp(traces, name):
 @pytest.mark.parametrize("name", [THREE_STEPS, BROKEN, *RANKS, PROTOBUF])
 def test_rows_nest(traces, name, tmp_path):
     """No row needs a second lane: what crossed in the stamps alone no longer does."""
-    (trace,) = traceconv.open(str(DATA / name)).traces("detail")
+    (trace,) = traceconv.open(str(PADDLE / name)).traces("detail")
     assert {track.lane for track in trace.tracks} == {0}
 
 
@@ -146,8 +144,8 @@ def test_names_have_no_durations(traces):
 def test_ranks_meet_on_one_clock(tmp_path):
     """Both ranks in one file, as far apart as they were."""
     out = tmp_path / "both.json"
-    report = traceconv.merge(*(str(DATA / name) for name in RANKS), out=str(out), mode="detail")
-    first, second = traceconv.open(*(str(DATA / name) for name in RANKS)).traces()
+    report = traceconv.merge(*(str(PADDLE / name) for name in RANKS), out=str(out), mode="detail")
+    first, second = traceconv.open(*(str(PADDLE / name) for name in RANKS)).traces()
     apart = first.span()[0] - second.span()[0]
     assert (report.ranks, report.clock["method"]) == ((0, 1), "meta")
     assert apart // 1000 in (1360, 1361)  # 1795167165439470 and ...438109 us
@@ -157,7 +155,7 @@ def test_ranks_meet_on_one_clock(tmp_path):
 
 def test_folder_is_understood(tmp_path):
     """Four of the files name no rank that could be told apart; the reports hold tables only."""
-    found = traceconv.inspect(str(DATA))
+    found = traceconv.inspect(str(PADDLE))
     readers = Counter(capture.reader for capture in found.captures)
     assert readers == {"paddle": 5, "paddle_text": 2}
     assert found.unknown == []

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import ROOT
+from paths import DATA
 
 from traceconv.core.errors import MalformedInputError, TraceconvError
 from traceconv.validation import RULES, Decoded, Severity, decode, validate
 
-DATA = ROOT.parent / "shared" / "data" / "perfetto"
+PERFETTO = DATA / "perfetto"
 LISTED = 40
 """The expectations list this many slices, arrows and arguments at most."""
 
-CASES = sorted(p.name.removesuffix(".expect.json") for p in DATA.glob("*.expect.json"))
+CASES = sorted(p.name.removesuffix(".expect.json") for p in PERFETTO.glob("*.expect.json"))
 ZSTD = {"2_zst_frames", "zst_whole", "zstd_compressed_packets_133"}
 """Compressed with zstd, which the standard library cannot unpack before Python 3.14."""
 
@@ -28,7 +28,6 @@ HAS_ZSTD = any(
     for name in ("zstandard", "backports.zstd", "compression.zstd")
     if importlib.util.find_spec(name.split(".")[0])
 )
-pytestmark = pytest.mark.skipif(not CASES, reason="the shared traces are not here")
 
 
 def trace_of(case: str) -> Path:
@@ -36,14 +35,14 @@ def trace_of(case: str) -> Path:
         pytest.skip("zstd needs the package zstandard, which is not installed")
     (path,) = (
         p
-        for p in DATA.iterdir()
+        for p in PERFETTO.iterdir()
         if p.name.startswith(f"{case}.") and not p.name.endswith(".expect.json")
     )
     return path
 
 
 def expected(case: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((DATA / f"{case}.expect.json").read_text())
+    document: dict[str, Any] = json.loads((PERFETTO / f"{case}.expect.json").read_text())
     return document
 
 

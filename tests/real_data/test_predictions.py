@@ -1,13 +1,10 @@
 """Predicted output sizes of real captures: not ours, and all is skipped where they are absent."""
 
 import pytest
-from paths import ROOT
+from paths import DATA
 from predicted_sizes import misses
 
 import traceconv
-
-DATA = ROOT.parent / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 TORCH = DATA / "ascend" / "msinsight" / "test" / "data" / "pytorch"
 SAMPLES = {

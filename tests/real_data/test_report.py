@@ -2,12 +2,9 @@
 
 import pytest
 from html_page import SECTIONS, Reader
-from paths import ROOT
+from paths import DATA
 
 import traceconv
-
-DATA = ROOT.parent / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 LEVEL1 = "ascend/msinsight/test/data/pytorch/text/level1"
 MINDSPORE = "ascend/mindinsight/profiler"

@@ -21,17 +21,12 @@ import re
 from collections import Counter
 
 import pytest
-from paths import ROOT
+from paths import ASCEND
 
 import traceconv
 from traceconv.core.model import Layer, OpClass
 
-TORCH = (
-    ROOT.parent
-    / "shared" / "data" / "ascend" / "msinsight" / "test" / "data" / "pytorch"
-)  # fmt: skip
-
-pytestmark = pytest.mark.skipif(not TORCH.is_dir(), reason="no sample data beside the repository")
+TORCH = ASCEND / "msinsight" / "test" / "data" / "pytorch"
 
 PARENTS = {("Stream 2", "KERNEL_AICORE"): 8, ("Stream 2", "AI_CORE"): 5, ("Stream 4", "AI_CORE"): 4}
 MORE_ARROWS = {

@@ -21,20 +21,17 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from paths import ROOT
+from paths import DATA
 
 import traceconv
 from traceconv.analysis.tables.catalog import TABLES
 from traceconv.core.side_tables import ABSENT
 
-DATA = ROOT.parent / "shared" / "data"
 TORCH = DATA / "ascend" / "msinsight" / "test" / "data" / "pytorch"
 TEXT = [TORCH / "text" / "level1" / f"rank{rank}_ascend_pt" for rank in (0, 1)]
 DATABASES = [TORCH / "db" / "level1" / f"rank{rank}_ascend_pt" for rank in (0, 1)]
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 PADDLE = DATA / "gpu" / "paddle"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository")
 
 
 def _rows(side_table):

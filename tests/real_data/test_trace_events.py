@@ -7,24 +7,23 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 
 import pytest
-from paths import ROOT
+from paths import DATA
 from trace_events import plain, read, rows
 
 from traceconv.io.sources import FileSource
 
-DATA = ROOT.parent / "shared" / "data"
-SAMPLES = [
-    *DATA.glob("ascend/**/trace_view.json"),
-    *DATA.glob("ascend/**/trace_view_tiny.json"),
-    *DATA.glob("ascend/**/timeline/*_1.json"),
-    *DATA.glob("ascend/**/*timeline_display_*.json"),
-    *(p for p in DATA.glob("gpu/kineto/*.json.gz") if p.stat().st_size < 10**6),
-    *DATA.glob("gpu/paddle/rank*.json"),
-    *DATA.glob("gpu/chrome_edge/*.json"),
-]
+SAMPLES = sorted(
+    [
+        *DATA.glob("ascend/**/trace_view.json"),
+        *DATA.glob("ascend/**/trace_view_tiny.json"),
+        *DATA.glob("ascend/**/timeline/*_1.json"),
+        *DATA.glob("ascend/**/*timeline_display_*.json"),
+        *(p for p in DATA.glob("gpu/kineto/*.json.gz") if p.stat().st_size < 10**6),
+        *DATA.glob("gpu/paddle/rank*.json"),
+        *DATA.glob("gpu/chrome_edge/*.json"),
+    ]
+)
 UNCLOSED = ("simple-partial-trailing-comma.json", "simple-partial-whitespace.json")
-
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the captures are not here")
 
 
 def label(path):
@@ -85,11 +84,17 @@ def wanted(path):
     )
 
 
-@pytest.fixture(params=["native", "python"])
-def found(request, monkeypatch, path):
+@pytest.fixture(scope="module", params=SAMPLES, ids=label)
+def path(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=["native", "python"])
+def found(request, path):
     """The trace, by both tiers in turn."""
-    monkeypatch.setenv("TRACECONV_NATIVE", "1" if request.param == "native" else "0")
-    return read(b"", lambda lane: plain(as_numbered(lane)), FileSource(path, path.name))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACECONV_NATIVE", "1" if request.param == "native" else "0")
+        return read(b"", lambda lane: plain(as_numbered(lane)), FileSource(path, path.name))
 
 
 def as_numbered(lane):
@@ -97,7 +102,6 @@ def as_numbered(lane):
     return type(lane)(lane.pid, lane.tid, category=lane.category, phase=lane.phase)
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=label)
 def test_slices_are_those_of_the_file(path, found):
     """Every complete event is there once, with exact times; pairs of B and E come on top."""
     slices, counts, _ = wanted(path)
@@ -106,14 +110,12 @@ def test_slices_are_those_of_the_file(path, found):
     assert (slices - read_, read_.total()) == (Counter(), counts["slice"])
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=label)
 def test_every_phase_is_accounted_for(path, found):
     """What the accounts say was seen is what a plain loop counts."""
     seen = {kind: found.ledger.get(("read", kind), 0) for kind in wanted(path)[1]}
     assert seen == wanted(path)[1]
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=label)
 def test_arguments_are_those_of_the_file(path, found):
     """Arguments of complete slices come back as they were written."""
     told = Counter(

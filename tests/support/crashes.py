@@ -67,9 +67,9 @@ class Outcome:
     def names(self, file, whole):
         """Codes of losses and doubts that name a file and that the whole capture has not."""
         before = {(i.code, i.file, i.count, i.places) for i in whole.issues}
-        said = [i for i in self.issues if (i.code, i.file, i.count, i.places) not in before]
+        new = [i for i in self.issues if (i.code, i.file, i.count, i.places) not in before]
         base = PurePath(file).name
-        grave = [i for i in said if i.severity is not Severity.INFO or i.code == "empty-file"]
+        grave = [i for i in new if i.severity is not Severity.INFO or i.code == "empty-file"]
         return [i.code for i in grave if base in i.file or any(base in p for p in i.places)]
 
 

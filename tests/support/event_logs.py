@@ -24,7 +24,7 @@ class Log:
 
 
 def found_by(reader, path):
-    """What a reader finds below a path, and what it met."""
+    """What a reader finds below a path, and the issues it reports."""
     source = sources([str(path)])[0]
     issues = Issues()
     return reader.find(source, source.names(), issues), issues

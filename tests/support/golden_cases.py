@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import sqlite3
+import tempfile
 import tomllib
+from contextlib import chdir, closing
+from functools import cache
 from pathlib import Path
 
 import traceconv
@@ -22,45 +26,78 @@ class Case:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.reader = folder.parent.name
-        said = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
+        about = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
         self.shows, self.written_by, self.cut_down = (
-            said[key] for key in ("shows", "written_by", "cut_down")
+            about[key] for key in ("shows", "written_by", "cut_down")
         )
-        self.options = said.get("options", {})
-        self.error = said.get("error", {}).get("contains", "")
+        self.options = about.get("options", {})
+        self.error = about.get("error", {}).get("contains", "")
 
     def merge(self, out: Path, mode: str, **more) -> traceconv.Report:
         """Merge ``input``, which is looked for in the current folder."""
         options = {"scope": True, **self.options, "mode": mode, **more}
         return traceconv.merge("input", out=str(out), force=True, **options)
 
+    def merged(self, ending: str, mode: str) -> tuple[Path, traceconv.Report]:
+        """The output of :meth:`merge` in a file that is made once per session: only read it.
+
+        Args:
+            ending: of the output: "pftrace", "json", "txt", ...
+        """
+        return _merged(self.folder, ending, mode)
+
     def text(self, tmp_path: Path, mode: str, **more) -> str:
         """The text dump of one view."""
         self.merge(tmp_path / "out.txt", mode, **more)
         return (tmp_path / "out.txt").read_text(encoding="utf-8")
 
+    def usual_text(self, mode: str) -> str:
+        """:meth:`text` without further options, made once per session."""
+        return self.merged("txt", mode)[0].read_text(encoding="utf-8")
 
-def case_folder(folder: Path, tmp_path: Path) -> Path:
+
+@cache
+def _merged(folder: Path, ending: str, mode: str) -> tuple[Path, traceconv.Report]:
+    out = _session_folder() / f"{folder.parent.name}-{folder.name}-{mode}.{ending}"
+    with chdir(case_folder(folder)):
+        return out, Case(folder).merge(out, mode)
+
+
+@cache
+def _session_folder() -> Path:
+    """Where this process keeps what its tests share; it is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="traceconv-golden-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def case_folder(folder: Path) -> Path:
     """The folder to run a case in: its own, or a copy in which ``x.sqlite.sql`` is a database.
 
-    Databases are kept as text, so that a change of one can be read.
+    Databases are kept as text, so that a change of one can be read. They are built once per
+    session: who writes below ``input`` has to copy it first.
     """
     scripts = sorted(folder.glob("input/**/*.sql"))
     if not scripts:
         return folder
-    place = tmp_path / "built"
+    place = _session_folder() / folder.parent.name / folder.name
     shutil.copytree(folder / "input", place / "input")
     for script in scripts:
         copy = place / script.relative_to(folder)
-        database = sqlite3.connect(copy.with_suffix(""))
-        database.executescript(copy.read_text(encoding="utf-8"))
-        database.close()
+        _build(copy.with_suffix(""), copy.read_text(encoding="utf-8"))
         copy.unlink()
     return place
 
 
+def _build(path: Path, script: str) -> None:
+    """A database of a script, in one transaction: each statement would be synced otherwise."""
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"PRAGMA synchronous=OFF;\nBEGIN;\n{script}\nCOMMIT;")
+
+
 def issue_lines(issues: Issues) -> str:
-    """Issues as lines, in the order they were met."""
+    """Issues as lines, in the order in which they were found."""
     return "".join(
         f"{i.severity} {i.code} x{i.count} rank={i.rank} {i.file or '-'}"
         f"{''.join(f' [{place}]' for place in i.places)}\n"
@@ -75,3 +112,12 @@ def outcome(case: Case, tmp_path: Path) -> str:
     except TraceconvError as e:
         return f"error {type(e).__name__}: {e}"
     return (tmp_path / "out.txt").read_text(encoding="utf-8") + issue_lines(report.issues)
+
+
+def usual_outcome(case: Case) -> str:
+    """:func:`outcome` of a case, made once per session."""
+    try:
+        _, report = case.merged("txt", "detail")
+    except TraceconvError as e:
+        return f"error {type(e).__name__}: {e}"
+    return case.usual_text("detail") + issue_lines(report.issues)

@@ -12,7 +12,7 @@ from traceconv.readers.torch.kineto.reader import READER
 
 
 def row(cat, name, pid, tid, ts, dur, **args):
-    """A complete slice; underscores in argument names stand for blanks."""
+    """A complete slice; underscores in argument names become blanks."""
     args = {key.replace("_", " "): value for key, value in args.items()}
     event = {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
     return {**event, "cat": cat} if cat else event

@@ -112,7 +112,7 @@ def tables(run):
 
 
 def _number(enum, name):
-    return next(number for number, said in ENUMS[enum].items() if said == name)
+    return next(number for number, text in ENUMS[enum].items() if text == name)
 
 
 def _tasks(made, run):

@@ -23,7 +23,7 @@ def ts(at):
 
 
 def pid(process):
-    """The number that stands for a process of CANN's part."""
+    """The number that represents a process of CANN's part."""
     return (PID << 10) | (_SORT[process] << 5) | (31 if process == "CANN" else 0)
 
 
@@ -91,7 +91,7 @@ def _framework(events, run, targets):
     for tid in dict.fromkeys(o.thread for o in run.operators):
         events.thread(PID, tid, f"Thread {tid}")
     for one in run.operators:
-        events.slice(one.name, PID, one.thread, one.start, one.dur, _said(one), cat=one.kind)
+        events.slice(one.name, PID, one.thread, one.start, one.dur, _args(one), cat=one.kind)
         for connection in one.launched:
             to = targets[connection]
             start = (PID, one.thread, one.start)
@@ -112,15 +112,15 @@ def _framework(events, run, targets):
         events.slice("GC", 2, PID, start, dur, {}, cat="GC")
 
 
-def _said(one):
+def _args(one):
     if one.queued:
         return {"correlation_id": one.queued}
     if one.kind != "cpu_op":
         return {}
-    said = {"Sequence number": one.sequence, "Fwd thread id": one.forward_thread}
+    args = {"Sequence number": one.sequence, "Fwd thread id": one.forward_thread}
     if one.shapes:
-        said |= {"Input Dims": one.shapes, "Input type": one.types}
-    return said | ({"Call stack": ";\r\n".join(one.stack)} if one.stack else {})
+        args |= {"Input Dims": one.shapes, "Input type": one.types}
+    return args | ({"Call stack": ";\r\n".join(one.stack)} if one.stack else {})
 
 
 def _hardware(events, run):

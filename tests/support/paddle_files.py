@@ -128,10 +128,10 @@ def as_json(recording: Recording, version: str = "1.0.2", truth: int = T0) -> st
     body = ",\n".join([*events, *printer.names(), "  {}"])
     text = "{\n" + head + '  "traceEvents": [\n' + body + "\n  ]"
     if version != "1.0.0":
-        said = {str(tid): name for tid, name in recording.threads.items()}
-        said["Process Cpu Utilization"] = "0.500000"
+        extra = {str(tid): name for tid, name in recording.threads.items()}
+        extra["Process Cpu Utilization"] = "0.500000"
         text += ',\n  "ExtraInfo": {\n'
-        text += ",\n".join(f'    "{k}": "{v}"' for k, v in said.items()) + "\n  }"
+        text += ",\n".join(f'    "{k}": "{v}"' for k, v in extra.items()) + "\n  }"
     return text + "\n}\n"
 
 
@@ -268,10 +268,10 @@ def _host(node, host, pid):
     event.start_ns, event.end_ns = T0 + host.start, T0 + host.end
     event.process_id, event.thread_id = pid, host.tid
     if host.shapes:
-        said = node.op_supplement_event_nodes.add().op_supplement_event
+        supplement = node.op_supplement_event_nodes.add().op_supplement_event
         for key, shapes in host.shapes.items():
-            said.input_shapes.key.append(key.encode())
-            of_key = said.input_shapes.shapes.add()
+            supplement.input_shapes.key.append(key.encode())
+            of_key = supplement.input_shapes.shapes.add()
             for shape in shapes:
                 of_key.shape.add(size=[size % 2**64 for size in shape])
     for call in host.calls:

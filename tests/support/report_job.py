@@ -92,6 +92,6 @@ def small(**more):
     return document(job, **{"link": matrix(4), "type": operators(["MatMul", "Add"]), **more})
 
 
-def page(told):
+def page(report):
     """The page of a document."""
-    return html.page(told)
+    return html.page(report)

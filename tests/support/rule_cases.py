@@ -98,8 +98,10 @@ def host_queue(sizes, build=None, name="device_queue_profiling"):
     """Samples of the host queue, whose capacity is 10."""
     n = len(sizes)
     return [
-        side_table(build or builder(), name, type=[1] * n, subtype=[10] * n, step=list(range(1, n + 1)),
-              value=sizes, **{"time(ms)": [MS] * n})
+        side_table(
+            build or builder(), name, type=[1] * n, subtype=[10] * n,
+            step=list(range(1, n + 1)), value=sizes, **{"time(ms)": [MS] * n},
+        )
     ]  # fmt: skip
 
 

@@ -45,8 +45,8 @@ def started(*words: str | Path, temporary: Path, **options: Any) -> subprocess.P
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and messages."""
-    _, said = process.communicate(timeout=60)
-    return process.returncode, said
+    _, messages = process.communicate(timeout=60)
+    return process.returncode, messages
 
 
 def living(temporary: Path) -> set[int]:

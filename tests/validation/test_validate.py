@@ -242,7 +242,11 @@ def test_a_verdict_is_ok_unless_something_is_lost_or_wrong(rule: str, tmp_path: 
         assert not verdict.ok
 
 
-@pytest.mark.parametrize("content", [GOOD, GOOD_JSON, gzip.compress(GOOD), archive({"a": GOOD})])
+@pytest.mark.parametrize(
+    "content",
+    [GOOD, GOOD_JSON, gzip.compress(GOOD), archive({"a": GOOD})],
+    ids=["perfetto", "json", "gzip", "archive"],
+)
 def test_a_good_trace_breaks_no_rule(content: bytes, tmp_path: Path) -> None:
     """Plain, compressed and archived traces without fault get no finding at all."""
     verdict = verdict_on(tmp_path, content)

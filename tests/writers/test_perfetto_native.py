@@ -90,7 +90,7 @@ def same(ours, theirs):
     assert counts[0] == counts[1]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(ROWS, min_size=1, max_size=3),
     st.sampled_from([None, frozenset(), frozenset(["a", "", "args"])]),
@@ -228,7 +228,7 @@ TRACK = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(TRACK, min_size=1, max_size=4),
     st.integers(0, 3),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import trace_processor
-from golden_cases import Case, case_folder
+from golden_cases import Case
 
 from traceconv.validation import decode
 
@@ -25,14 +25,12 @@ def expected(path):
 @pytest.mark.skipif(not trace_processor.program(), reason=f"{trace_processor.VARIABLE} is not set")
 @pytest.mark.parametrize("ending", ["pftrace", "json"])
 @pytest.mark.parametrize("mode", ["summary", "detail"])
-def test_the_importer_counts_what_we_wrote(golden, mode, ending, tmp_path, monkeypatch):
+def test_the_importer_counts_what_we_wrote(golden, mode, ending):
     """Counts and durations are equal, and none of its errors is counted."""
     case = Case(golden)
     if case.error:
         pytest.skip("shows an error")
-    monkeypatch.chdir(case_folder(golden, tmp_path))
-    out = tmp_path / f"out.{ending}"
-    case.merge(out, mode)
+    out, _ = case.merged(ending, mode)
     assert trace_processor.loaded(out) == expected(out)
 
 
