@@ -15,26 +15,17 @@ from typing import Any
 
 from traceconv.core.errors import UnknownFormatError
 from traceconv.io.storage import redact_url
-from traceconv.validation.bundle import merged
-from traceconv.validation.chrome import check as chrome_json
+from traceconv.validation.chrome import build as chrome_json
 from traceconv.validation.container import Buffer, Member, Opened, open_trace, stored_bytes
-from traceconv.validation.perfetto import check as perfetto
-from traceconv.validation.perfetto.decoded import Argument, Counters, Decoded, Flows, Rows, TrackRow
-from traceconv.validation.rules import BAD, RULES, Rule, Severity
-from traceconv.validation.tally import Finding, Refused, Tally
+from traceconv.validation.decoded import Decoded, merged
+from traceconv.validation.perfetto import build as perfetto
+from traceconv.validation.rules import BAD, RULES, Finding, Refused, Severity, Tally
 
 __all__ = [
     "RULES",
-    "Argument",
-    "Counters",
     "Decoded",
     "Finding",
-    "Flows",
-    "Refused",
-    "Rows",
-    "Rule",
     "Severity",
-    "TrackRow",
     "Verdict",
     "decode",
     "decode_chrome_json",
@@ -91,7 +82,7 @@ def validate(path: str | Path) -> Verdict:
     """
     tally = Tally()
     try:
-        opened = open_trace(path)
+        opened = open_trace(str(path))
         decoded = _decoded(opened, tally)
     except Refused as refused:
         tally.add(refused.rule, refused.where)
@@ -100,7 +91,7 @@ def validate(path: str | Path) -> Verdict:
         return Verdict(
             redact_url(str(path)), refused.format, tally.findings(), counts, refused=True
         )
-    counts = decoded.counts() | {"bytes": opened.stored}
+    counts = decoded.counts() | {"bytes": stored_bytes(str(path))}
     return Verdict(opened.path, decoded.format, tally.findings(), counts)
 
 
@@ -111,7 +102,7 @@ def decode(path: str | Path) -> Decoded:
         MalformedInputError: viewers refuse the file; the message says why.
         SourceError, UnknownFormatError: as for :func:`validate`.
     """
-    return _decoded(open_trace(path), Tally())
+    return _decoded(open_trace(str(path)), Tally())
 
 
 def decode_perfetto(path: str | Path) -> Decoded:
@@ -135,7 +126,7 @@ def decode_chrome_json(path: str | Path) -> Decoded:
 
 
 def _of_format(path: str | Path, format: str) -> Decoded:
-    opened = open_trace(path)
+    opened = open_trace(str(path))
     if any(member.format != format for member in opened.members):
         raise UnknownFormatError(f"{path}: no {format} trace")
     return _decoded(opened, Tally())
