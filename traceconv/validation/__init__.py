@@ -28,7 +28,6 @@ __all__ = [
     "Severity",
     "Verdict",
     "decode",
-    "decode_chrome_json",
     "decode_perfetto",
     "validate",
 ]
@@ -112,23 +111,9 @@ def decode_perfetto(path: str | Path) -> Decoded:
         UnknownFormatError: it is none.
         MalformedInputError, SourceError: as for :func:`decode`.
     """
-    return _of_format(path, "perfetto")
-
-
-def decode_chrome_json(path: str | Path) -> Decoded:
-    """What a viewer shows of a Chrome JSON trace.
-
-    Raises:
-        UnknownFormatError: it is none.
-        MalformedInputError, SourceError: as for :func:`decode`.
-    """
-    return _of_format(path, "chrome_json")
-
-
-def _of_format(path: str | Path, format: str) -> Decoded:
     opened = open_trace(str(path))
-    if any(member.format != format for member in opened.members):
-        raise UnknownFormatError(f"{path}: no {format} trace")
+    if any(member.format != "perfetto" for member in opened.members):
+        raise UnknownFormatError(f"{opened.path}: no Perfetto trace")
     return _decoded(opened, Tally())
 
 
@@ -147,33 +132,24 @@ def _decoded(opened: Opened, tally: Tally) -> Decoded:
 
 
 def _part(opened: Opened, member: Member, tally: Tally) -> Decoded:
+    """One trace; the counts recorded when it was written are compared with what is there."""
     label = f"{opened.path}/{member.name}" if opened.archive else opened.path
     decoded = _DECODERS[member.format](member.data, label, tally)
-    _compare_counts(decoded, tally)
-    return decoded
-
-
-def _compare_counts(decoded: Decoded, tally: Tally) -> None:
-    """Hold the counts that were recorded when the trace was written against what is there."""
-    recorded = _recorded(decoded)
-    if recorded is None:
-        return
-    found = decoded.counts()
+    recorded, found = _recorded(decoded), decoded.counts()
     for kind in ("slice", "instant", "counter", "flow"):
         wrote = recorded.get(kind)
         if isinstance(wrote, int) and wrote != found[f"{kind}s"]:
             tally.add("P24-counts", f"{kind}: {wrote} written, {found[f'{kind}s']} found")
+    return decoded
 
 
-def _recorded(decoded: Decoded) -> dict[str, Any] | None:
-    """The counts in a trace's metadata, None where there are none."""
-    counts = decoded.metadata.get("traceconv.counts")
-    if counts is None:
-        own = decoded.metadata.get("traceconv")
-        counts = own.get("counts") if isinstance(own, dict) else None
-    if isinstance(counts, str):
+def _recorded(decoded: Decoded) -> dict[str, Any]:
+    """The counts in a trace's metadata: a trace attribute, or a JSON object."""
+    own = decoded.metadata.get("traceconv")
+    counts = own.get("counts") if isinstance(own, dict) else None
+    if isinstance(text := decoded.metadata.get("traceconv.counts"), str):
         try:
-            counts = json.loads(counts)
-        except ValueError:
-            return None
-    return counts if isinstance(counts, dict) else None
+            counts = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+    return counts if isinstance(counts, dict) else {}

@@ -34,223 +34,171 @@ class Rule(NamedTuple):
 
     severity: Severity
     sentence: str
-    stats: tuple[str, ...] = ()
+    stats: tuple[str, ...]
 
 
-_E, _L, _S, _N = Severity.ERROR, Severity.LOSS, Severity.SILENT, Severity.NOTICE
-_DESCRIPTOR = "track_descriptor_"
-_COUNTER = "track_event_counter_"
-_EXTRA = "track_event_extra_counter_"
+def _error(sentence: str, *stats: str) -> Rule:
+    return Rule(Severity.ERROR, sentence, stats)
+
+
+def _silent(sentence: str, *stats: str) -> Rule:
+    return Rule(Severity.SILENT, sentence, stats)
+
+
+def _loss(sentence: str, *stats: str) -> Rule:
+    return Rule(Severity.LOSS, sentence, stats)
+
+
+def _notice(sentence: str) -> Rule:
+    return Rule(Severity.NOTICE, sentence, ())
+
+
+def _named(before: str, after: str, *middles: str) -> tuple[str, ...]:
+    """Names of statistics that differ in the middle."""
+    return tuple(before + middle + after for middle in middles)
+
+
+ITERR, PERR = "interned_data_tokenizer_errors", "track_event_parser_errors"
+
+_STATE = ("interned_data", "trace_packet_defaults", "incremental_state_cleared")
+_CLOCK = ("unknown_source_clock", "unknown_target_clock", "no_path")
+_UNCLEARED = ("packet_skipped_seq_needs", "interned_data_skipped")
+_DESCRIPTOR = ("missing_uuid", "default_track_with_parent", "invalid_child_ordering")
+_COUNTER = ("invalid_track_uuid", "missing_value", "missing_track_uuid")
+_EXTRA = ("missing_track_uuids", "track_uuid_mismatch", "exceeds_max", "invalid_track")
+_FLOW = ("invalid_id", "no_enclosing_slice", "duplicate_id", "without_direction")
 
 RULES: dict[str, Rule] = {
     # -- the file
-    "F-compression": Rule(_E, "The compressed file is cut or broken; viewers refuse it."),
-    "F-member": Rule(
-        _E, "The archive holds no trace, or a file that is none; viewers refuse the whole archive."
-    ),
-    "F-manifest": Rule(_E, "The archive's manifest cannot be understood; viewers refuse it."),
-    "F-absent": Rule(_S, "The archive's manifest names a file that is not in the archive."),
-    "F-cut": Rule(_S, "The file ends in the middle of an event, which is dropped."),
-    "P24-counts": Rule(
-        _S, "The events in the file are not as many as its own metadata says were written."
-    ),
+    "F-compression": _error("The compressed file is cut or broken; viewers refuse it."),
+    "F-member": _error("The archive holds no trace, or other files; viewers refuse all of it."),
+    "F-manifest": _error("The archive's manifest cannot be understood; viewers refuse all of it."),
+    "F-absent": _silent("The archive's manifest names a file that is not in the archive."),
+    "F-cut": _silent("The file ends in the middle of an event, which is dropped."),
+    "P24-counts": _silent("There are not as many events as the file's own metadata says."),
     # -- packets and their sequences
-    "P01-packet": Rule(
-        _E, "A packet cannot be parsed, or other bytes are between two; viewers refuse the file."
+    "P01-packet": _error("A packet cannot be parsed, or is none; viewers refuse the file."),
+    "P01-message": _silent("A message inside a packet is broken; the rest of it is ignored."),
+    "P02-event": _error(
+        "A track event has no sequence id and is dropped.", "track_event_missing_sequence_id"
     ),
-    "P01-message": Rule(_S, "A message inside a packet is broken; the rest of it is ignored."),
-    "P02-event": Rule(
-        _E, "A track event has no sequence id and is dropped.", ("track_event_missing_sequence_id",)
+    "P02-state": _error(
+        "A packet sets state of a sequence without a sequence id; it is ignored.",
+        *_named("", "_missing_sequence_id", *_STATE, "previous_packet_dropped"),
     ),
-    "P02-state": Rule(
-        _E,
-        "A packet without a sequence id sets state of a sequence, which is ignored.",
-        (
-            "interned_data_missing_sequence_id",
-            "trace_packet_defaults_missing_sequence_id",
-            "incremental_state_cleared_missing_sequence_id",
-            "previous_packet_dropped_missing_sequence_id",
-        ),
+    "P02-needs": _error(
+        "A packet needs sequence state and names no sequence; the file is refused."
     ),
-    "P02-needs": Rule(
-        _E,
-        "A packet needs the state or the clock of a sequence and has no sequence id; "
-        "viewers refuse the file.",
-    ),
-    "P03-uncleared": Rule(
-        _S,
+    "P03-uncleared": _silent(
         "A packet needs or extends sequence state that was never cleared; it is dropped.",
-        (
-            "packet_skipped_seq_needs_incremental_state_invalid",
-            "interned_data_skipped_incremental_state_invalid",
-        ),
+        *_named("", "_incremental_state_invalid", *_UNCLEARED),
     ),
-    "P03-loss": Rule(_L, "The producer marked a packet loss; the sequence starts over."),
-    "P04-id": Rule(
-        _S,
-        "An interned id is 0 or not defined; the name, category or argument is lost.",
-        ("interned_data_tokenizer_errors", "track_event_parser_errors"),
+    "P03-loss": _loss("The producer marked a packet loss; the sequence starts over."),
+    "P04-id": _silent(
+        "An interned id is 0 or not defined; the name, category or argument is lost.", ITERR, PERR
     ),
-    "P05-redefined": Rule(_S, "An id is defined twice with different text; the first one stays."),
-    "P22-value": Rule(
-        _S, "A text is not valid UTF-8, a number is not finite, or an argument has no name."
-    ),
-    "P23-compressed": Rule(
-        _E,
-        "Compressed packets cannot be unpacked, hold no packets, or are of two kinds; "
-        "viewers refuse the file.",
+    "P05-redefined": _silent("An id is defined twice with different text; the first one stays."),
+    "P22-value": _silent("A text is not UTF-8, a number not finite, or an argument has no name."),
+    "P23-compressed": _error(
+        "Compressed packets are broken, hold no packets, or are of two kinds; the file is refused."
     ),
     # -- time
-    "P06-timestamp": Rule(
-        _E, "A track event has no timestamp and is dropped.", ("track_event_missing_timestamp",)
+    "P06-timestamp": _error(
+        "A track event has no timestamp and is dropped.", "track_event_missing_timestamp"
     ),
-    "P07-negative": Rule(
-        _E,
+    "P07-negative": _error(
         "A time is negative; the packet or event is dropped.",
-        ("track_event_invalid_timestamp", "trace_sorter_negative_timestamp_dropped"),
+        "track_event_invalid_timestamp",
+        "trace_sorter_negative_timestamp_dropped",
     ),
-    "P07-delta": Rule(_S, "A time difference is negative: the packets are not in time order."),
-    "P08-clock": Rule(
-        _E,
+    "P07-delta": _silent("A time difference is negative: packets are not in time order."),
+    "P08-clock": _error(
         "No clock snapshot relates a packet's clock to the trace's.",
-        (
-            "clock_sync_failure_unknown_source_clock",
-            "clock_sync_failure_unknown_target_clock",
-            "clock_sync_failure_no_path",
-        ),
+        *_named("clock_sync_failure_", "", *_CLOCK),
     ),
-    "P08-lost": Rule(
-        _L,
+    "P08-lost": _loss(
         "A packet whose time cannot be converted is dropped.",
-        ("clock_sync_failure_undeferrable_packet_loss",),
+        "clock_sync_failure_undeferrable_packet_loss",
     ),
-    "P08-domains": Rule(
-        _E,
-        "The trace's own clock is not related to BOOTTIME.",
-        ("clock_sync_unrelatable_clock_domains",),
+    "P08-domains": _error(
+        "The trace's own clock is not related to BOOTTIME.", "clock_sync_unrelatable_clock_domains"
     ),
-    "P08-snapshot": Rule(
-        _E, "A clock snapshot contradicts itself or an earlier one.", ("invalid_clock_snapshots",)
+    "P08-snapshot": _error(
+        "A clock snapshot contradicts itself or an earlier one.", "invalid_clock_snapshots"
     ),
     # -- tracks
-    "P09-type": Rule(
-        _S,
-        "An event has no type, or one that does not exist; it is dropped.",
-        ("track_event_parser_errors",),
+    "P09-type": _silent("An event has no type that exists and is dropped.", PERR),
+    "P09-legacy": _notice("A legacy event is not judged here; write plain track events."),
+    "P10-descriptor": _error(
+        "A track descriptor lacks its uuid, pid or tid, or contradicts itself; it is dropped.",
+        *_named("track_descriptor_", "", *_DESCRIPTOR),
+        *_named("track_descriptor_", "", "process_missing_pid", "thread_missing_pid_tid"),
     ),
-    "P09-legacy": Rule(_N, "A legacy event is not judged here; write plain track events."),
-    "P10-descriptor": Rule(
-        _E,
-        "A track descriptor lacks its uuid, pid or tid, or is contradictory; it is dropped.",
-        (
-            f"{_DESCRIPTOR}missing_uuid",
-            f"{_DESCRIPTOR}default_track_with_parent",
-            f"{_DESCRIPTOR}invalid_child_ordering",
-            f"{_DESCRIPTOR}process_missing_pid",
-            f"{_DESCRIPTOR}thread_missing_pid_tid",
-        ),
-    ),
-    "P11-zero": Rule(_S, "Pid 0 and tid 0 are those of the idle process."),
-    "P12-conflict": Rule(
-        _E,
+    "P11-zero": _silent("Pid 0 and tid 0 are those of the idle process."),
+    "P12-conflict": _error(
         "A track is described twice, and differently; the second one is ignored.",
-        (f"{_DESCRIPTOR}conflicting_reservation",),
+        "track_descriptor_conflicting_reservation",
     ),
-    "P12-name": Rule(_S, "A track is described twice under different names."),
-    "P13-twice": Rule(
-        _S, "Two tracks describe one process or thread; the second one becomes a new one."
+    "P12-name": _silent("A track is described twice under different names."),
+    "P13-twice": _silent(
+        "Two tracks describe one process or thread; the second becomes a new one."
     ),
-    "P14-parent": Rule(
-        _S,
+    "P14-parent": _silent(
         "A track's parent is not described; everything on the track is dropped.",
-        ("track_hierarchy_missing_uuid", "track_event_parser_errors"),
+        *("track_hierarchy_missing_uuid", PERR),
     ),
-    "P14-loop": Rule(
-        _E,
+    "P14-loop": _error(
         "A track is its own ancestor, or has more than 100; everything on it is dropped.",
-        (
-            "track_event_track_hierarchy_loop",
-            "track_event_track_hierarchy_too_deep",
-            "track_event_parser_errors",
-        ),
+        *_named("track_event_track_hierarchy_", "", "loop", "too_deep"),
+        PERR,
     ),
-    "P15-track": Rule(_S, "A track that is used is not described."),
-    "P18-counter": Rule(
-        _E,
-        "A counter value has no track, is missing, or its track was not described as a counter "
-        "before; the event is dropped.",
-        (
-            f"{_COUNTER}invalid_track_uuid",
-            f"{_COUNTER}missing_value",
-            f"{_COUNTER}missing_track_uuid",
-            "track_event_state_missing_track_uuid",
-            f"{_EXTRA}missing_track_uuids",
-            f"{_EXTRA}track_uuid_mismatch",
-            f"{_EXTRA}exceeds_max",
-            f"{_EXTRA}invalid_track",
-        ),
+    "P15-track": _silent("A track that is used is not described."),
+    "P18-counter": _error(
+        "A counter value is missing, or has no track described before as a counter; "
+        "the event is dropped.",
+        *_named("track_event_counter_", "", *_COUNTER),
+        *_named("track_event_extra_counter_", "", *_EXTRA),
+        "track_event_state_missing_track_uuid",
     ),
-    "P18-slice": Rule(_S, "A slice or an instant is on a counter track."),
+    "P18-slice": _silent("A slice or an instant is on a counter track."),
     # -- slices and flows of both formats
-    "P16-end": Rule(_S, "A slice ends that never began; the end is ignored."),
-    "P16-open": Rule(_S, "A slice never ends; it is drawn to the end of the trace."),
-    "P16-depth": Rule(
-        _E,
-        "Slices nest deeper than 512; the inner ones are dropped.",
-        ("slice_max_depth_exceeded",),
+    "P16-end": _silent("A slice ends that never began; the end is ignored."),
+    "P16-open": _silent("A slice never ends; it is drawn to the end of the trace."),
+    "P16-depth": _error(
+        "Slices nest deeper than 512; the inner ones are dropped.", "slice_max_depth_exceeded"
     ),
-    "P17-crossing": Rule(_S, "Slices of one track cross: an outer one ends before an inner one."),
-    "P17-misplaced": Rule(
-        _L,
-        "The end of a crossing slice is moved to where the other one ends.",
-        ("misplaced_end_event",),
+    "P17-crossing": _silent("Slices of one track cross: an outer one ends before an inner one."),
+    "P17-misplaced": _loss(
+        "The end of a crossing slice is moved to where the other one ends.", "misplaced_end_event"
     ),
-    "P20-unbound": Rule(
-        _S,
+    "P20-unbound": _silent(
         "A flow has one end only; nothing is drawn.",
-        ("flow_step_without_start", "flow_end_without_start"),
+        *_named("flow_", "_without_start", "step", "end"),
     ),
     # -- Chrome JSON
-    "J16-syntax": Rule(
-        _E,
-        "The file is not JSON as viewers read it (cut off, a byte order mark, a surrogate "
-        "escape, ...); they refuse it.",
+    "J16-syntax": _error("The file is not JSON as viewers read it; they refuse it."),
+    "J16-event": _error(
+        "An event lacks what its phase needs, or viewers cannot read it; it is dropped.",
+        *("json_tokenizer_failure", "json_parser_failure", "slice_negative_duration"),
     ),
-    "J16-event": Rule(
-        _E,
-        "An event lacks what its phase needs, or has it in a form that viewers do not read; "
-        "it is dropped.",
-        ("json_tokenizer_failure", "json_parser_failure", "slice_negative_duration"),
-    ),
-    "J16-control": Rule(_N, "A text holds raw control characters; Chrome's own viewer refuses it."),
-    "J16-ts-grid": Rule(
-        _S, "A time with fractions is so large that nanoseconds are lost; subtract a base."
-    ),
-    "J16-overlap": Rule(
-        _E,
+    "J16-control": _notice("A text holds raw control characters; Chrome's own viewer refuses it."),
+    "J16-ts-grid": _silent("A time with fractions is too large to be exact; subtract a base."),
+    "J16-overlap": _error(
         "A complete event crosses another one of its thread and is moved to an own row.",
-        ("slice_spill_overlapping_complete_event",),
+        "slice_spill_overlapping_complete_event",
     ),
-    "J16-id": Rule(
-        _S,
+    "J16-id": _silent(
         "A pid or tid is outside 0 to 2^32-1 and becomes 0, or an id is a number beyond 2^53, "
-        "which viewers round; write it as text.",
+        "which viewers round; write it as text."
     ),
-    "J16-args": Rule(
-        _S,
+    "J16-args": _silent(
         "Arguments that viewers cannot parse (NaN, surrogate escapes ...) are dropped, and "
-        "numbers beyond 64 bits are changed.",
+        "numbers beyond 64 bits are changed."
     ),
-    "J16-flow": Rule(
-        _E,
-        "A flow event is inside no slice, starts a flow twice, or has no usable id or direction; "
+    "J16-flow": _error(
+        "A flow event is inside no slice, starts twice, or has no usable id or direction; "
         "the arrow is dropped.",
-        (
-            "flow_invalid_id",
-            "flow_no_enclosing_slice",
-            "flow_duplicate_id",
-            "flow_without_direction",
-        ),
+        *_named("flow_", "", *_FLOW),
     ),
 }
 """Every rule: id to (severity, sentence, statistics of the importer)."""
@@ -286,10 +234,6 @@ class Finding:
     count: int
     places: tuple[str, ...]
     sentence: str
-
-    def __str__(self) -> str:
-        places = ", ".join(self.places) + (" ..." if self.count > len(self.places) else "")
-        return f"{self.severity} {self.rule} ({self.count}): {self.sentence} [{places}]"
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""

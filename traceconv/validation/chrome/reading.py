@@ -513,6 +513,8 @@ def _fits(args: dict[str, Any]) -> bool:
             kind = x.__class__
             if kind is dict or kind is list:
                 pending.append(x)
-            elif (kind is int and not -_INT64 <= x < _INT64) or (kind is float and not math.isfinite(x)):
+            elif (kind is int and not -_INT64 <= x < _INT64) or (
+                kind is float and not math.isfinite(x)
+            ):
                 return False
     return True

@@ -12,6 +12,7 @@ import numpy as np
 
 from traceconv.validation.container import Buffer
 from traceconv.validation.decoded import I64, Counters, Decoded, Flows, TrackRow, column
+from traceconv.validation.perfetto import wire
 from traceconv.validation.perfetto.arguments import ArgumentReader
 from traceconv.validation.perfetto.events import (
     BEGIN,
@@ -27,14 +28,6 @@ from traceconv.validation.perfetto.events import (
 )
 from traceconv.validation.perfetto.packets import read_packets
 from traceconv.validation.perfetto.tracks import TrackKey, Tracks
-from traceconv.validation.perfetto.wire import (
-    integers,
-    last_values,
-    number,
-    signed,
-    text,
-    whole_fields,
-)
 from traceconv.validation.rules import Tally
 from traceconv.validation.slices import NONE, FlowBook, LaneSet, SliceBook, SpanLanes
 
@@ -227,11 +220,11 @@ class _GpuStages:
     def add(self, ts: int, event: int, shape: Shape) -> int:
         """The row of a GPU event; NONE if it makes no slice."""
         packet = self._columns.packets.packet(self._columns.place[event])
-        found = whole_fields(last_values(packet).get(53, b""))
+        found = wire.whole_fields(wire.last_values(packet).get(53, b""))
         last = {n: v for n, _, v in found}
         if 1 not in last:
             return NONE
-        of = {n: number(last.get(n, 0)) for n in (1, 3, 4, 11, 13, 14, 20)}
+        of = {n: wire.number(last.get(n, 0)) for n in (1, 3, 4, 11, 13, 14, 20)}
         queue: str | None = f"Unknown GPU Queue {of[3]}"
         if 13 in last:
             queue = shape.generation.text(GPU_SPECIFICATIONS, of[13])
@@ -246,14 +239,14 @@ class _GpuStages:
         if 20 in last:
             name = shape.generation.text(EVENT_NAMES, of[20])
         elif 17 in last:
-            name = text(last[17])
+            name = wire.text(last[17])
         elif 14 in last:
             name = shape.generation.text(GPU_SPECIFICATIONS, of[14])
-        dur = max(signed(last.get(2, 0)), 0)
+        dur = max(wire.signed(last.get(2, 0)), 0)
         lane = self._lanes[key].place(ts, dur)
         made = self._book.begin(lane, ts, self._book.number(name, None), dur)
         if made >= 0:
-            self._rows.append((made, of[1], integers(found, 18)))
+            self._rows.append((made, of[1], wire.integers(found, 18)))
         return made
 
     def connect(self, links: list[tuple[int, list[int], list[int]]], flows: FlowBook) -> None:

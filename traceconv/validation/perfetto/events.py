@@ -8,25 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from traceconv.validation.perfetto import wire
 from traceconv.validation.perfetto.tracks import Descriptors, TrackKey
-from traceconv.validation.perfetto.wire import (
-    FIXED64,
-    BrokenMessage,
-    Field,
-    Packets,
-    Value,
-    double,
-    fields,
-    integers,
-    is_utf8,
-    last_values,
-    message,
-    number,
-    signed,
-    signed32,
-    text,
-    whole_fields,
-)
+from traceconv.validation.perfetto.wire import BrokenMessage, Field, Packets, Value
 from traceconv.validation.rules import Tally
 
 BEGIN, END, INSTANT, COUNTER, STATE, GPU = 1, 2, 3, 4, 5, 6
@@ -65,21 +49,21 @@ class Generation:
         """The text of an entry, None if there is none."""
         key = (table, iid)
         if key not in self._texts and key in self.entries:
-            self._texts[key] = text(last_values(self.entries[key]).get(2, b""))
+            self._texts[key] = wire.text(wire.last_values(self.entries[key]).get(2, b""))
         return self._texts.get(key)
 
     def intern(self, data: Value, tally: Tally, where: str) -> None:
         """Take in an InternedData message."""
         for table, _, value in checked(data, tally, where):
-            entry = message(value)
+            entry = wire.message(value)
             last = {n: v for n, _, v in checked(entry, tally, where)}
-            iid = number(last.get(1, 0))
+            iid = wire.number(last.get(1, 0))
             if not iid:
                 tally.add("P04-id", where, "interned_data_tokenizer_errors")
                 continue
             if self.entries.setdefault((table, iid), entry) != entry:
                 tally.add("P05-redefined", f"table {table} id {iid}, {where}")
-            if table in _TEXTS and not is_utf8(last.get(2, b"")):
+            if table in _TEXTS and not wire.is_utf8(last.get(2, b"")):
                 tally.add("P22-value", where)
 
 
@@ -116,16 +100,16 @@ class Sequence:
     def set_defaults(self, packet: list[Field], event: list[Field]) -> None:
         """Use the fields of TracePacketDefaults, and of the TrackEventDefaults in it."""
         of_packet, of_event = ({n: v for n, _, v in found} for found in (packet, event))
-        self.clock = number(of_packet.get(58, 0))
-        self.track = number(of_event[11]) if 11 in of_event else None
-        self.extra_tracks = tuple(integers(event, 31))
-        self.extra_double_tracks = tuple(integers(event, 45))
+        self.clock = wire.number(of_packet.get(58, 0))
+        self.track = wire.number(of_event[11]) if 11 in of_event else None
+        self.extra_tracks = tuple(wire.integers(event, 31))
+        self.extra_double_tracks = tuple(wire.integers(event, 45))
         self.version += 1
 
     def key(self, last: dict[int, Value]) -> TrackKey:
         """The track of an event: its own, the default, the thread of the sequence, or the root."""
         if 11 in last:
-            return self.machine, number(last[11])
+            return self.machine, wire.number(last[11])
         if self.track is not None:
             return self.machine, self.track
         return (self.machine, *self.thread) if self.thread else (self.machine, 0)
@@ -141,7 +125,6 @@ class Shape(NamedTuple):
     generation: Generation
 
 
-@dataclass
 class Columns:
     """The events of a file, in file order.
 
@@ -154,23 +137,17 @@ class Columns:
         awaited: ids that arguments used before they were defined: how often.
     """
 
-    packets: Packets
-    descriptors: Descriptors
-    ts: array[int] = field(default_factory=lambda: array("q"))
-    shape: array[int] = field(default_factory=lambda: array("i"))
-    place: array[int] = field(default_factory=lambda: array("q"))
-    shapes: dict[Shape, int] = field(default_factory=dict)
-    flow_event: array[int] = field(default_factory=lambda: array("q"))
-    flow_id: array[int] = field(default_factory=lambda: array("Q"))
-    flow_ends: array[int] = field(default_factory=lambda: array("b"))
-    counter_ts: array[int] = field(default_factory=lambda: array("q"))
-    counter_track: array[int] = field(default_factory=lambda: array("i"))
-    counter_value: array[float] = field(default_factory=lambda: array("d"))
-    counter_tracks: dict[tuple[int, int], int] = field(default_factory=dict)
-    gpu_links: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
-    attributes: dict[str, str | int] = field(default_factory=dict)
-    awaited: Counter[tuple[Generation, int, int]] = field(default_factory=Counter)
-    machines: int = 1
+    def __init__(self, packets: Packets, descriptors: Descriptors) -> None:
+        self.packets, self.descriptors, self.machines = packets, descriptors, 1
+        self.ts, self.shape, self.place = array("q"), array("i"), array("q")
+        self.flow_event, self.flow_id, self.flow_ends = array("q"), array("Q"), array("b")
+        self.counter_ts, self.counter_track = array("q"), array("i")
+        self.counter_value = array("d")
+        self.shapes: dict[Shape, int] = {}
+        self.counter_tracks: dict[tuple[int, int], int] = {}
+        self.gpu_links: dict[int, tuple[list[int], list[int]]] = {}
+        self.attributes: dict[str, str | int] = {}
+        self.awaited: Counter[tuple[Generation, int, int]] = Counter()
 
     def add(self, ts: int, shape: Shape, place: int) -> None:
         """Append an event."""
@@ -211,12 +188,12 @@ class EventReader:
             The index of its shape if equal bytes on the same state give the same; else -1.
         """
         try:
-            found = fields(data)
+            found = wire.fields(data)
         except BrokenMessage as e:
             self._bad("P01-message", place)
             found = e.fields
         last = {n: v for n, _, v in found}
-        event = Event(signed32(last.get(9, 0)), found, last, sequence, place)
+        event = Event(wire.signed32(last.get(9, 0)), found, last, sequence, place)
         special = event.kind not in _SLICES or not _SPECIAL.isdisjoint(last)
         if special and not self._special(event, ts):
             return -1
@@ -242,8 +219,8 @@ class EventReader:
         known = self._shapes.get(key) if plain else None
         if known is None:
             named = self._text(name, place) if isinstance(name, bytes) else name
-            texts = [self._text(message(v), place) for n, _, v in found if n == 22]
-            categories: tuple[str | int, ...] = (*integers(found, 3), *texts)
+            texts = [self._text(wire.message(v), place) for n, _, v in found if n == 22]
+            categories: tuple[str | int, ...] = (*wire.integers(found, 3), *texts)
             shape = Shape(kind, sequence.key(last), named, categories, sequence.generation)
             known = self.columns.shapes.setdefault(shape, len(self.columns.shapes))
             if plain:
@@ -253,8 +230,8 @@ class EventReader:
     def _text(self, raw: bytes, place: int) -> str:
         """A name or category; equal ones are one object."""
         if raw not in self._names:
-            self._names[raw] = text(raw)
-            if not is_utf8(raw):
+            self._names[raw] = wire.text(raw)
+            if not wire.is_utf8(raw):
                 self._bad("P22-value", place)
         return self._names[raw]
 
@@ -265,7 +242,7 @@ class EventReader:
         for n, _, annotation in event.found:
             if n != 4 or annotation in judged:
                 continue
-            iids, rules = _examined(message(annotation))
+            iids, rules = _examined(wire.message(annotation))
             undefined = [key for key in iids if key not in generation.entries]
             self.columns.awaited.update((generation, *key) for key in undefined)
             for rule in rules:
@@ -280,17 +257,17 @@ class EventReader:
         columns, found, last = self.columns, event.found, event.last
         made = len(columns.ts) - 1
         for ends, fixed, old in ((0, 47, 36), (1, 48, 42)):
-            for flow in integers(found, fixed, FIXED64) or integers(found, old):
+            for flow in wire.integers(found, fixed, wire.FIXED64) or wire.integers(found, old):
                 columns.flow_event.append(made)
                 columns.flow_id.append(flow)
                 columns.flow_ends.append(ends)
         if 3000 in last:
-            links = whole_fields(last[3000])
-            columns.gpu_links[made] = (integers(links, 1), integers(links, 2))
-        generation, iid = event.sequence.generation, number(last.get(54, 0))
+            links = wire.whole_fields(last[3000])
+            columns.gpu_links[made] = (wire.integers(links, 1), wire.integers(links, 2))
+        generation, iid = event.sequence.generation, wire.number(last.get(54, 0))
         if iid and (CORRELATIONS, iid) not in generation.entries:
             columns.awaited[generation, CORRELATIONS, iid] += 1
-        if not is_utf8(last.get(53, b"")):
+        if not wire.is_utf8(last.get(53, b"")):
             self._bad("P22-value", event.place)
 
     # -- counters ------------------------------------------------------------------------------
@@ -301,57 +278,20 @@ class EventReader:
         if not _LEGACY.isdisjoint(last):
             self._bad("P09-legacy", place)
             return False
-        samples: list[tuple[int, float]] = []
-        why = ""
-        if kind in (COUNTER, STATE) and sequence.track is None and 11 not in last:
-            why = f"{'counter' if kind == COUNTER else 'state'}_missing_track_uuid"
-        elif kind == COUNTER:
-            why = self._own_sample(event, samples)
-        why = why or self._extra_samples(event, samples)
+        pairs, why = _values(event)
+        samples = [(uuid, self._absolute(event, uuid, raw)) for uuid, raw in pairs if not why]
+        if any(value is None for _, value in samples):
+            own = kind == COUNTER and samples[0][1] is None
+            why = "counter_invalid_track_uuid" if own else "extra_counter_invalid_track"
         if why:
             self._bad("P18-counter", place, f"track_event_{why}")
             return False
         for uuid, value in samples:
-            self.columns.sample(ts, (sequence.machine, uuid), value)
+            if value is not None:
+                self.columns.sample(ts, (sequence.machine, uuid), value)
         if kind not in (*_SLICES, COUNTER, STATE):
             self._bad("P09-type", place)
         return kind in (*_SLICES, STATE)
-
-    def _own_sample(self, event: Event, samples: list[tuple[int, float]]) -> str:
-        """Add the value of a counter event; why there is none, "" if there is one."""
-        last = event.last
-        if 30 not in last and 44 not in last:
-            return "counter_missing_value"
-        uuid = event.sequence.key(last)[1]
-        raw = float(signed(last[30])) if 30 in last else double(last[44])
-        value = self._absolute(event, uuid, raw)
-        if value is None:
-            return "counter_invalid_track_uuid"
-        samples.append((uuid, value))
-        return ""
-
-    def _extra_samples(self, event: Event, samples: list[tuple[int, float]]) -> str:
-        """Add the values that another event carries along; why it is dropped, "" if it is not."""
-        found, sequence = event.found, event.sequence
-        whole = [float(signed(v)) for v in integers(found, 12)]
-        doubles = [double(v) for v in integers(found, 46, FIXED64)]
-        most = MAX_EXTRA + len(samples)
-        for values, uuids in (
-            (whole, integers(found, 31) or sequence.extra_tracks),
-            (doubles, integers(found, 45) or sequence.extra_double_tracks),
-        ):
-            if values and not uuids:
-                return "extra_counter_missing_track_uuids"
-            for i, raw in enumerate(values):
-                if i >= len(uuids) or not uuids[i]:
-                    return "extra_counter_track_uuid_mismatch"
-                if len(samples) >= most:
-                    return "extra_counter_exceeds_max"
-                value = self._absolute(event, uuids[i], raw)
-                if value is None:
-                    return "extra_counter_invalid_track"
-                samples.append((uuids[i], value))
-        return ""
 
     def _absolute(self, event: Event, uuid: int, value: float) -> float | None:
         """A counter value in its unit, summed up if the counter is incremental."""
@@ -372,10 +312,39 @@ class EventReader:
         self.tally.add(rule, self.columns.packets.where(place), *stats)
 
 
+def _values(event: Event) -> tuple[list[tuple[int, float]], str]:
+    """Track uuid and raw value of all samples of an event; and why they are dropped, "" if not."""
+    kind, found, last, sequence, _ = event
+    pairs: list[tuple[int, float]] = []
+    if kind in (COUNTER, STATE) and sequence.track is None and 11 not in last:
+        return pairs, f"{'counter' if kind == COUNTER else 'state'}_missing_track_uuid"
+    if kind == COUNTER:
+        if 30 not in last and 44 not in last:
+            return pairs, "counter_missing_value"
+        raw = float(wire.signed(last[30])) if 30 in last else wire.double(last[44])
+        pairs.append((sequence.key(last)[1], raw))
+    most = len(pairs) + MAX_EXTRA
+    whole = [float(wire.signed(v)) for v in wire.integers(found, 12)]
+    doubles = [wire.double(v) for v in wire.integers(found, 46, wire.FIXED64)]
+    for values, uuids in (
+        (whole, wire.integers(found, 31) or sequence.extra_tracks),
+        (doubles, wire.integers(found, 45) or sequence.extra_double_tracks),
+    ):
+        if values and not uuids:
+            return pairs, "extra_counter_missing_track_uuids"
+        for i, value in enumerate(values):
+            if i >= len(uuids) or not uuids[i]:
+                return pairs, "extra_counter_track_uuid_mismatch"
+            if len(pairs) >= most:
+                return pairs, "extra_counter_exceeds_max"
+            pairs.append((uuids[i], value))
+    return pairs, ""
+
+
 def checked(data: Value, tally: Tally, where: str) -> list[Field]:
     """The fields of a nested message up to the first damage, which breaks a rule."""
     try:
-        return fields(message(data))
+        return wire.fields(wire.message(data))
     except BrokenMessage as e:
         tally.add("P01-message", where)
         return e.fields
@@ -389,7 +358,7 @@ def _examined(annotation: bytes) -> tuple[list[tuple[int, int]], list[str]]:
     while pending:
         data, named = pending.pop()
         try:
-            found = fields(data)
+            found = wire.fields(data)
         except BrokenMessage as e:
             rules.append("P01-message")
             found = e.fields
@@ -397,15 +366,15 @@ def _examined(annotation: bytes) -> tuple[list[tuple[int, int]], list[str]]:
             if n == 1 or n == 17:
                 named = named or (n == 1 and v != 0)
                 if v or n == 17:
-                    iids.append((NAMES if n == 1 else STRINGS, number(v)))
+                    iids.append((NAMES if n == 1 else STRINGS, wire.number(v)))
             elif n == 10 or n == 6 or n == 9:
                 named = named or (n == 10 and v != b"")
-                if not is_utf8(v):
+                if not wire.is_utf8(v):
                     rules.append("P22-value")
-            elif n == 5 and not math.isfinite(double(v)):
+            elif n == 5 and not math.isfinite(wire.double(v)):
                 rules.append("P22-value")
             elif n == 11 or n == 12:
-                pending.append((message(v), n == 12))  # array elements need no name
+                pending.append((wire.message(v), n == 12))  # array elements need no name
         if not named:
             rules.append("P22-value")
     return iids, rules

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from traceconv.validation.container import Buffer
+from traceconv.validation.perfetto import wire
 from traceconv.validation.perfetto.clocks import (
     BOOTTIME,
     BadSnapshot,
@@ -27,20 +28,7 @@ from traceconv.validation.perfetto.events import (
     checked,
 )
 from traceconv.validation.perfetto.tracks import Descriptors
-from traceconv.validation.perfetto.wire import (
-    ZLIB_PACKETS,
-    ZSTD_PACKETS,
-    BrokenMessage,
-    Packets,
-    Value,
-    fields,
-    last_values,
-    message,
-    number,
-    signed,
-    text,
-    whole_fields,
-)
+from traceconv.validation.perfetto.wire import BrokenMessage, Packets, Value
 from traceconv.validation.rules import Tally
 
 CLEARED, NEEDED = 1, 2
@@ -80,7 +68,7 @@ class _Reader:
         self._read(self._packets)
         self._at_end = True
         for packet, place in self._deferred:
-            self._dispatch(last_values(packet), packet, place)
+            self._dispatch(wire.last_values(packet), packet, place)
         self._columns.machines = len({machine for machine, _ in self._sequences})
         return self._columns
 
@@ -122,13 +110,13 @@ class _Reader:
     def _packet(self, packet: bytes, place: int) -> None:
         """One packet, in the order the importer looks at its parts."""
         try:
-            last = {n: v for n, _, v in fields(packet)}
+            last = {n: v for n, _, v in wire.fields(packet)}
         except BrokenMessage:
             self._packets.refuse("P01-packet", place)
-        if ZLIB_PACKETS in last or ZSTD_PACKETS in last:
+        if wire.ZLIB_PACKETS in last or wire.ZSTD_PACKETS in last:
             self._read(self._packets.expand(packet, place))
             return
-        sequence, flags = self._sequence(last), number(last.get(13, 0))
+        sequence, flags = self._sequence(last), wire.number(last.get(13, 0))
         if flags & CLEARED or not _EVENT_PACKET.issuperset(last):
             self._state(last, sequence, place)
             if 6 in last:
@@ -144,7 +132,7 @@ class _Reader:
         self._dispatch(last, packet, place)
 
     def _sequence(self, last: dict[int, Value]) -> Sequence:
-        key = (number(last.get(98, 0)), number(last.get(10, 0)))
+        key = (wire.number(last.get(98, 0)), wire.number(last.get(10, 0)))
         sequence = self._sequences.get(key)
         if sequence is None:
             sequence = self._sequences[key] = Sequence(key[1], key[0])
@@ -153,8 +141,8 @@ class _Reader:
     def _state(self, last: dict[int, Value], sequence: Sequence, place: int) -> None:
         """Clearing and loss of state, defaults, interned data, attributes of the trace."""
         where = self._packets.where(place)
-        cleared = number(last.get(41, 0)) or number(last.get(13, 0)) & CLEARED
-        lost = not cleared and number(last.get(42, 0))
+        cleared = wire.number(last.get(41, 0)) or wire.number(last.get(13, 0)) & CLEARED
+        lost = not cleared and wire.number(last.get(42, 0))
         if 10 not in last:
             for broken, stat in (
                 (cleared, "incremental_state_cleared"),
@@ -180,18 +168,18 @@ class _Reader:
             elif 12 in last:
                 skipped = "interned_data_skipped_incremental_state_invalid"
                 self._bad("P03-uncleared", place, skipped)
-        for n, _, v in whole_fields(last.get(126, b"")):
+        for n, _, v in wire.whole_fields(last.get(126, b"")):
             if n == 1:
-                of = last_values(v)
-                value = signed(of[2]) if 2 in of else text(of.get(3, b""))
-                self._columns.attributes[text(of.get(1, b""))] = value
+                of = wire.last_values(v)
+                value = wire.signed(of[2]) if 2 in of else wire.text(of.get(3, b""))
+                self._columns.attributes[wire.text(of.get(1, b""))] = value
 
     def _dispatch(self, last: dict[int, Value], packet: bytes, place: int) -> None:
         """Time, then descriptor, event and GPU event."""
         sequence, ts = self._sequence(last), -1
         if 8 in last:
-            clock = number(last.get(58, 0)) or sequence.clock
-            found = self._time(sequence, clock, signed(last[8]), place)
+            clock = wire.number(last.get(58, 0)) or sequence.clock
+            found = self._time(sequence, clock, wire.signed(last[8]), place)
             if found is None:
                 if not self._at_end:
                     self._deferred.append((packet, place))
@@ -221,10 +209,10 @@ class _Reader:
         elif ts < 0:
             self._bad("P07-negative", place, "track_event_invalid_timestamp")
         else:
-            shape = self._events.read(message(last[11]), sequence, ts, place)
+            shape = self._events.read(wire.message(last[11]), sequence, ts, place)
             # the short way is for packets whose time needs no look at other fields
             steady = sequence.clock or self._clocks.default in (None, self._clocks.trace)
-            plain = _EVENT_PACKET.issuperset(last) and not number(last.get(13, 0)) & CLEARED
+            plain = _EVENT_PACKET.issuperset(last) and not wire.number(last.get(13, 0)) & CLEARED
             small = packet[0] == _TIMESTAMP and len(packet) <= _CACHED_BYTES
             if shape >= 0 and steady and plain and small and len(self._cache) < _CACHE_SIZE:
                 at = next(i for i in range(1, len(packet)) if packet[i] < 0x80) + 1
@@ -264,8 +252,10 @@ class _Reader:
         return (ns + _LIMIT) % (2 * _LIMIT) - _LIMIT  # as the importer's int64 does
 
     def _snapshot(self, data: Value, sequence: Sequence, place: int) -> None:
-        readings = [self._reading(v, sequence, place) for n, _, v in whole_fields(data) if n == 1]
-        primary = number(last_values(data).get(2, 0))
+        readings = [
+            self._reading(v, sequence, place) for n, _, v in wire.whole_fields(data) if n == 1
+        ]
+        primary = wire.number(wire.last_values(data).get(2, 0))
         if primary or any(r.clock == BOOTTIME for r in readings):
             self._clocks.choose(primary or BOOTTIME)
         try:
@@ -275,12 +265,12 @@ class _Reader:
         self._cache.clear()
 
     def _reading(self, data: Value, sequence: Sequence, place: int) -> Reading:
-        last = last_values(data)
-        clock = number(last.get(1, 0))
+        last = wire.last_values(data)
+        clock = wire.number(last.get(1, 0))
         if is_sequence_clock(clock) and not sequence.number:
             self._packets.refuse("P02-needs", place)
-        unit, incremental = number(last.get(4, 0)) or 1, bool(number(last.get(3, 0)))
-        return Reading(_clock_key(sequence, clock), signed(last.get(2, 0)), unit, incremental)
+        unit, incremental = wire.number(last.get(4, 0)) or 1, bool(wire.number(last.get(3, 0)))
+        return Reading(_clock_key(sequence, clock), wire.signed(last.get(2, 0)), unit, incremental)
 
     def _bad(self, rule: str, place: int, *stats: str) -> None:
         self._tally.add(rule, self._packets.where(place), *stats)

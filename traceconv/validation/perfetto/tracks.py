@@ -8,15 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from traceconv.validation.decoded import TrackRow
-from traceconv.validation.perfetto.wire import (
-    Value,
-    last_values,
-    number,
-    signed,
-    signed32,
-    text,
-    whole_fields,
-)
+from traceconv.validation.perfetto import wire
+from traceconv.validation.perfetto.wire import Value
 from traceconv.validation.rules import Tally
 from traceconv.validation.slices import LaneSet
 
@@ -87,8 +80,8 @@ class Descriptors:
 
     def read(self, data: Value, machine: int, where: str) -> tuple[int, int] | None:
         """Take in a TrackDescriptor message; pid and tid if it describes a thread."""
-        last = last_values(data)
-        uuid = (machine, number(last.get(1, 0)))
+        last = wire.last_values(data)
+        uuid = (machine, wire.number(last.get(1, 0)))
         descriptor = self._descriptor(last)
         if isinstance(descriptor, str):
             self._bad(descriptor, where)
@@ -142,28 +135,28 @@ class Descriptors:
         """The descriptor, or the end of the statistic that counts why there is none."""
         if 1 not in last:
             return "missing_uuid"
-        if number(last.get(11, 0)) > 3:
+        if wire.number(last.get(11, 0)) > 3:
             return "invalid_child_ordering"
-        name = next((text(last[n]) for n in (2, 10, 13) if n in last), None)
-        key = text(last[16]) if 16 in last else f"#{signed(last.get(17, 0))}"
-        merge = number(last.get(15, 0))
+        name = next((wire.text(last[n]) for n in (2, 10, 13) if n in last), None)
+        key = wire.text(last[16]) if 16 in last else f"#{wire.signed(last.get(17, 0))}"
+        merge = wire.number(last.get(15, 0))
         plain = Descriptor(
-            parent=number(last.get(5, 0)),
+            parent=wire.number(last.get(5, 0)),
             name=name,
             merge=merge if merge in (APART, BY_KEY) else BY_NAME,
             merge_key=key if merge == BY_KEY else "",
         )
         if 4 in last:
-            of = last_values(last[4])
+            of = wire.last_values(last[4])
             if 1 not in of or 2 not in of:
                 return "thread_missing_pid_tid"
-            label = text(of.get(5, b""))
-            return replace(plain, pid=signed32(of[1]), tid=signed(of[2]), label=label)
+            label = wire.text(of.get(5, b""))
+            return replace(plain, pid=wire.signed32(of[1]), tid=wire.signed(of[2]), label=label)
         if 3 in last:
-            of = last_values(last[3])
+            of = wire.last_values(last[3])
             if 1 not in of:
                 return "process_missing_pid"
-            return replace(plain, pid=signed32(of[1]), label=text(of.get(6, b"")))
+            return replace(plain, pid=wire.signed32(of[1]), label=wire.text(of.get(6, b"")))
         if 8 in last:
             spec = _counter(last[8])
             return replace(plain, counter=spec, name=name or spec.name)
@@ -201,18 +194,18 @@ class Descriptors:
 
 
 def _counter(data: Value) -> CounterSpec:
-    found, last = whole_fields(data), last_values(data)
-    kind, unit = number(last.get(1, 0)), number(last.get(3, 0))
-    categories = tuple(text(v) for n, _, v in found if n == 2)
-    multiplier, incremental = signed(last.get(4, 0)), bool(number(last.get(5, 0)))
+    found, last = wire.whole_fields(data), wire.last_values(data)
+    kind, unit = wire.number(last.get(1, 0)), wire.number(last.get(3, 0))
+    categories = tuple(wire.text(v) for n, _, v in found if n == 2)
+    multiplier, incremental = wire.signed(last.get(4, 0)), bool(wire.number(last.get(5, 0)))
     return CounterSpec(
         unit={1: "ns", 2: "count"}.get(kind)
         or {1: "ns", 2: "count", 3: "bytes"}.get(unit)
-        or text(last.get(6, b"")),
+        or wire.text(last.get(6, b"")),
         multiplier=multiplier,
         incremental=incremental,
         name={1: "thread_time", 2: "thread_instruction_count"}.get(kind),
-        identity=(kind, categories, multiplier, incremental, text(last.get(7, b""))),
+        identity=(kind, categories, multiplier, incremental, wire.text(last.get(7, b""))),
     )
 
 
