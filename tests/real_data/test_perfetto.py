@@ -171,14 +171,12 @@ def test_bad_statistics_are_findings(case: str) -> None:
     for stat in expected(case).get("stats", []):
         if stat["severity"] not in severities:
             continue
-        of_stat = {
-            rule: found[rule]
+        (rule,) = (
+            rule
             for rule, row in RULES.items()
-            if rule in found
-            and stat["name"] in row.stats
-            and row.severity == severities[stat["severity"]]
-        }
-        assert stat["value"] == sum(of_stat.values()), stat["name"]
+            if stat["name"] in row.stats and row.severity == severities[stat["severity"]]
+        )
+        assert stat["value"] <= found[rule], stat["name"]
         assert not verdict.ok
 
 
@@ -228,16 +226,16 @@ SILENT = {
     "overlap_same_thread_track_end_named": {"P16-end", "P17-crossing", "P17-misplaced"},
     "unmatched_end_unclosed_begin": {"P16-end", "P16-open"},
     "missing_parent_uuid_undeclared_track_uuid": {"P14-parent", "P15-track"},
-    "unknown_name_iid": {"P04-name", "P04-category"},
+    "unknown_name_iid": {"P04-id"},
     "pid_0_process": {"P11-zero"},
-    "two_uuids_for_the_same_tid": {"P13-thread"},
-    "flow_pair_single_ended_term_only": {"P20-single", "P20-unopened"},
+    "two_uuids_for_the_same_tid": {"P13-twice"},
+    "flow_pair_single_ended_term_only": {"P20-unbound"},
     "incremental_with_negative_delta_two_complement": {"P07-delta", "P16-end", "P16-open"},
     "json_nan_in_args": {"J16-args"},
     "json_surrogate_in_args_only": {"J16-args"},
-    "json_args_big_int_2_63_1e400": {"J16-args-number"},
-    "json_lone_surrogate_less_invalid_utf8": {"J16-utf8"},
-    "json_flow_f_without_bp_e": {"J16-flow-single", "J16-flow-pending"},
+    "json_args_big_int_2_63_1e400": {"J16-args"},
+    "json_lone_surrogate_less_invalid_utf8": {"P22-value"},
+    "json_flow_f_without_bp_e": {"P20-unbound"},
     "json_ts_precision_at_epoch_us_expect_000123_001999": {"J16-ts-grid"},
 }
 

@@ -27,9 +27,9 @@ from trace_bytes import (
 
 from traceconv.core.errors import TraceconvError
 from traceconv.validation import Decoded, decode, validate
-from traceconv.validation.chrome import text as _jsontext
-from traceconv.validation.perfetto import frames as _frames
-from traceconv.validation.perfetto import tokens as _tokens
+from traceconv.validation.chrome import reading as _reading
+from traceconv.validation.perfetto import packets as _packets
+from traceconv.validation.perfetto import wire as _wire
 
 
 def content_of(trace: Decoded) -> list[Any]:
@@ -66,7 +66,7 @@ def test_the_short_way_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     """Remembered packets give what reading each of them anew gives."""
     path = written(tmp_path, mixed_perfetto())
     fast = content_of(decode(path))
-    monkeypatch.setattr(_tokens, "_CACHE_SIZE", 0)
+    monkeypatch.setattr(_packets, "_CACHE_SIZE", 0)
     assert fast == content_of(decode(path))
 
 
@@ -79,8 +79,8 @@ def test_small_pieces_change_nothing(
         path = written(tmp_path, content, name)
         whole = content_of(decode(path))
         with monkeypatch.context() as small:
-            small.setattr(_frames, "_CHUNK", size)
-            small.setattr(_jsontext, "_PIECE", size)
+            small.setattr(_wire, "_CHUNK", size)
+            small.setattr(_reading, "_PIECE", size)
             assert whole == content_of(decode(path))
 
 

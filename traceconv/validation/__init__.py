@@ -15,29 +15,19 @@ from typing import Any
 
 from traceconv.core.errors import UnknownFormatError
 from traceconv.io.storage import redact_url
-from traceconv.validation.bundle import merged
-from traceconv.validation.chrome import check as chrome_json
+from traceconv.validation.chrome import build as chrome_json
 from traceconv.validation.container import Buffer, Member, Opened, open_trace, stored_bytes
-from traceconv.validation.perfetto import check as perfetto
-from traceconv.validation.perfetto.decoded import Argument, Counters, Decoded, Flows, Rows, TrackRow
-from traceconv.validation.rules import BAD, RULES, Rule, Severity
-from traceconv.validation.tally import Finding, Refused, Tally
+from traceconv.validation.decoded import Decoded, merged
+from traceconv.validation.perfetto import build as perfetto
+from traceconv.validation.rules import BAD, RULES, Finding, Refused, Severity, Tally
 
 __all__ = [
     "RULES",
-    "Argument",
-    "Counters",
     "Decoded",
     "Finding",
-    "Flows",
-    "Refused",
-    "Rows",
-    "Rule",
     "Severity",
-    "TrackRow",
     "Verdict",
     "decode",
-    "decode_chrome_json",
     "decode_perfetto",
     "validate",
 ]
@@ -91,7 +81,7 @@ def validate(path: str | Path) -> Verdict:
     """
     tally = Tally()
     try:
-        opened = open_trace(path)
+        opened = open_trace(str(path))
         decoded = _decoded(opened, tally)
     except Refused as refused:
         tally.add(refused.rule, refused.where)
@@ -100,7 +90,7 @@ def validate(path: str | Path) -> Verdict:
         return Verdict(
             redact_url(str(path)), refused.format, tally.findings(), counts, refused=True
         )
-    counts = decoded.counts() | {"bytes": opened.stored}
+    counts = decoded.counts() | {"bytes": stored_bytes(str(path))}
     return Verdict(opened.path, decoded.format, tally.findings(), counts)
 
 
@@ -111,7 +101,7 @@ def decode(path: str | Path) -> Decoded:
         MalformedInputError: viewers refuse the file; the message says why.
         SourceError, UnknownFormatError: as for :func:`validate`.
     """
-    return _decoded(open_trace(path), Tally())
+    return _decoded(open_trace(str(path)), Tally())
 
 
 def decode_perfetto(path: str | Path) -> Decoded:
@@ -121,23 +111,9 @@ def decode_perfetto(path: str | Path) -> Decoded:
         UnknownFormatError: it is none.
         MalformedInputError, SourceError: as for :func:`decode`.
     """
-    return _of_format(path, "perfetto")
-
-
-def decode_chrome_json(path: str | Path) -> Decoded:
-    """What a viewer shows of a Chrome JSON trace.
-
-    Raises:
-        UnknownFormatError: it is none.
-        MalformedInputError, SourceError: as for :func:`decode`.
-    """
-    return _of_format(path, "chrome_json")
-
-
-def _of_format(path: str | Path, format: str) -> Decoded:
-    opened = open_trace(path)
-    if any(member.format != format for member in opened.members):
-        raise UnknownFormatError(f"{path}: no {format} trace")
+    opened = open_trace(str(path))
+    if any(member.format != "perfetto" for member in opened.members):
+        raise UnknownFormatError(f"{opened.path}: no Perfetto trace")
     return _decoded(opened, Tally())
 
 
@@ -156,33 +132,24 @@ def _decoded(opened: Opened, tally: Tally) -> Decoded:
 
 
 def _part(opened: Opened, member: Member, tally: Tally) -> Decoded:
+    """One trace; the counts recorded when it was written are compared with what is there."""
     label = f"{opened.path}/{member.name}" if opened.archive else opened.path
     decoded = _DECODERS[member.format](member.data, label, tally)
-    _compare_counts(decoded, tally)
-    return decoded
-
-
-def _compare_counts(decoded: Decoded, tally: Tally) -> None:
-    """Hold the counts that were recorded when the trace was written against what is there."""
-    recorded = _recorded(decoded)
-    if recorded is None:
-        return
-    found = decoded.counts()
+    recorded, found = _recorded(decoded), decoded.counts()
     for kind in ("slice", "instant", "counter", "flow"):
         wrote = recorded.get(kind)
         if isinstance(wrote, int) and wrote != found[f"{kind}s"]:
             tally.add("P24-counts", f"{kind}: {wrote} written, {found[f'{kind}s']} found")
+    return decoded
 
 
-def _recorded(decoded: Decoded) -> dict[str, Any] | None:
-    """The counts in a trace's metadata, None where there are none."""
-    counts = decoded.metadata.get("traceconv.counts")
-    if counts is None:
-        own = decoded.metadata.get("traceconv")
-        counts = own.get("counts") if isinstance(own, dict) else None
-    if isinstance(counts, str):
+def _recorded(decoded: Decoded) -> dict[str, Any]:
+    """The counts in a trace's metadata: a trace attribute, or a JSON object."""
+    own = decoded.metadata.get("traceconv")
+    counts = own.get("counts") if isinstance(own, dict) else None
+    if isinstance(text := decoded.metadata.get("traceconv.counts"), str):
         try:
-            counts = json.loads(counts)
-        except ValueError:
-            return None
-    return counts if isinstance(counts, dict) else None
+            counts = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+    return counts if isinstance(counts, dict) else {}

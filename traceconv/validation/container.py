@@ -1,7 +1,7 @@
 """From a path to the traces in it: plain, compressed or archived files, as random-access bytes.
 
-Everything that is unpacked is bounded (see :mod:`traceconv.io.sources`) and lies in a temporary file,
-so that a large trace costs address space, not memory.
+Everything that is unpacked is bounded (see :mod:`traceconv.io.streams`) and stored in a temporary
+file, so that a large trace costs address space, not memory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import mmap
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 from traceconv.core.errors import SourceError, UnknownFormatError
 from traceconv.io.remote import RemoteFolder
@@ -30,26 +29,24 @@ from traceconv.io.sources import (
 from traceconv.io.storage import Storage, is_url, redact_url
 from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT
 from traceconv.io.temporary import temporary_file
-from traceconv.validation.tally import Refused
+from traceconv.validation.rules import Refused
 
 Buffer = bytes | mmap.mmap
 
+BOM = b"\xef\xbb\xbf"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 20
 _MAX_OFFSET = 1 << 60
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One trace.
 
     Attributes:
         name:    inside the archive, "" for a single file.
         format:  "perfetto", "chrome_json", or "manifest".
         data:    its bytes, unpacked.
-        shift_ns: added to every time (from the archive's manifest).
-        machine: name of its machine (from the manifest), "" if none.
+        shift_ns, machine: added to every time, and the name of its machine (of the manifest).
     """
 
     name: str
@@ -59,26 +56,23 @@ class Member:
     machine: str = ""
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(NamedTuple):
     """What a path holds.
 
     Attributes:
-        path:    as the user gave it.
-        stored:  bytes on disk.
+        path:    as the user gave it, without secrets.
         archive: whether it is an archive.
         members: the traces, in the order viewers read them.
         absent:  files a manifest names that are not there.
     """
 
     path: str
-    stored: int
     archive: bool
-    members: tuple[Member, ...] = field(default_factory=tuple)
+    members: tuple[Member, ...]
     absent: tuple[str, ...] = ()
 
 
-def open_trace(path: str | Path) -> Opened:
+def open_trace(path: str) -> Opened:
     """Everything in ``path`` that viewers would load.
 
     Raises:
@@ -86,23 +80,23 @@ def open_trace(path: str | Path) -> Opened:
         UnknownFormatError: it is no trace.
         Refused: viewers refuse it because of what is around the traces.
     """
-    label = redact_url(str(path))
-    source = _source(str(path))
-    stored = stored_bytes(str(path))
-    if source.lone:
-        data = _unpacked(source, source.names()[0], label)
-        format = sniff(data)
-        if format is None or format == "manifest":
-            raise UnknownFormatError(_unknown(label, data))
-        return Opened(label, stored, False, (Member("", format, data),))
-    return Opened(label, stored, True, *_members(source, label))
+    label = redact_url(path)
+    source = _source(path)
+    if not source.lone:
+        return _archive(source, label)
+    data = _unpacked(source, source.names()[0], label)
+    format = sniff(data)
+    if format in (None, "manifest"):
+        why = 'neither a Perfetto trace (first byte 0x0A) nor Chrome JSON ({" or [{")'
+        raise UnknownFormatError(f"{label}: {why if len(data) else 'the file is empty'}")
+    return Opened(label, False, (Member("", str(format), data),))
 
 
 def stored_bytes(path: str) -> int:
     """Bytes of the file at a path or URL.
 
     Raises:
-        SourceError: they cannot be told.
+        SourceError: the storage does not answer.
     """
     if not is_url(path):
         return Path(path).stat().st_size
@@ -112,19 +106,14 @@ def stored_bytes(path: str) -> int:
 
 
 def sniff(data: Buffer) -> str | None:
-    """The format by its first bytes, as viewers tell it; None if they would not know it."""
+    """The format by its first bytes, as viewers detect it; None if they would not."""
     head = bytes(data[:4096])
-    text = b"".join(head.removeprefix(_BOM).split())
+    text = b"".join(head.removeprefix(BOM).split())
     if text.startswith(b'{"perfetto_manifest"'):
         return "manifest"
     if text.startswith((b'{"', b'[{"')):
         return "chrome_json"
     return "perfetto" if head[:1] == b"\n" else None
-
-
-def has_bom(data: Buffer) -> bool:
-    """Whether the text begins with a UTF-8 byte order mark."""
-    return bytes(data[:3]) == _BOM
 
 
 def unzstd(data: bytes, label: str) -> bytes:
@@ -147,16 +136,9 @@ def _source(path: str) -> Source:
     return source
 
 
-def _unknown(label: str, data: Buffer) -> str:
-    if not len(data):
-        return f"{label}: the file is empty"
-    return f'{label}: neither a Perfetto trace (first byte 0x0A) nor Chrome JSON ({{" or [{{")'
-
-
 def _unpacked(source: Source, name: str, label: str) -> Buffer:
     """A file's content; compressed layers are taken off."""
     zstd = source.head(name, 4) == _ZSTD
-    where = "" if source.lone else name
     try:
         with source.open(name) as stream:
             if zstd:
@@ -164,12 +146,11 @@ def _unpacked(source: Source, name: str, label: str) -> Buffer:
             if stream.mapped is not None:
                 return stream.mapped
             return _spooled(iter(lambda: stream.read(_BLOCK), b""))
-    except ValueError as e:
-        raise Refused(label, "F-compression", where) from e
-    except SourceError as e:
-        if isinstance(e.__cause__, (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile)):
-            raise Refused(label, "F-compression", where) from e
-        raise
+    except (ValueError, SourceError) as e:
+        damage = (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile)
+        if isinstance(e, SourceError) and not isinstance(e.__cause__, damage):
+            raise
+        raise Refused(label, "F-compression", "" if source.lone else name) from e
 
 
 def _unzstd_blocks(raw: Any, label: str, stored: int) -> Iterator[bytes]:
@@ -188,42 +169,32 @@ def _unzstd_blocks(raw: Any, label: str, stored: int) -> Iterator[bytes]:
 
 def _zstd_reader(raw: Any, label: str) -> tuple[Any, type[Exception]]:
     """A decompressing reader around ``raw``, and what it raises for broken data."""
-    for name in ("compression.zstd", "backports.zstd"):
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
         try:
             module: Any = importlib.import_module(name)
         except ImportError:
             continue
-        return module.ZstdFile(raw), module.ZstdError
-    try:
-        module = importlib.import_module("zstandard")
-    except ImportError as e:
-        raise SourceError(
-            f"{label}: is compressed with zstd, which this Python cannot unpack; "
-            "install the package zstandard"
-        ) from e
-    reader = module.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-    return reader, module.ZstdError
+        if name != "zstandard":
+            return module.ZstdFile(raw), module.ZstdError
+        unpacker = module.ZstdDecompressor()
+        return unpacker.stream_reader(raw, read_across_frames=True), module.ZstdError
+    raise SourceError(
+        f"{label}: is compressed with zstd, which this Python cannot unpack; "
+        "install the package zstandard"
+    )
 
 
 def _spooled(blocks: Iterator[bytes]) -> Buffer:
+    """``blocks`` as a mapped temporary file, which vanishes with the mapping."""
     with temporary_file() as file:
         for block in blocks:
             file.write(block)
-        return _map(file)
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
 
 
-def _map(file: IO[bytes]) -> Buffer:
-    file.flush()
-    if not file.tell():
-        return b""
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-# -- archives ----------------------------------------------------------------------------------
-
-
-def _members(source: Source, label: str) -> tuple[tuple[Member, ...], tuple[str, ...]]:
-    """The traces of an archive, Perfetto files first, as viewers order them; and what is absent."""
+def _archive(source: Source, label: str) -> Opened:
+    """The traces of an archive, Perfetto files first, as viewers order them."""
     found: list[Member] = []
     for name in source.names():
         if any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
@@ -233,22 +204,19 @@ def _members(source: Source, label: str) -> tuple[tuple[Member, ...], tuple[str,
         if format is None:
             raise Refused(label, "F-member", name)
         found.append(Member(name, format, data))
-    manifests = [m for m in found if m.format == "manifest"]
-    placed = _placements(label, manifests)
-    found = [m for m in found if m.format != "manifest"]
-    if not found:
-        raise Refused(label, "F-empty", "")
-    found.sort(key=lambda m: (m.format != "perfetto", m.name))
-    absent = sorted(placed.keys() - {m.name for m in found})
-    return tuple(_placed(m, *placed.get(m.name, (0, ""))) for m in found), tuple(absent)
+    placed = _placements(label, [m for m in found if m.format == "manifest"])
+    traces = [m for m in found if m.format != "manifest"]
+    if not traces:
+        raise Refused(label, "F-member", "")
+    traces.sort(key=lambda m: (m.format != "perfetto", m.name))
+    absent = sorted(placed.keys() - {m.name for m in traces})
+    return Opened(
+        label, True, tuple(m._replace(**placed.get(m.name, {})) for m in traces), tuple(absent)
+    )
 
 
-def _placed(member: Member, shift_ns: int, machine: str) -> Member:
-    return replace(member, shift_ns=shift_ns, machine=machine)
-
-
-def _placements(label: str, manifests: list[Member]) -> dict[str, tuple[int, str]]:
-    """By a member's name: how far it is shifted, and its machine."""
+def _placements(label: str, manifests: list[Member]) -> dict[str, dict[str, Any]]:
+    """By a member's name: what the manifest sets of it."""
     if not manifests:
         return {}
     try:
@@ -258,21 +226,25 @@ def _placements(label: str, manifests: list[Member]) -> dict[str, tuple[int, str
         if document["version"] != 1:
             raise ValueError("unknown version")
         files = {entry["path"]: entry for entry in document.get("files", [])}
-        offsets = {name: _offset(files, name, len(files)) for name in files}
-        machines = {name: str(e.get("machine", {}).get("name", "")) for name, e in files.items()}
+        return {
+            name: {
+                "shift_ns": _offset(files, name, len(files)),
+                "machine": str(entry.get("machine", {}).get("name", "")),
+            }
+            for name, entry in files.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise Refused(label, "F-manifest", manifests[0].name) from e
-    return {name: (offsets[name], machines[name]) for name in files}
 
 
 def _offset(files: dict[str, Any], name: str, depth: int) -> int:
-    """Nanoseconds to add to ``name``'s times: along the chain of files it is tied to."""
+    """Nanoseconds to add to ``name``'s times: along the chain of files it is related to."""
     clocks = files.get(name, {}).get("clocks")
     if clocks is None:
         return 0
     if depth < 0:
-        raise ValueError("files are tied to each other in a circle")
-    offset = clocks.get("offset_ns", 0)
-    if not isinstance(offset, int) or abs(offset) > _MAX_OFFSET:
+        raise ValueError("files are related to each other in a circle")
+    total = clocks.get("offset_ns", 0) + _offset(files, clocks["sync_to"]["file"], depth - 1)
+    if not isinstance(total, int) or abs(total) > _MAX_OFFSET:
         raise ValueError("offset_ns is no integer, or out of range")
-    return offset + _offset(files, clocks["sync_to"]["file"], depth - 1)
+    return total

@@ -1,31 +1,28 @@
-"""The rules a trace is judged by.
+"""The rules a trace is judged by, and the count of those that are broken.
 
-A rule is named ``P<nn>-<what>`` after the number of the Perfetto rule it belongs to, ``J16-<what>``
-for Chrome JSON, and ``F-<what>`` for the file around them. Its severity is that of the statistic
-which Perfetto's importer counts for it (``error``, ``loss``, ``notice``, ``info``), or ``silent``
-where the importer says nothing a user would see although something is lost or wrong: then this
-check is the only one. ``stats`` names the statistics the importer raises along with it.
-
-Some rules no file can show to be broken, so nothing here stands for them: slices that cross while
-their ends carry no name (the durations are exchanged; compare with the intervals that were meant),
-flow ids that two ranks share by accident, and whether siblings of one name are meant to be one
-(that is reported as information).
+A rule is named after the group of importer rules it is of: ``P<nn>-<what>``, ``J16-<what>`` for
+Chrome JSON only, ``F-<what>`` for the file around the events. Two faults no file can show: slices
+that cross while their ends carry no name (durations are exchanged; compare with the intervals
+that were intended), and flow ids that two ranks share by accident.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from traceconv.core.errors import MalformedInputError
 
 
 class Severity(StrEnum):
-    """How the importer takes it when a rule is broken."""
+    """How the importer reacts when a rule is broken."""
 
     ERROR = "error"  # an error statistic, or the whole file is refused
     LOSS = "loss"  # a data loss statistic
-    SILENT = "silent"  # nothing is said, and something is lost or wrong
+    SILENT = "silent"  # nothing is reported to the user, and something is lost or wrong
     NOTICE = "notice"
-    INFO = "info"
 
 
 BAD = frozenset({Severity.ERROR, Severity.LOSS, Severity.SILENT})
@@ -33,350 +30,258 @@ BAD = frozenset({Severity.ERROR, Severity.LOSS, Severity.SILENT})
 
 
 class Rule(NamedTuple):
-    """One row of :data:`RULES`."""
+    """One row of :data:`RULES`. ``stats``: the importer's statistics that may count it."""
 
     severity: Severity
     sentence: str
-    stats: tuple[str, ...] = ()
+    stats: tuple[str, ...]
 
 
-_E, _L, _S = Severity.ERROR, Severity.LOSS, Severity.SILENT
-_N, _I = Severity.NOTICE, Severity.INFO
-_ITERR = "interned_data_tokenizer_errors"
-_PERR = "track_event_parser_errors"
+def _error(sentence: str, *stats: str) -> Rule:
+    return Rule(Severity.ERROR, sentence, stats)
 
-_FILE = {
-    "F-compression": Rule(_E, "The compressed file is cut or broken; viewers refuse it."),
-    "F-member": Rule(_E, "A file in the archive is no trace; viewers refuse the whole archive."),
-    "F-manifest": Rule(_E, "The archive's manifest cannot be understood; viewers refuse it."),
-    "F-absent": Rule(_S, "The archive's manifest names a file that is not in the archive."),
-    "F-empty": Rule(_E, "The archive holds no trace."),
-    "P24-counts": Rule(
-        _S, "The events in the file are not as many as its own metadata says were written."
-    ),
-}
 
-_WIRE = {
-    "P01-tag": Rule(_E, "Between two packets stand bytes that are no packet."),
-    "P01-packet": Rule(_E, "A packet cannot be parsed; viewers refuse the whole file."),
-    "P01-truncated": Rule(_S, "The file ends in the middle of a packet, which is dropped."),
-    "P01-message": Rule(_S, "A message inside a packet is broken; the rest of it is ignored."),
-    "P02-event": Rule(
-        _E, "A track event has no sequence id and is dropped.", ("track_event_missing_sequence_id",)
-    ),
-    "P02-interned": Rule(
-        _E,
-        "Interned data without a sequence id is dropped.",
-        ("interned_data_missing_sequence_id",),
-    ),
-    "P02-defaults": Rule(
-        _E,
-        "Packet defaults without a sequence id are dropped.",
-        ("trace_packet_defaults_missing_sequence_id",),
-    ),
-    "P02-cleared": Rule(
-        _E,
-        "State is cleared in a packet without a sequence id.",
-        ("incremental_state_cleared_missing_sequence_id",),
-    ),
-    "P02-dropped": Rule(
-        _E,
-        "A packet loss is marked in a packet without a sequence id.",
-        ("previous_packet_dropped_missing_sequence_id",),
-    ),
-    "P02-needs": Rule(
-        _E, "A packet needs sequence state and has no sequence id; viewers refuse the file."
-    ),
-    "P02-zero": Rule(_S, "Sequence id 0 is used; it means that there is none."),
-    "P03-packet": Rule(
-        _S,
-        "A packet needs sequence state that was never cleared and is dropped.",
-        ("packet_skipped_seq_needs_incremental_state_invalid",),
-    ),
-    "P03-interned": Rule(
-        _S,
-        "Interned data comes before the state of its sequence was cleared and is dropped.",
-        ("interned_data_skipped_incremental_state_invalid",),
-    ),
-    "P03-defaults": Rule(
-        _S, "Packet defaults come before the state of their sequence was cleared."
-    ),
-    "P03-loss": Rule(_L, "The producer marked a packet loss; the sequence starts over."),
-    "P04-name": Rule(_S, "An event's name id is not defined; the event has no name.", (_ITERR,)),
-    "P04-category": Rule(_S, "An event's category id is not defined.", (_ITERR,)),
-    "P04-argument": Rule(
-        _S, "An argument refers to an undefined id and is dropped.", (_ITERR, _PERR)
-    ),
-    "P04-zero": Rule(_S, "An interned entry has no id, or id 0.", (_ITERR,)),
-    "P04-late": Rule(_N, "An id is used before the packet that defines it."),
-    "P05-redefined": Rule(_S, "An id is defined twice with different text; the first one stays."),
-    "P22-utf8": Rule(_S, "A text is not valid UTF-8."),
-    "P22-name": Rule(_S, "An argument has no name, or an empty one."),
-    "P22-finite": Rule(_S, "A number is infinite or not a number."),
-    "P23-codec": Rule(_E, "Compressed packets are neither zlib nor gzip; viewers refuse the file."),
-    "P23-content": Rule(
-        _E, "Compressed packets do not hold a run of packets; viewers refuse the file."
-    ),
-    "P23-mixed": Rule(_E, "Both kinds of compressed packets are used; viewers refuse the file."),
-}
+def _silent(sentence: str, *stats: str) -> Rule:
+    return Rule(Severity.SILENT, sentence, stats)
 
-_TIME = {
-    "P06-timestamp": Rule(
-        _E, "A track event has no timestamp and is dropped.", ("track_event_missing_timestamp",)
+
+def _loss(sentence: str, *stats: str) -> Rule:
+    return Rule(Severity.LOSS, sentence, stats)
+
+
+def _notice(sentence: str) -> Rule:
+    return Rule(Severity.NOTICE, sentence, ())
+
+
+def _named(before: str, after: str, *middles: str) -> tuple[str, ...]:
+    """Names of statistics that differ in the middle."""
+    return tuple(before + middle + after for middle in middles)
+
+
+ITERR, PERR = "interned_data_tokenizer_errors", "track_event_parser_errors"
+
+_STATE = ("interned_data", "trace_packet_defaults", "incremental_state_cleared")
+_CLOCK = ("unknown_source_clock", "unknown_target_clock", "no_path")
+_UNCLEARED = ("packet_skipped_seq_needs", "interned_data_skipped")
+_DESCRIPTOR = ("missing_uuid", "default_track_with_parent", "invalid_child_ordering")
+_COUNTER = ("invalid_track_uuid", "missing_value", "missing_track_uuid")
+_EXTRA = ("missing_track_uuids", "track_uuid_mismatch", "exceeds_max", "invalid_track")
+_FLOW = ("invalid_id", "no_enclosing_slice", "duplicate_id", "without_direction")
+
+RULES: dict[str, Rule] = {
+    # -- the file
+    "F-compression": _error("The compressed file is cut or broken; viewers refuse it."),
+    "F-member": _error("The archive holds no trace, or other files; viewers refuse all of it."),
+    "F-manifest": _error("The archive's manifest cannot be understood; viewers refuse all of it."),
+    "F-absent": _silent("The archive's manifest names a file that is not in the archive."),
+    "F-cut": _silent("The file ends in the middle of an event, which is dropped."),
+    "P24-counts": _silent("There are not as many events as the file's own metadata says."),
+    # -- packets and their sequences
+    "P01-packet": _error("A packet cannot be parsed, or is none; viewers refuse the file."),
+    "P01-message": _silent("A message inside a packet is broken; the rest of it is ignored."),
+    "P02-event": _error(
+        "A track event has no sequence id and is dropped.", "track_event_missing_sequence_id"
     ),
-    "P07-negative": Rule(
-        _E, "A track event's time is negative; it is dropped.", ("track_event_invalid_timestamp",)
+    "P02-state": _error(
+        "A packet sets state of a sequence without a sequence id; it is ignored.",
+        *_named("", "_missing_sequence_id", *_STATE, "previous_packet_dropped"),
     ),
-    "P07-sorter": Rule(
-        _E,
-        "A packet's time is negative; it is dropped.",
-        ("trace_sorter_negative_timestamp_dropped",),
+    "P02-needs": _error(
+        "A packet needs sequence state and names no sequence; the file is refused."
     ),
-    "P07-delta": Rule(_S, "A time difference is negative: the packets are not in time order."),
-    "P08-clock": Rule(
-        _E, "A packet's clock is in no snapshot.", ("clock_sync_failure_unknown_source_clock",)
+    "P03-uncleared": _silent(
+        "A packet needs or extends sequence state that was never cleared; it is dropped.",
+        *_named("", "_incremental_state_invalid", *_UNCLEARED),
     ),
-    "P08-target": Rule(
-        _E, "The trace's own clock is in no snapshot.", ("clock_sync_failure_unknown_target_clock",)
+    "P03-loss": _loss("The producer marked a packet loss; the sequence starts over."),
+    "P04-id": _silent(
+        "An interned id is 0 or not defined; the name, category or argument is lost.", ITERR, PERR
     ),
-    "P08-path": Rule(
-        _E, "No snapshot ties a packet's clock to the trace's.", ("clock_sync_failure_no_path",)
+    "P05-redefined": _silent("An id is defined twice with different text; the first one stays."),
+    "P22-value": _silent("A text is not UTF-8, a number not finite, or an argument has no name."),
+    "P23-compressed": _error(
+        "Compressed packets are broken, hold no packets, or are of two kinds; the file is refused."
     ),
-    "P08-lost": Rule(
-        _L,
+    # -- time
+    "P06-timestamp": _error(
+        "A track event has no timestamp and is dropped.", "track_event_missing_timestamp"
+    ),
+    "P07-negative": _error(
+        "A time is negative; the packet or event is dropped.",
+        "track_event_invalid_timestamp",
+        "trace_sorter_negative_timestamp_dropped",
+    ),
+    "P07-delta": _silent("A time difference is negative: packets are not in time order."),
+    "P08-clock": _error(
+        "No clock snapshot relates a packet's clock to the trace's.",
+        *_named("clock_sync_failure_", "", *_CLOCK),
+    ),
+    "P08-lost": _loss(
         "A packet whose time cannot be converted is dropped.",
-        ("clock_sync_failure_undeferrable_packet_loss",),
+        "clock_sync_failure_undeferrable_packet_loss",
     ),
-    "P08-domains": Rule(
-        _E,
-        "The trace's own clock is not tied to BOOTTIME.",
-        ("clock_sync_unrelatable_clock_domains",),
+    "P08-domains": _error(
+        "The trace's own clock is not related to BOOTTIME.", "clock_sync_unrelatable_clock_domains"
     ),
-    "P08-snapshot": Rule(
-        _E, "A clock snapshot contradicts itself or an earlier one.", ("invalid_clock_snapshots",)
+    "P08-snapshot": _error(
+        "A clock snapshot contradicts itself or an earlier one.", "invalid_clock_snapshots"
     ),
-    "P08-sequence": Rule(
-        _E, "A sequence's own clock is used without a sequence id; viewers refuse the file."
+    # -- tracks
+    "P09-type": _silent("An event has no type that exists and is dropped.", PERR),
+    "P09-legacy": _notice("A legacy event is not judged here; write plain track events."),
+    "P10-descriptor": _error(
+        "A track descriptor lacks its uuid, pid or tid, or contradicts itself; it is dropped.",
+        *_named("track_descriptor_", "", *_DESCRIPTOR),
+        *_named("track_descriptor_", "", "process_missing_pid", "thread_missing_pid_tid"),
     ),
-    "P08-late": Rule(_N, "A clock snapshot comes after packets that need it."),
-}
-
-_TRACKS = {
-    "P09-type": Rule(
-        _S, "An event has no type, or one that does not exist; it is dropped.", (_PERR,)
-    ),
-    "P09-legacy": Rule(_N, "A legacy event is not judged here; write plain track events."),
-    "P10-uuid": Rule(
-        _E, "A track descriptor has no uuid and is dropped.", ("track_descriptor_missing_uuid",)
-    ),
-    "P10-root": Rule(
-        _E,
-        "The root track (uuid 0) has a parent; the descriptor is dropped.",
-        ("track_descriptor_default_track_with_parent",),
-    ),
-    "P10-ordering": Rule(
-        _E,
-        "A track descriptor asks for an unknown order and is dropped.",
-        ("track_descriptor_invalid_child_ordering",),
-    ),
-    "P11-process": Rule(
-        _E, "A process has no pid; its track is dropped.", ("track_descriptor_process_missing_pid",)
-    ),
-    "P11-thread": Rule(
-        _E,
-        "A thread has no pid or no tid; its track is dropped.",
-        ("track_descriptor_thread_missing_pid_tid",),
-    ),
-    "P11-zero": Rule(_S, "Pid 0 and tid 0 stand for the idle process."),
-    "P12-conflict": Rule(
-        _E,
+    "P11-zero": _silent("Pid 0 and tid 0 are those of the idle process."),
+    "P12-conflict": _error(
         "A track is described twice, and differently; the second one is ignored.",
-        ("track_descriptor_conflicting_reservation",),
+        "track_descriptor_conflicting_reservation",
     ),
-    "P12-name": Rule(_S, "A track is described twice under different names."),
-    "P13-process": Rule(_S, "Two tracks describe one pid; the second one becomes a new process."),
-    "P13-thread": Rule(_S, "Two tracks describe one tid; the second one becomes a new thread."),
-    "P14-parent": Rule(
-        _S,
+    "P12-name": _silent("A track is described twice under different names."),
+    "P13-twice": _silent(
+        "Two tracks describe one process or thread; the second becomes a new one."
+    ),
+    "P14-parent": _silent(
         "A track's parent is not described; everything on the track is dropped.",
-        ("track_hierarchy_missing_uuid", _PERR),
+        *("track_hierarchy_missing_uuid", PERR),
     ),
-    "P14-loop": Rule(
-        _E,
-        "A track is its own ancestor; everything on it is dropped.",
-        ("track_event_track_hierarchy_loop", _PERR),
+    "P14-loop": _error(
+        "A track is its own ancestor, or has more than 100; everything on it is dropped.",
+        *_named("track_event_track_hierarchy_", "", "loop", "too_deep"),
+        PERR,
     ),
-    "P14-depth": Rule(
-        _E,
-        "A track has more than 100 ancestors; everything on it is dropped.",
-        ("track_event_track_hierarchy_too_deep", _PERR),
+    "P15-track": _silent("A track that is used is not described."),
+    "P18-counter": _error(
+        "A counter value is missing, or has no track described before as a counter; "
+        "the event is dropped.",
+        *_named("track_event_counter_", "", *_COUNTER),
+        *_named("track_event_extra_counter_", "", *_EXTRA),
+        "track_event_state_missing_track_uuid",
     ),
-    "P15-track": Rule(_S, "A track that is used is not described."),
-    "P18-track": Rule(
-        _E,
-        "A counter event stands on a track that is no counter, or not described before it; "
-        "it is dropped.",
-        ("track_event_counter_invalid_track_uuid",),
+    "P18-slice": _silent("A slice or an instant is on a counter track."),
+    # -- slices and flows of both formats
+    "P16-end": _silent("A slice ends that never began; the end is ignored."),
+    "P16-open": _silent("A slice never ends; it is drawn to the end of the trace."),
+    "P16-depth": _error(
+        "Slices nest deeper than 512; the inner ones are dropped.", "slice_max_depth_exceeded"
     ),
-    "P18-value": Rule(
-        _E, "A counter event has no value and is dropped.", ("track_event_counter_missing_value",)
+    "P17-crossing": _silent("Slices of one track cross: an outer one ends before an inner one."),
+    "P17-misplaced": _loss(
+        "The end of a crossing slice is moved to where the other one ends.", "misplaced_end_event"
     ),
-    "P18-uuid": Rule(
-        _E,
-        "A counter event names no track and is dropped.",
-        ("track_event_counter_missing_track_uuid",),
+    "P20-unbound": _silent(
+        "A flow has one end only; nothing is drawn.",
+        *_named("flow_", "_without_start", "step", "end"),
     ),
-    "P18-slice": Rule(_S, "A slice or an instant stands on a counter track."),
-    "P18-state": Rule(
-        _E, "A state names no track and is dropped.", ("track_event_state_missing_track_uuid",)
+    # -- Chrome JSON
+    "J16-syntax": _error("The file is not JSON as viewers read it; they refuse it."),
+    "J16-event": _error(
+        "An event lacks what its phase needs, or viewers cannot read it; it is dropped.",
+        *("json_tokenizer_failure", "json_parser_failure", "slice_negative_duration"),
     ),
-    "P19-uuids": Rule(
-        _E,
-        "Extra counter values come without tracks; the event is dropped.",
-        ("track_event_extra_counter_missing_track_uuids",),
-    ),
-    "P19-mismatch": Rule(
-        _E,
-        "There are more extra counter values than tracks for them; the event is dropped.",
-        ("track_event_extra_counter_track_uuid_mismatch",),
-    ),
-    "P19-many": Rule(
-        _E,
-        "An event has more than 8 extra counter values; it is dropped.",
-        ("track_event_extra_counter_exceeds_max",),
-    ),
-    "P19-track": Rule(
-        _E,
-        "An extra counter value belongs to a track that is no counter; the event is dropped.",
-        ("track_event_extra_counter_invalid_track",),
-    ),
-    "P21-merged": Rule(
-        _I, "Sibling tracks of one name are shown as one; give them merge keys if that is meant."
-    ),
-}
-
-_EVENTS = {
-    "P16-end": Rule(_S, "A slice ends that never began; the end is ignored."),
-    "P16-open": Rule(_S, "A slice never ends; it is drawn to the end of the trace."),
-    "P16-depth": Rule(
-        _E,
-        "Slices nest deeper than 512; the inner ones are dropped.",
-        ("slice_max_depth_exceeded",),
-    ),
-    "P17-crossing": Rule(_S, "Slices of one track cross: an outer one ends before an inner one."),
-    "P17-misplaced": Rule(
-        _L,
-        "The end of a crossing slice is moved to where the other one ends.",
-        ("misplaced_end_event",),
-    ),
-    "P20-single": Rule(_S, "A flow id is used once only; nothing is drawn."),
-    "P20-unopened": Rule(_S, "A flow is terminated that is not open; nothing is drawn."),
-}
-
-_JSON = {
-    "J16-bom": Rule(_E, "The file begins with a byte order mark; viewers refuse it."),
-    "J16-syntax": Rule(_E, "The file is not JSON as viewers read it; they refuse it."),
-    "J16-surrogate": Rule(
-        _E, "A text is written with a surrogate escape (\\ud83d ...); viewers refuse the file."
-    ),
-    "J16-truncated": Rule(_E, "The outer object is not closed; viewers refuse the file."),
-    "J16-unclosed": Rule(_N, "The array of events is not closed."),
-    "J16-cut": Rule(_S, "The file ends in the middle of an event, which is dropped."),
-    "J16-control": Rule(_N, "A text holds raw control characters; other tools refuse that."),
-    "J16-utf8": Rule(_S, "The file holds bytes that are not valid UTF-8."),
-    "J16-phase": Rule(_E, "An event has no phase and is dropped.", ("json_tokenizer_failure",)),
-    "J16-unknown-phase": Rule(_S, "Events of this phase are dropped."),
-    "J16-ts": Rule(
-        _E,
-        "An event has no time, or one that is no number; it is dropped.",
-        ("json_tokenizer_failure",),
-    ),
-    "J16-dur-type": Rule(
-        _E,
-        "A duration is no number; everything after it is lost.",
-        ("json_tokenizer_failure",),
-    ),
-    "J16-dur": Rule(
-        _E, "A complete event has no duration and is dropped.", ("json_parser_failure",)
-    ),
-    "J16-negative-dur": Rule(
-        _E, "A complete event has a negative duration and is dropped.", ("slice_negative_duration",)
-    ),
-    "J16-negative-ts": Rule(
-        _E,
-        "An event's time is negative; it is dropped.",
-        ("trace_sorter_negative_timestamp_dropped",),
-    ),
-    "J16-ts-grid": Rule(
-        _S, "A time with fractions is so large that nanoseconds are lost; subtract a base."
-    ),
-    "J16-overlap": Rule(
-        _E,
+    "J16-control": _notice("A text holds raw control characters; Chrome's own viewer refuses it."),
+    "J16-ts-grid": _silent("A time with fractions is too large to be exact; subtract a base."),
+    "J16-overlap": _error(
         "A complete event crosses another one of its thread and is moved to an own row.",
-        ("slice_spill_overlapping_complete_event",),
+        "slice_spill_overlapping_complete_event",
     ),
-    "J16-range": Rule(_S, "A pid or tid is negative or above 2^32-1 and becomes 0."),
-    "J16-idle": Rule(_S, "Pid 0 and tid 0 stand for the idle process."),
-    "J16-tid": Rule(_N, "A tid of 0, or none, is replaced by the pid."),
-    "J16-text-id": Rule(_N, "A pid or tid is a text; it becomes a name with an arbitrary number."),
-    "J16-args": Rule(
-        _S, "Arguments that viewers cannot parse (NaN, surrogate escapes ...) are dropped."
+    "J16-id": _silent(
+        "A pid or tid is outside 0 to 2^32-1 and becomes 0, or an id is a number beyond 2^53, "
+        "which viewers round; write it as text."
     ),
-    "J16-args-number": Rule(_S, "A number beyond 64 bits among the arguments is changed."),
-    "J16-counter": Rule(
-        _E,
-        "A counter has no value, or one that is no number; it is dropped.",
-        ("json_parser_failure",),
+    "J16-args": _silent(
+        "Arguments that viewers cannot parse (NaN, surrogate escapes ...) are dropped, and "
+        "numbers beyond 64 bits are changed."
     ),
-    "J16-async": Rule(
-        _E, "An asynchronous event has no pid or no id and is dropped.", ("json_parser_failure",)
-    ),
-    "J16-instant": Rule(
-        _E, "An instant has no tid or pid to stand on and is dropped.", ("json_parser_failure",)
-    ),
-    "J16-state": Rule(
-        _E, "A thread state (phase T) has no duration and is dropped.", ("json_parser_failure",)
-    ),
-    "J16-metadata": Rule(_E, "A metadata event has no usable value.", ("json_parser_failure",)),
-    "J16-id2": Rule(_E, "An id2 cannot be parsed.", ("json_tokenizer_failure",)),
-    "J16-end": Rule(_S, "A slice ends that never began; the end is ignored."),
-    "J16-open": Rule(_S, "A slice never ends; it is drawn to the end of the trace."),
-    "J16-depth": Rule(
-        _E,
-        "Slices nest deeper than 512; the inner ones are dropped.",
-        ("slice_max_depth_exceeded",),
-    ),
-    "J16-crossing": Rule(_S, "Slices of one thread cross: an outer one ends before an inner one."),
-    "J16-misplaced": Rule(
-        _L,
-        "The end of a crossing slice is moved to where the other one ends.",
-        ("misplaced_end_event",),
-    ),
-    "J16-flow-id": Rule(
-        _E,
-        "A flow id is neither an integer nor hexadecimal; the arrow is dropped.",
-        ("flow_invalid_id",),
-    ),
-    "J16-flow-slice": Rule(
-        _E, "A flow event is inside no slice; the arrow is dropped.", ("flow_no_enclosing_slice",)
-    ),
-    "J16-flow-twice": Rule(
-        _E, "A flow id starts twice; the second start is dropped.", ("flow_duplicate_id",)
-    ),
-    "J16-flow-direction": Rule(
-        _E, "A bind_id has neither flow_in nor flow_out.", ("flow_without_direction",)
-    ),
-    "J16-flow-step": Rule(
-        _S, "A flow step has no start; nothing is drawn.", ("flow_step_without_start",)
-    ),
-    "J16-flow-end": Rule(
-        _S, "A flow end has no start; nothing is drawn.", ("flow_end_without_start",)
-    ),
-    "J16-flow-single": Rule(_S, "A flow start has no end; nothing is drawn."),
-    "J16-flow-pending": Rule(
-        _S, 'A flow end without "bp":"e" waits for a slice that never comes; nothing is drawn.'
+    "J16-flow": _error(
+        "A flow event is inside no slice, starts twice, or has no usable id or direction; "
+        "the arrow is dropped.",
+        *_named("flow_", "", *_FLOW),
     ),
 }
-
-RULES: dict[str, Rule] = {**_FILE, **_WIRE, **_TIME, **_TRACKS, **_EVENTS, **_JSON}
 """Every rule: id to (severity, sentence, statistics of the importer)."""
+
+
+class Refused(MalformedInputError):
+    """What viewers refuse as a whole. ``rule`` says why."""
+
+    def __init__(self, path: str, rule: str, where: str) -> None:
+        self.rule = rule
+        super().__init__(path, where, RULES[rule].sentence)
+
+    @property
+    def format(self) -> str:
+        """The format of the file, "unknown" if it was refused before that was clear."""
+        return {"P": "perfetto", "J": "chrome_json"}.get(self.rule[0], "unknown")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken rule.
+
+    Attributes:
+        rule:     key of :data:`RULES`.
+        severity: of that rule.
+        count:    how often it is broken.
+        places:   the first few places ("byte 120", "uuid 7"), for looking.
+        sentence: what is wrong and what a viewer makes of it.
+    """
+
+    rule: str
+    severity: Severity
+    count: int
+    places: tuple[str, ...]
+    sentence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self) | {"severity": str(self.severity), "places": list(self.places)}
+
+
+@dataclass
+class Tally:
+    """Counts broken rules; the first few places of each are kept.
+
+    Attributes:
+        stats: the importer's statistics by name.
+    """
+
+    PLACES_KEPT = 5
+
+    stats: Counter[str] = field(default_factory=Counter)
+    _found: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+
+    def add(self, rule: str, where: str = "", *stats: str, count: int = 1) -> None:
+        """Count ``count`` breaches of ``rule``, the first of them at ``where``.
+
+        Args:
+            stats: the importer's statistics that count it; of a rule with one, that one.
+        """
+        if count <= 0:
+            return
+        if not stats and len(RULES[rule].stats) == 1:
+            stats = RULES[rule].stats
+        had, places = self._found.get(rule, (0, ()))
+        if where and len(places) < self.PLACES_KEPT and where not in places:
+            places = (*places, where)
+        self._found[rule] = (had + count, places)
+        for stat in stats:
+            self.stats[stat] += count
+
+    def absorb(self, other: Tally, prefix: str) -> None:
+        """Add what ``other`` counted; its places get ``prefix``."""
+        self.stats.update(other.stats)
+        for rule, (count, places) in other._found.items():
+            had, kept = self._found.get(rule, (0, ()))
+            more = tuple(f"{prefix}{place}" for place in places)
+            self._found[rule] = (had + count, (*kept, *more)[: self.PLACES_KEPT])
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All broken rules, in the order of :data:`RULES`."""
+        return tuple(
+            Finding(rule, RULES[rule].severity, *self._found[rule], RULES[rule].sentence)
+            for rule in RULES
+            if rule in self._found
+        )

@@ -1,8 +1,8 @@
-"""How the importer builds slices: a stack of open slices per lane.
+"""How the importer builds slices and arrows: a stack of open slices per lane, open flows by id.
 
 Begin and end marks are matched by order alone; names only matter where an end carries one. Slices
-with a known length ("scoped": instants, Chrome's complete events) stay on the stack until a later
-event shows that they are over.
+of known length (instants, Chrome's complete events) stay on the stack until a later event shows
+that they are over.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from traceconv.validation.perfetto.decoded import Arguments, Label, Rows, TrackRow, column
-from traceconv.validation.tally import Tally
+from traceconv.validation.decoded import Arguments, Flows, Label, Rows, TrackRow, column
+from traceconv.validation.rules import Tally
 
 MAX_DEPTH = 512
 PENDING = -1
@@ -22,22 +22,6 @@ PENDING = -1
 
 NONE, OVERLAP = -1, -2
 """Instead of a row number: no slice was made; it would cross an open one."""
-
-
-class Labels:
-    """Names and categories by number. ``pairs`` holds them in order."""
-
-    def __init__(self) -> None:
-        self.pairs: list[Label] = []
-        self._numbers: dict[Label, int] = {}
-
-    def number(self, label: Label) -> int:
-        """The number of a label, given on first use."""
-        known = self._numbers.get(label)
-        if known is None:
-            known = self._numbers[label] = len(self.pairs)
-            self.pairs.append(label)
-        return known
 
 
 class Lane:
@@ -58,23 +42,21 @@ class Lane:
 
 
 class SliceBook:
-    """All slices of a trace, as growing columns.
+    """All slices of a trace, as growing columns: one entry per slice; labels by number."""
 
-    Attributes:
-        ts, dur, depth, track, label: one entry per slice; ``label`` is a number of ``labels``.
-
-    Args:
-        family: "P16" or "J16": whose rules are broken.
-    """
-
-    def __init__(self, tally: Tally, family: str, labels: Labels) -> None:
+    def __init__(self, tally: Tally) -> None:
         self.ts, self.dur = array("q"), array("q")
         self.depth, self.track, self.label = array("i"), array("i"), array("i")
-        self.labels = labels
+        self.labels: list[Label] = []
+        self._numbers: dict[Label, int] = {}
         self._tally = tally
-        self._rules = {w: f"{family}-{w}" for w in ("end", "open", "depth")}
-        crossing = "P17" if family == "P16" else family
-        self._rules |= {w: f"{crossing}-{w}" for w in ("crossing", "misplaced")}
+
+    def number(self, name: str | None, category: str | None) -> int:
+        """The number of a label, given on first use."""
+        known = self._numbers.setdefault((name, category), len(self.labels))
+        if known == len(self.labels):
+            self.labels.append((name, category))
+        return known
 
     def begin(self, lane: Lane, ts: int, label: int, dur: int = PENDING) -> int:
         """Open a slice, or add one of known length ``dur``; its row, :data:`NONE`, or
@@ -85,7 +67,7 @@ class SliceBook:
         stack = lane.stack
         depth = len(stack)
         if depth >= MAX_DEPTH:
-            self._tally.add(self._rules["depth"], f"track {lane.track} at {ts}")
+            self._bad("P16-depth", lane, ts)
             return NONE
         row = len(self.ts)
         self.ts.append(ts)
@@ -109,7 +91,7 @@ class SliceBook:
             return row
         at = self._match(stack, name, category)
         if at < 0:
-            self._tally.add(self._rules["end"], f"track {lane.track} at {ts}")
+            self._bad("P16-end", lane, ts)
             return NONE
         row = stack[at]
         self.dur[row] = ts - self.ts[row]
@@ -118,41 +100,35 @@ class SliceBook:
         else:
             lane.ended += 1
             if any(self.dur[inner] == PENDING for inner in stack[at + 1 :]):
-                self._tally.add(self._rules["crossing"], f"track {lane.track} at {ts}")
+                self._bad("P17-crossing", lane, ts)
         return row
 
-    def finish(self) -> None:
-        """Count the slices that never ended."""
-        for row, dur in enumerate(self.dur):
-            if dur == PENDING:
-                where = f"track {self.track[row]} at {self.ts[row]}"
-                self._tally.add(self._rules["open"], where)
-
-    def rows(self, tracks: Sequence[TrackRow], arguments: Arguments) -> Rows:
-        """The finished table. ``arguments`` reads those of a row."""
+    def finish(self, tracks: Sequence[TrackRow], arguments: Arguments) -> Rows:
+        """The table, with slices that never ended counted; ``arguments`` reads those of a row."""
+        dur = column(self.dur, np.int64)
+        for row in np.flatnonzero(dur == PENDING).tolist():
+            self._tally.add("P16-open", f"track {self.track[row]} at {self.ts[row]}")
         return Rows(
             ts=column(self.ts, np.int64),
-            dur=column(self.dur, np.int64),
+            dur=dur,
             depth=column(self.depth, np.int32),
             track_id=column(self.track, np.int32),
             index=np.arange(len(self.ts), dtype=np.int64),
             label=column(self.label, np.int32),
-            labels=self.labels.pairs,
+            labels=self.labels,
             paths=[row.path for row in tracks],
-            _arguments=arguments,
+            read_arguments=arguments,
         )
 
     def _match(self, stack: list[int], name: str | None, category: str | None) -> int:
         for at in range(len(stack) - 1, -1, -1):
-            row = stack[at]
-            if self.dur[row] != PENDING:
+            if self.dur[stack[at]] != PENDING:
                 continue
-            other_name, other_category = self.labels.pairs[self.label[row]]
-            if category is not None and category != other_category:
-                continue
-            if name is not None and other_name is not None and name != other_name:
-                continue
-            return at
+            other_name, other_category = self.labels[self.label[stack[at]]]
+            if category in (None, other_category) and (
+                name in (None, other_name) or other_name is None
+            ):
+                return at
         return -1
 
     def _close(self, lane: Lane, ts: int, dur: int) -> bool:
@@ -169,8 +145,7 @@ class SliceBook:
                 if ts > end:
                     self._truncate(lane, at, end)
                     pending = False
-                continue
-            if end < ts or (end == ts and not (length == 0 and dur == 0)):
+            elif end < ts or (end == ts and not (length == 0 and dur == 0)):
                 stack.pop()
                 lane.ended -= 1
             elif dur != PENDING and ts < end < ts + dur:
@@ -184,13 +159,16 @@ class SliceBook:
         for row in inner:
             self.dur[row] = end - self.ts[row]
         del lane.stack[at:]
-        self._tally.add(self._rules["misplaced"], f"track {lane.track} at {end}")
+        self._bad("P17-misplaced", lane, end)
+
+    def _bad(self, rule: str, lane: Lane, ts: int) -> None:
+        self._tally.add(rule, f"track {lane.track} at {ts}")
 
 
 class LaneSet:
-    """Lanes of tracks that are shown as one: a slice goes to a lane where none is open.
+    """Lanes of tracks that are shown as one: a slice is put on a lane where none is open.
 
-    ``cookie`` is whatever the slices of one stack have in common (a track's uuid, an async id).
+    A cookie is whatever the slices of one stack have in common (a track's uuid, an async id).
     """
 
     def __init__(self, new_track: Callable[[], int]) -> None:
@@ -219,7 +197,7 @@ class LaneSet:
         return self._lanes[at]
 
     def point(self, cookie: Hashable) -> Lane:
-        """The lane an instant with ``cookie`` stands on."""
+        """The lane of an instant with ``cookie``."""
         self.begin(cookie)
         return self.end(cookie)
 
@@ -247,7 +225,7 @@ class SpanLanes:
     """Lanes for slices of known length that come in time order.
 
     Args:
-        nesting: whether a slice may lie inside another one on a lane.
+        nesting: whether a slice may be inside another one on a lane.
     """
 
     def __init__(self, new_track: Callable[[], int], nesting: bool) -> None:
@@ -265,3 +243,60 @@ class SpanLanes:
                 return lane
         self._lanes.append((Lane(self._new_track()), [end]))
         return self._lanes[-1][0]
+
+
+class FlowBook:
+    """All arrows of a trace. A flow is open from its first slice until it is closed.
+
+    Args:
+        ts: start of every slice row; an arrow points from the earlier one to the later one.
+    """
+
+    def __init__(self, ts: array[int], tally: Tally) -> None:
+        self._ts, self._tally = ts, tally
+        self._open: dict[Hashable, tuple[int, bool]] = {}
+        self._source, self._target = array("q"), array("q")
+
+    def begin(self, flow: Hashable, row: int) -> bool:
+        """Open a flow at ``row``; False if it is open already."""
+        if flow in self._open:
+            return False
+        self._open[flow] = (row, False)
+        return True
+
+    def step(self, flow: Hashable, row: int, *stats: str) -> None:
+        """Lead an open flow on to ``row``; one that is not open breaks a rule."""
+        if (earlier := self._last(flow, row, stats)) is not None:
+            self._arrow(earlier, row)
+            self._open[flow] = (row, True)
+
+    def end(self, flow: Hashable, row: int, *stats: str, close: bool = False) -> None:
+        """Draw the last arrow of an open flow; ``close`` frees its id."""
+        if (earlier := self._last(flow, row, stats)) is not None:
+            self._arrow(earlier, row)
+            self._open[flow] = (earlier, True)
+            if close:
+                del self._open[flow]
+
+    def draw(self, source: int, target: int) -> None:
+        """Connect two rows in the given direction."""
+        self._source.append(source)
+        self._target.append(target)
+
+    def finish(self) -> Flows:
+        """The arrows, in the order they were drawn; flows that led nowhere break a rule."""
+        for row, drawn in self._open.values():
+            if not drawn:
+                self._tally.add("P20-unbound", f"start at {self._ts[row]}")
+        return Flows(column(self._source, np.int64), column(self._target, np.int64))
+
+    def _last(self, flow: Hashable, row: int, stats: tuple[str, ...]) -> int | None:
+        """The row an open flow reached."""
+        if flow not in self._open:
+            self._tally.add("P20-unbound", f"end at {self._ts[row]}", *stats)
+            return None
+        return self._open[flow][0]
+
+    def _arrow(self, a: int, b: int) -> None:
+        """Connect two rows, the earlier one first; at equal times ``a`` first."""
+        self.draw(*((b, a) if self._ts[a] > self._ts[b] else (a, b)))

@@ -1,6 +1,5 @@
 """What is looked up in arguments of PyTorch traces: collectives, launches, memory."""
 
-
 import pytest
 from kineto_files import CALL, KERNEL, NCCL, OPERATOR, arrow, arrows, placed, read, row, write
 

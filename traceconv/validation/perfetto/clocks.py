@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 BOOTTIME = 6
 MAX_HOPS = 4
@@ -21,7 +22,7 @@ Group = dict[ClockKey, list[int]]
 """Stamps in ns per clock; equal positions belong to one snapshot."""
 
 Step = tuple[ClockKey, ClockKey, Group]
-"""From one clock to another by a group that holds both."""
+"""From one clock to another by a group that has both."""
 
 
 def is_sequence_clock(clock: int) -> bool:
@@ -29,30 +30,13 @@ def is_sequence_clock(clock: int) -> bool:
     return 64 <= clock < 128
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """One clock in a snapshot. ``unit`` is ns per tick; ``incremental``: stamps are differences."""
 
     clock: ClockKey
     ticks: int
     unit: int = 1
     incremental: bool = False
-
-
-@dataclass
-class Domain:
-    """A clock as the snapshots describe it; ``last`` is where an incremental one stands, ns."""
-
-    unit: int
-    incremental: bool
-    last: int = 0
-
-    def nanoseconds(self, ticks: int) -> int:
-        """A stamp of this clock in ns; moves an incremental clock on."""
-        if not self.incremental:
-            return ticks * self.unit
-        self.last += ticks * self.unit
-        return self.last
 
 
 class BadSnapshot(ValueError):
@@ -73,11 +57,11 @@ class Clocks:
     trace: int = BOOTTIME
     default: int | None = None
     used: bool = False
-    _domains: dict[ClockKey, Domain] = field(default_factory=dict)
+    _units: dict[ClockKey, tuple[int, bool]] = field(default_factory=dict)
+    _last: dict[ClockKey, int] = field(default_factory=dict)  # ns, moved on by incremental clocks
     _groups: dict[tuple[ClockKey, ...], Group] = field(default_factory=dict)
-    _of_clock: dict[ClockKey, list[Group]] = field(default_factory=dict)
     _unordered: set[ClockKey] = field(default_factory=set)
-    _cache: dict[ClockKey, tuple[int, int, int] | None] = field(default_factory=dict)
+    _spans: dict[ClockKey, tuple[int, int, int] | None] = field(default_factory=dict)
 
     def choose(self, clock: int) -> None:
         """Make ``clock`` the default, and the trace's own unless times were converted already."""
@@ -93,72 +77,43 @@ class Clocks:
         """
         clocks = tuple(r.clock for r in readings)
         if len(set(clocks)) != len(clocks):
-            raise BadSnapshot("a clock stands twice in it")
-        self._cache.clear()
-        group = self._groups.get(clocks, {})
+            raise BadSnapshot("a clock is in it twice")
+        self._spans.clear()
+        group = self._groups.get(clocks) or {clock: [] for clock in clocks}
         for reading in readings:
-            self._check(reading, group.get(reading.clock, []))
-        if clocks not in self._groups:
-            group = self._groups[clocks] = {c: [] for c in clocks}
-            for clock in clocks:
-                self._of_clock.setdefault(clock, []).append(group)
-        for reading in readings:
-            domain = self._domains.setdefault(
-                reading.clock, Domain(reading.unit, reading.incremental)
-            )
-            domain.last = reading.ticks * reading.unit
-            group[reading.clock].append(domain.last)
+            self._check(reading, group[reading.clock])
+        self._groups[clocks] = group
+        for clock, ticks, unit, incremental in readings:
+            self._units[clock] = (unit, incremental)
+            self._last[clock] = ticks * unit
+            group[clock].append(ticks * unit)
 
     def convert(self, clock: ClockKey, ticks: int) -> int | None:
-        """``ticks`` of ``clock`` on the trace's clock, ns; None if nothing ties the two."""
+        """``ticks`` of ``clock`` on the trace's clock, ns; None if nothing relates the two."""
         if clock == self.trace:
             return ticks
-        domain = self._domains.get(clock)
-        if domain is None or not self._reachable(clock):
+        if clock not in self._spans:
+            self._spans[clock] = (0, 0, 0) if self.path(clock, self.trace) else None
+        span = self._spans[clock]
+        if span is None:
             return None
-        ns = domain.nanoseconds(ticks)
-        span = self._cache.get(clock)
-        if span is None or not span[0] <= ns < span[1]:
-            span = self._cache[clock] = _along(self._path(clock, self.trace), ns)
+        unit, incremental = self._units[clock]
+        ns = ticks * unit
+        if incremental:
+            ns = self._last[clock] = self._last[clock] + ns
+        if not span[0] <= ns < span[1]:
+            span = self._spans[clock] = _along(self.path(clock, self.trace), ns)
         return ns + span[2]
 
     def incremental(self, clock: ClockKey) -> bool:
         """Whether stamps of the clock are differences."""
-        domain = self._domains.get(clock)
-        return domain is not None and domain.incremental
-
-    def related(self, a: int, b: int) -> bool:
-        """Whether snapshots tie the two clocks."""
-        return a == b or bool(self._path(a, b))
+        return self._units.get(clock, (1, False))[1]
 
     def known(self, clock: ClockKey) -> bool:
         """Whether the clock is in a snapshot (BOOTTIME always is)."""
-        return clock == BOOTTIME or clock in self._domains
+        return clock == BOOTTIME or clock in self._units
 
-    def _check(self, reading: Reading, earlier: list[int]) -> None:
-        clock, domain = reading.clock, self._domains.get(reading.clock)
-        if domain is None:
-            if reading.incremental and isinstance(clock, int):
-                raise BadSnapshot("only a sequence's own clock can be incremental")
-        elif (domain.unit, domain.incremental) != (reading.unit, reading.incremental):
-            raise BadSnapshot("a clock has another unit than before")
-        if clock == self.trace and reading.unit != 1:
-            raise BadSnapshot("the trace's clock does not count nanoseconds")
-        if earlier and reading.ticks * reading.unit < earlier[-1]:
-            if clock == self.trace:
-                raise BadSnapshot("the trace's clock goes backwards")
-            self._unordered.add(clock)
-
-    def _reachable(self, clock: ClockKey) -> bool:
-        if clock not in self._cache:
-            path = self._path(clock, self.trace)
-            if not path:
-                self._cache[clock] = None
-                return False
-            self._cache[clock] = (0, 0, 0)
-        return self._cache[clock] is not None
-
-    def _path(self, source: ClockKey, target: ClockKey) -> list[Step]:
+    def path(self, source: ClockKey, target: ClockKey) -> list[Step]:
         """The shortest chain between two clocks; empty if there is none."""
         pending: deque[tuple[ClockKey, list[Step]]] = deque([(source, [])])
         seen = {source}
@@ -166,13 +121,26 @@ class Clocks:
             clock, path = pending.popleft()
             if len(path) >= MAX_HOPS or clock in self._unordered:
                 continue
-            for group in self._of_clock.get(clock, []):
+            for group in (g for g in self._groups.values() if clock in g):
                 if target in group and target != clock:
                     return [*path, (clock, target, group)]
                 for other in group.keys() - seen:
                     seen.add(other)
                     pending.append((other, [*path, (clock, other, group)]))
         return []
+
+    def _check(self, reading: Reading, earlier: list[int]) -> None:
+        clock, ticks, unit, incremental = reading
+        if incremental and isinstance(clock, int) and clock not in self._units:
+            raise BadSnapshot("only a sequence's own clock can be incremental")
+        if self._units.get(clock, (unit, incremental)) != (unit, incremental):
+            raise BadSnapshot("a clock has another unit than before")
+        if clock == self.trace and unit != 1:
+            raise BadSnapshot("the trace's clock does not count nanoseconds")
+        if earlier and ticks * unit < earlier[-1]:
+            if clock == self.trace:
+                raise BadSnapshot("the trace's clock goes backwards")
+            self._unordered.add(clock)
 
 
 def _along(path: list[Step], ns: int) -> tuple[int, int, int]:

@@ -1,19 +1,35 @@
-"""Protobuf wire form: varints and fields, as far as a trace needs them."""
+"""Protobuf wire form, and the frame of a Perfetto file: a run of ``0A length packet``."""
 
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterator
+from typing import NoReturn
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+from traceconv.core.errors import SourceError
+from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT
+from traceconv.validation.container import Buffer, unzstd
+from traceconv.validation.rules import Refused, Tally
+
+VARINT, FIXED64 = 0, 1
 """Wire types."""
 
 Value = int | bytes
 Field = tuple[int, int, Value]
-"""Field number, wire type, and the value: bytes for :data:`BYTES`, else a raw unsigned integer."""
+"""Field number, wire type, and the value: bytes of nested ones, else a raw unsigned integer."""
+
+ZLIB_PACKETS, ZSTD_PACKETS = 50, 133
+
+_CHUNK = 4 << 20
+_PACKET_BYTES = 256 << 20
+"""A compressed packet may unpack to this much, whatever its size; far above any real one."""
+_BLOCK_SHIFT = 40
+"""A place is ``block << 40 | offset``: block 0 is the file, the others are compressed packets."""
 
 
 class BrokenMessage(ValueError):
-    """Bytes that are no protobuf message. ``fields`` holds what stood before the damage."""
+    """Bytes that are no protobuf message. ``fields``: what is before the damage."""
 
     def __init__(self, why: str, fields: list[Field] | None = None) -> None:
         self.fields = fields or []
@@ -27,18 +43,14 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         BrokenMessage: it is cut off, or longer than 10 bytes.
     """
     value = shift = 0
-    try:
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value & 0xFFFFFFFFFFFFFFFF, at
-            shift += 7
-            if shift > 63:
-                raise BrokenMessage("a number of more than 10 bytes")
-    except IndexError:
-        raise BrokenMessage("a number is cut off") from None
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+    raise BrokenMessage("a number is cut off, or has more than 10 bytes")
 
 
 def fields(data: bytes) -> list[Field]:
@@ -68,31 +80,31 @@ def fields(data: bytes) -> list[Field]:
                     size, at = varint(data, at - 1)
                 value = data[at : at + size]
                 at += size
-            elif wire == 1:
-                value = int.from_bytes(data[at : at + 8], "little")
-                at += 8
-            elif wire == 5:
-                value = int.from_bytes(data[at : at + 4], "little")
-                at += 4
+            elif wire == 1 or wire == 5:
+                size = 8 if wire == 1 else 4
+                value = int.from_bytes(data[at : at + size], "little")
+                at += size
             else:
                 raise BrokenMessage(f"wire type {wire}")
             if at > end or tag < 8:
                 raise BrokenMessage("a field is cut off")
             found.append((tag >> 3, wire, value))
-    except IndexError:
-        raise BrokenMessage("a field is cut off", found) from None
-    except BrokenMessage as e:
-        e.fields = found
-        raise
+    except (IndexError, BrokenMessage) as e:
+        raise BrokenMessage(str(e), found) from None
     return found
 
 
-def whole_fields(data: bytes) -> list[Field]:
-    """The fields up to the first damage, as lenient parsers read a message."""
+def whole_fields(data: Value) -> list[Field]:
+    """The fields up to the first damage, as lenient parsers read a nested message."""
     try:
-        return fields(data)
+        return fields(message(data))
     except BrokenMessage as e:
         return e.fields
+
+
+def last_values(data: Value) -> dict[int, Value]:
+    """The last value of every field, up to the first damage."""
+    return {n: v for n, _, v in whole_fields(data)}
 
 
 def number(value: Value) -> int:
@@ -123,28 +135,163 @@ def message(value: Value) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def packed(wire: int, value: Value) -> list[int]:
-    """The integers of a repeated varint field, packed or not, up to the first damage."""
-    if isinstance(value, int):
-        return [value] if wire == VARINT else []
-    numbers, at = [], 0
+def text(value: Value) -> str:
+    """A string field; bytes that are not UTF-8 survive as surrogates."""
+    return message(value).decode("utf-8", "surrogateescape")
+
+
+def is_utf8(value: Value) -> bool:
+    """Whether a string field is valid UTF-8."""
     try:
-        while at < len(value):
-            one, at = varint(value, at)
-            numbers.append(one)
-    except BrokenMessage:
-        pass
+        message(value).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def integers(found: list[Field], field_number: int, wire: int = VARINT) -> list[int]:
+    """The raw integers of a repeated field, packed or not, up to the first damage."""
+    numbers: list[int] = []
+    for n, kind, value in found:
+        if n != field_number:
+            continue
+        if isinstance(value, int):
+            numbers += [value] if kind == wire else []
+        elif wire == FIXED64:
+            whole = range(0, len(value) - 7, 8)
+            numbers += [int.from_bytes(value[i : i + 8], "little") for i in whole]
+        else:
+            numbers += _varints(value)
     return numbers
 
 
-def packed_fixed64(wire: int, value: Value) -> list[int]:
-    """The raw integers of a repeated fixed64 field, whether packed or not."""
-    if isinstance(value, int):
-        return [value] if wire == FIXED64 else []
-    whole = len(value) - len(value) % 8
-    return [int.from_bytes(value[i : i + 8], "little") for i in range(0, whole, 8)]
+def _varints(data: bytes) -> Iterator[int]:
+    at = 0
+    try:
+        while at < len(data):
+            one, at = varint(data, at)
+            yield one
+    except BrokenMessage:
+        return
 
 
-def text(value: Value) -> str:
-    """A string field; bytes that are not UTF-8 survive as surrogates."""
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else ""
+class Packets:
+    """The packets of one file, in order and again by their place.
+
+    Args:
+        data:  the file.
+        label: its name, for messages.
+        tally: where a cut end is counted.
+    """
+
+    def __init__(self, data: Buffer, label: str, tally: Tally) -> None:
+        self._data, self._label, self._tally = data, label, tally
+        self._blocks: list[int] = [0]
+        self._kinds: set[int] = set()
+        self._unpacked: tuple[int, bytes] = (0, b"")
+        self._grown = 0
+
+    def where(self, place: int) -> str:
+        """A place for people."""
+        block, offset = place >> _BLOCK_SHIFT, place & ((1 << _BLOCK_SHIFT) - 1)
+        inside = f" in the packets compressed at byte {self._blocks[block]}" if block else ""
+        return f"byte {offset}{inside}"
+
+    def packet(self, place: int) -> bytes:
+        """The packet that was given together with ``place``."""
+        block, offset = place >> _BLOCK_SHIFT, place & ((1 << _BLOCK_SHIFT) - 1)
+        if block and self._unpacked[0] != block:
+            outer = self._blocks[block]
+            self._unpacked = (block, self._unpack(self.packet(outer), outer))
+        data = self._unpacked[1] if block else self._data
+        size, start = varint(bytes(data[offset : offset + 12]), 1)
+        return bytes(data[offset + start : offset + start + size])
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        """Every packet with its place.
+
+        Raises:
+            Refused: there are other bytes than packets.
+        """
+        return self._run(self._data, 0)
+
+    def expand(self, packet: bytes, place: int) -> Iterator[tuple[bytes, int]]:
+        """The packets inside a compressed packet.
+
+        Raises:
+            Refused: they cannot be unpacked, or are no run of packets.
+        """
+        if place >> _BLOCK_SHIFT:
+            self.refuse("P23-compressed", place)
+        self._blocks.append(place)
+        block = len(self._blocks) - 1
+        self._unpacked = (block, self._unpack(packet, place))
+        yield from self._run(self._unpacked[1], block)
+
+    def refuse(self, rule: str, place: int) -> NoReturn:
+        """Give up on the file."""
+        raise Refused(self._label, rule, self.where(place))
+
+    def _run(self, data: Buffer, block: int) -> Iterator[tuple[bytes, int]]:
+        """Frame by frame, read in chunks; a chunk grows where it holds no whole frame."""
+        offset, size, span = 0, len(data), _CHUNK
+        base = block << _BLOCK_SHIFT
+        while offset < size:
+            chunk = bytes(data[offset : offset + span])
+            at, end = 0, len(chunk)
+            while at + 1 < end and chunk[at] == 10:
+                length, start = chunk[at + 1], at + 2
+                if length >= 0x80:
+                    try:
+                        length, start = varint(chunk, at + 1)
+                    except BrokenMessage:
+                        if end - at > 11:
+                            self.refuse("P01-packet", base | offset + at)
+                        break
+                stop = start + length
+                if stop > end:
+                    break
+                if length:
+                    yield chunk[start:stop], base | offset + at
+                at = stop
+            if at < end and chunk[at] != 10:
+                self.refuse("P23-compressed" if block else "P01-packet", base | offset + at)
+            span = _CHUNK if at else span * 2
+            offset += at
+            if at < end and offset + end - at == size:  # the rest of the file is no whole frame
+                if block:
+                    self.refuse("P23-compressed", base | offset)
+                self._tally.add("F-cut", self.where(offset))
+                return
+
+    def _unpack(self, packet: bytes, place: int) -> bytes:
+        content = last_values(packet)
+        kind = ZLIB_PACKETS if ZLIB_PACKETS in content else ZSTD_PACKETS
+        self._kinds.add(kind)
+        try:
+            if len(self._kinds) > 1:
+                raise ValueError("both kinds of compressed packets")
+            value = message(content[kind])
+            out = unzstd(value, self._label) if kind == ZSTD_PACKETS else _inflate(value)
+        except ValueError:
+            self.refuse("P23-compressed", place)
+        self._grown += len(out)
+        if self._grown > max(RATIO_FREE_BYTES, RATIO_LIMIT * len(self._data)):
+            raise SourceError(
+                f"{self._label}: its compressed packets unpack to more than "
+                f"{self._grown >> 20} MiB; refused as a decompression bomb"
+            )
+        return out
+
+
+def _inflate(data: bytes) -> bytes:
+    """A zlib stream or a gzip member; ValueError if it is neither, broken, or a bomb."""
+    limit = max(_PACKET_BYTES, RATIO_LIMIT * len(data))
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        out = stream.decompress(data, limit)
+    except zlib.error as e:
+        raise ValueError(str(e)) from e
+    if not stream.eof or stream.unused_data or stream.unconsumed_tail:
+        raise ValueError("the compressed data is cut off, too large, or followed by more")
+    return out

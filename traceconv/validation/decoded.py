@@ -11,10 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from traceconv.validation.container import Member
+from traceconv.validation.rules import Tally
 
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
@@ -22,8 +26,7 @@ I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One leaf of an argument tree.
 
     Attributes:
@@ -90,7 +93,7 @@ class Rows:
     label: I32
     labels: Sequence[Label]
     paths: Sequence[tuple[str, ...]]
-    _arguments: Arguments
+    read_arguments: Arguments
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -118,47 +121,26 @@ class Rows:
         The importer's prefixes ``debug.`` (Perfetto) and ``args.`` (Chrome JSON) are left off, and
         names are spelt as in the file, so that both formats give the same keys.
         """
-        return {_bare(a.key): a.value for a in self.read_arguments(i, False)}
+        found = self.read_arguments(int(self.index[i]), False)
+        return {a.key.removeprefix(_prefix(a.key)): a.value for a in found}
 
     def arguments(self, i: int) -> list[Argument]:
         """Arguments of row ``i`` with the importer's own keys and types."""
-        return self.read_arguments(i, True)
-
-    def read_arguments(self, i: int, renamed: bool) -> list[Argument]:
-        """Arguments of row ``i``; ``renamed`` as in :data:`Arguments`."""
-        return self._arguments(int(self.index[i]), renamed)
+        return self.read_arguments(int(self.index[i]), True)
 
     def select(self, mask: Mask) -> Rows:
         """The rows where ``mask`` is true."""
-        return self._taken(np.flatnonzero(mask))
+        names = ("ts", "dur", "depth", "track_id", "index", "label")
+        return replace(self, **{name: getattr(self, name)[mask] for name in names})
 
-    def reordered(self, order: I64, arguments: Arguments) -> Rows:
-        """The rows in another order, numbered anew."""
-        index = np.arange(len(order), dtype=np.int64)
-        return replace(self._taken(order), index=index, _arguments=arguments)
 
-    def _taken(self, at: I64) -> Rows:
-        return replace(
-            self,
-            ts=self.ts[at],
-            dur=self.dur[at],
-            depth=self.depth[at],
-            track_id=self.track_id[at],
-            index=self.index[at],
-            label=self.label[at],
-        )
+def _prefix(key: str) -> str:
+    return next((p for p in ("debug.", "args.") if key.startswith(p)), "")
 
 
 def column(values: array[Any], dtype: type[Any]) -> NDArray[Any]:
-    """A growing column as it stands, without a copy; it must not grow while this is in use."""
+    """A growing column as it is now, without a copy; it must not grow while this is in use."""
     return np.frombuffer(values, dtype) if values else np.empty(0, dtype)
-
-
-def _bare(key: str) -> str:
-    for prefix in ("debug.", "args."):
-        if key.startswith(prefix):
-            return key[len(prefix) :]
-    return key
 
 
 @dataclass(frozen=True)
@@ -167,7 +149,7 @@ class Counters:
 
     Attributes:
         ts:       ns.
-        value:    as the importer keeps it, a double.
+        value:    as the importer stores it, a double.
         track_id: index into :attr:`Decoded.tracks`.
         paths:    of all tracks.
     """
@@ -199,13 +181,13 @@ class Flows:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A trace as the importer sees it.
+    """A trace as the importer shows it.
 
     Attributes:
         format:   "perfetto", "chrome_json", or "archive" (several files).
         rows:     slices and instants together, by time: the importer's slice table.
         instant:  which of them are instants.
-        tracks:   every track that holds something.
+        tracks:   every track that has events.
         stats:    the importer's statistics by name (only those of broken rules).
         metadata: trace attributes, or the ``metadata`` object of Chrome JSON.
     """
@@ -239,3 +221,74 @@ class Decoded:
             "flows": len(self.flows),
             "tracks": len(self.tracks),
         }
+
+
+def merged(parts: Sequence[Decoded], members: Sequence[Member], tally: Tally) -> Decoded:
+    """Several traces on one timeline, each with its own tracks and shifted as its member says."""
+    if len(parts) == 1 and not members[0].shift_ns:
+        return replace(parts[0], stats=tally.stats)
+    both = list(zip(parts, members, strict=True))
+    tracks = [replace(t, machine=m.machine or t.machine) for p, m in both for t in p.tracks]
+    paths = [track.path for track in tracks]
+    for part, member in both:
+        early = int(np.count_nonzero(part.rows.ts < -member.shift_ns))
+        where = f"{member.name}, shifted by {member.shift_ns} ns"
+        tally.add("P07-negative", where, "trace_sorter_negative_timestamp_dropped", count=early)
+    firsts = np.cumsum([0, *(len(part.tracks) for part in parts)])
+    ts = np.concatenate([p.counters.ts + m.shift_ns for p, m in both])
+    order = np.argsort(ts, kind="stable")
+    value = np.concatenate([p.counters.value for p in parts])[order]
+    of = _numbered([p.counters.track_id for p in parts], firsts)[order]
+    rows, instant, numbers = _merged_rows(both, firsts, paths)
+    formats = {part.format for part in parts}
+    arrows = list(zip(numbers, (part.flows for part in parts), strict=True))
+    return Decoded(
+        formats.pop() if len(formats) == 1 else "archive",
+        rows,
+        instant,
+        Counters(ts[order], value, of, paths),
+        Flows(
+            np.concatenate([n[flows.source] for n, flows in arrows]),
+            np.concatenate([n[flows.target] for n, flows in arrows]),
+        ),
+        tracks,
+        tally.stats,
+        {key: value for part in parts for key, value in part.metadata.items()},
+    )
+
+
+def _merged_rows(
+    both: Sequence[tuple[Decoded, Member]], firsts: I64, paths: Sequence[tuple[str, ...]]
+) -> tuple[Rows, Mask, list[I64]]:
+    """All rows by time, which are instants, and each part's row numbers among them."""
+    rows = [part.rows for part, _ in both]
+    starts = np.cumsum([0, *(len(r) for r in rows)])
+    ts = np.concatenate([p.rows.ts + m.shift_ns for p, m in both])
+    order = np.argsort(ts, kind="stable")
+    number = np.empty(len(order), np.int64)  # the inverse of ``order``
+    number[order] = np.arange(len(order))
+
+    def arguments(row: int, renamed: bool) -> list[Argument]:
+        old = int(order[row])
+        part = int(np.searchsorted(starts, old, side="right")) - 1
+        return rows[part].read_arguments(old - int(starts[part]), renamed)
+
+    labels = np.cumsum([0, *(len(r.labels) for r in rows)])
+    whole = Rows(
+        ts=ts[order],
+        dur=np.concatenate([r.dur for r in rows])[order],
+        depth=np.concatenate([r.depth for r in rows])[order],
+        track_id=_numbered([r.track_id for r in rows], firsts)[order],
+        index=np.arange(len(ts), dtype=np.int64),
+        label=_numbered([r.label for r in rows], labels)[order],
+        labels=[label for r in rows for label in r.labels],
+        paths=paths,
+        read_arguments=arguments,
+    )
+    instant = np.concatenate([part.instant for part, _ in both])[order]
+    return whole, instant, [number[a:b] for a, b in pairwise(starts.tolist())]
+
+
+def _numbered(columns: Sequence[I32], firsts: I64) -> I32:
+    """Columns of part numbers joined, each counted from its part's first."""
+    return np.concatenate([c + np.int32(n) for c, n in zip(columns, firsts[:-1], strict=True)])

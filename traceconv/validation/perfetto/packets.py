@@ -1,0 +1,280 @@
+"""First pass over a Perfetto file: packets to event columns, in file order.
+
+Follows the importer's reader: sequence state, clocks and descriptors are applied packet by packet;
+what they leave of an event is a time, a *shape* (kind, track, name, category, generation), and the
+place of its packet. Packets that differ in nothing but their timestamp are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from traceconv.validation.container import Buffer
+from traceconv.validation.perfetto import wire
+from traceconv.validation.perfetto.clocks import (
+    BOOTTIME,
+    BadSnapshot,
+    ClockKey,
+    Clocks,
+    Reading,
+    is_sequence_clock,
+)
+from traceconv.validation.perfetto.events import (
+    GPU,
+    Columns,
+    EventReader,
+    Sequence,
+    Shape,
+    checked,
+)
+from traceconv.validation.perfetto.tracks import Descriptors
+from traceconv.validation.perfetto.wire import BrokenMessage, Packets, Value
+from traceconv.validation.rules import Tally
+
+CLEARED, NEEDED = 1, 2
+"""Bits of sequence_flags."""
+
+_EVENT_PACKET = frozenset({8, 10, 11, 13, 98})
+"""Fields of a packet that has an event and nothing else."""
+
+_TIMESTAMP = 0x40
+_LIMIT = 1 << 63
+_CACHE_SIZE = 1 << 16
+_CACHED_BYTES = 96
+
+
+def read_packets(data: Buffer, label: str, tally: Tally) -> Columns:
+    """Read every packet of ``data``.
+
+    Raises:
+        Refused: the importer would refuse the file.
+    """
+    return _Reader(Packets(data, label, tally), tally).read()
+
+
+class _Reader:
+    def __init__(self, packets: Packets, tally: Tally) -> None:
+        self._packets, self._tally = packets, tally
+        self._columns = Columns(packets, Descriptors(tally))
+        self._events = EventReader(tally, self._columns)
+        self._clocks = Clocks()
+        self._at_end = False
+        self._sequences: dict[tuple[int, int], Sequence] = {}
+        self._cache: dict[bytes, tuple[Sequence, int, int]] = {}
+        self._deferred: list[tuple[bytes, int]] = []
+
+    def read(self) -> Columns:
+        """All packets, then those that had to wait for a clock."""
+        self._read(self._packets)
+        self._at_end = True
+        for packet, place in self._deferred:
+            self._dispatch(wire.last_values(packet), packet, place)
+        self._columns.machines = len({machine for machine, _ in self._sequences})
+        return self._columns
+
+    def _read(self, packets: Iterable[tuple[bytes, int]]) -> None:
+        """The loop over all packets, with a short way for one that begins with its time and is
+        equal to an earlier one from there on: the same event again.
+        """
+        cache, columns = self._cache, self._columns
+        for packet, place in packets:
+            if packet[0] != _TIMESTAMP or not 4 <= len(packet) <= _CACHED_BYTES:
+                self._packet(packet, place)
+                continue
+            ts, at, shift = packet[1], 2, 7
+            if ts >= 0x80:
+                ts &= 0x7F
+                for byte in packet[2:11]:
+                    at += 1
+                    ts |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+            sequence, version, shape = cache.get(packet[at:]) or (None, 0, 0)
+            if sequence is None or sequence.version != version or ts >= _LIMIT:
+                self._packet(packet, place)
+                continue
+            if sequence.clock:
+                converted = self._converted(_clock_key(sequence, sequence.clock), ts)
+                if converted is None:
+                    self._packet(packet, place)
+                    continue
+                if converted < 0:
+                    self._bad("P07-negative", place, "track_event_invalid_timestamp")
+                    continue
+                ts = converted
+            columns.ts.append(ts)
+            columns.shape.append(shape)
+            columns.place.append(place)
+
+    def _packet(self, packet: bytes, place: int) -> None:
+        """One packet, in the order the importer looks at its parts."""
+        try:
+            last = {n: v for n, _, v in wire.fields(packet)}
+        except BrokenMessage:
+            self._packets.refuse("P01-packet", place)
+        if wire.ZLIB_PACKETS in last or wire.ZSTD_PACKETS in last:
+            self._read(self._packets.expand(packet, place))
+            return
+        sequence, flags = self._sequence(last), wire.number(last.get(13, 0))
+        if flags & CLEARED or not _EVENT_PACKET.issuperset(last):
+            self._state(last, sequence, place)
+            if 6 in last:
+                self._snapshot(last[6], sequence, place)
+                return
+        if flags & NEEDED:
+            if not sequence.number:
+                self._packets.refuse("P02-needs", place)
+            if not sequence.valid:
+                skipped = "packet_skipped_seq_needs_incremental_state_invalid"
+                self._bad("P03-uncleared", place, skipped)
+                return
+        self._dispatch(last, packet, place)
+
+    def _sequence(self, last: dict[int, Value]) -> Sequence:
+        key = (wire.number(last.get(98, 0)), wire.number(last.get(10, 0)))
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            sequence = self._sequences[key] = Sequence(key[1], key[0])
+        return sequence
+
+    def _state(self, last: dict[int, Value], sequence: Sequence, place: int) -> None:
+        """Clearing and loss of state, defaults, interned data, attributes of the trace."""
+        where = self._packets.where(place)
+        cleared = wire.number(last.get(41, 0)) or wire.number(last.get(13, 0)) & CLEARED
+        lost = not cleared and wire.number(last.get(42, 0))
+        if 10 not in last:
+            for broken, stat in (
+                (cleared, "incremental_state_cleared"),
+                (lost, "previous_packet_dropped"),
+                (59 in last, "trace_packet_defaults"),
+                (12 in last, "interned_data"),
+            ):
+                if broken:
+                    self._bad("P02-state", place, f"{stat}_missing_sequence_id")
+        else:
+            if cleared:
+                sequence.clear()
+            elif lost:
+                self._bad("P03-loss", place)
+                sequence.valid = False
+                sequence.version += 1
+            if 59 in last:
+                defaults = checked(last[59], self._tally, where)
+                of_event = next((v for n, _, v in reversed(defaults) if n == 11), b"")
+                sequence.set_defaults(defaults, checked(of_event, self._tally, where))
+            if 12 in last and sequence.valid:
+                sequence.generation.intern(last[12], self._tally, where)
+            elif 12 in last:
+                skipped = "interned_data_skipped_incremental_state_invalid"
+                self._bad("P03-uncleared", place, skipped)
+        for n, _, v in wire.whole_fields(last.get(126, b"")):
+            if n == 1:
+                of = wire.last_values(v)
+                value = wire.signed(of[2]) if 2 in of else wire.text(of.get(3, b""))
+                self._columns.attributes[wire.text(of.get(1, b""))] = value
+
+    def _dispatch(self, last: dict[int, Value], packet: bytes, place: int) -> None:
+        """Time, then descriptor, event and GPU event."""
+        sequence, ts = self._sequence(last), -1
+        if 8 in last:
+            clock = wire.number(last.get(58, 0)) or sequence.clock
+            found = self._time(sequence, clock, wire.signed(last[8]), place)
+            if found is None:
+                if not self._at_end:
+                    self._deferred.append((packet, place))
+                return
+            ts = found
+            if ts < 0 and 11 not in last:
+                self._bad("P07-negative", place, "trace_sorter_negative_timestamp_dropped")
+        if 60 in last:
+            where = self._packets.where(place)
+            thread = self._columns.descriptors.read(last[60], sequence.machine, where)
+            if thread is not None and sequence.valid:
+                sequence.thread = thread
+                sequence.version += 1
+        if 11 in last:
+            self._event(last, sequence, ts, packet, place)
+        if 53 in last and ts >= 0:
+            shape = Shape(GPU, (sequence.machine, 0), None, (), sequence.generation)
+            self._columns.add(ts, shape, place)
+
+    def _event(
+        self, last: dict[int, Value], sequence: Sequence, ts: int, packet: bytes, place: int
+    ) -> None:
+        if 10 not in last:
+            self._bad("P02-event", place)
+        elif 8 not in last:
+            self._bad("P06-timestamp", place)
+        elif ts < 0:
+            self._bad("P07-negative", place, "track_event_invalid_timestamp")
+        else:
+            shape = self._events.read(wire.message(last[11]), sequence, ts, place)
+            # the short way is for packets whose time needs no look at other fields
+            steady = sequence.clock or self._clocks.default in (None, self._clocks.trace)
+            plain = _EVENT_PACKET.issuperset(last) and not wire.number(last.get(13, 0)) & CLEARED
+            small = packet[0] == _TIMESTAMP and len(packet) <= _CACHED_BYTES
+            if shape >= 0 and steady and plain and small and len(self._cache) < _CACHE_SIZE:
+                at = next(i for i in range(1, len(packet)) if packet[i] < 0x80) + 1
+                self._cache[packet[at:]] = (sequence, sequence.version, shape)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _time(self, sequence: Sequence, clock: int, raw: int, place: int) -> int | None:
+        """A packet's time in ns; None if its clock cannot be converted (yet)."""
+        clocks = self._clocks
+        clock = clock or clocks.default or 0
+        if not clock:
+            return raw
+        if is_sequence_clock(clock) and not sequence.number:
+            self._packets.refuse("P02-needs", place)
+        key = _clock_key(sequence, clock)
+        converted = self._converted(key, raw)
+        if converted is None and self._at_end:
+            why = "no_path" if clocks.known(clocks.trace) else "unknown_target_clock"
+            why = why if clocks.known(key) else "unknown_source_clock"
+            where = f"clock {clock}, {self._packets.where(place)}"
+            self._tally.add("P08-clock", where, f"clock_sync_failure_{why}")
+            self._bad("P08-lost", place)
+        elif converted is not None and raw < 0 and clocks.incremental(key):
+            self._bad("P07-delta", place)
+        return converted
+
+    def _converted(self, key: ClockKey, raw: int) -> int | None:
+        clocks = self._clocks
+        if not clocks.used:
+            clocks.used = True
+            if clocks.trace != BOOTTIME and not clocks.path(BOOTTIME, clocks.trace):
+                self._tally.add("P08-domains", f"clock {clocks.trace}")
+        ns = clocks.convert(key, raw)
+        if ns is None or -_LIMIT <= ns < _LIMIT:
+            return ns
+        return (ns + _LIMIT) % (2 * _LIMIT) - _LIMIT  # as the importer's int64 does
+
+    def _snapshot(self, data: Value, sequence: Sequence, place: int) -> None:
+        readings = [
+            self._reading(v, sequence, place) for n, _, v in wire.whole_fields(data) if n == 1
+        ]
+        primary = wire.number(wire.last_values(data).get(2, 0))
+        if primary or any(r.clock == BOOTTIME for r in readings):
+            self._clocks.choose(primary or BOOTTIME)
+        try:
+            self._clocks.add(readings)
+        except BadSnapshot as e:
+            self._tally.add("P08-snapshot", f"{self._packets.where(place)}: {e}")
+        self._cache.clear()
+
+    def _reading(self, data: Value, sequence: Sequence, place: int) -> Reading:
+        last = wire.last_values(data)
+        clock = wire.number(last.get(1, 0))
+        if is_sequence_clock(clock) and not sequence.number:
+            self._packets.refuse("P02-needs", place)
+        unit, incremental = wire.number(last.get(4, 0)) or 1, bool(wire.number(last.get(3, 0)))
+        return Reading(_clock_key(sequence, clock), wire.signed(last.get(2, 0)), unit, incremental)
+
+    def _bad(self, rule: str, place: int, *stats: str) -> None:
+        self._tally.add(rule, self._packets.where(place), *stats)
+
+
+def _clock_key(sequence: Sequence, clock: int) -> ClockKey:
+    return (sequence.number, clock) if is_sequence_clock(clock) else clock
