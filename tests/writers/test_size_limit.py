@@ -20,7 +20,7 @@ from traceconv.core.errors import SizeLimitError
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.sources import FileSource
-from traceconv.pipeline import spill as park
+from traceconv.pipeline.spill import spill
 from traceconv.writers import Costs, Document, Plan
 from traceconv.writers.chrome import ChromeJsonWriter
 from traceconv.writers.size_limit import SizeLimit, plan
@@ -709,11 +709,11 @@ def test_heads_tell_the_rows_of_their_file(
 def test_parked_ranks_are_taken_from_disk(policy: str, tmp_path: Path) -> None:
     """Mapped columns can be read only, and that is enough."""
     trace = counted([float(i % 7) for i in range(500)], slices=500)
-    spilled = park.park(trace, collective_records(trace), tmp_path / "rank")
+    spilled = spill(trace, collective_records(trace), tmp_path / "rank")
     found = plan([spilled], document(trace), ChromeJsonWriter, SizeLimit(None, 200, policy))
     for (_, rows), part in zip(sizes(found, ChromeJsonWriter), found.parts, strict=True):
         assert 0 < rows <= 200
-        part.traces[0].rest()  # type: ignore[attr-defined]
+        part.traces[0].release_pages()  # type: ignore[attr-defined]
 
 
 def test_planning_is_repeatable() -> None:

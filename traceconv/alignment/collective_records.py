@@ -39,7 +39,7 @@ _LANE = re.compile(
 )
 
 
-class _Facts(msgspec.Struct, rename={
+class _Arguments(msgspec.Struct, rename={
     "name": "Collective name",
     "group": "Process Group Name",
     "members": "Process Group Ranks",
@@ -59,8 +59,8 @@ class _Facts(msgspec.Struct, rename={
     count: Any = None
 
 
-_NOTHING = _Facts()
-_decode = msgspec.json.Decoder(_Facts).decode
+_NOTHING = _Arguments()
+_decode = msgspec.json.Decoder(_Arguments).decode
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def kind_of(name: str) -> str:
     return match[1] or (P2P if match[2] else match[3])
 
 
-def _facts(trace: Trace, ids: Sequence[int]) -> list[_Facts]:
+def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
     found = []
     for number in ids:
         try:
@@ -172,7 +172,7 @@ def _facts(trace: Trace, ids: Sequence[int]) -> list[_Facts]:
     return found
 
 
-def _group(facts: _Facts, name: str, track: Track, lanes: dict[Track, Group]) -> Group:
+def _group(facts: _Arguments, name: str, track: Track, lanes: dict[Track, Group]) -> Group:
     """The group of one operation, by the best that is said of it."""
     size = max(_count(facts.ranks), _count(facts.rank_size))
     said = _text(facts.group)
@@ -194,7 +194,7 @@ def _title(track: Track) -> str:
     return "" if _NUMBERED.match(title) or _DEVICE.match(title) else title
 
 
-def _size(facts: _Facts) -> int:
+def _size(facts: _Arguments) -> int:
     return max(_count(facts.n_bytes), _count(facts.count))
 
 

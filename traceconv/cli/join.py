@@ -40,6 +40,6 @@ def join(shards: tuple[str, ...], **given: Any) -> None:
     task = outcome.Task.of(given)
     from traceconv import join
 
-    with task.told(), say.bar(quiet=task.quiet) as progress:
+    with task.accounted(), say.bar(quiet=task.quiet) as progress:
         report = join(*shards, **task.options, progress=progress)
-    task.tell(report)
+    task.show(report)

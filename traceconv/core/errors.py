@@ -12,11 +12,12 @@ Two kinds, never mixed:
     │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
     │   ├── RankError             a rank is unknown, doubled or missing
     │   └── SelectionError        a rank, graph, step or window that is not there was asked for
+    ├── OptionError               an argument is of a wrong type, or no such choice exists
     ├── ClockError                stamps that no int64 nanosecond can hold, or alignment refused
     ├── SizeLimitError            the limit cannot be kept by the chosen policy
     ├── OutputError               the result cannot be written
     ├── EngineError               workers cannot be had, or died
-    ├── StrictError               losses or doubts under ``--strict``
+    ├── StrictError               losses or doubts where ``strict=True``
     ├── ResourceError             a limit on memory cannot be kept
     └── PluginError               a third-party reader or writer is broken or clashes
 
@@ -84,6 +85,24 @@ class SelectionError(InputError):
     """Something was selected that is not there. The message lists what is."""
 
 
+class OptionError(TraceconvError):
+    """An argument has a wrong type or value. The message lists what is valid.
+
+    Args:
+        why:    what is wrong, and what is valid.
+        option: name of the argument; "" if several are meant.
+    """
+
+    exit_code = 2
+
+    def __init__(self, why: str, option: str = "") -> None:
+        self.why, self.option = why, option
+        super().__init__(f"`{option}`: {why}" if option else why)
+
+    def __reduce__(self) -> Any:
+        return OptionError, (self.why, self.option)
+
+
 class ClockError(TraceconvError):
     """A time leaves int64 nanoseconds, or an alignment was refused."""
 
@@ -107,7 +126,7 @@ class EngineError(TraceconvError):
 
 
 class StrictError(TraceconvError):
-    """Something was lost or is doubtful, and ``--strict`` forbids that.
+    """Something was lost or is doubtful, and ``strict=True`` forbids that.
 
     Attributes:
         report: the account of the run, as far as it came; nothing was written.
@@ -198,7 +217,7 @@ CODES: dict[str, Code] = {
     "far-stamp": Code(
         _D,
         "Events lie so far from all others that they stretch the timeline; they are kept. If their "
-        "stamps are wrong, a --time window leaves them out.",
+        "stamps are wrong, a `time` window leaves them out.",
     ),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
     "not-copied": Code(
@@ -262,7 +281,7 @@ CODES: dict[str, Code] = {
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
-        _D, "No file names the rank; it is taken as 0. Say --rank-from to name it yourself."
+        _D, "No file names the rank; it is taken as 0. Pass `rank_from` to name it yourself."
     ),
     "rank-conflict": Code(
         _D, "Files of one capture name different ranks; the most trusted one is used."
@@ -295,18 +314,18 @@ CODES: dict[str, Code] = {
     "size-limit": Code(
         _L,
         "Left out to keep the size limit; see the dropped table. "
-        "Raise --max-size, or use --over-limit split to keep everything.",
+        'Raise `limit`, or pass `over_limit="split"` to keep everything.',
     ),
     "size-coalesced": Code(
         _L, "Runs of small slices stand as one slice with their count and busy time."
     ),
     "flow-split": Code(_L, "A launch arrow whose ends lie in two output parts cannot be drawn."),
-    "args-dropped": Code(_I, "Arguments that were not asked for (--args) do not travel."),
+    "args-dropped": Code(_I, "Arguments that were not asked for (`args`) are not in the output."),
     "value-clipped": Code(_I, "A number too large for the output was written as text."),
     "viewer-rounds": Code(
         _D,
         "Times so far from the earliest event stand exactly in the file, but viewers of Chrome "
-        "JSON read them as doubles and round them; write a .pftrace, or choose a --time window.",
+        "JSON read them as doubles and round them; write a .pftrace, or select a `time` window.",
     ),
     "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
 }

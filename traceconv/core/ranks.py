@@ -87,14 +87,14 @@ def _ranked(capture: Capture, rule: str) -> Capture:
     try:
         match = re.search(rule, path)
     except re.error as e:
-        raise RankError(f"--rank-from {rule!r}: not a regular expression: {e}") from e
+        raise RankError(f"`rank_from='{rule}'`: not a regular expression: {e}") from e
     if match is None:
         return replace(capture, rank=None)
     try:
         return replace(capture, rank=int(match[1]), rank_from=f"pattern {rule}")
     except (IndexError, ValueError, TypeError) as e:
         raise RankError(
-            f"--rank-from {rule!r}: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
+            f"`rank_from='{rule}'`: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
         ) from e
 
 
@@ -104,10 +104,10 @@ def _nameless_message(nameless: list[Capture], total: int, rule: str) -> str:
     if rule == "meta":
         named = [rank_in_name(c.source.title(c.files[0])) for c in nameless if c.files]
         if named and None not in named and len(set(named)) == len(named):
-            return message + f"Their names say {named[:8]}: use --rank-from name to take these."
+            return message + f'Their names say {named[:8]}: pass `rank_from="name"` to take these.'
     return message + (
-        "Say where the rank stands in the path: --rank-from 'REGEX', with the rank as first "
-        "group, e.g. --rank-from 'worker(\\d+)'; or merge one capture at a time."
+        "Name its place in the path: `rank_from='REGEX'`, with the rank as first group, e.g. "
+        "`rank_from='worker(\\d+)'`; or merge one capture at a time."
     )
 
 
@@ -120,7 +120,7 @@ def _refuse_doubles(captures: Sequence[Capture]) -> None:
                 f"rank {capture.rank} is claimed twice: by {title(other)} "
                 f"({other.rank_from or other.reader}) and by {title(capture)} "
                 f"({capture.rank_from or capture.reader}). Name one of them only, or say which "
-                "rank each is with --rank-from name or --rank-from 'REGEX'."
+                "rank each is with `rank_from=\"name\"` or `rank_from='REGEX'`."
             )
 
 
@@ -141,8 +141,8 @@ def chosen(
         raise RankError(
             f"rank {format_ranges(missing)} is not here; ranks found: "
             f"{format_ranges([c.rank for c in captures if c.rank is not None])}. "
-            "Leave --ranks out for all of them"
-            + ("." if not kept else ", or add --allow-missing-ranks.")
+            "Leave `ranks` out for all of them"
+            + ("." if not kept else ", or pass `allow_missing_ranks=True`.")
         )
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")

@@ -24,6 +24,7 @@ from typing import Any
 
 import traceconv.readers
 import traceconv.writers
+from traceconv.core.choices import unknown as unknown_choice
 from traceconv.core.errors import (
     AmbiguousFormatError,
     Issues,
@@ -149,7 +150,7 @@ def writer_named(name: str) -> Any:
     """
     found = writers().found
     if name not in found:
-        raise OutputError(f"no output format {name!r}; there are: {', '.join(found)}")
+        raise OutputError(unknown_choice("output format", name, found))
     return found[name]
 
 
@@ -165,7 +166,7 @@ def writer_for(path: str) -> Any:
             return suffixes[suffix]
     raise OutputError(
         f"{path}: the ending names no output format; use one of {', '.join(sorted(suffixes))}, "
-        "or say --to"
+        "or pass `writer`"
     )
 
 
@@ -177,13 +178,13 @@ def reader_named(name: str) -> Reader:
     """
     found = readers().found
     if name not in found:
-        raise UnknownFormatError(f"no input format {name!r}; there are: {', '.join(found)}")
+        raise UnknownFormatError(unknown_choice("input format", name, found))
     return found[name]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What lies below some paths.
+    """What is below some paths.
 
     Attributes:
         captures: as their readers found them; ranks may still be None.
@@ -206,7 +207,7 @@ def discover(
     Args:
         only: the one reader to ask, by name.
         mapping: how event logs with columns of their own are to be read (see
-            :func:`traceconv.readers.event_log.reader.with_mapping`); such logs are looked for first.
+            :func:`traceconv.readers.event_log.reader.with_mapping`); these are looked for first.
 
     Raises:
         UnknownFormatError: no reader finds anything, anywhere.
@@ -247,7 +248,7 @@ def _claims(
                 if other != reader.name:
                     raise AmbiguousFormatError(
                         f"{source.title(name)}: claimed by the readers {other} and {reader.name}; "
-                        f"say --from {other} or --from {reader.name}"
+                        f'pass `reader="{other}"` or `reader="{reader.name}"`'
                     )
             captures.append(capture)
     return captures

@@ -11,12 +11,12 @@ from traceconv.core.errors import Issues, Severity
 from traceconv.core.model import I64, Capture
 from traceconv.core.ranks import format_ranges, title
 from traceconv.core.version import __version__
-from traceconv.pipeline.spill import Facts
+from traceconv.pipeline.spill import RankAccount
 
 SCHEMA_VERSION = 1
 
-WINDOWS_TOLD = 200
-"""Most collection windows per rank that are told in trace metadata."""
+WINDOWS_KEPT = 200
+"""Most collection windows per rank that are listed in trace metadata."""
 
 
 @dataclass
@@ -34,8 +34,9 @@ class Report:
         notes:    per rank, what its passes found (steps, overlap).
         dropped:  what the size limit left out.
         written:  the files: path, bytes, rows.
-        overview: the analysis, if one was asked for; see :func:`traceconv.report.run_summary.overview`.
-        verdict:  who holds the others up, in a line; "" if nobody looked.
+        overview: the analysis, if one was requested; see
+            :func:`traceconv.report.run_summary.overview`.
+        verdict:  which rank delays the others, in a line; "" without an analysis.
     """
 
     mode: str
@@ -63,7 +64,7 @@ class Report:
         report.issues.extend(plan.issues)
         return report
 
-    def add(self, rank: int, known: Facts) -> None:
+    def add(self, rank: int, known: RankAccount) -> None:
         """Take in a rank that has been read and worked on."""
         self.issues.extend(known.issues, rank=rank)
         stages: dict[str, dict[str, int]] = {}
@@ -83,8 +84,8 @@ class Report:
         for one in written:
             self.issues.extend(one.issues)
 
-    def facts(self, base_ns: int, ranks: Mapping[int, Facts]) -> dict[str, Any]:
-        """The document that travels as trace metadata. Equal inputs give equal facts."""
+    def metadata(self, base_ns: int, ranks: Mapping[int, RankAccount]) -> dict[str, Any]:
+        """The document that is written as trace metadata. Equal inputs give equal documents."""
         counts: Counter[str] = Counter()
         for one in ranks.values():
             counts.update(one.counts)
@@ -105,7 +106,7 @@ class Report:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON document of ``--report`` and ``--json``."""
+        """The JSON document of a run."""
         return {
             "schema_version": SCHEMA_VERSION,
             "traceconv": __version__,
@@ -122,7 +123,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """The handful of lines a user reads after a merge; issues and files are the caller's."""
+        """The few lines a user reads after a merge, without issues and files."""
         many = len(self.ranks) != 1
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
         lines = [f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), {self.mode}"]
@@ -176,8 +177,8 @@ def _mean_step(notes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _relative(windows: I64, base_ns: int) -> list[list[int]]:
-    """Collection windows as [start, end] in ns from the base; none if they are too many to tell."""
-    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_TOLD else []
+    """Collection windows as [start, end] in ns from the base; none if they are too many to list."""
+    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_KEPT else []
 
 
 def described(capture: Capture) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def markdown(results: Sequence[Result], explain: bool = False) -> str:
 
 def _headline(result: Result) -> str:
     shown, rows = len(result.side_table), result.rows
-    more = f" (the first {shown} of {rows} rows; --top all for the rest)" if shown < rows else ""
+    more = f" (the first {shown} of {rows} rows; `top=None` for the rest)" if shown < rows else ""
     return f"{result.table.title}{more}"
 
 

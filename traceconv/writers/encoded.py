@@ -155,6 +155,6 @@ def encode(job: Encoding, advance: Callable[[int], None]) -> Encoded:
 
 
 def rest(spilled: SpilledRank) -> None:
-    """Let ``parked`` give back the memory loading took, if it can."""
-    if found := getattr(spilled, "rest", None):
+    """Release the memory that loading ``spilled`` took, if it can."""
+    if found := getattr(spilled, "release_pages", None):
         found()

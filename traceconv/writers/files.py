@@ -160,7 +160,7 @@ class File:
             return
         with as_output_error(self._path):
             if Path(self._path).exists() and not force:
-                raise OutputError(f"{self._path}: has appeared meanwhile; add -f to overwrite it")
+                raise OutputError(f"{self._path}: has appeared meanwhile; pass `force=True` to overwrite it")
             self._unnamed.replace(Path(self._path).resolve())
             self._unnamed = None
 
@@ -275,7 +275,7 @@ class Upload(File):
         """
         with self._guarded():
             if not force and self._place.fs.exists(self._place.path):
-                raise OutputError(f"{self._label}: has appeared meanwhile; add -f to overwrite it")
+                raise OutputError(f"{self._label}: has appeared meanwhile; pass `force=True` to overwrite it")
             if self._apart:
                 self._file.commit()
             else:
@@ -316,4 +316,4 @@ def check_url(path: str, force: bool) -> None:
         if place.fs.isdir(place.path):
             raise OutputError(f"{path}: is a folder; name a file")
         if not force and place.fs.exists(place.path):
-            raise OutputError(f"{path}: exists; add -f to overwrite it")
+            raise OutputError(f"{path}: exists; pass `force=True` to overwrite it")

@@ -88,7 +88,7 @@ def check(path: str, force: bool = False) -> None:
         if not target.parent.is_dir():
             raise OutputError(f"{path}: its folder {target.parent} does not exist; create it first")
         if target.exists() and not force:
-            raise OutputError(f"{path}: exists; add -f to overwrite it")
+            raise OutputError(f"{path}: exists; pass `force=True` to overwrite it")
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise OutputError(f"{path}: its folder {target.parent} is not writable")
     except (OSError, ValueError) as e:

@@ -36,7 +36,7 @@ class Table:
         build:   from the facts of all ranks to columns, by heading.
         headings: every heading, in order, with its type: "int", "text" or "float". A time is an
             "int" (ns) whose heading names a unit.
-        capped:  many rows are usual; ``--top`` applies.
+        capped:  many rows are usual; ``top`` applies.
     """
 
     name: str
@@ -47,19 +47,6 @@ class Table:
     facts: Callable[[Trace], Columns]
     build: Callable[[Ranked], Columns]
     capped: bool = False
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the tables need of one rank: plain values and arrays, fit to travel.
-
-    Attributes:
-        rank:   whose.
-        tables: by name of the table; one without data is an empty mapping.
-    """
-
-    rank: int
-    tables: Mapping[str, Columns]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from traceconv.core.choices import unknown
 from traceconv.core.errors import EngineError, TraceconvError
 
 ATTEMPTS = 2
@@ -84,9 +85,11 @@ def opened(
         EngineError: there is no such engine, it is not installed, or does not answer.
     """
     if name not in ENGINES:
-        raise EngineError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+        raise EngineError(unknown("engine", name, ENGINES))
     if name == "local" and address:
-        raise EngineError("the local engine has no address; say --engine dask or ray with it")
+        raise EngineError(
+            'the local engine has no address; pass `engine="dask"` or `engine="ray"` with it'
+        )
     if name == "local" and workers <= 1:
         return nullcontext(in_process)
     module = importlib.import_module(f"traceconv.pipeline.engines.{name}")

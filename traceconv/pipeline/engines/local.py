@@ -55,7 +55,7 @@ class _Worker:
                     start_new_session=True,  # Ctrl-C is for the driver
                 )
             except OSError as e:
-                raise EngineError(f"no worker can be started: {e}; say --jobs 1") from e
+                raise EngineError(f"no worker can be started: {e}; pass `jobs=1`") from e
         self.line = Connection(ours.detach())
         self.job: int | None = None
 

@@ -24,7 +24,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     try:
         ray = importlib.import_module("ray")
     except ImportError as e:
-        raise EngineError("--engine ray needs a package: pip install 'traceconv[ray]'") from e
+        raise EngineError("`engine=\"ray\"` needs a package: pip install 'traceconv[ray]'") from e
     own: dict[str, Any] = {"address": address} if address else _alone(workers)
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", **own)

@@ -159,8 +159,8 @@ def plan(
     if limit.policy == "fail":
         raise SizeLimitError(
             f"the output would take up to {_said(whole)}, the limit is {_said(room)}; "
-            "say --over-limit reduce or split, raise the limit, or ask for fewer ranks, steps "
-            "or layers"
+            "pass `over_limit=\"reduce\"` or `over_limit=\"split\"`, raise the limit, or select fewer "
+            "ranks, steps or layers"
         )
     if limit.policy == "split":
         from traceconv.writers.size_limit.split import split
@@ -243,8 +243,8 @@ def _reduced(
     if not bottom.fits(room):
         raise SizeLimitError(
             f"step trace, overlap analysis and the names of tracks alone take up to "
-            f"{_said(bottom)}, the limit is {_said(room)}; say --over-limit split, raise it, or "
-            "ask for fewer ranks or steps"
+            f"{_said(bottom)}, the limit is {_said(room)}; pass `over_limit=\"split\"`, "
+            "raise it, or select fewer ranks or steps"
         )
     spare = room.minus(bottom)
     needs = [rank.total.minus(rank.least) for rank in ranks]

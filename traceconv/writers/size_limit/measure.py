@@ -121,15 +121,15 @@ class Derived:
         """The trace, changed."""
         return self.change(self.spilled.load())
 
-    def rest(self) -> None:
-        """Let go of memory."""
+    def release_pages(self) -> None:
+        """Release the memory that loading took."""
         forget(self.spilled)
 
 
 def forget(spilled: SpilledRank) -> None:
-    """Let ``parked`` give back the memory loading took, if it can."""
-    if rest := getattr(spilled, "rest", None):
-        rest()
+    """Release the memory that loading ``spilled`` took, if it can."""
+    if release := getattr(spilled, "release_pages", None):
+        release()
 
 
 FLOOR = 8

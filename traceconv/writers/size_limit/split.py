@@ -84,7 +84,8 @@ def _check(space: Size, head: Size, whole: Size) -> None:
     needed = max(whole.bytes // space.bytes, whole.rows // space.rows)
     if needed > MAX_PARTS:
         raise SizeLimitError(
-            f"at this limit it would take some {needed} files; raise it, or use --over-limit reduce"
+            f"at this limit it would take some {needed} files; raise it, or pass "
+            '`over_limit="reduce"`'
         )
 
 
@@ -139,7 +140,7 @@ def _binned(
         if ((sizes > most).any(axis=0) & (width == 1)).any():
             raise SizeLimitError(
                 "the rows that start in one nanosecond do not fit into a file; raise the limit, "
-                "or use --over-limit reduce"
+                'or pass `over_limit="reduce"`'
             )
         load = np.max(COARSE * (sizes / most), axis=0)
         coarse = (load > 1) & (width > 1)
