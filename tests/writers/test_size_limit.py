@@ -350,7 +350,7 @@ def test_what_fits_is_left_alone() -> None:
 def test_fail_names_sizes_and_ways_out() -> None:
     """The user learns what to do."""
     trace = stream(100)
-    with pytest.raises(SizeLimitError, match=r"up to .* 100 events.*50 events.*--over-limit"):
+    with pytest.raises(SizeLimitError, match=r"up to .* 100 events.*50 events.*over_limit="):
         plan([SpilledRank(trace)], document(trace), Plain, SizeLimit(None, 50, "fail"))
 
 

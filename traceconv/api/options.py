@@ -202,7 +202,7 @@ def length(value: Length | None, option: str) -> int | None:
         return None
     found = _stamp(value, option, "a length like 50us, or whole ns")
     if found < 0:
-        raise OptionError(f"{value!r} is less than nothing", option)
+        raise OptionError(f"{value!r} is less than 0", option)
     return found
 
 

@@ -259,6 +259,6 @@ chatter = together(
         "-v", "--verbose", is_flag=True, help="Say more; show the traceback of internal errors."
     ),
 )
-"""How much is said."""
+"""How much is printed."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

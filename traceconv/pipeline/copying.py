@@ -82,7 +82,7 @@ def _advance(progress: Progress, total: int, n: int) -> None:
 
 @dataclass
 class _Members:
-    """What stands beside the events, by rank."""
+    """What is beside the events, by rank."""
 
     of: dict[int, dict[str, bytes]] = field(default_factory=dict)
 

@@ -43,8 +43,9 @@ def run_folder() -> Iterator[Path]:
             "TRACECONV_TMPDIR names another place"
         ) from e
     try:
-        with (folder / _LOCK).open("xb") as lock:
+        with (folder / f"{_LOCK}.new").open("xb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            Path(lock.name).rename(folder / _LOCK)  # nobody sees it before it is locked
             _sweep(parent, folder)
             yield folder
     finally:
@@ -59,7 +60,7 @@ def _sweep(parent: Path, own: Path) -> None:
 
 
 def _abandoned(folder: Path) -> bool:
-    """Whether a folder is ours and nobody holds its lock. One without a lock is being made."""
+    """Whether a folder is ours and its lock is free. One without a lock is being made."""
     with suppress(OSError):
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return False

@@ -18,7 +18,7 @@ from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.options import RunOptions
 
 Failed = Callable[[Capture, TraceconvError], None]
-"""Called with a rank that the run goes on without."""
+"""Called with a rank that is left out."""
 
 
 def map_ranks(
@@ -37,7 +37,7 @@ def map_ranks(
         work:   carried out by the workers of ``executor``, one rank in memory at a time in each.
         issues: gets a ``rank-failed`` for every rank that is left out.
         what:   what progress calls it.
-        failed: told of every rank that is left out.
+        failed: called with every rank that is left out.
 
     Raises:
         TraceconvError: a rank cannot be read and ``run.allow_missing_ranks`` is off; or none can,

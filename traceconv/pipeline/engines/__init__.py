@@ -1,7 +1,7 @@
 """Engines: where the work on ranks is done. One function, :func:`Run`, whatever is behind it.
 
 A job is small, so is what comes back: events never travel through an engine. Workers leave them
-in files, which whoever goes on with them maps; so all of them must see the run's folder.
+in files, which are mapped where they are needed; so all of them must see the run's folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ATTEMPTS = 2
 """How often a job is begun: a worker that dies is no proof that its job killed it."""
 
 Advance = Callable[[int], None]
-"""Called by a job as it goes on, with what is done since the last call."""
+"""Called by a job as it proceeds, with what is done since the last call."""
 
 Work = Callable[[Any, Advance], Any]
 """What is done with a job. It is sent to workers by its name, the job and the result by value."""

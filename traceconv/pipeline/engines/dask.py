@@ -45,7 +45,7 @@ def _cluster(dask: Any, workers: int) -> Any:
 
 
 class _Run:
-    """Jobs as tasks. How they go on cannot be told before they are done."""
+    """Jobs as tasks. Their progress is unknown until they are done."""
 
     def __init__(self, dask: Any, client: Any) -> None:
         self._dask, self._client = dask, client

@@ -41,7 +41,7 @@ def _alone(workers: int) -> dict[str, Any]:
 
 
 class _Run:
-    """Jobs as tasks. How they go on cannot be told before they are done."""
+    """Jobs as tasks. Their progress is unknown until they are done."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
