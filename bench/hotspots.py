@@ -30,7 +30,7 @@ STAGES = (
     ("read", "traceconv.pipeline.registry", "read_capture"),
     ("finish", "traceconv.core.builder:TraceBuilder", "finish"),
     ("passes", "traceconv.pipeline.stages", "passed"),
-    ("park", "traceconv.pipeline.stages", "park"),
+    ("spill", "traceconv.pipeline.stages", "spill"),
     ("limits", "traceconv.writers.size_limit", "plan"),
     ("write", "traceconv.writers.output", "write"),
 )

@@ -47,7 +47,14 @@ def test_json_output_needs_no_protobuf(root, tmp_path):
 
 
 UNASKED = (
-    *("analysis", "report", "api.inspect", "pipeline.annotation", "pipeline.shards"),
+    *(
+        "analysis",
+        "report",
+        "api.inspect",
+        "pipeline.job_summary",
+        "pipeline.summaries",
+        "pipeline.shards",
+    ),
     *("pipeline.copying", "pipeline.patch"),
 )
 

@@ -17,34 +17,91 @@ from typing import TYPE_CHECKING, Any
 from traceconv.core.version import __version__
 
 _HOMES = {
-    "open": "api.merge",
+    "open": "api.open",
     "merge": "api.merge",
-    "convert": "api.merge",
-    "inspect": "api.merge",
     "join": "api.merge",
+    "convert": "api.convert",
+    "inspect": "api.inspect",
     "stats": "api.stats",
-    "align": "api.compare",
+    "align": "api.align",
+    "stragglers": "api.stragglers",
     "diagnose": "api.diagnose",
-    "stragglers": "api.compare",
-    "Captures": "api.merge",
-    "Report": "pipeline.report",
-    "Inspection": "api.inspect",
-    "SizeLimit": "writers.size_limit",
-    "Trace": "core.model",
-    "TraceBuilder": "core.builder",
-    "TraceconvError": "core.errors",
     "validate": "validation",
     "write": "api.write",
+    "Captures": "api.open",
+    "Inspection": "api.inspect",
+    "Alignment": "api.align",
+    "Comparison": "api.stragglers",
+    "Diagnosis": "api.diagnose",
+    "Statistics": "analysis.tables.catalog",
+    "Report": "pipeline.report",
+    "Verdict": "validation",
+    "Selection": "pipeline.options",
+    "MergeOptions": "pipeline.options",
+    "SizeLimit": "writers.size_limit",
+    "Capture": "core.model",
+    "Layer": "core.model",
+    "Trace": "core.model",
+    "SideTable": "core.side_tables",
+    "TraceBuilder": "core.builder",
+    "Issue": "core.errors",
+    "Issues": "core.errors",
+    "Severity": "core.errors",
+    "AmbiguousFormatError": "core.errors",
+    "ClockError": "core.errors",
+    "EngineError": "core.errors",
+    "InputError": "core.errors",
+    "MalformedInputError": "core.errors",
+    "OptionError": "core.errors",
+    "OutputError": "core.errors",
+    "PluginError": "core.errors",
+    "RankError": "core.errors",
+    "ResourceError": "core.errors",
+    "SelectionError": "core.errors",
+    "SizeLimitError": "core.errors",
+    "SourceError": "core.errors",
+    "StrictError": "core.errors",
+    "TraceconvError": "core.errors",
+    "UnknownFormatError": "core.errors",
 }
+"""The module of every public name."""
 
 __all__ = [
+    "Alignment",
+    "AmbiguousFormatError",
+    "Capture",
     "Captures",
+    "ClockError",
+    "Comparison",
+    "Diagnosis",
+    "EngineError",
+    "InputError",
     "Inspection",
+    "Issue",
+    "Issues",
+    "Layer",
+    "MalformedInputError",
+    "MergeOptions",
+    "OptionError",
+    "OutputError",
+    "PluginError",
+    "RankError",
     "Report",
+    "ResourceError",
+    "Selection",
+    "SelectionError",
+    "Severity",
+    "SideTable",
     "SizeLimit",
+    "SizeLimitError",
+    "SourceError",
+    "Statistics",
+    "StrictError",
     "Trace",
     "TraceBuilder",
     "TraceconvError",
+    "UnknownFormatError",
+    "Verdict",
     "__version__",
     "align",
     "convert",
@@ -60,17 +117,43 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from traceconv.api.compare import align, stragglers
-    from traceconv.api.diagnose import diagnose
-    from traceconv.api.inspect import Inspection
-    from traceconv.api.merge import Captures, convert, inspect, join, merge, open
+    from traceconv.analysis.tables.catalog import Statistics
+    from traceconv.api.align import Alignment, align
+    from traceconv.api.convert import convert
+    from traceconv.api.diagnose import Diagnosis, diagnose
+    from traceconv.api.inspect import Inspection, inspect
+    from traceconv.api.merge import join, merge
+    from traceconv.api.open import Captures, open
     from traceconv.api.stats import stats
+    from traceconv.api.stragglers import Comparison, stragglers
     from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder
-    from traceconv.core.errors import TraceconvError
-    from traceconv.core.model import Trace
+    from traceconv.core.errors import (
+        AmbiguousFormatError,
+        ClockError,
+        EngineError,
+        InputError,
+        Issue,
+        Issues,
+        MalformedInputError,
+        OptionError,
+        OutputError,
+        PluginError,
+        RankError,
+        ResourceError,
+        SelectionError,
+        Severity,
+        SizeLimitError,
+        SourceError,
+        StrictError,
+        TraceconvError,
+        UnknownFormatError,
+    )
+    from traceconv.core.model import Capture, Layer, Trace
+    from traceconv.core.side_tables import SideTable
+    from traceconv.pipeline.options import MergeOptions, Selection
     from traceconv.pipeline.report import Report
-    from traceconv.validation import validate
+    from traceconv.validation import Verdict, validate
     from traceconv.writers.size_limit import SizeLimit
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from rule_cases import (
@@ -16,7 +17,14 @@ from rule_cases import (
     side_table,
 )
 
-from traceconv.analysis.rules.findings import Facts, facts, figure, judge
+from traceconv.analysis.rules.catalog import RULES
+from traceconv.analysis.rules.findings import figure, judge
+from traceconv.analysis.summarize import SummaryRequest, summarize
+
+
+def summary(trace, rules=tuple(RULES)):
+    """What the rules need of a rank."""
+    return summarize(trace, SummaryRequest(rules=rules))
 
 
 def _traces(builders):
@@ -25,7 +33,7 @@ def _traces(builders):
 
 def _judged(rule, builders, **said):
     said = {key.replace("__", ".").replace("_", "-"): value for key, value in said.items()}
-    parts = [facts(trace, [rule]) for trace in _traces(builders)]
+    parts = [summary(trace, [rule]) for trace in _traces(builders)]
     return judge(parts, CAPACITY | said if rule == "memory-capacity" else said, [rule])
 
 
@@ -35,7 +43,8 @@ def _both():
     two = [passed(two[0])]
     moved = replace(two[0], capture=replace(two[0].capture, rank=1))
     return judge(
-        [facts(passed(one[0])), facts(moved)], rules=["iteration-gap", "long-tail", "device-idle"]
+        [summary(passed(one[0])), summary(moved)],
+        rules=["iteration-gap", "long-tail", "device-idle"],
     )
 
 
@@ -61,8 +70,8 @@ def test_people_read_microseconds_as_the_report_spells_them():
 
 def test_warnings_come_before_notes():
     """Whatever the order of the rules."""
-    parts = [facts(trace) for trace in _traces(FIRES["forward-backward"] + FIRES["cpu-busy"])]
-    found = judge([parts[0], Facts(1, parts[1].known)]).findings
+    parts = [summary(trace) for trace in _traces(FIRES["forward-backward"] + FIRES["cpu-busy"])]
+    found = judge([parts[0], msgspec.structs.replace(parts[1], rank=1)]).findings
     assert [str(one.severity) for one in found] == ["warning", "note"]
 
 

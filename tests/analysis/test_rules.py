@@ -1,6 +1,5 @@
 """Rules: when each speaks and when not, what it says, and what it says if it cannot look."""
 
-import json
 import pickle
 
 import pytest
@@ -26,10 +25,17 @@ from rule_cases import (
     waiting,
 )
 
+from traceconv.analysis.rank_summary import decode, encode
 from traceconv.analysis.rules.catalog import RULES, markdown_table, thresholds
-from traceconv.analysis.rules.findings import Facts, facts, judge
-from traceconv.core.errors import MalformedInputError, SelectionError
+from traceconv.analysis.rules.findings import judge
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.core.errors import MalformedInputError, OptionError
 from traceconv.core.model import Layer, OpClass
+
+
+def summary(trace, rules=tuple(RULES)):
+    """What the rules need of a rank."""
+    return summarize(trace, SummaryRequest(rules=rules))
 
 
 def _traces(builders):
@@ -38,7 +44,7 @@ def _traces(builders):
 
 def _judged(rule, builders, **said):
     said = {key.replace("__", ".").replace("_", "-"): value for key, value in said.items()}
-    parts = [facts(trace, [rule]) for trace in _traces(builders)]
+    parts = [summary(trace, [rule]) for trace in _traces(builders)]
     return judge(parts, CAPACITY | said if rule == "memory-capacity" else said, [rule])
 
 
@@ -82,7 +88,7 @@ def test_rule_without_data_is_not_checked(rule):
     """Not fine, and it says what it would need."""
     build = builder()
     build.notes["nothing"] = True
-    found = judge([facts(passed(build), [rule])], CAPACITY, [rule])
+    found = judge([summary(passed(build), [rule])], CAPACITY, [rule])
     assert (found.findings, found.quiet) == ((), ())
     (one,) = found.unchecked
     assert one.text() == f"not checked: {rule}: needs {RULES[rule].needs}"
@@ -105,12 +111,12 @@ def test_rule_is_described(rule):
     assert one.limits[0].name == ""
 
 
-def test_facts_travel():
-    """As JSON and between processes, and are judged the same afterwards."""
+def test_what_rules_need_of_a_rank_travels():
+    """Encoded and between processes, and are judged the same afterwards."""
     for rule in RULES:
-        parts = [facts(trace, [rule]) for trace in _traces(FIRES[rule])]
+        parts = [summary(trace, [rule]) for trace in _traces(FIRES[rule])]
         there = [pickle.loads(pickle.dumps(part)) for part in parts]
-        written = [Facts.of_dict(json.loads(json.dumps(part.as_dict()))) for part in parts]
+        written = [decode(encode(part)) for part in parts]
         texts = [
             [one.as_dict() for one in judge(some, CAPACITY, [rule]).findings]
             for some in (parts, there, written)
@@ -126,8 +132,8 @@ def test_a_broken_table_leaves_its_rules_unchecked():
         raise MalformedInputError("summary.json", "byte 7", "not JSON")
 
     build.side_table("minddata_pipeline_summary", "summary.json", load)
-    part = facts(passed(build))
-    found = judge([Facts.of_dict(json.loads(json.dumps(part.as_dict())))])
+    part = summary(passed(build))
+    found = judge([decode(encode(part))])
     assert "long-tail" in {one.rule.id for one in found.findings}
     told = {one.rule.id: one.text() for one in found.unchecked}
     assert told["workers-few"].endswith("(summary.json: byte 7: not JSON)")
@@ -148,21 +154,21 @@ def test_thresholds_are_named_by_rule_and_name():
 @pytest.mark.parametrize("key", ["tail", "long-tail.x", "pipeline-operator.", ""])
 def test_unknown_thresholds_are_refused(key):
     """With those there are."""
-    with pytest.raises(SelectionError, match=r"no threshold .*there are: iteration-gap, "):
+    with pytest.raises(OptionError, match=r"no threshold .*there are: iteration-gap, "):
         thresholds({key: 1.0} if key != "pipeline-operator." else {"pipeline-operator.x": 1.0})
 
 
 def test_thresholds_are_numbers():
     """Not the lack of one."""
-    with pytest.raises(SelectionError, match="no number to compare with"):
+    with pytest.raises(OptionError, match="no number to compare with"):
         thresholds({"long-tail": float("nan")})
 
 
 def test_unknown_rules_are_refused():
-    """By facts and by the judge."""
-    with pytest.raises(SelectionError, match="no rule 'x'; there are: iteration-gap"):
-        facts(passed(builder()), ["x"])
-    with pytest.raises(SelectionError, match="no rule 'x'"):
+    """Where a rank is read and by the judge."""
+    with pytest.raises(OptionError, match="no rule 'x'; there are: iteration-gap"):
+        summary(passed(builder()), ["x"])
+    with pytest.raises(OptionError, match="no rule 'x'"):
         judge([], rules=["x"])
 
 
@@ -387,7 +393,7 @@ def test_capacity_is_that_of_the_capture():
     """Each rank by its own; one whose capture is silent is not checked."""
     size = {"device_memory_bytes": {0: 80 << 30}}
     ranks = [_gpu_memory(0, 76, **size), _gpu_memory(1, 40, **size), _gpu_memory(2, 79)]
-    found = judge([facts(trace) for trace in _traces(ranks)], rules=["memory-capacity"])
+    found = judge([summary(trace) for trace in _traces(ranks)], rules=["memory-capacity"])
     [one] = found.findings
     assert (one.rank, one.case.value, one.case.figures["capacity_bytes"]) == (0, 95.0, 80 << 30)
     assert one.as_dict()["thresholds"] == {"memory-capacity": 90.0, "capacity": 80.0}
@@ -402,7 +408,7 @@ def test_a_capacity_that_is_said_counts():
 
 def test_capacity_has_to_be_said_where_no_capture_tells_it():
     """No rule guesses."""
-    parts = [facts(trace) for trace in _traces(memory(60))]
+    parts = [summary(trace) for trace in _traces(memory(60))]
     assert "memory-capacity" in {one.rule.id for one in judge(parts).unchecked}
     assert judge(parts, CAPACITY, ["memory-capacity"]).findings[0].case.value == 93.75
 

@@ -1,7 +1,6 @@
 """Tables, each formula on a trace small enough to reckon by hand. Times of the traces are ns."""
 
 import math
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.analysis.tables.catalog import BY, TABLES, chosen, facts, tables
+from traceconv.analysis.rank_summary import decode, encode
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.analysis.tables.catalog import BY, TABLES, chosen, tables
 from traceconv.analysis.tables.groups import Groups, mean, pooled
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import SelectionError
+from traceconv.core.errors import OptionError
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
@@ -37,9 +38,14 @@ def _passed(build):
     return trace
 
 
+def summary(trace, *names):
+    """What some tables need of a rank."""
+    return summarize(trace, SummaryRequest(tables=names))
+
+
 def _result(name, *builders, top=None):
     """One table of some ranks."""
-    found = tables([facts(_passed(b), [name]) for b in builders], top)
+    found = tables([summary(_passed(b), name) for b in builders], top)
     return next(result for result in found if result.table.name == name)
 
 
@@ -471,14 +477,14 @@ def test_every_question_is_answered_by_tables():
 
 def test_an_unknown_table_is_refused_with_those_there_are():
     """The message lists what can be asked for."""
-    with pytest.raises(SelectionError, match=r"no table 'colour'; there are: step, overlap"):
+    with pytest.raises(OptionError, match=r"no table 'colour'; there are: step, overlap"):
         chosen(["step", "colour"])
 
 
-def test_facts_travel(build):
-    """Facts are plain values: they come out of another process as they went in."""
-    part = facts(_passed(_overlapping(build)), ["overlap", "kernel"])
-    back = pickle.loads(pickle.dumps(part))
+def test_what_tables_need_of_a_rank_travels(build):
+    """Plain values: they come out of another process as they went in."""
+    part = summary(_passed(_overlapping(build)), "overlap", "kernel")
+    back = decode(encode(part))
     assert back.rank == part.rank
     assert tables([back])[0].data["Step"].tolist() == [1, ABSENT]
 

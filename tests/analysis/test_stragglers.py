@@ -1,8 +1,8 @@
 """The slow rank is named where there is one, and nobody where there is none."""
 
 import json
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -11,8 +11,11 @@ from synthetic_job import Job, capture, knowledge, link_side_table, run, trace, 
 from traceconv.alignment import fits as _clock_collectives
 from traceconv.alignment import plan as align
 from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers import verdict as stragglers
+from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.cli import cli
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass
@@ -21,12 +24,13 @@ from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
 
 
-def facts(happened):
+def summaries(happened):
     """What all ranks know, by way of their traces."""
-    return [stragglers.facts(attribution(steps(one))) for one in traces(happened)]
+    every = (attribution(steps(one)) for one in traces(happened))
+    return [summarize(one, SummaryRequest(lateness=True)) for one in every]
 
 
-def told(happened):
+def computed(happened):
     """The same without the detour of traces: operations follow each other, so what a rank did
     since its group last met are differences of running sums."""
     found = []
@@ -41,7 +45,7 @@ def told(happened):
             parts[at[1:], 0] = np.diff(spent[at])
             parts[at[1:], 1:3] = 0
             parts[at[1:], 3] = np.diff(others[at]) - inside[rows][at[:-1]]
-        found.append(stragglers.Facts(one, parts))
+        found.append(RankSummary(rank=one.rank, collectives=one, before_ns=parts))
     return found
 
 
@@ -53,9 +57,9 @@ def happened_rows(happened, one):
 
 def judged(happened, known=None, mode="collective"):
     """The verdict on a run."""
-    known = facts(happened) if known is None else known
+    known = summaries(happened) if known is None else known
     captures = [capture(rank) for rank in range(happened.job.ranks)]
-    return stragglers.judge(known, align.plan(captures, mode, [one.evidence for one in known]))
+    return stragglers.judge(known, align.plan(captures, mode, [one.collectives for one in known]))
 
 
 RUNS = 7
@@ -77,7 +81,7 @@ def planted(runs, shape, times, noise="normal"):
             slow=(rank, round(times * jitter)),
         )  # fmt: skip
         happened = run(job)
-        verdict = judged(happened, told(happened))
+        verdict = judged(happened, computed(happened))
         named = [one.rank for one in (verdict.culprit, *verdict.others) if one]
         found.append((rank, named))
     return found
@@ -87,11 +91,12 @@ def planted(runs, shape, times, noise="normal"):
 
 
 def test_what_is_told_without_traces_is_what_traces_say():
-    """So that hundreds of runs can be judged: facts of three kinds of groups are equal."""
+    """So that hundreds of runs can be judged: what is known of three kinds of groups is equal."""
     happened = run(Job(2, 2, 2, steps=3, jitter=2000))
-    for one, other in zip(told(happened), facts(happened), strict=True):
+    for one, other in zip(computed(happened), summaries(happened), strict=True):
         parts = [
-            sorted(f.parts[f.evidence.of_group(i)].tolist() for i in range(3)) for f in (one, other)
+            sorted(f.before_ns[f.collectives.of_group(i)].tolist() for i in range(3))
+            for f in (one, other)
         ]
         assert parts[0] == parts[1]
 
@@ -128,17 +133,20 @@ def test_a_few_steps_do_not_suffice_for_a_delay_within_the_jitter():
 def test_work_that_is_made_up_for_is_no_straggling():
     """Rank 1 computes 100 us more before one collective and waits as much less before it."""
     happened = run(Job(1, 2, 1, steps=30, jitter=1000))
-    known = told(happened)
-    parts = known[1].parts.copy()
+    known = computed(happened)
+    parts = known[1].before_ns.copy()
     parts[1:, 0] += 100_000
-    assert judged(happened, [known[0], replace(known[1], parts=parts)]).culprit is None
+    assert (
+        judged(happened, [known[0], msgspec.structs.replace(known[1], before_ns=parts)]).culprit
+        is None
+    )
 
 
 def test_collectives_that_are_matched_already_are_not_matched_again(monkeypatch):
     """Neither for the clocks nor for the verdict, and both are the same."""
     happened = run(Job(1, 4, 1, steps=20, jitter=2000, slow=(1, 50_000)))
-    known, captures = facts(happened), [capture(rank) for rank in range(4)]
-    evidence = [one.evidence for one in known]
+    known, captures = summaries(happened), [capture(rank) for rank in range(4)]
+    evidence = [one.collectives for one in known]
     groups = tuple(matched(evidence))
     plan = align.plan(captures, "collective", evidence)
     verdict = stragglers.judge(known, plan)
@@ -181,7 +189,7 @@ def test_every_step_has_a_verdict():
 def test_one_rank_alone_is_compared_with_nobody():
     """Inconclusive, and it says why."""
     happened = run(Job(1, 2, 1, steps=5))
-    verdict = judged(happened, facts(happened)[:1])
+    verdict = judged(happened, summaries(happened)[:1])
     assert (verdict.culprit, verdict.compared) == (None, 0)
     assert verdict.lines()[1] == "inconclusive: no collective was seen on two ranks"
 
@@ -213,7 +221,7 @@ def test_students_t_of_one_in_a_thousand(dof, known):
 ONE = "Group a Communication"
 
 
-# -- facts ----------------------------------------------------------------------------------
+# -- one rank ----------------------------------------------------------------------------------
 
 
 def test_the_time_between_collectives_is_split():
@@ -226,16 +234,20 @@ def test_the_time_between_collectives_is_split():
     build.slice(stream, 50, 40, "MatMul", op=OpClass.COMPUTE)
     build.slice(other, 80, 30, "allgather", op=OpClass.COMM)
     build.slice(host, 105, 15, "enumerate(DataLoader)#next", op=OpClass.HOST)
-    known = stragglers.facts(build.finish())
-    rows = known.evidence.of_group([g.key for g in known.evidence.groups].index(ONE))
-    assert known.parts[rows].tolist() == [[-1, -1, -1, -1], [40, 30, 10, 20]]
+    trace = build.finish()
+    known = collective_records(trace)
+    rows = known.of_group([g.key for g in known.groups].index(ONE))
+    assert stragglers.time_before(trace, known)[rows].tolist() == [
+        [-1, -1, -1, -1],
+        [40, 30, 10, 20],
+    ]
 
 
 # -- links ----------------------------------------------------------------------------------
 
 
 def table(*rows):
-    """Facts as the table of links has them: (source, destination, transport, bytes, ns)."""
+    """Links of a rank as their table has them: (source, destination, transport, bytes, ns)."""
     source, target, transport, size, time = zip(*rows, strict=True)
     return {
         "Group": np.array(["g"] * len(rows), object),
@@ -245,19 +257,24 @@ def table(*rows):
     }  # fmt: skip
 
 
-def link_facts(job, rank):
+def summary(columns):
+    """The summary of a rank with these links."""
+    return RankSummary(rank=0, links=columns)
+
+
+def link_summary(job, rank):
     """What the table of links makes of a rank's communication matrix."""
     build = TraceBuilder(capture(rank))
     columns = link_side_table(job, rank)
     build.side_table("communication_matrix", "communication_matrix.json", lambda: columns)
-    return links.facts(build.finish())
+    return RankSummary(rank=rank, links=links.of_rank(build.finish()))
 
 
 def test_a_slow_link_is_found():
     """One of eight carries data at a third of the usual speed."""
     rows = [(a, (a + 1) % 8, "HCCS", 10**8, 5_000_000 + 1000 * a) for a in range(8)]
     rows[3] = (3, 4, "HCCS", 10**8, 15_000_000)
-    (link,) = links.slow([(0, table(*rows))])
+    (link,) = links.slow([summary(table(*rows))])
     assert (link.source, link.destination, round(link.usual / link.bandwidth, 1)) == (3, 4, 3.0)
 
 
@@ -265,7 +282,7 @@ def test_a_slow_link_is_found():
 def test_the_planted_link_is_named_and_no_other(seed):
     """Three transports of different speed, 5 percent of noise; one link is twice as slow."""
     job = Job(2, 4, 2, seed=seed, slow_link=(5, 7, 2.0))
-    found = links.slow([(rank, link_facts(job, rank)) for rank in range(16)])
+    found = links.slow([link_summary(job, rank) for rank in range(16)])
     assert [(one.source, one.destination) for one in found] == [(5, 7)]
 
 
@@ -273,33 +290,33 @@ def test_the_planted_link_is_named_and_no_other(seed):
 def test_no_link_is_named_where_none_is_slow(seed):
     """The same job without it."""
     job = Job(2, 4, 2, seed=seed)
-    assert links.slow([(rank, link_facts(job, rank)) for rank in range(16)]) == []
+    assert links.slow([link_summary(job, rank) for rank in range(16)]) == []
 
 
 def test_too_few_links_name_none():
     """Of two links of a transport one is slow, or the other fast: inconclusive, and said so."""
     job = Job(2, 1, 1, slow_link=(0, 1, 3.0))
-    told = [(rank, link_facts(job, rank)) for rank in range(2)]
-    assert (links.slow(told), links.too_few(told)) == ([], {"HCCS": 2})
+    known = [link_summary(job, rank) for rank in range(2)]
+    assert (links.slow(known), links.too_few(known)) == ([], {"HCCS": 2})
 
 
 def test_links_of_another_transport_are_not_compared():
     """RDMA is slower than what lies on a board, and no outlier for it."""
     rows = [(a, a + 1, "HCCS", 10**8, 5_000_000) for a in range(6)]
     rows += [(a, a + 8, "RDMA", 10**8, 50_000_000) for a in range(6)]
-    assert links.slow([(0, table(*rows))]) == []
+    assert links.slow([summary(table(*rows))]) == []
 
 
 def test_small_transfers_are_not_called_slow():
     """What takes long for the latency's sake says nothing of bandwidth."""
     rows = [(a, a + 1, "HCCS", 10**8, 5_000_000) for a in range(6)]
-    assert links.slow([(0, table(*rows, (7, 8, "HCCS", 1000, 5000)))]) == []
+    assert links.slow([summary(table(*rows, (7, 8, "HCCS", 1000, 5000)))]) == []
 
 
 def test_a_rank_that_knows_no_links():
     """There is no table, and no finding."""
     happened = run(Job(1, 2, 1, steps=2))
-    assert links.slow([(0, links.facts(trace(happened, 0)))]) == []
+    assert links.slow([summary(links.of_rank(trace(happened, 0)))]) == []
 
 
 # -- command line ---------------------------------------------------------------------------

@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from click import BadParameter
 from paths import ROOT
 
 import traceconv
-from traceconv.cli import options, run, say
+from traceconv.cli import run, say
 from traceconv.core.errors import Issues, Severity
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
@@ -119,7 +118,7 @@ def test_no_color_is_respected(here, monkeypatch, capsys):
         (["merge", SAMPLE, "--graphs", "9"], 3),
         (["merge", SAMPLE, "--steps", "99"], 3),
         (["merge", SAMPLE, "--from", "nonsense"], 3),
-        (["merge", SAMPLE, "--layers", "nonsense"], 3),
+        (["merge", SAMPLE, "--layers", "nonsense"], 2),
         (["merge", SAMPLE, "-o", "no/folder/out.pftrace"], 3),
         (["merge", SAMPLE, "-o", "out.xyz"], 3),
         (["convert", CUT, "-o", "x.json", "--strict"], 4),
@@ -147,7 +146,7 @@ def test_interruption_ends_with_130(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(traceconv.api.merge, "inspect", interrupted)
+    monkeypatch.setattr("traceconv.api.inspect.inspect", interrupted)
     assert run(["inspect", SAMPLE]) == 130
     assert "interrupted" in capsys.readouterr().err
 
@@ -156,9 +155,9 @@ def test_interruption_ends_with_130(monkeypatch, capsys):
 def test_internal_error_is_one_line_without_v(tmp_path, flags, traceback):
     """A fault of ours ends with 1 and a hint; -v shows the traceback."""
     (tmp_path / "broken.py").write_text(
-        "import traceconv.api.merge\n"
+        "import traceconv.api.inspect\n"
         "def fail(*_, **__):\n    raise ZeroDivisionError('for the test')\n"
-        "traceconv.api.merge.inspect = fail\n"
+        "traceconv.api.inspect.inspect = fail\n"
         "from traceconv.cli import main\nmain()\n"
     )
     done = subprocess.run(
@@ -318,56 +317,6 @@ def test_issue_lines_sum_over_files():
 
 
 # -- values --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("0-2,5", [0, 1, 2, 5]), ("7", [7]), ("3,1,3", [1, 3]), ("all", None)]
-)
-def test_lists_of_numbers(text, expected):
-    """Ranges and single numbers, sorted, each once."""
-    assert options.numbers(None, None, text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "a", "1-", "5-3", "-1", "0-99999999999"])
-def test_lists_of_numbers_refused(text):
-    """No half ranges, no words, no slips of a zero too many."""
-    with pytest.raises(BadParameter):
-        options.numbers(None, None, text)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("200M", 200 << 20), ("1.5k", 1536), ("2GiB", 2 << 30), ("17", 17), ("4 MB", 4 << 20)],
-)
-def test_sizes_are_binary(text, expected):
-    """Units of bytes are powers of 1024."""
-    assert options.size(None, None, text) == expected
-
-
-def test_counts_are_decimal():
-    """A million events is a million events."""
-    assert options.count(None, None, "1.5M") == 1_500_000
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1.2s:1.5s", (1_200_000_000, 1_500_000_000)),
-        ("300ms:", (300_000_000, None)),
-        (":2us", (None, 2_000)),
-        ("0s:7ns", (0, 7)),
-    ],
-)
-def test_windows(text, expected):
-    """Exact ns, either end open."""
-    assert options.window(None, None, text) == expected
-
-
-@pytest.mark.parametrize("text", ["1:2", ":", "2s:1s", "s:1s", "1s", "1s:1s"])
-def test_windows_refused(text):
-    """A time needs its unit, a window its order."""
-    with pytest.raises(BadParameter):
-        options.window(None, None, text)
 
 
 def test_inspect_predicts_output_sizes(here, capsys):

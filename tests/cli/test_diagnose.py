@@ -7,7 +7,7 @@ from paths import ROOT
 
 import traceconv
 from traceconv.cli import run
-from traceconv.core.errors import SelectionError
+from traceconv.core.errors import OptionError
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 
@@ -82,9 +82,13 @@ def test_thresholds_are_name_and_number(said, capsys):
 
 def test_what_is_not_there_is_refused(capsys):
     """Rules, thresholds and steps, with those there are."""
-    for extra in (["--rule", "colour"], ["--threshold", "colour=1"], ["--steps", "999"]):
-        assert run(["diagnose", SAMPLE, *extra]) == 3
-        assert "there are: iteration-gap" in (err := capsys.readouterr().err) or "found:" in err
+    for extra, code, text in (
+        (["--rule", "colour"], 2, "error: --rule: no rule 'colour'; there are: iteration-gap"),
+        (["--threshold", "long-tial=1"], 2, "no threshold 'long-tial' (did you mean 'long-tail'?)"),
+        (["--steps", "999"], 3, "steps found: 1-3"),
+    ):
+        assert run(["diagnose", SAMPLE, *extra]) == code
+        assert text in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_ranks_and_steps_are_chosen(capsys):
 
 def test_library_refuses_before_it_reads():
     """Unknown rules are found out first, whatever the paths."""
-    with pytest.raises(SelectionError, match="no rule 'x'"):
+    with pytest.raises(OptionError, match="no rule 'x'"):
         traceconv.diagnose("nowhere", rule=["x"])
 
 

@@ -71,7 +71,7 @@ def test_text_explains_on_request():
 
 def test_text_says_what_was_cut():
     """More rows than shown."""
-    assert "(the first 2 of 40 rows; --top all for the rest)" in render.text([_result(rows=40)])
+    assert "(the first 2 of 40 rows; `top=None` for the rest)" in render.text([_result(rows=40)])
 
 
 def test_nothing_says_what_would_be_needed():
@@ -170,8 +170,8 @@ def test_top_is_a_number_of_rows(value, capsys):
 
 def test_unknown_tables_and_steps_are_refused(capsys):
     """With those there are."""
-    assert run(["stats", SAMPLE, "--by", "colour"]) == 3
-    assert "no table 'colour'; there are: step, overlap" in capsys.readouterr().err
+    assert run(["stats", SAMPLE, "--by", "colour"]) == 2
+    assert "error: --by: no table 'colour'; there are: step, overlap" in capsys.readouterr().err
     assert run(["stats", SAMPLE, "--steps", "999999"]) == 3
     assert "step 999999 is in none of the ranks" in capsys.readouterr().err
 

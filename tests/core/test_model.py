@@ -8,7 +8,7 @@ from traceconv.core.builder import SPILL_AFTER, TraceBuilder
 from traceconv.core.errors import Issues, PluginError, Severity
 from traceconv.core.model import Args, Capture, EventTable, Kind, Layer, OpClass, Strings, Track
 from traceconv.io.sources import FileSource
-from traceconv.pipeline.spill import compact, park
+from traceconv.pipeline.spill import compact, spill
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_parked_traces_come_back_unchanged(build, tmp_path):
     build.seen("slice", n)
     build.extend(track=track, start_ns=np.arange(n), dur_ns=1, name=build.string("n"))
     trace = build.finish()
-    back = park(trace, collective_records(trace), tmp_path / "rank").load()
+    back = spill(trace, collective_records(trace), tmp_path / "rank").load()
     for name, column in trace.events.columns().items():
         assert np.array_equal(column, getattr(back.events, name)), name
     assert not back.events.start_ns.flags.writeable

@@ -36,7 +36,7 @@ def test_a_lone_capture_without_rank_is_rank_0_and_says_so(tmp_path):
 
 def test_several_without_rank_are_refused_with_the_way_out(tmp_path):
     """The message offers what the names say."""
-    with pytest.raises(RankError, match=r"\[0, 1\]: use rank_from='name'"):
+    with pytest.raises(RankError, match=r"\[0, 1\]: pass `rank_from=\"name\"`"):
         resolve([_capture(tmp_path, f"t_{i}.json") for i in range(2)], "meta", Issues())
 
 

@@ -295,7 +295,7 @@ class _Nothing:
 def test_what_is_there_is_not_overwritten(fs):
     """As with files here."""
     fs.pipe_file("/x.txt", b"old")
-    with pytest.raises(OutputError, match=r"memory://x\.txt: exists; .* force"):
+    with pytest.raises(OutputError, match=r"memory://x\.txt: exists; pass `force=True`"):
         output.check("memory://x.txt")
 
 

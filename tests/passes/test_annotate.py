@@ -8,13 +8,13 @@ from paths import ROOT
 from rule_cases import MS, US, device, iterations, passed
 
 import traceconv
+from traceconv.analysis import summarize
 from traceconv.cli import run
 from traceconv.core.model import Kind, Layer
 from traceconv.passes.annotate import Mark, annotate
-from traceconv.report import run_summary as overview
 from traceconv.validation import validate
 
-FACTS = overview.facts
+SUMMARIZE = summarize.summarize
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 
 
@@ -134,7 +134,7 @@ def test_workers_and_shards_give_the_same_bytes(tmp_path):
 
 
 def test_a_report_changes_nothing_in_the_trace(tmp_path):
-    """Marks are made of the same facts with it and without."""
+    """Marks are made of the same summaries with it and without."""
     plain = _annotated(tmp_path, "a.pftrace", steps=[2, 3]).read_bytes()
     path = _annotated(tmp_path, "b.pftrace", steps=[2, 3], analyse=True)
     assert path.read_bytes() == plain
@@ -144,11 +144,16 @@ def test_a_report_changes_nothing_in_the_trace(tmp_path):
 def test_the_analyses_look_once(tmp_path, monkeypatch, analyse):
     """At each rank, for marks and report together; what is only drawn is made for a report."""
     seen = []
-    monkeypatch.setattr(overview, "facts", lambda *a, **k: seen.append(k) or FACTS(*a, **k))
+
+    def noted(trace, requested):
+        seen.append(requested.excerpts)
+        return SUMMARIZE(trace, requested)
+
+    monkeypatch.setattr(summarize, "summarize", noted)
     report = traceconv.merge(
         SAMPLE, out=str(tmp_path / "a.txt"), annotate=True, analyse=analyse, jobs=1
     )
-    assert seen == [{"drawn": analyse}] * len(report.ranks)
+    assert seen == [analyse] * len(report.ranks)
     assert (report.overview is not None) == analyse
 
 

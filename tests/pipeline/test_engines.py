@@ -17,7 +17,9 @@ from traceconv.core.errors import EngineError, InputError, Issues, MalformedInpu
 from traceconv.pipeline import engines, merging
 from traceconv.pipeline.engines import Run
 from traceconv.pipeline.executor import Executor
+from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.registry import writer_for
+from traceconv.writers.output import silent
 
 NEEDS = {"dask": "distributed", "ray": "ray"}
 
@@ -107,16 +109,12 @@ def test_bytes_do_not_depend_on_the_engine(run, tmp_path):
     traceconv.merge(str(captures), out=str(one), mode="detail", jobs=1)
     folder = tmp_path / "shared"
     folder.mkdir()
-    place, options = Executor(run, folder, parallel=True), merging.MergeOptions("detail")
+    executor, options = Executor(run, folder, parallel=True), MergeOptions("detail")
     found = traceconv.open(str(captures)).found
-    ranks = merging.read_or_fail(place, found, options, told_nothing, Issues(), False)
+    ranks = merging.read_ranks(found, options, executor, RunOptions(), Issues())
     target = merging.Target(str(other), writer_for(str(other)))
-    merging.finish(place, ranks, options, target, told_nothing)
+    merging.finish(ranks, options, target, executor, silent)
     assert one.read_bytes() == other.read_bytes()
-
-
-def told_nothing(done: int, total: int, label: str) -> None:
-    pass
 
 
 def test_progress_of_local_workers_is_told():

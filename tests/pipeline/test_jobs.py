@@ -26,7 +26,7 @@ from traceconv.core.errors import (
     SourceError,
     TraceconvError,
 )
-from traceconv.pipeline import rank_file as rank_file
+from traceconv.pipeline import rank_file
 from traceconv.pipeline.executor import SMALL_RUN_BYTES, worker_count
 
 RANKS = 3
@@ -291,7 +291,7 @@ def test_a_shard_is_called_one(captures, tmp_path):
 def test_a_shard_is_not_overwritten_unasked(captures, tmp_path):
     """Nor is a folder that is none, ever."""
     (tmp_path / "a.shard").mkdir()
-    with pytest.raises(OutputError, match="use force"):
+    with pytest.raises(OutputError, match="`force=True`"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=(0, 1))
     with pytest.raises(OutputError, match="is no shard"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=(0, 1), force=True)
@@ -307,7 +307,7 @@ def test_what_is_no_shard_is_refused(tmp_path):
     "change",
     [
         {"version": 99},
-        {"parked": ["../elsewhere"]},
+        {"spilled": ["../elsewhere"]},
         {"index": 7},
         {"ranks": ["x"]},
         {"failed": [1]},
@@ -327,9 +327,9 @@ def test_a_description_that_makes_no_sense_is_refused(captures, tmp_path, change
 
 
 def test_damaged_columns_are_refused(captures, tmp_path):
-    """Whatever byte of a parked rank is not what it was: an error of ours, or a trace."""
+    """Whatever byte of a spilled rank is not what it was: an error of ours, or a trace."""
     (path,) = sharded(captures, tmp_path, 1)
-    spilled = Path(path) / "rank-0.parked"
+    spilled = Path(path) / "rank-0.spilled"
     whole = spilled.read_bytes()
     outcomes = Counter()
     for at in range(len(whole) - 1, 0, -len(whole) // 60):
@@ -346,7 +346,7 @@ def test_damaged_columns_are_refused(captures, tmp_path):
 def test_a_cut_shard_is_refused(captures, tmp_path, share):
     """Copied in part."""
     (path,) = sharded(captures, tmp_path, 1)
-    spilled = Path(path) / "rank-0.parked"
+    spilled = Path(path) / "rank-0.spilled"
     whole = spilled.read_bytes()
     spilled.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(TraceconvError):

@@ -227,7 +227,7 @@ def test_our_own_json_reads_back_the_same(tmp_path, source):
     first, again = tmp_path / "a.json", tmp_path / "b.json"
     traceconv.merge(str(source), out=str(first), mode="detail", scope=True)
     for trace, back in zip(
-        traceconv.open(str(source)).traces("detail", align_by="auto", scope=True),
+        traceconv.open(str(source)).traces("detail", align="auto", scope=True),
         traceconv.open(str(first)).traces(),
         strict=True,
     ):

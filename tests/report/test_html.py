@@ -17,8 +17,7 @@ from synthetic_job import Job
 from traceconv.cli import cli
 from traceconv.core.errors import Issues
 from traceconv.core.markup import el, esc
-from traceconv.report import excerpts as moments
-from traceconv.report import markdown
+from traceconv.report import excerpts, markdown
 from traceconv.report.charts import HEIGHT, Line, lines
 from traceconv.report.figures import exact
 
@@ -156,9 +155,9 @@ def test_texts_of_an_overview_can_be_written():
 
 def test_long_names_are_not_pasted():
     """What finds a slice stays a line; quotes in names are doubled."""
-    assert moments.query("it's", 5).endswith("ts - trace_start() = 5 AND name = 'it''s'")
-    assert moments.query("x" * 1000, 5).endswith("ts - trace_start() = 5")
-    assert moments.query("a\nb", 5).endswith("ts - trace_start() = 5")
+    assert excerpts.query("it's", 5).endswith("ts - trace_start() = 5 AND name = 'it''s'")
+    assert excerpts.query("x" * 1000, 5).endswith("ts - trace_start() = 5")
+    assert excerpts.query("a\nb", 5).endswith("ts - trace_start() = 5")
 
 
 def test_curves_of_any_values_can_be_drawn():
@@ -232,7 +231,7 @@ def merged(tmp_path, *more):
 
 @pytest.mark.parametrize("how", [["--jobs", "1"], ["--jobs", "2"], ["--ranks", "1"]])
 def test_a_merge_writes_the_page(sample, tmp_path, how):
-    """Facts are made where ranks are read; the page does not depend on who did it."""
+    """Summaries are made where ranks are read; the page does not depend on who did it."""
     out = tmp_path / "r.html"
     done = merged(tmp_path, sample, "--report", str(out), *how)
     assert done.exit_code == 0, done.output

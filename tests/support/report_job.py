@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 from synthetic_job import UNIX, Job, capture, run, traces
 
 from traceconv.alignment import plan as align
-from traceconv.analysis.tables.definition import Facts as TableFacts
+from traceconv.analysis.rank_summary import Excerpts
+from traceconv.analysis.summarize import summarize
 from traceconv.core.errors import Issues
 from traceconv.io.sources import RecordedSource
 from traceconv.passes import compose
 from traceconv.pipeline.report import Report
 from traceconv.pipeline.stages import passed
-from traceconv.report import html
-from traceconv.report import run_summary as overview
+from traceconv.report import html, run_summary
 
 
 def texts(*values):
@@ -24,7 +25,7 @@ def texts(*values):
 
 
 def matrix(ranks, transport="HCCS"):
-    """Facts of the table "link": all ranks of a group send to all."""
+    """Columns of the table "link": all ranks of a group send to all."""
     source, target = (axis.ravel() for axis in np.meshgrid(*[np.arange(ranks)] * 2, indexing="ij"))
     n = len(source)
     time = np.full(n, 1_000_000, np.int64)
@@ -44,7 +45,7 @@ def matrix(ranks, transport="HCCS"):
 
 
 def operators(names):
-    """Facts of the table "type": operators of these names."""
+    """Columns of the table "type": operators of these names."""
     n = len(names)
     total = np.arange(n, 0, -1, dtype=np.int64) * 1_000_000
     return {
@@ -66,23 +67,25 @@ def curve(title, points=160):
     return {**{key: texts(*[value] * points) for key, value in plain.items()}, "x": x, "y": y}
 
 
-def parts(job, curves=None, **more):
-    """The facts of all ranks of ``job``; ``more`` are facts of tables of every rank."""
+def summaries(job, curves=None, **more):
+    """The summaries of all ranks of ``job``; ``more`` are columns of tables of every rank."""
     curves = curve("HBM") if curves is None else curves
     for trace in traces(run(job), UNIX):
-        one = overview.facts(passed(trace, compose("detail")))
-        known = TableFacts(one.rank, {**one.tables.tables, **more})
-        yield replace(one, tables=known, moments={**one.moments, "curves": curves})
+        one = summarize(passed(trace, compose("detail")), run_summary.request())
+        excerpts = Excerpts(one.excerpts.calls, one.excerpts.places, curves)
+        yield msgspec.structs.replace(one, tables={**one.tables, **more}, excerpts=excerpts)
 
 
 def document(job, issues=None, ranks=None, **more):
     """The document of a report on ``job``, or on its first ``ranks``."""
-    every = list(parts(job, **more))[:ranks]
+    every = list(summaries(job, **more))[:ranks]
     source = RecordedSource("job", {"x": 1000})
-    found = tuple(replace(capture(part.rank, UNIX), source=source) for part in every)
-    plan = align.plan(found, "auto", [part.lateness.evidence for part in every])
+    found = tuple(replace(capture(one.rank, UNIX), source=source) for one in every)
+    plan = align.plan(found, "auto", [one.collectives for one in every])
     report = Report.of("summary", found, "trace.pftrace", issues or Issues(), plan)
-    report.overview = overview.overview(every, plan, report.issues, overview.judge(every, plan))
+    report.overview = run_summary.overview(
+        every, plan, report.issues, run_summary.judge(every, plan)
+    )
     return report.as_dict()
 
 

@@ -132,7 +132,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     """Without force; the message names the option."""
     path = tmp_path / "out.ln"
     path.write_text("old")
-    with pytest.raises(OutputError, match="use force"):
+    with pytest.raises(OutputError, match="force=True"):
         output.write(plan(0), Lines, str(path))
     assert path.read_text() == "old"
 

@@ -20,7 +20,7 @@ from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.intervals import total, union
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.sources import FileSource
-from traceconv.pipeline import spill as park
+from traceconv.pipeline.spill import spill
 from traceconv.writers import Costs, Document, Plan
 from traceconv.writers.chrome import ChromeJsonWriter
 from traceconv.writers.size_limit import SizeLimit, plan
@@ -357,7 +357,7 @@ def test_what_fits_is_left_alone() -> None:
 def test_fail_names_sizes_and_ways_out() -> None:
     """The user learns what to do."""
     trace = stream(100)
-    with pytest.raises(SizeLimitError, match=r"up to .* 100 events.*50 events.*policy reduce"):
+    with pytest.raises(SizeLimitError, match=r"up to .* 100 events.*50 events.*over_limit="):
         plan([SpilledRank(trace)], document(trace), Plain, SizeLimit(None, 50, "fail"))
 
 
@@ -716,7 +716,7 @@ def test_heads_tell_the_rows_of_their_file(
 def test_parked_ranks_are_taken_from_disk(policy: str, tmp_path: Path) -> None:
     """Mapped columns can be read only, and that is enough."""
     trace = counted([float(i % 7) for i in range(500)], slices=500)
-    spilled = park.park(trace, collective_records(trace), tmp_path / "rank")
+    spilled = spill(trace, collective_records(trace), tmp_path / "rank")
     found = plan([spilled], document(trace), ChromeJsonWriter, SizeLimit(None, 200, policy))
     for (_, rows), part in zip(sizes(found, ChromeJsonWriter), found.parts, strict=True):
         assert 0 < rows <= 200

@@ -84,7 +84,7 @@ def from_file(path: str, ranks: Collection[int], modes: Collection[str]) -> dict
     except OSError as e:
         names = ", ".join(modes)
         raise SourceError(
-            f"--align {path}: neither {names} nor a readable file: {e.strerror or e}"
+            f"`align={path!r}`: neither {names} nor a readable file: {e.strerror or e}"
         ) from e
     except (ValueError, RecursionError) as e:
         raise ClockError(f"{path}: not JSON: {e}") from e

@@ -269,7 +269,7 @@ def _meta(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
     if missing:
         raise ClockError(
             f"no file says how the clock of rank {', '.join(missing)} relates to Unix time; "
-            "use --align auto, collective, none, or a JSON file of offsets"
+            'pass `align="auto"`, `align="collective"`, `align="none"` or a JSON file of offsets'
         )
     return offsets, ""
 
@@ -280,7 +280,7 @@ def _wall(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
             raise ClockError(
                 f"rank {capture.rank} is not stamped in Unix time but by a "
                 f"{capture.clock.domain} clock ({capture.clock.evidence or capture.label}); "
-                "use --align meta"
+                'pass `align="meta"`'
             )
     return {rank_of(c): Offset(0, "wall", "stamps taken as Unix time") for c in captures}, ""
 

@@ -1,151 +1,212 @@
-"""The file in which what a report needs of one rank is set aside: arrays, and their description.
+"""What an analysis, a rule, a report or a shard may know of one rank: typed, small, fit to travel.
 
-It is an ``.npz`` without pickles: the member ``json`` (UTF-8) says which of the numbered arrays is
-which column, and holds all text.
+:func:`traceconv.analysis.summarize.summarize` makes a :class:`RankSummary` where the rank is read;
+whatever compares ranks gets summaries and never sees an event. Between processes and in files a
+summary is MessagePack: its version, then its fields; a column is its type, its shape and its bytes.
 """
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from traceconv.alignment.collective_records import CollectiveRecords, Group
-from traceconv.analysis.rules import findings
-from traceconv.analysis.stragglers import verdict as stragglers
-from traceconv.analysis.tables.definition import Facts as TableFacts
-from traceconv.core.errors import MalformedInputError
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.core.columns import I64
+from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
 VERSION = 1
+"""Of the encoded form; other versions are refused."""
 
-SUFFIX = ".facts"
+SUFFIX = ".summary"
+
+_NO_ROWS = np.zeros(0, np.int64)
+_NO_NUMBERS = np.zeros(0, np.int32)
+
+NO_COLLECTIVES = CollectiveRecords(
+    -1, (), (), _NO_NUMBERS, _NO_NUMBERS, _NO_ROWS, _NO_NUMBERS, _NO_ROWS, _NO_ROWS
+)
+"""Where collectives were not asked for."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a report needs of one rank.
+class RuleRecords(msgspec.Struct, frozen=True):
+    """What the rules know of one rank.
 
     Attributes:
-        rank:     which.
-        start_ns: its earliest event, on its own clock; None if it has none.
-        tables, lateness, rules: facts of :mod:`traceconv.analysis`.
-        moments:  of :func:`traceconv.report.excerpts.facts`.
+        known:  JSON values by id of the rule; rules the rank has no data for are not there.
+        broken: what could not be read, by id of the rule that needs it.
+    """
+
+    known: dict[str, dict[str, Any]] = {}
+    broken: dict[str, str] = {}
+
+
+class Excerpts(msgspec.Struct, frozen=True, eq=False):
+    """Pieces of one rank that a report draws or points to.
+
+    Attributes:
+        calls:  every communication operation: start_ns, dur_ns, step, name, lane (at most 100 000).
+        places: the longest stretches that are idle or of exposed communication: what, and the same.
+        curves: memory and queues: title, unit, axis, x, y; downsampled to what can be drawn.
+    """
+
+    calls: Columns = {}
+    places: Columns = {}
+    curves: Columns = {}
+
+
+class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What is known of one rank; parts that were not requested are empty.
+
+    Times are int64 ns on the rank's own clock, unless it was corrected before it was summarized.
+
+    Attributes:
+        rank:     global rank.
+        span_ns:  earliest start and latest end of its events; None if it has none.
+        tables:   by name of the table, the columns that it needs of the rank; {} without data.
+        rules:    what the rules need of it.
+        collectives: its communication operations.
+        before_ns: (operations, 4): what the time before each of them was spent on; see
+            :func:`traceconv.analysis.stragglers.verdict.time_before`.
+        links:    bytes and time of its links to other ranks, as of the table "link".
+        excerpts: what a report draws of it.
+        graphs, steps: numbers of those that the capture holds.
+        issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
     """
 
     rank: int
-    start_ns: int | None
-    tables: TableFacts
-    lateness: stragglers.Facts
-    rules: findings.Facts
-    moments: Mapping[str, Columns]
+    span_ns: tuple[int, int] | None = None
+    tables: dict[str, Columns] = {}
+    rules: RuleRecords = RuleRecords()
+    collectives: CollectiveRecords = NO_COLLECTIVES
+    before_ns: I64 = _NO_ROWS
+    links: Columns = {}
+    excerpts: Excerpts = Excerpts()
+    graphs: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
 
-
-class _Book:
-    """Columns on their way into a file: numbers as arrays, texts in the description."""
-
-    def __init__(self) -> None:
-        self.arrays: list[Any] = []
-
-    def put(self, column: Any) -> Any:
-        if column.dtype == object:
-            return {"texts": column.tolist()}
-        self.arrays.append(column)
-        return len(self.arrays) - 1
-
-    def all(self, columns: Columns) -> dict[str, Any]:
-        return {heading: self.put(column) for heading, column in columns.items()}
+    def add_issues(self, into: Issues) -> None:
+        """Add what was lost of the rank to the account of a run."""
+        into.extend(self.issues, rank=self.rank)
 
 
-def save(facts: Facts, path: Path) -> None:
-    """Write ``facts`` to ``path``, which appears when the file is complete.
+# -- encoded ------------------------------------------------------------------------------
+
+_KINDS = "biuf"
+"""Kinds of columns besides text."""
+
+
+def _packed(column: Any) -> Any:
+    """A column as values that MessagePack has: its texts, or type, shape and bytes."""
+    if not isinstance(column, np.ndarray):
+        raise NotImplementedError(f"no column: {type(column).__name__}")
+    if column.dtype == object:
+        return column.tolist()
+    little = column.astype(column.dtype.newbyteorder("<"), copy=False)
+    return {"type": little.dtype.str, "shape": little.shape, "bytes": little.tobytes()}
+
+
+def _unpacked(kind: Any, packed: Any) -> NDArray[Any]:
+    """The column that :func:`_packed` made; ``kind`` is the type its field is declared with."""
+    if isinstance(packed, list):
+        texts = np.empty(len(packed), object)
+        texts[:] = [str(text) for text in packed]
+        return texts
+    dtype = np.dtype(packed["type"])
+    declared = get_args(get_args(kind)[1])[0]
+    if dtype.kind not in _KINDS or (declared is not Any and dtype != np.dtype(declared)):
+        raise ValueError(f"a column of type {dtype}")
+    column: NDArray[Any] = np.frombuffer(packed["bytes"], dtype).reshape(packed["shape"]).copy()
+    return column
+
+
+def encode(summary: RankSummary) -> bytes:
+    """The summary as bytes. Text that is not valid Unicode is written with escapes."""
+    try:
+        return msgspec.msgpack.encode((VERSION, summary), enc_hook=_packed)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(summary, enc_hook=_packed, builtin_types=(bytes,))
+        return msgspec.msgpack.encode((VERSION, _valid(plain)))
+
+
+def _valid(value: Any) -> Any:
+    """Plain values whose texts are valid UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_valid(key): _valid(one) for key, one in value.items()}
+    return [_valid(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def decode(content: bytes, source: str = "summary of a rank") -> RankSummary:
+    """The summary in ``content``.
+
+    Args:
+        source: what it is called in messages.
+
+    Raises:
+        MalformedInputError: it is none, or of another version.
+    """
+    try:
+        version, body = msgspec.msgpack.decode(content, type=tuple[int, msgspec.Raw])
+        if version != VERSION:
+            raise ValueError(f"of version {version}, not {VERSION}; use one traceconv for both")
+        summary = msgspec.msgpack.decode(body, type=RankSummary, dec_hook=_unpacked)
+        _check(summary)
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as e:
+        raise MalformedInputError(source, "", f"not a summary of a rank: {e}") from e
+    return summary
+
+
+def _check(summary: RankSummary) -> None:
+    """Raise ValueError if columns do not fit together or a number points at nothing."""
+    one = summary.excerpts
+    for columns in (*summary.tables.values(), summary.links, one.calls, one.places, one.curves):
+        if len({len(column) for column in columns.values()}) > 1:
+            raise ValueError("columns of one table differ in length")
+    known = summary.collectives
+    lengths = {len(c) for c in vars(known).values() if isinstance(c, np.ndarray)}
+    before = summary.before_ns
+    if len(lengths) > 1 or (len(before) and before.shape != (len(known), 4)):
+        raise ValueError("columns of collectives differ in length")
+    for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
+        if len(column) and not 0 <= column.min() <= column.max() < len(named):
+            raise ValueError("collectives of no known group or kind")
+    for issue in summary.issues:
+        Issues().add(issue.code, count=0)  # refuses codes that nobody defined
+
+
+# -- files --------------------------------------------------------------------------------
+
+
+def save(content: bytes, path: Path) -> None:
+    """Write an encoded summary to ``path``, which appears when the file is complete.
 
     Raises:
         OutputError: it cannot be written.
     """
-    book = _Book()
-    known = facts.lateness.evidence
-    told = {
-        "version": VERSION,
-        "rank": facts.rank,
-        "start_ns": facts.start_ns,
-        "tables": {name: book.all(columns) for name, columns in facts.tables.tables.items()},
-        "moments": {name: book.all(columns) for name, columns in facts.moments.items()},
-        "evidence": book.all(_columns(known)),
-        "kinds": known.kinds,
-        "groups": [list(vars(group).values()) for group in known.groups],
-        "parts": book.put(facts.lateness.parts),
-        "rules": facts.rules.as_dict(),
-        "unread": facts.unread,
-    }
-    text = np.frombuffer(json.dumps(told).encode(), np.uint8)
     with replacing(path, ADVICE) as file:
-        np.savez(file, json=text, **{f"a{i}": a for i, a in enumerate(book.arrays)})
+        file.write(content)
 
 
-def _columns(evidence: CollectiveRecords) -> Columns:
-    return {k: v for k, v in vars(evidence).items() if isinstance(v, np.ndarray)}
-
-
-def load(path: Path) -> Facts:
-    """The facts in a file.
+def load(path: Path) -> RankSummary:
+    """The summary in a file.
 
     Raises:
-        MalformedInputError: it holds none.
+        MalformedInputError: there is none, or it is of another version.
     """
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return _facts(file)
-    except (
-        OSError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError,
-        RecursionError, zipfile.BadZipFile,
-    ) as e:  # fmt: skip
-        raise MalformedInputError(str(path), "", f"holds no facts of a rank: {e}") from e
-
-
-def _facts(file: Any) -> Facts:
-    told = json.loads(file["json"].tobytes())
-    if told["version"] != VERSION:
-        raise ValueError(f"of version {told['version']}, not {VERSION}")
-
-    def column(place: Any) -> Any:
-        if isinstance(place, int):
-            array = file[f"a{place}"]
-            if array.dtype.kind not in "iuf":
-                raise ValueError(f"a column of type {array.dtype}")
-            return array
-        texts = np.empty(len(place["texts"]), object)
-        texts[:] = [str(text) for text in place["texts"]]
-        return texts
-
-    def every(named: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        return {
-            name: {heading: column(place) for heading, place in columns.items()}
-            for name, columns in named.items()
-        }
-
-    rank = told["rank"]
-    evidence = CollectiveRecords(
-        rank=rank,
-        kinds=tuple(told["kinds"]),
-        groups=tuple(Group(*group) for group in told["groups"]),
-        **every({"": told["evidence"]})[""],
-    )
-    return Facts(
-        rank,
-        told["start_ns"],
-        TableFacts(rank, every(told["tables"])),
-        stragglers.Facts(evidence, column(told["parts"])),
-        findings.Facts.of_dict(told["rules"]),
-        every(told["moments"]),
-        tuple(told["unread"]),
-    )
+        content = path.read_bytes()
+    except OSError as e:
+        raise MalformedInputError(str(path), "", f"cannot be read: {e.strerror or e}") from e
+    return decode(content, str(path))

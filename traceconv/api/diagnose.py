@@ -1,4 +1,4 @@
-"""From captures to findings: every rank is read, boiled down to facts, and let go again."""
+"""What is wrong with a run, by rules and by comparing its ranks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import orjson
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
-from traceconv.analysis.rank_summary import Facts
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
-from traceconv.analysis.rules.catalog import chosen, thresholds
+from traceconv.analysis.rules.catalog import thresholds
 from traceconv.analysis.stragglers import verdict as lateness
-from traceconv.api.merge import Captures
-from traceconv.api.merge import open as find
-from traceconv.core.errors import Issues
-from traceconv.core.model import Present
+from traceconv.api import options
+from traceconv.api.open import open as find
+from traceconv.core.errors import Issues, OptionError
+from traceconv.core.model import Capture
 from traceconv.core.ranks import refuse_missing
+from traceconv.pipeline.options import EngineName, Selection
 from traceconv.pipeline.report import Report
-from traceconv.report import html
-from traceconv.report import run_summary as overview
+from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers
+from traceconv.report import html, run_summary
 from traceconv.writers.output import Progress, silent
 
 
@@ -31,9 +32,9 @@ class Diagnosis:
 
     Attributes:
         findings: of the rules.
-        verdict:  on which rank holds the others up; None if there is one rank only.
-        issues:   what finding and reading the ranks met.
-        document: of the page: that of a report with its overview; None if none was asked for.
+        verdict:  which rank delays the others; None if there is one rank only.
+        issues:   what finding and reading the ranks noted.
+        document: of the page: that of a report with its overview; None if none was requested.
     """
 
     findings: rules.Findings
@@ -56,7 +57,7 @@ class Diagnosis:
     def html_text(self) -> str:
         """The page, with drawings of what the findings rest on (``analyse=True``)."""
         if self.document is None:
-            raise ValueError("nothing was drawn: diagnose(..., analyse=True)")
+            raise OptionError("the page is made with `analyse=True` only", "analyse")
         return html.page(self.document)
 
     def _repr_html_(self) -> str:
@@ -77,85 +78,89 @@ class Diagnosis:
         )
 
     def _late(self) -> list[str]:
-        """Who holds the others up, without the steps."""
+        """Which rank delays the others, without the steps."""
         if self.verdict is None:
             return []
         return [line for line in self.verdict.lines() if not line.startswith("step ")]
 
 
 def diagnose(
-    *paths: str,
-    rule: Sequence[str] | None = None,
-    threshold: Mapping[str, float] | None = None,
-    ranks: Sequence[int] | None = None,
-    graphs: Sequence[int] | None = None,
-    steps: Sequence[int] | None = None,
-    align: str = "auto",
-    rank_from: str = "meta",
-    allow_missing_ranks: bool = False,
-    reader: str | None = None,
-    mapping: str | None = None,
-    comm_patterns: Sequence[str] = (),
+    *paths: options.Paths,
+    rule: options.Names | None = None,
+    threshold: Mapping[str, float] | options.Names | None = None,
+    ranks: options.Numbers | None = None,
+    graphs: options.Numbers | None = None,
+    steps: options.Numbers | None = None,
+    selection: Selection | None = None,
+    align: options.Align = "auto",
     analyse: bool = False,
+    rank_from: str = "meta",
+    reader: str | None = None,
+    mapping: options.AnyPath | None = None,
+    comm_patterns: options.Names = (),
+    allow_missing_ranks: bool = False,
+    jobs: int | None = None,
+    mem_limit: options.Size | None = None,
+    engine: EngineName = "local",
+    engine_address: str | None = None,
     progress: Progress = silent,
 ) -> Diagnosis:
-    """What is wrong with the run whose ranks lie below ``paths``.
+    """What is wrong with the run whose ranks are below ``paths``.
 
     Args:
         rule:  ids of rules; None for all.
         threshold: other thresholds than the defaults: by rule, or by ``rule.name`` where a rule
-            has several.
+            has several: ``{"long-tail": 30}`` or ``"long-tail=30"``.
         steps: only what belongs to these steps. Tables that repeat the profiler's own files (data
             pipeline, memory records) are always of the whole capture.
-        align: how clocks are brought together where ranks are compared; evidence is told on the
-            clock of its own rank.
+        selection: ``ranks``, ``graphs`` and ``steps`` at once, in place of these.
+        align: how clocks are aligned where ranks are compared; times of findings are on the clock
+            of their own rank.
         analyse: also make the document of a page.
 
-    The other arguments are those of :func:`traceconv.merge`. One rank is in memory at a time.
+    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
 
     Raises:
-        TraceconvError: see :mod:`traceconv.core.errors`; ``SelectionError`` for a rule, threshold,
-            graph or step that is not there.
+        OptionError: an argument is not understood; there is no such rule or threshold.
+        SelectionError: a graph or step is in none of the ranks.
+        TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    chosen(rule), thresholds(threshold or {})  # refuses early
+    only = options.words(rule, "rule")
+    values = options.thresholds(threshold, "threshold")
+    thresholds(values)  # refuses early
+    requested = run_summary.request(only, drawn=analyse, issues=True)
+    kept = options.selection(selection, ranks=ranks, graphs=graphs, steps=steps)
+    options.refuse_others(kept, ("ranks", "graphs", "steps"))
+    run = options.run_options(
+        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
+    )
+    how, patterns = options.align(align), options.words(comm_patterns, "comm_patterns") or ()
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
-    captures = found.ranks(ranks, allow_missing_ranks)
-    issues = captures.issues.copy()
-    parts, late = [], []
-    drawn: list[Facts] = []
-    present: list[Present] = []
-    for trace in captures.traces(
-        "detail", progress=progress, comm_patterns=comm_patterns, graphs=graphs, steps=steps
-    ):
-        if analyse:
-            drawn.append(overview.facts(trace, rule))
-        parts.append(drawn[-1].rules if analyse else rules.facts(trace, rule))
-        late.append(drawn[-1].lateness if analyse else lateness.facts(trace))
-        met = trace.issues.copy()
-        for side_table in trace.side_tables.values():
-            side_table.account(met)
-        issues.extend(met, rank=trace.rank)
-        present.append(trace.present)
-        del trace  # one rank at a time
-    refuse_missing(graphs, steps, present)
-    evidence = [one.evidence for one in late]
-    groups = tuple(matched(evidence))
-    plan = clocks.plan(captures.found, align, evidence, groups=groups)
-    issues.extend(plan.issues)
-    verdict = lateness.judge(late, plan, groups)
-    judged = overview.Judged(rules.judge(parts, threshold, rule), verdict)
-    document = _document(captures, plan, issues, drawn, judged) if analyse else None
-    return Diagnosis(judged.findings, verdict if len(late) > 1 else None, issues, document)
+    captures = found.ranks(kept.ranks, allow_missing_ranks)
+    view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps}
+    with analysed(captures.found, captures.issues, run) as every:
+        read, summaries = every.summaries(Summarizing(requested, view, patterns))
+    refuse_missing(kept.numbers, found_numbers(summaries))
+    records = [one.collectives for one in summaries]
+    groups = tuple(matched(records))
+    plan = clocks.plan(read, how, records, groups=groups)
+    every.issues.extend(plan.issues)
+    verdict = lateness.judge(summaries, plan, groups)
+    judged = run_summary.Judged(rules.judge(summaries, values, only), verdict)
+    document = _document(read, plan, every.issues, summaries, judged) if analyse else None
+    return Diagnosis(
+        judged.findings, verdict if len(summaries) > 1 else None, every.issues, document
+    )
 
 
 def _document(
-    captures: Captures,
+    captures: Sequence[Capture],
     plan: clocks.Plan,
     issues: Issues,
-    drawn: Sequence[Facts],
-    judged: overview.Judged,
+    summaries: Sequence[RankSummary],
+    judged: run_summary.Judged,
 ) -> dict[str, Any]:
-    report = Report.of("", captures.found, "", Issues(), plan)
+    report = Report.of("", captures, "", Issues(), plan)
     report.issues = issues
-    report.overview = overview.overview(drawn, plan, issues, judged)
+    report.overview = run_summary.overview(summaries, plan, issues, judged)
     return report.as_dict()

@@ -1,4 +1,4 @@
-"""What lies below some paths, before anything of it is merged."""
+"""What is below some paths, before anything of it is merged."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from itertools import pairwise
 from textwrap import wrap
 from typing import Any
 
-from traceconv.core.errors import Issues, TraceconvError
+from traceconv.api import options
+from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import format_ranges
+from traceconv.core.ranks import format_ranges, resolve
 from traceconv.core.side_tables import SideTable
+from traceconv.io.sources import sources
+from traceconv.pipeline import registry
 from traceconv.pipeline.report import SCHEMA_VERSION, described
+from traceconv.writers.output import Progress, silent
 
 NOT_NEEDED = "of the capture, holds no events that are read"
-"""What is said of a file of which its reader says no more."""
+"""The use of a file of which its reader says no more."""
 
 LINES = 40
 """More captures than this share lines, unless every one is asked for."""
@@ -33,7 +37,7 @@ _TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where
 
 @dataclass
 class Inspection:
-    """What lies below some paths, and what is wrong with it.
+    """What is below some paths, and what is wrong with it.
 
     Attributes:
         captures: as found; ranks may be None.
@@ -94,7 +98,7 @@ class Inspection:
         self.issues.extend(trace.issues, rank=trace.rank)
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON document of ``--json``."""
+        """The JSON document."""
         return {
             "schema_version": SCHEMA_VERSION,
             "captures": [
@@ -186,18 +190,18 @@ class Inspection:
         alike: dict[str, list[Capture]] = {}
         for one in self.captures:
             rows = {} if short else self.counts.get(_rank(one), {}).get("tables", {})
-            said = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
-            alike.setdefault(", ".join(said), []).append(one)
-        told = {tables: self._whose(c, short) for tables, c in alike.items() if tables}
+            names = [f"{t} {rows[t]}" if rows.get(t) is not None else t for t in one.tables]
+            alike.setdefault(", ".join(names), []).append(one)
         return [
             line
-            for tables, whose in told.items()
-            for line in _wrapped(f"tables of {whose}: {tables}")
+            for tables, captures in alike.items()
+            if tables
+            for line in _wrapped(f"tables of {self._whose(captures, short)}: {tables}")
         ]
 
     def _whose(self, captures: Sequence[Capture], short: bool) -> str:
-        """Captures by their ranks; those without, or whose rank others claim too, by their place
-        below the folder all of them lie in.
+        """Captures by their ranks; those without, or whose rank others claim too, by their path
+        below the folder all of them are in.
         """
         if short:
             return f"ranks {_cut(format_ranges([c.rank for c in captures if c.rank is not None]))}"
@@ -227,13 +231,13 @@ def _alike(captures: Sequence[Capture]) -> Iterable[tuple[str, ...]]:
         alone = id(one) if one.rank is None else 0
         groups.setdefault((one.reader, clock, format_ranges(one.graphs), alone), []).append(one)
     for (reader, clock, graphs, _), group in groups.items():
-        told = [described(one) for one in group]
+        documents = [described(one) for one in group]
         ranks = format_ranges([one.rank for one in group if one.rank is not None]) or "?"
         hosts = {one.host for one in group if one.host}
         host = f"{len(hosts)} hosts" if len(hosts) > 1 else "".join(hosts)
         devices = format_ranges([one.device for one in group if one.device >= 0])
-        size = _size(sum(d["bytes"] for d in told))
-        where = _together([d["label"] for d in told])
+        size = _size(sum(d["bytes"] for d in documents))
+        where = _together([d["label"] for d in documents])
         yield _cut(ranks), reader, host, devices, graphs, clock, size, where
 
 
@@ -292,3 +296,56 @@ def _found(trace: Trace) -> dict[str, Any]:
     graphs = sorted({int(g) for g in set(trace.events.graph.tolist())} - {-1})
     steps = sorted({int(s) for s in set(trace.events.step.tolist())} - {-1})
     return {"graphs": graphs, "steps": steps}
+
+
+def inspect(
+    *paths: options.Paths,
+    reader: str | None = None,
+    rank_from: str = "meta",
+    mapping: options.AnyPath | None = None,
+    counts: bool = False,
+    progress: Progress = silent,
+) -> Inspection:
+    """What is below ``paths``: format, rank, device, graphs, clock and files of every capture.
+
+    Args:
+        counts: also read every event: rows by kind and layer, steps, graphs, and what each mode
+            would take, per rank and in all (upper bounds, a few percent above).
+
+    The other arguments are those of :func:`traceconv.open`. Unlike that, it shows captures whose
+    rank is unknown or doubled, and reports the problem.
+
+    Raises:
+        OptionError: an argument is not understood.
+        TraceconvError: see :mod:`traceconv.core.errors`.
+    """
+    options.text(reader, "reader"), options.text(rank_from, "rank_from")
+    found = registry.discover(
+        sources(options.paths(paths)), reader, options.path(mapping, "mapping")
+    )
+    inspection = Inspection(
+        captures=list(found.captures),
+        unknown=[source.title(name) for source, name in found.unknown],
+        issues=found.issues,
+    )
+    try:
+        inspection.take(resolve(found.captures, rank_from, found.issues))
+    except RankError as e:
+        inspection.problem = str(e)
+        return inspection
+    if counts:
+        _count(inspection, progress)
+    return inspection
+
+
+def _count(inspection: Inspection, progress: Progress) -> None:
+    """Read the events of every capture that has a rank."""
+    from traceconv.pipeline.prediction import Prediction
+    from traceconv.pipeline.stages import events
+
+    prediction = Prediction()
+    for capture in (c for c in inspection.captures if c.rank is not None):
+        label = f"rank {capture.rank}"
+        trace = events(capture, lambda n, label=label: progress(n, 0, label))  # type: ignore[misc]
+        inspection.add_counts(trace, prediction.add(trace))
+    inspection.predicted = prediction.whole()

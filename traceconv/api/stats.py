@@ -1,100 +1,129 @@
-"""From captures to tables: every rank is read, boiled down to facts, and let go again."""
+"""Tables of the ranks: steps, overlap, operators, kernels, communication, memory and more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from traceconv.alignment import plan as clocks
+from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics
-from traceconv.api.merge import Captures
-from traceconv.api.merge import open as find
+from traceconv.api import options
+from traceconv.api.open import open as find
 from traceconv.core.model import Trace
 from traceconv.core.ranks import refuse_missing
 from traceconv.passes.select import time_window
+from traceconv.pipeline.options import EngineName, Selection
+from traceconv.pipeline.summaries import Ranks, Summarizing, analysed, found_numbers
 from traceconv.writers.output import Progress, silent
 
 Window = tuple[int | None, int | None]
 
 
 def stats(
-    *paths: str,
-    by: Sequence[str] = ("step", "overlap"),
-    ranks: Sequence[int] | None = None,
-    graphs: Sequence[int] | None = None,
-    steps: Sequence[int] | None = None,
-    time: Window | None = None,
+    *paths: options.Paths,
+    by: options.Names = ("step", "overlap"),
+    ranks: options.Numbers | None = None,
+    graphs: options.Numbers | None = None,
+    steps: options.Numbers | None = None,
+    time: options.Window | None = None,
+    selection: Selection | None = None,
     top: int | None = None,
-    align: str = "none",
+    align: options.Align = "none",
     rank_from: str = "meta",
-    allow_missing_ranks: bool = False,
     reader: str | None = None,
-    mapping: str | None = None,
-    comm_patterns: Sequence[str] = (),
+    mapping: options.AnyPath | None = None,
+    comm_patterns: options.Names = (),
+    allow_missing_ranks: bool = False,
+    jobs: int | None = None,
+    mem_limit: options.Size | None = None,
+    engine: EngineName = "local",
+    engine_address: str | None = None,
     progress: Progress = silent,
 ) -> Statistics:
     """Tables of the ranks found below ``paths``.
 
     Args:
-        by:    which tables: keys of :data:`traceconv.analysis.tables.catalog.BY`, names of tables, "all".
+        by:    which tables: keys of :data:`traceconv.analysis.tables.catalog.BY`, names of tables,
+            "all"; one, or several.
         steps: only what belongs to these steps. Tables that repeat the profiler's own files
             (memory records, data pipeline, FLOPs) are always of the whole capture.
-        time:  (start, end) in ns, counted from the earliest event of all ranks: what touches the
-            window, whole, and the steps that do. With several ranks every file is read twice.
+        time:  a window, counted from the earliest event of all ranks: ``"1.2s:1.5s"``, or (start,
+            end) in ns: what touches the window, whole, and the steps that do. With several ranks
+            every file is read twice.
+        selection: ``ranks`` to ``time`` at once, in place of these.
         top:   rows kept per rank of tables that are usually long; None = all.
-        align: as in :func:`traceconv.merge`; it moves stamps and the window, not lengths.
+        align: as in :func:`traceconv.merge`; it moves stamps and the window, not lengths. With
+            several ranks, "auto" and "collective" read every file twice.
 
-    The other arguments are those of :func:`traceconv.merge`.
+    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
 
     Raises:
-        TraceconvError: see :mod:`traceconv.core.errors`; ``SelectionError`` for a table, graph or step
-            that is not there.
+        OptionError: an argument is not understood; there is no such table.
+        SelectionError: a graph or step is in none of the ranks.
+        TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    tables.chosen(by)  # refuses unknown ones before anything is read
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
-    captures = found.ranks(ranks, allow_missing_ranks)
-    read = partial(
-        captures.traces,
-        "detail",
-        align_by=align,
-        progress=progress,
-        comm_patterns=comm_patterns,
-        graphs=graphs,
-        steps=steps,
-        scope=True,
+    names = tables.chosen(options.words(by, "by") or ())
+    kept = options.selection(selection, ranks=ranks, graphs=graphs, steps=steps, time=time)
+    options.refuse_others(kept, ("ranks", "graphs", "steps", "time"))
+    run = options.run_options(
+        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
     )
-    issues = captures.issues.copy()
-    parts, present = [], []
-    for trace in _within(captures, read, time):
-        parts.append(tables.facts(trace, by))
-        met = trace.issues.copy()
-        for side_table in trace.side_tables.values():
-            side_table.account(met)
-        issues.extend(met, rank=trace.rank)
-        present.append(trace.present)
-        del trace  # one rank at a time
-    refuse_missing(graphs, steps, present)
-    results = tuple(tables.tables(parts, top))
-    return Statistics(results, tuple(part.rank for part in parts), issues)
+    rows, how = options.count(top, "top"), options.align(align)
+    patterns = options.words(comm_patterns, "comm_patterns") or ()
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    captures = found.ranks(kept.ranks, allow_missing_ranks)
+    view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps, "scope": True}
+    work = Summarizing(SummaryRequest(tables=names), view, patterns)
+    with analysed(captures.found, captures.issues, run) as every:
+        every, work = _on_one_clock(every, work, how, kept.time)
+        _, summaries = every.summaries(work)
+    refuse_missing(kept.numbers, found_numbers(summaries))
+    results = tuple(tables.tables(summaries, rows))
+    return Statistics(results, tuple(one.rank for one in summaries), every.issues)
 
 
-def _within(
-    captures: Captures, read: partial[Iterator[Trace]], time: Window | None
-) -> Iterator[Trace]:
-    """The traces, or what of them touches a window."""
+def _on_one_clock(
+    every: Ranks, work: Summarizing, align: str, time: Window | None
+) -> tuple[Ranks, Summarizing]:
+    """The work on clocks that are aligned, and within a window; and the ranks that are left.
+
+    Ranks are read for it only where several of them decide: on clocks by their collectives, on the
+    start of the window by their earliest events.
+    """
+    several = len(every.captures) > 1
+    by_events = several and align in clocks.FROM_EVENTS
+    records, spans = None, {}
+    if by_events or (several and time is not None):
+        first = replace(work, requested=SummaryRequest(issues=False), collectives=by_events)
+        read, summaries = every.summaries(first, "looking through")
+        every = replace(every, captures=read)
+        spans = {one.rank: one.span_ns for one in summaries}
+        records = [one.collectives for one in summaries] if by_events else None
+    plan = clocks.plan(every.captures, align, records)
+    every.issues.extend(plan.issues)
+    starts = [plan.offsets[r].correction.of(span[0]) for r, span in spans.items() if span]
+    base_ns = min(starts, default=0) if several else None
+    return every, replace(work, change=partial(_changed, plan=plan, time=time, base_ns=base_ns))
+
+
+def _changed(trace: Trace, *, plan: clocks.Plan, time: Window | None, base_ns: int | None) -> Trace:
+    """A rank on the shared clock, and what of it touches a window.
+
+    Args:
+        base_ns: from where the window is counted; None for the earliest event of the rank.
+    """
+    trace = clocks.aligned(trace, plan)
     if time is None:
-        yield from read()
-        return
-    alone = len(captures.found) == 1
-    spans = [] if alone else [span for trace in read() if (span := trace.span())]
-    for trace in read():
-        own = trace.span()
-        base = min((span[0] for span in spans), default=own[0] if own else 0)
-        start, end = (None if t is None else base + t for t in time)
-        yield _touching(time_window(trace, start, end), start, end)
+        return trace
+    if base_ns is None:
+        span = trace.span()
+        base_ns = span[0] if span else 0
+    start, end = (None if t is None else base_ns + t for t in time)
+    return _touching(time_window(trace, start, end), start, end)
 
 
 def _touching(trace: Trace, start: int | None, end: int | None) -> Trace:

@@ -6,26 +6,27 @@ import os
 from collections.abc import Iterable, Sequence
 
 from traceconv.alignment.collective_records import collective_records
+from traceconv.api import options
 from traceconv.core.errors import RankError
 from traceconv.core.model import Trace, arranged
 from traceconv.io.storage import redact_url
 from traceconv.passes.lanes import lanes
 from traceconv.pipeline import registry
-from traceconv.pipeline.executor import Executor, open_executor
-from traceconv.pipeline.merging import MergeOptions, Ranks, Target, finish
+from traceconv.pipeline.executor import Executor, started
+from traceconv.pipeline.merging import Ranks, Target, finish
+from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.report import Report
-from traceconv.pipeline.spill import InMemoryRank, SpilledRank, park
+from traceconv.pipeline.spill import InMemoryRank, SpilledRank, spill
 from traceconv.writers import output
 from traceconv.writers.output import Progress, silent
-from traceconv.writers.size_limit import SizeLimit
 
 
 def write(
     traces: Trace | Iterable[Trace],
     out: str | os.PathLike[str],
     *,
-    args: Sequence[str] | None = None,
-    limit: SizeLimit | None = None,
+    args: options.Names | None = None,
+    limit: options.Limit | None = None,
     writer: str | None = None,
     strict: bool = False,
     force: bool = False,
@@ -57,13 +58,20 @@ def write(
         OutputError: ``out`` exists, names no format, or cannot be written. No file is left behind.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    path = redact_url(os.fspath(out))
+    path = redact_url(options.path(out, "out") or "")
     factory = registry.writer_named(writer) if writer else registry.writer_for(path)
     output.check(path, force)
-    options = MergeOptions(mode=None, align="none", args=args, limit=limit)
-    with open_executor(1, "local", None) as executor:
+    merge_options = MergeOptions(
+        mode="source",
+        align="none",
+        args=options.kept_args(args, "args"),
+        limit=options.limit(limit),
+    )
+    with started(RunOptions(jobs=1), [0]) as executor:
         ranks = _ranks([traces] if isinstance(traces, Trace) else traces, executor)
-        return finish(executor, ranks, options, Target(path, factory, force, strict), progress)
+        return finish(
+            ranks, merge_options, Target(path, factory, force, strict), executor, progress
+        )
 
 
 def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
@@ -76,8 +84,8 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
         if trace.rank in found:
             raise RankError(f"two traces are of rank {trace.rank}; a file has each rank once")
         known = collective_records(trace)
-        file = executor.folder / f"rank-{trace.rank}.parked"
-        found[trace.rank] = InMemoryRank(trace, known) if alone else park(trace, known, file)
+        file = executor.folder / f"rank-{trace.rank}.rank"
+        found[trace.rank] = InMemoryRank(trace, known) if alone else spill(trace, known, file)
         captures[trace.rank] = trace.capture
         del given, trace  # one rank at a time
     if not found:

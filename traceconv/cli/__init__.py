@@ -76,8 +76,8 @@ def _meant_perfetto(word: str, rest: list[str]) -> str:
     )
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted or ctx.resilient_parsing:
+def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
+    if not shown or ctx.resilient_parsing:
         return
     from traceconv.core.version import __version__
 
@@ -145,7 +145,7 @@ def run(arguments: Sequence[str]) -> int:
     except TraceconvError as e:
         if isinstance(e.__cause__, BrokenPipeError):
             return _reader_gone()
-        say.message(f"error: {e}", fg="red")
+        say.message(f"error: {say.with_flags(str(e))}", fg="red")
         return e.exit_code
     return 0
 

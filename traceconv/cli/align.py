@@ -14,12 +14,13 @@ from traceconv.cli import files, options, say
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-o", "--output", metavar="FILE", help="Write the offsets as JSON, for --align FILE.")
 @options.aligning
-@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
+@click.option(
+    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+)
 @options.reading
 @options.classing
-@click.option(
-    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
-)
+@options.missing
+@options.working
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @options.as_json
 @options.chatter

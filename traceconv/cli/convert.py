@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from traceconv import Report
 
 
-# The loss report of ``convert --salvage``: what was met, what was lost, where, and what to do.
-
 SUFFIX = ".losses.json"
 """Added to the name of the output."""
 
@@ -31,7 +29,7 @@ def prepare(options: dict[str, Any]) -> Path:
     if options["out"] == "-":
         raise click.UsageError("--salvage writes two files; name one with -o")
     if options["strict"]:
-        raise click.UsageError("--salvage puts up with losses, --strict refuses them")
+        raise click.UsageError("--salvage accepts losses, --strict refuses them")
     path = Path(options["out"] + SUFFIX)
     files.refuse_existing(path, options["force"])
     options["allow_missing_ranks"] = True
@@ -39,26 +37,26 @@ def prepare(options: dict[str, Any]) -> Path:
 
 
 def write(report: Report, path: Path, quiet: bool) -> None:
-    """Write the report, and say in a line what it comes to.
+    """Write the report of losses, and summarize it in a line.
 
     Raises:
         OutputError: it cannot be written.
     """
     import orjson
 
-    found = document(report)
+    found = say.flagged(document(report))
     files.write(path, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
     if quiet:
         return
-    met, lost = (sum(kind[key] for kind in found["events"].values()) for key in ("met", "lost"))
-    say.message(f"saved {met - lost} of {met} events; what was lost stands in {path}")
+    seen, lost = (sum(kind[key] for kind in found["events"].values()) for key in ("met", "lost"))
+    say.message(f"saved {seen - lost} of {seen} events; what was lost is listed in {path}")
 
 
 def document(report: Report) -> dict[str, Any]:
     """The report as JSON values: events by kind, losses and doubts with their places.
 
-    ``met`` are the events a reader saw, ``lost`` those of them it could not keep; what lies in
-    bytes that cannot be read at all is no event, and stands among the losses only.
+    ``met`` are the events a reader saw, ``lost`` those of them it could not keep; bytes that
+    cannot be read at all are no events, and are among the losses only.
     """
     events = {kind: {"met": 0, "lost": 0} for kind in ("slice", "instant", "counter", "flow")}
     for stages in report.ledger.values():
@@ -110,8 +108,8 @@ def convert(path: str, salvage: bool, **given: Any) -> None:
     lost = prepare(task.options) if salvage else None
     from traceconv import convert
 
-    with task.told(), say.bar(quiet=task.quiet) as progress:
+    with task.accounted(), say.bar(quiet=task.quiet) as progress:
         report = convert(path, **task.options, progress=progress)
     if lost is not None and not task.options["dry_run"]:
         write(report, lost, quiet=task.quiet)
-    task.tell(report)
+    task.show(report)

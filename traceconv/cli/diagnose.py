@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from traceconv.cli import files, options, say
 
+if TYPE_CHECKING:
+    from traceconv import Diagnosis
+
 FORMATS = ("text", "json", "md", "html")
 GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
-
-_SAID = re.compile(r"([a-z-]+(?:\.[a-z-]+)?)=(-?\d+(?:\.\d+)?)")
-
-
-def _thresholds(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, float]:
-    """``long-tail=30`` and ``pipeline-operator.right=50`` by name."""
-    said = {}
-    for value in values:
-        match = _SAID.fullmatch(value.strip())
-        if match is None:
-            raise click.BadParameter(f"{value!r} is not RULE=NUMBER or RULE.NAME=NUMBER")
-        said[match[1]] = float(match[2])
-    return said
 
 
 @click.command(short_help="Say what is wrong, with evidence and advice.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
-    "--rule", callback=options.words, metavar="ID,...", help="Only these rules; default all."
+    "--rule",
+    callback=options.parsed("words"),
+    metavar="ID,...",
+    help="Only these rules; default all.",
 )
 @click.option(
     "--threshold",
     multiple=True,
-    callback=_thresholds,
+    callback=options.parsed("thresholds"),
     metavar="RULE[.NAME]=NUMBER",
     help="Another threshold than the default; may be given several times.",
 )
-@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
-@click.option("--graphs", callback=options.numbers, metavar="1,2|all", help="Which graphs.")
-@click.option("--steps", callback=options.numbers, metavar="10-12|all", help="Which steps.")
+@click.option(
+    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+)
+@click.option(
+    "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."
+)
+@click.option(
+    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
+)
 @click.option(
     "--format",
     "form",
@@ -60,6 +57,7 @@ def _thresholds(
 )
 @click.option(
     "--align",
+    callback=options.parsed("align"),
     metavar="auto|collective|meta|wall|none|FILE",
     default="auto",
     show_default=True,
@@ -67,9 +65,8 @@ def _thresholds(
 )
 @options.reading
 @options.classing
-@click.option(
-    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
-)
+@options.missing
+@options.working
 @options.chatter
 def diagnose(
     paths: tuple[str, ...],
@@ -81,7 +78,7 @@ def diagnose(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Judge the ranks below PATH... by rules; each tells its evidence, or what it would need.
+    """Judge the ranks below PATH... by rules; each gives its evidence, or what it would need.
 
     \b
     traceconv diagnose ./prof
@@ -96,8 +93,7 @@ def diagnose(
 
     with say.bar(quiet=quiet) as progress:
         found = diagnose(*paths, **given, analyse=form == "html", progress=progress)
-    written = {"json": found.json_text, "md": found.markdown, "html": found.html_text}
-    _tell(written.get(form, found.text)(), target, quiet)
+    _write(_rendered(found, form), target, quiet)
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
     if fail_on and found.findings.at_least(fail_on):
@@ -105,7 +101,16 @@ def diagnose(
         click.get_current_context().exit(GATE)
 
 
-def _tell(text: str, target: Path | None, quiet: bool) -> None:
+def _rendered(found: Diagnosis, form: str) -> str:
+    """The findings as text of a format, with flags where the library names keywords."""
+    if form == "html":
+        return replace(found, document=say.flagged(found.document)).html_text()
+    if form == "json":
+        return say.json_text(found.as_dict()) + "\n"
+    return say.with_flags(found.markdown() if form == "md" else found.text())
+
+
+def _write(text: str, target: Path | None, quiet: bool) -> None:
     if target is None:
         say.data(text.rstrip("\n"))
         return

@@ -31,7 +31,7 @@ def join(shards: tuple[str, ...], **given: Any) -> None:
     """Join the folders that `traceconv merge --shard I/N` left, for all I of one merge.
 
     The trace is the one that a single run would have written, byte for byte; what was asked of
-    the merge stands in the shards.
+    the merge is stored in the shards.
 
     \b
     traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard     on 8 machines
@@ -40,6 +40,6 @@ def join(shards: tuple[str, ...], **given: Any) -> None:
     task = outcome.Task.of(given)
     from traceconv import join
 
-    with task.told(), say.bar(quiet=task.quiet) as progress:
+    with task.accounted(), say.bar(quiet=task.quiet) as progress:
         report = join(*shards, **task.options, progress=progress)
-    task.tell(report)
+    task.show(report)

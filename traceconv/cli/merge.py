@@ -38,11 +38,7 @@ from traceconv.cli import options, outcome, say
 @options.aligning
 @options.reading
 @options.classing
-@click.option(
-    "--allow-missing-ranks",
-    is_flag=True,
-    help="Go on without ranks of --ranks that are not there, and those that cannot be read.",
-)
+@options.missing
 @options.writing
 @options.working
 @options.sharding
@@ -59,6 +55,6 @@ def merge(paths: tuple[str, ...], **given: Any) -> None:
     from traceconv import merge
 
     task.options["analyse"] = bool(task.report)
-    with task.told(), say.bar(quiet=task.quiet) as progress:
+    with task.accounted(), say.bar(quiet=task.quiet) as progress:
         report = merge(*paths, **task.options, progress=progress)
-    task.tell(report)
+    task.show(report)

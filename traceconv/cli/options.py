@@ -1,114 +1,46 @@
 """What the commands share: how values are read, and the options several of them have.
 
-Nothing here imports the library proper, so that ``--help`` stays quick.
+Values are read by :mod:`traceconv.api.options`, which is imported when there is one, so that
+``--help`` stays quick.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from traceconv.core.clock import to_ns
-from traceconv.core.errors import ClockError
+from traceconv.cli import say
+from traceconv.core.errors import OptionError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_TIME = re.compile(r"([+-]?\d[\d.]*(?:[eE][+-]?\d+)?)\s*(s|ms|us|µs|ns)\Z")
-_RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?\Z")
 
-MAX_RANGE = 1_000_000
-"""More numbers than this in one range are taken for a slip."""
+def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback that reads a value as the library does; what it refuses is an error of usage.
 
+    Args:
+        parser: name of a function of :mod:`traceconv.api.options`.
+    """
 
-def numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
-    """``0-7,12`` as a sorted list; ``all``, like nothing, as None."""
-    if value is None or value.strip().lower() == "all":
-        return None
-    found: set[int] = set()
-    for part in value.split(","):
-        match = _RANGE.match(part.strip())
-        if match is None:
-            raise click.BadParameter(f"{value!r} is not a list like 0-7,12, nor all")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not 0 <= last - first <= MAX_RANGE:
-            raise click.BadParameter(f"{part.strip()!r} is not a range from low to high")
-        found.update(range(first, last + 1))
-    return sorted(found)
+    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value is None or value == ():
+            return value
+        from traceconv.api import options
 
+        try:
+            return getattr(options, parser)(value, str(param.name))
+        except OptionError as e:
+            raise click.BadParameter(say.with_flags(e.why)) from e
 
-def _scaled(value: str, unit: int) -> int:
-    match = _SIZE.match(value.strip())
-    if match is None:
-        raise click.BadParameter(f"{value!r} is not a size like 800K, 200M or 2G")
-    whole, _, decimals = match[1].partition(".")
-    scale: int = unit ** _POWERS[match[2].upper()]
-    number = int(whole + decimals) * scale // int("1" + "0" * len(decimals))
-    if number < 1:
-        raise click.BadParameter(f"{value!r} is less than 1")
-    return number
-
-
-def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """``200M`` as bytes, in units of 1024."""
-    return None if value is None else _scaled(value, 1024)
-
-
-def count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """``1M`` as a number of things, in units of 1000."""
-    return None if value is None else _scaled(value, 1000)
+    return read
 
 
 def form_of(output: str | None, forms: Sequence[str]) -> str:
     """The one of ``forms`` that the ending of ``output`` names, else "text"."""
     ending = (output or "").rpartition(".")[2]
     return ending if ending in forms else "text"
-
-
-def window(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[int | None, int | None] | None:
-    """``1.2s:1.5s`` as (start, end) in ns; an end that is left out as None."""
-    if value is None:
-        return None
-    first, colon, last = value.partition(":")
-    if not colon or not (first.strip() or last.strip()):
-        raise click.BadParameter(f"{value!r} is not a window like 1.2s:1.5s, 300ms: or :2s")
-    start, end = _time(first.strip()), _time(last.strip())
-    if start is not None and end is not None and start >= end:
-        raise click.BadParameter(f"{value!r} ends before it starts")
-    return start, end
-
-
-def _time(text: str) -> int | None:
-    if not text:
-        return None
-    match = _TIME.match(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a time with its unit (s, ms, us, ns)")
-    try:
-        return to_ns(match[1], "us" if match[2] == "µs" else match[2])
-    except ClockError as e:
-        raise click.BadParameter(str(e)) from e
-
-
-def words(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
-    """``a,b`` as a list of words, as written."""
-    return None if value is None else [word for w in value.split(",") if (word := w.strip())]
-
-
-def pattern(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A regular expression, tried here so that the message names the option."""
-    if value is not None:
-        try:
-            re.compile(value)
-        except re.error as e:
-            raise click.BadParameter(f"{value!r} is not a regular expression: {e}") from e
-    return value
 
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -147,33 +79,39 @@ reading = together(
 classing = click.option(
     "--comm-pattern",
     "comm_patterns",
-    callback=lambda ctx, param, value: words(ctx, param, value) or [],
+    callback=parsed("words"),
+    default="",
     metavar="WORD,...",
-    help="GPU kernels whose name contains one of these communicate, besides NCCL's and its kin.",
+    help="GPU kernels whose name contains one of these communicate, besides NCCL's and similar.",
 )
 """What counts as communication."""
 
 selecting = together(
     click.option(
-        "--ranks", callback=numbers, metavar="0-7,12|all", help="Which ranks; default all."
+        "--ranks",
+        callback=parsed("numbers"),
+        metavar="0-7,12|all",
+        help="Which ranks; default all.",
     ),
-    click.option("--graphs", callback=numbers, metavar="1,2|all", help="Which graphs (model ids)."),
-    click.option("--steps", callback=numbers, metavar="10-12|all", help="Which steps."),
+    click.option(
+        "--graphs", callback=parsed("numbers"), metavar="1,2|all", help="Which graphs (model ids)."
+    ),
+    click.option("--steps", callback=parsed("numbers"), metavar="10-12|all", help="Which steps."),
     click.option(
         "--time",
-        callback=window,
+        callback=parsed("window"),
         metavar="1.2s:1.5s",
         help="A window, counted from the first event; s, ms, us or ns; one end may be left out.",
     ),
     click.option(
         "--layers",
-        callback=words,
+        callback=parsed("layers"),
         metavar="step,overlap,...",
         help="Which layers: step, overlap, host, runtime, scope, device, comm, counter, other.",
     ),
     click.option(
         "--exclude",
-        callback=pattern,
+        callback=parsed("pattern"),
         metavar="REGEX",
         help="Leave out events whose name this finds.",
     ),
@@ -188,17 +126,10 @@ selecting = together(
 """What is kept. Filters are combined with AND."""
 
 
-def _length(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """``50us`` as ns."""
-    length = None if value is None else _time(value.strip())
-    if length is not None and length < 0:
-        raise click.BadParameter(f"{value!r} is less than nothing")
-    return length
-
-
 aligning = together(
     click.option(
         "--align",
+        callback=parsed("align"),
         metavar="auto|collective|meta|wall|none|FILE",
         default="auto",
         show_default=True,
@@ -208,10 +139,10 @@ aligning = together(
     click.option(
         "--align-max-error",
         "align_max_error_ns",
-        callback=_length,
+        callback=parsed("length"),
         metavar="50us",
-        help="Refuse (exit code 5) if the clock of a rank may be off by more, or by who knows "
-        "how much.",
+        help="Refuse (exit code 5) if the clock of a rank may be off by more, or by an unknown "
+        "amount.",
     ),
 )
 """How clocks are brought together."""
@@ -219,13 +150,13 @@ aligning = together(
 limiting = together(
     click.option(
         "--max-size",
-        callback=size,
+        callback=parsed("size"),
         metavar="200M",
         help="Largest output file, before compression; units of 1024.",
     ),
     click.option(
         "--max-events",
-        callback=count,
+        callback=parsed("count"),
         metavar="1M",
         help="Most events (slices, instants, samples, arrows) in an output file; units of 1000.",
     ),
@@ -265,11 +196,11 @@ finishing = together(
 writing = together(
     click.option(
         "--args",
-        callback=words,
+        callback=parsed("kept_args"),
         metavar="all|none|KEY,...",
         default="all",
         show_default=True,
-        help="Which arguments of events travel.",
+        help="Which arguments of events are kept.",
     ),
     click.option("-n", "--dry-run", is_flag=True, help="Say what would be done; read no events."),
     finishing,
@@ -277,15 +208,12 @@ writing = together(
 """What is written, and where."""
 
 
-def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """``2/8`` as (2, 8)."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise click.BadParameter(f"{value!r} is not a share like 0/8 ... 7/8")
-    return int(match[1]), int(match[2])
-
+missing = click.option(
+    "--allow-missing-ranks",
+    is_flag=True,
+    help="Go on without ranks of --ranks that are not there, and those that cannot be read.",
+)
+"""What becomes of ranks that fail."""
 
 working = together(
     click.option(
@@ -294,14 +222,14 @@ working = together(
         type=click.IntRange(min=1),
         metavar="N",
         help="Worker processes; default TRACECONV_JOBS, else what suits the machine and the input. "
-        "The bytes do not depend on it.",
+        "The result does not depend on it.",
     ),
     click.option(
         "--mem-limit",
-        callback=size,
+        callback=parsed("size"),
         metavar="SIZE",
-        help="Memory for all of it, at least 192M a process; what does not fit lies in temporary "
-        "files. The bytes do not depend on it.",
+        help="Memory for all of it, at least 192M a process; what does not fit is kept in "
+        "temporary files. The result does not depend on it.",
     ),
     click.option(
         "--engine",
@@ -320,7 +248,7 @@ working = together(
 
 sharding = click.option(
     "--shard",
-    callback=_share,
+    callback=parsed("shard"),
     metavar="I/N",
     help="Read only share I (from 0) of N, into a folder that `join` makes the trace of.",
 )
@@ -331,6 +259,6 @@ chatter = together(
         "-v", "--verbose", is_flag=True, help="Say more; show the traceback of internal errors."
     ),
 )
-"""How much is said."""
+"""How much is printed."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from traceconv import Report, SizeLimit
 
 
-# The file of ``--report``: the whole account of a run, as a page, as Markdown or as JSON.
-
-
 def write(document: Mapping[str, Any], path: Path) -> None:
     """Write ``document`` (of ``Report.as_dict``) in the format of the file's ending.
 
@@ -117,7 +114,7 @@ VIEWER = "https://ui.perfetto.dev"
 
 @dataclass(frozen=True)
 class Task:
-    """One call of the library, and how to tell of it.
+    """One call of the library, and how its outcome is reported.
 
     Attributes:
         options: keyword arguments for :func:`traceconv.merge` or :func:`traceconv.convert`.
@@ -150,18 +147,15 @@ class Task:
                 raise click.UsageError("--json and -o - both want stdout; use --report FILE.json")
             options["writer"] = options["writer"] or "perfetto"
         options["out"] = out
-        if options.get("mode") == "source":
-            options["mode"] = None
-        if "args" in options:  # shards know what else was asked for
-            options["args"] = _wanted_args(options["args"])
+        if "max_size" in options:  # of a join, shards know it
             options["limit"] = _limit(
                 *(options.pop(name) for name in ("max_size", "max_events", "target", "over_limit"))
             )
         _check_report(task.report, options["force"])
         return task
 
-    def tell(self, report: Report) -> None:
-        """Say what came of it: lines on stderr, JSON on stdout, the account in its file."""
+    def show(self, report: Report) -> None:
+        """Show what was done: lines on stderr, JSON on stdout, the account in its file."""
         self._account(report)
         if self.as_json:
             say.document(report.as_dict())
@@ -184,7 +178,7 @@ class Task:
         say.show_issues(report.issues, lines, pointer=not self.report)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def accounted(self) -> Iterator[None]:
         """Around the call of the library: the account is written even if --strict refuses."""
         try:
             yield
@@ -195,13 +189,7 @@ class Task:
 
     def _account(self, report: Report) -> None:
         if self.report:
-            write(report.as_dict(), Path(self.report))
-
-
-def _wanted_args(words: list[str]) -> list[str] | None:
-    if words == ["all"]:
-        return None
-    return [] if words == ["none"] else words
+            write(say.flagged(report.as_dict()), Path(self.report))
 
 
 def _limit(

@@ -24,6 +24,85 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue"}
 
 
+FLAGS = {
+    "align": "--align",
+    "align_max_error_ns": "--align-max-error",
+    "allow_missing_ranks": "--allow-missing-ranks",
+    "args": "--args",
+    "by": "--by",
+    "comm_patterns": "--comm-pattern",
+    "engine": "--engine",
+    "engine_address": "--engine-address",
+    "exclude": "--exclude",
+    "force": "-f",
+    "graphs": "--graphs",
+    "jobs": "--jobs",
+    "layers": "--layers",
+    "limit": "--max-size",
+    "mapping": "--map",
+    "max_error_ns": "--align-max-error",
+    "mem_limit": "--mem-limit",
+    "method": "--align",
+    "mode": "-m",
+    "out": "-o",
+    "over_limit": "--over-limit",
+    "paths": "PATH",
+    "rank_from": "--rank-from",
+    "ranks": "--ranks",
+    "reader": "--from",
+    "rule": "--rule",
+    "shard": "--shard",
+    "steps": "--steps",
+    "strict": "--strict",
+    "threshold": "--threshold",
+    "time": "--time",
+    "top": "--top",
+    "writer": "--to",
+}
+"""The flag for every keyword argument that messages of the library name in backticks."""
+
+API_ONLY = {"analyse", "merge_options", "selection"}
+"""Keywords that messages name and the command line has no flag for, as it never needs them."""
+
+_KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]+))?`")
+_PLAIN = re.compile(r"[\w./:-]+")
+_ADVISING = ("advice", "needs", "remarks")
+"""Members of documents whose text names keywords."""
+
+
+def with_flags(text: str) -> str:
+    """A text of the library with its keyword arguments as flags: `force=True` becomes -f."""
+    return _KEYWORD.sub(_flag, text)
+
+
+def _flag(match: re.Match[str]) -> str:
+    flag, value = FLAGS.get(match[1]), match[2]
+    if flag is None:
+        return match[0]
+    if value is None or value == "True":
+        return flag
+    return f"{flag} {_word(value)}"
+
+
+def _word(value: str) -> str:
+    """A Python value as a word of a command line."""
+    if value == "None":
+        return "all"
+    if value.startswith("{"):
+        return re.sub(r"\"([^\"]+)\":\s*", r"\1=", value.strip("{}"))
+    bare = value.strip("\"'")
+    return bare if _PLAIN.fullmatch(bare) else value
+
+
+def flagged(content: Any, advising: bool = False) -> Any:
+    """A document whose advice names flags; everything else in it stays as it is."""
+    if isinstance(content, Mapping):
+        return {key: flagged(value, advising or key in _ADVISING) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [flagged(one, advising) for one in content]
+    return with_flags(content) if advising and isinstance(content, str) else content
+
+
 def data(text: str) -> None:
     """A line of the result."""
     click.echo(_harmless(text) if sys.stdout.isatty() else text)
@@ -31,13 +110,18 @@ def data(text: str) -> None:
 
 def document(content: Mapping[str, Any]) -> None:
     """The result as one JSON document."""
+    click.echo(json_text(content))
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """A document as JSON text, its advice with flags."""
     import orjson
 
-    click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())
+    return orjson.dumps(flagged(content), option=orjson.OPT_INDENT_2).decode()
 
 
 def message(text: str, **style: Any) -> None:
-    """A line for people. What inputs put into it cannot command the terminal."""
+    """A line for people. Control characters of inputs do not reach the terminal."""
     text = _harmless(text)
     styled = click.style(text, **style) if style else text
     click.echo(styled, err=True, color=False if os.environ.get("NO_COLOR") else None)
@@ -80,8 +164,8 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
             (f"... and {rest} more kinds (-v shows them)", Severity.DOUBT),
         ]
     if notes := ordered[len(grave) :]:
-        told = ", ".join(f"{group[0].code} x{_count(group)}" for group in notes)
-        lines.append((f"info: {told} (-v explains)", Severity.INFO))
+        codes = ", ".join(f"{group[0].code} x{_count(group)}" for group in notes)
+        lines.append((f"info: {codes} (-v explains)", Severity.INFO))
     return lines
 
 
@@ -93,7 +177,7 @@ def _issue_line(group: list[Issue]) -> str:
     first, count = group[0], _count(group)
     files = {issue.file for issue in group if issue.file}
     where = f" in {len(files)} files" if len(files) > 1 else f" in {files.pop()}" if files else ""
-    return f"{first.severity}: {first.code} x{count}{where}: {first.advice}"
+    return f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
 
 
 def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> None:
@@ -113,7 +197,7 @@ def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> N
 @contextmanager
 def bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
     """A callable for ``progress=`` that draws bars on a terminal and does nothing elsewhere."""
-    bars = _Bars(wanted=not quiet and sys.stderr.isatty())
+    bars = _Bars(shown=not quiet and sys.stderr.isatty())
     try:
         yield bars.advance
     finally:
@@ -123,14 +207,14 @@ def bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 class _Bars:
     """One bar at a time: a new label begins a new one."""
 
-    def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
         self._bar: Any = None
         self._label = ""
 
     def advance(self, done: int, total: int, label: str) -> None:
         """Take in that ``done`` more of ``total`` (0 = unknown) of the stage ``label`` are done."""
-        if not self._wanted:
+        if not self._shown:
             return
         if self._bar is None or label != self._label:
             from tqdm import tqdm  # type: ignore[import-untyped]

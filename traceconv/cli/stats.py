@@ -19,28 +19,36 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
         return -1
     if value.strip().lower() == "all":
         return None
-    if not value.strip().isascii() or not value.strip().isdigit() or int(value) < 1:
-        raise click.BadParameter(f"{value!r} is neither a number of rows nor all")
-    return int(value)
+    try:
+        found: int = options.parsed("count")(ctx, param, value)
+    except click.BadParameter as e:
+        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
+    return found
 
 
 @click.command(short_help="Tables: steps, overlap, operators, communication, memory ...")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--by",
-    callback=options.words,
+    callback=options.parsed("words"),
     metavar="TABLE,...",
     default="step,overlap",
     show_default=True,
     help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary; "
     "one of their single tables; or all.",
 )
-@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
-@click.option("--graphs", callback=options.numbers, metavar="1,2|all", help="Which graphs.")
-@click.option("--steps", callback=options.numbers, metavar="10-12|all", help="Which steps.")
+@click.option(
+    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+)
+@click.option(
+    "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."
+)
+@click.option(
+    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
+)
 @click.option(
     "--time",
-    callback=options.window,
+    callback=options.parsed("window"),
     metavar="1.2s:1.5s",
     help="What touches this window, counted from the first event.",
 )
@@ -63,6 +71,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 @click.option("--explain", is_flag=True, help="Show the formula of every table.")
 @click.option(
     "--align",
+    callback=options.parsed("align"),
     metavar="none|auto|meta|wall|FILE",
     default="none",
     show_default=True,
@@ -70,9 +79,8 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 )
 @options.reading
 @options.classing
-@click.option(
-    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
-)
+@options.missing
+@options.working
 @options.chatter
 def stats(
     paths: tuple[str, ...],
@@ -116,7 +124,7 @@ def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
     if form == "json":
         return {"": render.json_text(results)}
     written = render.markdown if form == "md" else render.text
-    return {"": written(results, explain)}
+    return {"": say.with_flags(written(results, explain))}
 
 
 def _write(texts: dict[str, str], path: Path, force: bool, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""``traceconv stragglers``: which rank, and which link, holds the others up."""
+"""``traceconv stragglers``: which rank, and which link, delays the others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(short_help="Say which rank, and which link, holds the others up.")
+@click.command(short_help="Say which rank, and which link, delays the others.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--ranks", callback=options.numbers, metavar="0-7,12|all", help="Which ranks.")
-@click.option("--steps", callback=options.numbers, metavar="10-12|all", help="Which steps.")
+@click.option(
+    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+)
+@click.option(
+    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
+)
 @options.aligning
 @options.reading
 @options.classing
-@click.option(
-    "--allow-missing-ranks", is_flag=True, help="Go on when a rank of --ranks is not there."
-)
+@options.missing
+@options.working
 @options.as_json
 @options.chatter
 def stragglers(

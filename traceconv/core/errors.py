@@ -12,11 +12,12 @@ Two kinds, never mixed:
     │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
     │   ├── RankError             a rank is unknown, doubled or missing
     │   └── SelectionError        a rank, graph, step or window was selected that does not exist
+    ├── OptionError               an argument of a wrong type, or a choice that does not exist
     ├── ClockError                times beyond int64 nanoseconds, or alignment refused
     ├── SizeLimitError            the chosen policy cannot keep the limit
     ├── OutputError               the result cannot be written
     ├── EngineError               workers cannot be started, or died
-    ├── StrictError               losses or doubts where these were to be refused
+    ├── StrictError               losses or doubts where ``strict=True``
     ├── ResourceError             a limit on memory cannot be kept
     └── PluginError               a third-party reader or writer is broken or clashes
 
@@ -84,6 +85,24 @@ class SelectionError(InputError):
     """Something was selected that does not exist. The message lists what does."""
 
 
+class OptionError(TraceconvError):
+    """An argument has a wrong type or value. The message lists what is valid.
+
+    Args:
+        why:    what is wrong, and what is valid.
+        option: name of the argument; "" if several are meant.
+    """
+
+    exit_code = 2
+
+    def __init__(self, why: str, option: str = "") -> None:
+        self.why, self.option = why, option
+        super().__init__(f"`{option}`: {why}" if option else why)
+
+    def __reduce__(self) -> Any:
+        return OptionError, (self.why, self.option)
+
+
 class ClockError(TraceconvError):
     """A time leaves int64 nanoseconds, or an alignment was refused."""
 
@@ -107,7 +126,7 @@ class EngineError(TraceconvError):
 
 
 class StrictError(TraceconvError):
-    """Something was lost or is doubtful, and the caller asked for neither (``strict``).
+    """Something was lost or is doubtful, and ``strict=True`` forbids that.
 
     Attributes:
         report: the account of the run, as far as it came; nothing was written.
@@ -198,7 +217,7 @@ CODES: dict[str, Code] = {
     "far-stamp": Code(
         _D,
         "Events are so far from all others that they stretch the timeline; they are kept. If their "
-        "time stamps are wrong, leave them out by selecting a window of time.",
+        "time stamps are wrong, leave them out with a `time` window.",
     ),
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
     "not-copied": Code(
@@ -262,7 +281,7 @@ CODES: dict[str, Code] = {
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
-        _D, "No file names the rank; it is taken as 0. Choose another source of ranks to name it."
+        _D, "No file names the rank; it is taken as 0. Pass `rank_from` to name it yourself."
     ),
     "rank-conflict": Code(
         _D, "Files of one capture name different ranks; the most trusted one is used."
@@ -295,18 +314,18 @@ CODES: dict[str, Code] = {
     "size-limit": Code(
         _L,
         "Left out to keep the size limit; see the dropped table. "
-        "Raise the limit, or split the output to keep everything.",
+        'Raise `limit`, or pass `over_limit="split"` to keep everything.',
     ),
     "size-coalesced": Code(
         _L, "Runs of small slices were joined to one slice with their count and busy time."
     ),
     "flow-split": Code(_L, "A launch arrow whose ends are in two output parts cannot be drawn."),
-    "args-dropped": Code(_I, "Arguments that were not selected are not written."),
+    "args-dropped": Code(_I, "Arguments that were not selected (`args`) are not written."),
     "value-clipped": Code(_I, "A number too large for the output was written as text."),
     "viewer-rounds": Code(
         _D,
         "Times so far from the earliest event are exact in the file, but viewers of Chrome JSON "
-        "read them as doubles and round them; write a .pftrace, or select a window of time.",
+        "read them as doubles and round them; write a .pftrace, or select a `time` window.",
     ),
     "nested-deep": Code(_D, "Slices nested deeper than viewers draw were moved to another lane."),
 }

@@ -7,11 +7,11 @@ several are an error that explains how to name them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from traceconv.core.errors import Issues, RankError, SelectionError
-from traceconv.core.model import Capture, Present
+from traceconv.core.model import Capture
 
 _IN_NAME = (
     re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
@@ -87,14 +87,14 @@ def _ranked(capture: Capture, rule: str) -> Capture:
     try:
         match = re.search(rule, path)
     except re.error as e:
-        raise RankError(f"rank_from={rule!r}: not a regular expression: {e}") from e
+        raise RankError(f"`rank_from='{rule}'`: not a regular expression: {e}") from e
     if match is None:
         return replace(capture, rank=None)
     try:
         return replace(capture, rank=int(match[1]), rank_from=f"pattern {rule}")
     except (IndexError, ValueError, TypeError) as e:
         raise RankError(
-            f"rank_from={rule!r}: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
+            f"`rank_from='{rule}'`: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
         ) from e
 
 
@@ -104,10 +104,12 @@ def _nameless_message(nameless: list[Capture], total: int, rule: str) -> str:
     if rule == "meta":
         named = [rank_in_name(c.source.title(c.files[0])) for c in nameless if c.files]
         if named and None not in named and len(set(named)) == len(named):
-            return message + f"Their names contain {named[:8]}: use rank_from='name' to take these."
+            return (
+                message + f'Their names contain {named[:8]}: pass `rank_from="name"` to take these.'
+            )
     return message + (
-        "Use as rank_from a regular expression for the path whose first group is the rank, "
-        "e.g. 'worker(\\d+)'; or merge one capture at a time."
+        "Name its place in the path: `rank_from='REGEX'`, with the rank as first group, e.g. "
+        "`rank_from='worker(\\d+)'`; or merge one capture at a time."
     )
 
 
@@ -119,8 +121,8 @@ def _refuse_doubles(captures: Sequence[Capture]) -> None:
             raise RankError(
                 f"rank {capture.rank} is claimed twice: by {title(other)} "
                 f"({other.rank_from or other.reader}) and by {title(capture)} "
-                f"({capture.rank_from or capture.reader}). Name one of them only, or use as "
-                "rank_from 'name' or a regular expression for the path."
+                f"({capture.rank_from or capture.reader}). Name one of them only, or say which "
+                "rank each is with `rank_from=\"name\"` or `rank_from='REGEX'`."
             )
 
 
@@ -141,8 +143,8 @@ def chosen(
         raise RankError(
             f"rank {format_ranges(missing)} does not exist; ranks found: "
             f"{format_ranges([c.rank for c in captures if c.rank is not None])}. "
-            "Select no ranks to use all of them"
-            + ("." if not kept else ", or use allow_missing_ranks.")
+            "Leave `ranks` out for all of them"
+            + ("." if not kept else ", or pass `allow_missing_ranks=True`.")
         )
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
@@ -161,28 +163,21 @@ def format_ranges(ranks: Sequence[int]) -> str:
 
 
 def refuse_missing(
-    graphs: Sequence[int] | None, steps: Sequence[int] | None, present: Iterable[Present]
+    selected: Mapping[str, Sequence[int] | None], found: Mapping[str, Collection[int]]
 ) -> None:
-    """See that every graph and step selected is in one of the ranks at least.
+    """See that every selected number is in at least one of the ranks.
 
     Args:
-        graphs, steps: numbers; None selects all.
-        present: of every rank.
+        selected: by kind ("graph", "step"); None selects nothing.
+        found:    by the same kinds, what all ranks together have.
 
     Raises:
-        SelectionError: one is in none of them; the message lists those there are.
+        SelectionError: a number is in no rank; the message lists those there are.
     """
-    if not graphs and not steps:
-        return
-    ranks = list(present)
-    _refuse("graph", graphs, {n for rank in ranks for n in rank.graphs.tolist()})
-    _refuse("step", steps, {n for rank in ranks for n in rank.steps.tolist()})
-
-
-def _refuse(what: str, selected: Sequence[int] | None, found: set[int]) -> None:
-    missing = sorted(set(selected or ()) - found)
-    if missing:
-        raise SelectionError(
-            f"{what} {format_ranges(missing)} is in none of the ranks; "
-            f"{what}s found: {format_ranges(sorted(found)) or 'none'}"
-        )
+    for what, numbers in selected.items():
+        missing = sorted(set(numbers or ()) - set(found[what]))
+        if missing:
+            raise SelectionError(
+                f"{what} {format_ranges(missing)} is in none of the ranks; "
+                f"{what}s found: {format_ranges(sorted(found[what])) or 'none'}"
+            )

@@ -1,9 +1,9 @@
 """Ranks of trace-event JSON into one such file by their bytes, where nothing else is asked for.
 
-What :mod:`traceconv.pipeline.patch` does to one file, as a merge: the same files, names, progress and
-report as any other, at the speed of the disk and in the memory of a block. It is done for
-``mode=None`` into JSON, if every rank is one file of trace events, nothing is selected, limited or
-moved in time, and no file is unusual; else the ranks go through the model.
+What :mod:`.patch` does to one file, as a merge: the same files, names, progress and report as any
+other, at the speed of the disk and in the memory of a block. It is done for ``mode="source"`` into
+JSON, if every rank is one file of trace events, nothing is selected, limited or moved in time, and
+no file is unusual; else the ranks go through the model.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from functools import partial
 from typing import ClassVar
 
 from traceconv.core.model import Capture, Trace
-from traceconv.pipeline.merging import MergeOptions, Target, stored
+from traceconv.pipeline.merging import Target
+from traceconv.pipeline.options import MergeOptions
 from traceconv.pipeline.patch import Copier, Unusual
+from traceconv.pipeline.ranks import stored
 from traceconv.pipeline.report import Report
 from traceconv.writers import Document, Part, output
 from traceconv.writers.chrome import ChromeJsonWriter
@@ -39,13 +41,13 @@ def copyable(
     Args:
         moved: whether clocks are corrected.
     """
-    asked = options == MergeOptions(
-        mode=None, align=options.align, comm_patterns=options.comm_patterns
+    plain = options.of_any_rank == MergeOptions(
+        mode="source", align=options.align, comm_patterns=options.comm_patterns
     )
     json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
     files = all(c.reader in READERS and len(c.files) == 1 for c in captures)
     apart = len({(c.source.label, *c.files) for c in captures}) == len(captures)
-    return asked and json_out and not moved and files and apart
+    return plain and json_out and not moved and files and apart
 
 
 def copied(
@@ -62,7 +64,7 @@ def copied(
     for capture in captures:
         capture.source.progress = partial(_advance, progress, total)
     ranks = tuple(c.rank for c in captures if c.rank is not None)
-    document = Document(0, ranks, {**report.facts(0, {}), "copied": True})
+    document = Document(0, ranks, {**report.metadata(0, {}), "copied": True})
     parts = [Part(document, [_Rank(c, i) for i, c in enumerate(captures)])]
 
     def accept(done: Sequence[output.Written]) -> None:
@@ -80,7 +82,7 @@ def _advance(progress: Progress, total: int, n: int) -> None:
 
 @dataclass
 class _Members:
-    """What stands beside the events, by rank."""
+    """What is beside the events, by rank."""
 
     of: dict[int, dict[str, bytes]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Where the ranks of one run are worked on: workers, a folder they share, and how far they are."""
+"""Who works on the ranks of one run: workers, a folder they share, and how far they are."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from traceconv.core.errors import EngineError, OutputError
 from traceconv.io.memory import LOWEST, limited
 from traceconv.io.temporary import ADVICE, temporary_folder
 from traceconv.pipeline import engines
-
-# The folder in which one run keeps what its ranks leave for each other.
-#
-# It is private to the user, goes when the run ends, however it ends, and holds a lock while the run
-# lives: what a killed run has left is found by its free lock, and removed by the next one.
+from traceconv.pipeline.options import RunOptions
 
 PREFIX = "traceconv-run-"
 
@@ -30,7 +26,10 @@ _LOCK = "lock"
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """A new private folder below the temporary one; it is gone afterwards.
+    """A new private folder below the temporary one, for what the workers of a run share.
+
+    It is removed when the run ends, and locked while the run lasts: what a killed run has left is
+    recognised by its free lock, and removed by the next run.
 
     Raises:
         OutputError: it cannot be made.
@@ -44,8 +43,9 @@ def run_folder() -> Iterator[Path]:
             f"{e.strerror or e}; {ADVICE}"
         ) from e
     try:
-        with (folder / _LOCK).open("xb") as lock:
+        with (folder / f"{_LOCK}.new").open("xb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            Path(lock.name).rename(folder / _LOCK)  # nobody sees it before it is locked
             _sweep(parent, folder)
             yield folder
     finally:
@@ -53,14 +53,14 @@ def run_folder() -> Iterator[Path]:
 
 
 def _sweep(parent: Path, own: Path) -> None:
-    """Remove the folders of runs that are no more."""
+    """Remove the folders of runs that have ended."""
     for folder in parent.glob(f"{PREFIX}*"):
         if folder != own and _abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _abandoned(folder: Path) -> bool:
-    """Whether a folder is ours and nobody holds its lock. One without a lock is being made."""
+    """Whether a folder is ours and its lock is free. One without a lock is being made."""
     with suppress(OSError):
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return False
@@ -81,8 +81,6 @@ WORKER_BYTES = 128 << 20
 
 RANK_FACTOR = 2
 """... and a rank, per byte of its files."""
-
-Progress = Callable[[int, int, str], None]
 
 
 Job = TypeVar("Job")
@@ -120,21 +118,21 @@ class Executor:
         progress: Callable[[int], None],
         sizes: Sequence[int] | None = None,
     ) -> Iterator[engines.Done]:
-        """Each job when it is done. ``progress`` hears of every byte once, whatever engines tell.
+        """Each job when it is done. ``progress`` gets every byte once, whatever engines report.
 
         Args:
             sizes: bytes of the jobs; None if only their results know (as ``content``).
         """
-        told = [0] * len(jobs)
+        reported = [0] * len(jobs)
 
         def advance(index: int, n: int) -> None:
-            n = min(n, sizes[index] - told[index]) if sizes else n
-            told[index] += n
+            n = min(n, sizes[index] - reported[index]) if sizes else n
+            reported[index] += n
             progress(n)
 
         for done in self.run(work, jobs, advance):
             size = sizes[done.index] if sizes else done.value.content if done.value else 0
-            progress(max(0, size - told[done.index]))
+            progress(max(0, size - reported[done.index]))
             yield done
 
 
@@ -143,29 +141,31 @@ def _plainly(work: Callable[[Any], Any], job: Any, advance: engines.Advance) -> 
 
 
 @contextmanager
-def open_executor(
-    workers: int, engine: str, address: str | None, memory: int | None = None
-) -> Iterator[Executor]:
-    """A folder and ``workers`` to go with it; both are gone afterwards.
+def started(run: RunOptions, sizes: Sequence[int], shared: bool = True) -> Iterator[Executor]:
+    """Workers that suit ranks whose files have ``sizes`` bytes; they end with the context.
+
+    The limit on memory is for this process and its workers together; workers of other engines
+    have limits of their own.
 
     Args:
-        memory: bytes this process and its workers may take together; None for no limit. Workers
-            of other engines have limits of their own.
+        shared: whether workers can open the input, too; otherwise this process does all the work.
 
     Raises:
         EngineError: the workers cannot be had.
         OutputError: the folder cannot be made.
         ResourceError: the limit on memory cannot be kept.
     """
+    engine, address = (run.engine, run.engine_address) if shared else ("local", None)
+    workers = worker_count(run.jobs if shared else 1, sizes, run.mem_limit)
     parallel = workers > 1 or engine != "local"
     shares = workers + 1 if workers > 1 and engine == "local" else 1
-    share = None if memory is None else memory // shares
+    share = None if run.mem_limit is None else run.mem_limit // shares
     with (
         limited(share),
         run_folder() as folder,
-        engines.opened(engine, workers, address, share) as run,
+        engines.opened(engine, workers, address, share) as pool,
     ):
-        yield Executor(run, folder, parallel)
+        yield Executor(pool, folder, parallel)
 
 
 def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = None) -> int:
@@ -179,11 +179,11 @@ def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = No
     Raises:
         EngineError: it is no positive number.
     """
-    asked = jobs if jobs is not None else _asked_by_environment()
-    if asked is not None:
-        if asked < 1:
-            raise EngineError(f"{asked} workers do nothing; say --jobs 1 or more")
-        return min(asked, max(len(sizes), 1))
+    requested = jobs if jobs is not None else _requested_by_environment()
+    if requested is not None:
+        if requested < 1:
+            raise EngineError(f"{requested} workers do nothing; pass `jobs=1` or more")
+        return min(requested, max(len(sizes), 1))
     if sum(sizes) < SMALL_RUN_BYTES:
         return 1
     by_memory = _free_bytes() // (WORKER_BYTES + RANK_FACTOR * max(sizes))
@@ -192,7 +192,7 @@ def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = No
     return max(1, min(_processors(), len(sizes), MOST_WORKERS, by_memory))
 
 
-def _asked_by_environment() -> int | None:
+def _requested_by_environment() -> int | None:
     text = os.environ.get("TRACECONV_JOBS", "")
     if not text:
         return None

@@ -81,7 +81,7 @@ class Copier:
         self.members: dict[str, bytes] = {}
         self._rank, self._index, self._mask = rank, index, index << APART
         self._processes = Processes(index)
-        self._told: dict[str, dict[bytes, Any]] = {key: {} for key in _PROCESS}
+        self._metadata: dict[str, dict[bytes, Any]] = {key: {} for key in _PROCESS}
         self._copy = native.copier() or self._events
 
     def blocks(self, source: Source, name: str) -> Iterator[bytes]:
@@ -152,7 +152,7 @@ class Copier:
         rest = tail.strip()
         if not self._object:
             if rest:
-                raise Unusual("something stands behind the list of events")
+                raise Unusual("something follows the list of events")
             return
         if rest.startswith(b","):
             rest = b"{" + rest[1:]
@@ -200,7 +200,7 @@ class Copier:
         return status, at, b",\n".join(copied), b""
 
     def _one(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """The event at or behind ``at``: where it ends, and its copy (b"" if it is told later)."""
+        """The event at or behind ``at``: where it ends, and its copy (b"" if written later)."""
         start = data.find(b"{", at)
         before = data[at : start if start >= 0 else None].strip()
         if before != (b"," if self.phases else b""):
@@ -253,20 +253,22 @@ class Copier:
         args = msgspec.json.decode(found.get("args", b"null"))
         values = list(args.values()) if isinstance(args, dict) else []
         if values:
-            self._told[what][number] = values[0]
+            self._metadata[what][number] = values[0]
         return True
 
     def _naming(self) -> Iterator[bytes]:
         """What names and orders the processes of this rank."""
-        names, labels, orders = (self._told[key] for key in _PROCESS)
+        names, labels, orders = (self._metadata[key] for key in _PROCESS)
         by_number = {number: token for token, number in self._processes.items()}
         numbers = sorted(by_number, key=lambda n: (_order(orders.get(n)), int(n)))
         for place, number in enumerate(numbers):
             called = names.get(number, f"pid {_text(by_number[number])}".rstrip())
-            yield _told("process_name", number, "name", f"Rank {self._rank} {called}")
+            yield _metadata_event("process_name", number, "name", f"Rank {self._rank} {called}")
             if number in labels:
-                yield _told("process_labels", number, "labels", labels[number])
-            yield _told("process_sort_index", number, "sort_index", self._index * STRIDE + place)
+                yield _metadata_event("process_labels", number, "labels", labels[number])
+            yield _metadata_event(
+                "process_sort_index", number, "sort_index", self._index * STRIDE + place
+            )
 
 
 def _rest(window: Window) -> bytes:
@@ -277,7 +279,7 @@ def _rest(window: Window) -> bytes:
     """
     while window.more():
         if window.end - window.pos > MAX_RECORD_BYTES:
-            raise Unusual("much stands behind the list of events")
+            raise Unusual("much follows the list of events")
     rest = bytes(window.data[window.pos : window.end])
     window.close()
     return rest
@@ -326,7 +328,7 @@ def _order(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _told(what: str, number: bytes, key: str, value: Any) -> bytes:
+def _metadata_event(what: str, number: bytes, key: str, value: Any) -> bytes:
     head = b'{"ph": "M", "name": "%s", "pid": %s, "tid": 0, "args": {"%s": ' % (
         what.encode(),
         number,
@@ -336,7 +338,7 @@ def _told(what: str, number: bytes, key: str, value: Any) -> bytes:
 
 
 def _id_value(token: bytes) -> int:
-    """The number an id stands for; see ``id_value`` of the C part."""
+    """The number of an id; see ``id_value`` of the C part."""
     value = msgspec.json.decode(token)
     raw = value.encode() if isinstance(value, str) else token
     if re.fullmatch(rb"\d{1,19}", raw):

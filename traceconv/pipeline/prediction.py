@@ -13,7 +13,7 @@ from traceconv.core.model import Capture, Trace
 from traceconv.passes import VIEWS, compose
 from traceconv.pipeline import registry
 from traceconv.pipeline.report import Report
-from traceconv.pipeline.spill import Facts
+from traceconv.pipeline.spill import RankAccount
 from traceconv.pipeline.stages import passed
 from traceconv.writers import Document, Writer
 
@@ -26,11 +26,11 @@ Sizes = dict[str, dict[str, int]]
 class Prediction:
     """Output sizes of ranks, each alone and all in one file: upper bounds, a few percent above.
 
-    Ranks are taken in one at a time, and forgotten but for their facts.
+    Ranks are taken in one at a time, and forgotten but for their accounts.
     """
 
     def __init__(self) -> None:
-        self._facts: dict[str, dict[int, Facts]] = {mode: {} for mode in VIEWS}
+        self._accounts: dict[str, dict[int, RankAccount]] = {mode: {} for mode in VIEWS}
         self._rows: dict[tuple[str, str], int] = defaultdict(int)
 
     def add(self, trace: Trace) -> Sizes:
@@ -42,23 +42,23 @@ class Prediction:
         found: Sizes = {name: {} for name in FORMATS}
         for mode in VIEWS:
             view = passed(trace, compose(mode))
-            facts = {trace.rank: Facts.of(view)}
-            self._facts[mode].update(facts)
+            account = {trace.rank: RankAccount.of(view)}
+            self._accounts[mode].update(account)
             for name in FORMATS:
                 rows = _rows(view, registry.writer_named(name))
                 self._rows[name, mode] += rows
-                found[name][mode] = rows + _head(mode, facts, registry.writer_named(name))
+                found[name][mode] = rows + _head(mode, account, registry.writer_named(name))
         return found
 
     def whole(self) -> Sizes:
         """What all ranks take in one file; {} if there are none."""
         return {
             name: {
-                mode: self._rows[name, mode] + _head(mode, facts, registry.writer_named(name))
-                for mode, facts in self._facts.items()
+                mode: self._rows[name, mode] + _head(mode, accounts, registry.writer_named(name))
+                for mode, accounts in self._accounts.items()
             }
             for name in FORMATS
-            if any(self._facts.values())
+            if any(self._accounts.values())
         }
 
 
@@ -71,15 +71,15 @@ def _rows(trace: Trace, writer: Callable[[], Writer]) -> int:
     return costs.fixed + rows - _ends(document, writer)
 
 
-def _head(mode: str, ranks: Mapping[int, Facts], writer: Callable[[], Writer]) -> int:
-    """Bytes that stand before and behind all ranks, with what the file says of itself."""
-    captures: Sequence[Capture] = [facts.capture for facts in ranks.values()]
+def _head(mode: str, ranks: Mapping[int, RankAccount], writer: Callable[[], Writer]) -> int:
+    """Bytes before and behind all ranks, with the metadata of the file."""
+    captures: Sequence[Capture] = [one.capture for one in ranks.values()]
     report = Report.of(mode, captures, "", Issues(), clocks.plan(captures, "auto"))
     for rank, known in ranks.items():
         report.add(rank, known)
-    base_ns = min((facts.span[0] for facts in ranks.values() if facts.span), default=0)
-    told: dict[str, Any] = report.facts(base_ns, ranks)
-    return _ends(replace(Document(base_ns, tuple(ranks)), facts=told), writer)
+    base_ns = min((one.span[0] for one in ranks.values() if one.span), default=0)
+    metadata: dict[str, Any] = report.metadata(base_ns, ranks)
+    return _ends(replace(Document(base_ns, tuple(ranks)), facts=metadata), writer)
 
 
 def _ends(document: Document, writer: Callable[[], Writer]) -> int:

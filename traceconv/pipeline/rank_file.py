@@ -1,13 +1,13 @@
-"""The file one rank is parked in: its columns as they are, then what describes them, as JSON.
+"""The file of a spilled rank: its columns as they are, then what describes them, as JSON.
 
 ::
 
     columns, each at a multiple of 8 bytes
-    JSON: version, capture, tracks, accounts, and where the columns lie
+    JSON: version, capture, tracks, account, and the places of the columns
     8 bytes: length of the JSON        8 bytes: MAGIC
 
 Arguments stay in the input where it is a plain file that can be mapped again; the JSON then names
-it, with its size and its time of change. A shard, which travels, holds them itself.
+it, with its size and its time of change. A shard, which is copied elsewhere, contains them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from traceconv.io.temporary import ADVICE
 
 VERSION = 2
 
-MAGIC = b"tcparked"
+MAGIC = b"tcspill\x00"
 
 TABLES: dict[str, type[Table]] = {
     "events": EventTable,
@@ -72,8 +72,8 @@ _OTHERS = {
     "present.graphs": "i4",
     "present.steps": "i4",
 }
-_EVIDENCE = "evidence."
-"""What the names of columns beside the trace begin with."""
+_COLLECTIVES = "collectives."
+"""Prefix of the names of columns beside the trace."""
 
 _TYPES = {
     **{f"{t}.{name}": dtype for t, cls in TABLES.items() for name, dtype in cls.COLUMNS.items()},
@@ -82,19 +82,19 @@ _TYPES = {
 """Every column of the file, and its type."""
 
 
-def save(path: Path, trace: Trace, evidence: CollectiveRecords, alone: bool) -> None:
+def save(path: Path, trace: Trace, known: CollectiveRecords, alone: bool) -> None:
     """Write ``trace`` to ``path``, which appears when the file is complete.
 
     Args:
-        evidence: what the rank knows of its collectives; lies beside the trace.
-        alone: copy arguments that lie in mapped input, too.
+        known: the collectives of the rank; they are stored beside the trace.
+        alone: copy arguments that are in mapped input, too.
 
     Raises:
         OutputError: it cannot be written.
     """
     with replacing(path, ADVICE) as file:
-        columns = (*_columns(trace), *_evidence_columns(evidence))
-        described = _described(trace, evidence) | {
+        columns = (*_columns(trace), *_collective_columns(known))
+        described = _described(trace, known) | {
             "columns": {name: _put(file, column) for name, column in columns},
             "blobs": [_put_blob(file, trace.args, i, alone) for i in _blobs(trace.args)],
         }
@@ -102,7 +102,7 @@ def save(path: Path, trace: Trace, evidence: CollectiveRecords, alone: bool) -> 
         file.write(text + len(text).to_bytes(8, "little") + MAGIC)
 
 
-def _described(trace: Trace, evidence: CollectiveRecords) -> dict[str, Any]:
+def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
     return {
         "version": VERSION,
         "capture": recorded(trace.capture),
@@ -113,11 +113,11 @@ def _described(trace: Trace, evidence: CollectiveRecords) -> dict[str, Any]:
         "iterations": trace.present.iterations,
         "overlap": msgspec.to_builtins(trace.overlap),
         "notes": trace.notes,
-        "issues": told_issues(trace.issues),
+        "issues": issue_rows(trace.issues),
         "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
-        "evidence": {
-            **{k: v for k, v in vars(evidence).items() if not isinstance(v, np.ndarray)},
-            "groups": [list(vars(group).values()) for group in evidence.groups],
+        "collectives": {
+            **{k: v for k, v in vars(known).items() if not isinstance(v, np.ndarray)},
+            "groups": [list(vars(group).values()) for group in known.groups],
         },
     }
 
@@ -135,19 +135,19 @@ def recorded(capture: Capture) -> dict[str, Any]:
     }
 
 
-def told_issues(issues: Iterable[Issue]) -> list[list[Any]]:
+def issue_rows(issues: Iterable[Issue]) -> list[list[Any]]:
     """Issues as JSON values."""
     return [[i.code, i.file, i.rank, i.count, list(i.places)] for i in issues]
 
 
-def issues_of(told: Iterable[Sequence[Any]]) -> Issues:
-    """The issues that :func:`told_issues` told of.
+def issues_of(rows: Iterable[Sequence[Any]]) -> Issues:
+    """The issues that :func:`issue_rows` wrote.
 
     Raises:
         KeyError, ValueError: they are no such thing.
     """
     issues = Issues()
-    for code, file, rank, count, places in told:
+    for code, file, rank, count, places in rows:
         issues.add(code, count=0)  # refuses codes there are not
         issues.extend([Issue(code, Severity.INFO, file, count, tuple(places), rank)])
     return issues
@@ -156,16 +156,16 @@ def issues_of(told: Iterable[Sequence[Any]]) -> Issues:
 _PLAIN = ("rank", "rank_from", "host", "device", "pid", "world_size", "label")
 
 
-def remembered(told: Mapping[str, Any]) -> Capture:
-    """The capture that :func:`recorded` told of."""
-    clock = told["clock"]
+def capture_of(record: Mapping[str, Any]) -> Capture:
+    """The capture that :func:`recorded` described."""
+    clock = record["clock"]
     return Capture(
-        reader=told["reader"],
-        source=RecordedSource(told["source"], told["files"]),
-        files=tuple(told["files"]),
+        reader=record["reader"],
+        source=RecordedSource(record["source"], record["files"]),
+        files=tuple(record["files"]),
         clock=None if clock is None else Anchor(Domain(clock[0]), *clock[1:]),
-        graphs=tuple(told["graphs"]),
-        **{name: told[name] for name in _PLAIN},
+        graphs=tuple(record["graphs"]),
+        **{name: record[name] for name in _PLAIN},
     )
 
 
@@ -183,14 +183,14 @@ def _columns(trace: Trace) -> Iterator[tuple[str, Any]]:
     yield "present.steps", trace.present.steps
 
 
-def _evidence_columns(evidence: CollectiveRecords) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(evidence).items():
+def _collective_columns(known: CollectiveRecords) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(known).items():
         if isinstance(value, np.ndarray):
-            yield _EVIDENCE + name, value
+            yield _COLLECTIVES + name, value
 
 
 def _put(file: IO[bytes], column: Any) -> list[Any]:
-    """Write a column; where it lies, how long it is, and of which type."""
+    """Write a column; its place, its length and its type."""
     file.write(b"\0" * (-file.tell() % 8))
     at = file.tell()
     file.write(np.ascontiguousarray(column).view(np.uint8).data)
@@ -215,7 +215,7 @@ def _put_blob(file: IO[bytes], args: Args, number: int, alone: bool) -> list[Any
 
 
 class _Opened:
-    """A parked file that has been mapped, and its description."""
+    """A file of a spilled rank that has been mapped, and its description."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -223,14 +223,14 @@ class _Opened:
             with path.open("rb") as file:
                 self.mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as e:
-            raise SourceError(f"{path}: cannot read what was set aside: {e}") from e
+            raise SourceError(f"{path}: the file of a spilled rank cannot be read: {e}") from e
         end = len(self.mapped) - 16
         if end < 0 or self.mapped[end + 8 :] != MAGIC:
-            raise self.broken("not a complete file of a parked rank")
+            raise self.broken("not a complete file of a spilled rank")
         size = int.from_bytes(self.mapped[end : end + 8], "little")
         try:
-            self.told: dict[str, Any] = json.loads(self.mapped[max(end - size, 0) : end])
-            version = self.told["version"]
+            self.described: dict[str, Any] = json.loads(self.mapped[max(end - size, 0) : end])
+            version = self.described["version"]
         except (ValueError, TypeError, KeyError, RecursionError) as e:
             raise self.broken(f"its description cannot be read: {e}") from e
         if version != VERSION:
@@ -240,10 +240,10 @@ class _Opened:
         return MalformedInputError(str(self.path), "", why)
 
     def column(self, name: str) -> Any:
-        at, rows, told = self.told["columns"][name]
-        dtype = np.dtype(told)
+        at, rows, kind = self.described["columns"][name]
+        dtype = np.dtype(kind)
         if dtype.kind not in "iuf" or dtype != _TYPES.get(name, dtype):
-            raise ValueError(f"{name} is of type {told}")
+            raise ValueError(f"{name} is of type {kind}")
         return np.frombuffer(self.mapped, dtype, rows, at) if rows else np.empty(0, dtype)
 
     def blob(self, place: list[Any]) -> Any:
@@ -253,39 +253,39 @@ class _Opened:
         return memoryview(self.mapped)[at : at + size]
 
 
-def facts(path: Path) -> dict[str, Any]:
-    """What a parked file tells of its rank: the arguments of :class:`traceconv.pipeline.spill.Facts`.
+def account(path: Path) -> dict[str, Any]:
+    """The arguments of :class:`traceconv.pipeline.spill.RankAccount`, from the file of a rank.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
     opened = _Opened(path)
     try:
-        return _facts(opened)
+        return _account(opened)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
         raise opened.broken(f"its description does not fit: {e}") from e
 
 
-def _facts(opened: _Opened) -> dict[str, Any]:
-    told = opened.told
+def _account(opened: _Opened) -> dict[str, Any]:
+    described = opened.described
     return {
-        "capture": remembered(told["capture"]),
-        "counts": told["counts"],
-        "span": told["span"] and tuple(told["span"]),
-        "hints": msgspec.convert(told["hints"], Hints, str_keys=True),
+        "capture": capture_of(described["capture"]),
+        "counts": described["counts"],
+        "span": described["span"] and tuple(described["span"]),
+        "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
         "present": _present(opened),
         "steps": _table(opened, "steps"),
-        "overlap": msgspec.convert(told["overlap"], OverlapSums | None),
-        "notes": told["notes"],
+        "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
+        "notes": described["notes"],
         "windows": opened.column("windows").reshape(-1, 2).copy(),
-        "issues": issues_of(told["issues"]),
-        "ledger": {(stage, kind): rows for stage, kind, rows in told["ledger"]},
+        "issues": issues_of(described["issues"]),
+        "ledger": {(stage, kind): rows for stage, kind, rows in described["ledger"]},
     }
 
 
 def _present(opened: _Opened) -> Present:
     graphs, steps = (opened.column(f"present.{name}").copy() for name in ("graphs", "steps"))
-    return Present(graphs, steps, int(opened.told["iterations"]))
+    return Present(graphs, steps, int(opened.described["iterations"]))
 
 
 def _table(opened: _Opened, name: str) -> Any:
@@ -295,26 +295,28 @@ def _table(opened: _Opened, name: str) -> Any:
 
 
 def collective_records(path: Path) -> CollectiveRecords:
-    """What the rank of a parked file knows of its collectives, in memory.
+    """The collectives of the rank in a file, copied into memory.
 
     Raises:
         SourceError, MalformedInputError: the file is not what it was.
     """
     opened = _Opened(path)
     try:
-        told = opened.told["evidence"]
-        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in told.items()}
-        known["groups"] = tuple(Group(*group) for group in told["groups"])
-        for name in opened.told["columns"]:
-            if name.startswith(_EVIDENCE):
-                known[name.removeprefix(_EVIDENCE)] = opened.column(name).copy()
+        plain = opened.described["collectives"]
+        known: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+        }
+        known["groups"] = tuple(Group(*group) for group in plain["groups"])
+        for name in opened.described["columns"]:
+            if name.startswith(_COLLECTIVES):
+                known[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()
         return CollectiveRecords(**known)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
-        raise opened.broken(f"its evidence does not fit: {e}") from e
+        raise opened.broken(f"its collectives do not fit: {e}") from e
 
 
 def load(path: Path) -> tuple[Trace, tuple[mmap.mmap, ...]]:
-    """The trace of a parked file, and the mappings whose pages it uses.
+    """The trace of a spilled rank, and the mappings whose pages it uses.
 
     Raises:
         SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
@@ -335,11 +337,11 @@ def _trace(opened: _Opened) -> Trace:
         for table, cls in TABLES.items()
         if table != "steps"
     }
-    blobs = tuple(map(opened.blob, opened.told["blobs"]))
+    blobs = tuple(map(opened.blob, opened.described["blobs"]))
     address, length = opened.column("arg_address"), opened.column("arg_bytes")
-    known = _facts(opened)
+    known = _account(opened)
     return Trace(
-        tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.told["tracks"]),
+        tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.described["tracks"]),
         strings=_strings(opened),
         args=Args(blobs, address, length),
         **{name: value for name, value in known.items() if name not in ("counts", "span")},
@@ -379,4 +381,4 @@ def _check(trace: Trace) -> None:
         sizes = np.array([len(blob) for blob in args.blobs], np.int64)
         room = sizes[args.address >> BLOB_BITS] - (args.address & OFFSET_MASK) - args.length
         if args.address.min() < 0 or args.length.min() < 0 or room.min() < 0:
-            raise ValueError("arguments lie beyond their buffers")
+            raise ValueError("arguments are beyond their buffers")

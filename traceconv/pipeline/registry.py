@@ -25,6 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import traceconv.readers
 import traceconv.writers
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.choices import unknown as unknown_choice
 from traceconv.core.errors import (
     AmbiguousFormatError,
     Issues,
@@ -169,7 +170,7 @@ def writer_named(name: str) -> type[Writer]:
     """
     found = writers().found
     if name not in found:
-        raise OutputError(f"no output format {name!r}; there are: {', '.join(found)}")
+        raise OutputError(unknown_choice("output format", name, found))
     return found[name]
 
 
@@ -185,7 +186,7 @@ def writer_for(path: str) -> type[Writer]:
             return suffixes[suffix]
     raise OutputError(
         f"{path}: the ending names no output format; use one of {', '.join(sorted(suffixes))}, "
-        "or say --to"
+        "or pass `writer`"
     )
 
 
@@ -197,13 +198,13 @@ def reader_named(name: str) -> Reader:
     """
     found = readers().found
     if name not in found:
-        raise UnknownFormatError(f"no input format {name!r}; there are: {', '.join(found)}")
+        raise UnknownFormatError(unknown_choice("input format", name, found))
     return found[name]
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What lies below some paths.
+    """What is below some paths.
 
     Attributes:
         captures: as their readers found them; ranks may still be None.
@@ -226,7 +227,7 @@ def discover(
     Args:
         only: the one reader to ask, by name.
         mapping: how event logs with columns of their own are to be read (see
-            :func:`traceconv.readers.event_log.reader.with_mapping`); such logs are looked for first.
+            :func:`traceconv.readers.event_log.reader.with_mapping`); these are looked for first.
 
     Raises:
         UnknownFormatError: no reader finds anything, anywhere.
@@ -267,7 +268,7 @@ def _claims(
                 if other != reader.name:
                     raise AmbiguousFormatError(
                         f"{source.title(name)}: claimed by the readers {other} and {reader.name}; "
-                        f"say --from {other} or --from {reader.name}"
+                        f'pass `reader="{other}"` or `reader="{reader.name}"`'
                     )
             captures.append(capture)
     return captures

@@ -13,7 +13,7 @@ from traceconv.core.errors import Issues, Severity
 from traceconv.core.model import I64, UNKNOWN, Capture, Hints, OverlapSums, StepTable
 from traceconv.core.ranks import format_ranges, title
 from traceconv.core.version import __version__
-from traceconv.pipeline.spill import Facts
+from traceconv.pipeline.spill import RankAccount
 
 if TYPE_CHECKING:
     from traceconv.alignment.plan import Plan as ClockPlan
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-WINDOWS_TOLD = 200
-"""Most collection windows per rank that are told in trace metadata."""
+WINDOWS_KEPT = 200
+"""Most collection windows per rank that are listed in trace metadata."""
 
 
 @dataclass
@@ -41,8 +41,9 @@ class Report:
         found:    per rank, what its reader noted and its passes found (steps, overlap).
         dropped:  what the size limit left out.
         written:  the files: path, bytes, rows.
-        overview: the analysis, if one was asked for; see :func:`traceconv.report.run_summary.overview`.
-        verdict:  who holds the others up, in a line; "" if nobody looked.
+        overview: the analysis, if one was requested; see
+            :func:`traceconv.report.run_summary.overview`.
+        verdict:  which rank delays the others, in a line; "" without an analysis.
     """
 
     mode: str
@@ -52,7 +53,7 @@ class Report:
     clock: dict[str, Any] = field(default_factory=dict)
     issues: Issues = field(default_factory=Issues)
     ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
-    found: dict[int, Facts] = field(default_factory=dict)
+    found: dict[int, RankAccount] = field(default_factory=dict)
     dropped: list[DroppedRows] = field(default_factory=list)
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
@@ -70,7 +71,7 @@ class Report:
         report.issues.extend(clock.issues)
         return report
 
-    def add(self, rank: int, known: Facts) -> None:
+    def add(self, rank: int, known: RankAccount) -> None:
         """Take in a rank that has been read and worked on."""
         self.issues.extend(known.issues, rank=rank)
         stages: dict[str, dict[str, int]] = {}
@@ -90,8 +91,8 @@ class Report:
         for one in written:
             self.issues.extend(one.issues)
 
-    def facts(self, base_ns: int, ranks: Mapping[int, Facts]) -> dict[str, Any]:
-        """The document that travels as trace metadata. Equal inputs give equal facts."""
+    def metadata(self, base_ns: int, ranks: Mapping[int, RankAccount]) -> dict[str, Any]:
+        """The document that is written as trace metadata. Equal inputs give equal documents."""
         counts: Counter[str] = Counter()
         for one in ranks.values():
             counts.update(one.counts)
@@ -112,7 +113,7 @@ class Report:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON document of ``--report`` and ``--json``."""
+        """The JSON document of a run."""
         return {
             "schema_version": SCHEMA_VERSION,
             "traceconv": __version__,
@@ -137,7 +138,7 @@ class Report:
         )
 
     def lines(self) -> list[str]:
-        """The handful of lines a user reads after a merge; issues and files are the caller's."""
+        """The few lines a user reads after a merge, without issues and files."""
         many = len(self.ranks) != 1
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
         lines = [f"rank{'s' * many} {format_ranges(self.ranks)} ({kinds}), {self.mode}"]
@@ -186,7 +187,7 @@ def _mean_step(steps: StepTable) -> dict[str, float]:
     return {key: int(getattr(steps, key).sum()) / len(steps) for key in keys}
 
 
-def _noted(known: Facts) -> dict[str, Any]:
+def _noted(known: RankAccount) -> dict[str, Any]:
     """What the document shows of a rank, as JSON values."""
     found = {
         "graphs_found": known.present.graphs.tolist(),
@@ -230,8 +231,8 @@ def _overlap(sums: OverlapSums) -> dict[str, Any]:
 
 
 def _relative(windows: I64, base_ns: int) -> list[list[int]]:
-    """Collection windows as [start, end] in ns from the base; none if they are too many to tell."""
-    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_TOLD else []
+    """Collection windows as [start, end] in ns from the base; none if they are too many to list."""
+    return (windows - base_ns).tolist() if len(windows) <= WINDOWS_KEPT else []
 
 
 def described(capture: Capture) -> dict[str, Any]:

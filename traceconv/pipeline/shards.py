@@ -1,4 +1,9 @@
-"""Merging in several runs: each reads its share of the ranks, the last one joins the shares."""
+"""Merging in several runs: each reads its share of the ranks, the last one joins the shares.
+
+A shard is a folder that is complete when it exists: ``shard.json``, and one file per rank
+(:mod:`.rank_file`) that needs no other file. All shards of a merge can be joined, on any machine,
+to what one run would have written.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +13,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from traceconv.core.errors import InputError, Issues, MalformedInputError, OutputError, SourceError
+from traceconv.core.errors import (
+    InputError,
+    Issues,
+    MalformedInputError,
+    OutputError,
+    SourceError,
+    TraceconvError,
+)
 from traceconv.core.model import Capture
 from traceconv.core.ranks import format_ranges, title
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.sources import RecordedSource
 from traceconv.io.storage import is_url
-from traceconv.pipeline import rank_file as rank_file
+from traceconv.pipeline import rank_file
 from traceconv.pipeline.executor import Executor
-from traceconv.pipeline.merging import MergeOptions, Ranks, book_failure, read_ranks
+from traceconv.pipeline.merging import Ranks, reading
+from traceconv.pipeline.options import MergeOptions, RunOptions
+from traceconv.pipeline.ranks import book_failure, map_ranks
 from traceconv.pipeline.report import Report
 from traceconv.pipeline.spill import SpilledRank
-from traceconv.writers.output import Progress
 
-# Shards: ranks set aside by one of several runs that know nothing of each other.
-#
-# A shard is a folder that is complete when it is there: ``shard.json``, and one file per rank
-# (:mod:`traceconv.pipeline.rank_file`) that needs no other file. Whoever has all shards of a merge can join
-# them, anywhere, to what one run would have written.
-
-VERSION = 1
+VERSION = 2
 
 SUFFIX = ".shard"
 
@@ -37,15 +44,16 @@ _LARGEST = 64 << 20
 
 @dataclass(frozen=True)
 class Shard:
-    """What a shard says of itself; JSON values.
+    """The description of a shard; JSON values.
 
     Attributes:
         index, of: its number, from 0, and how many there are.
         ranks:     of the whole merge.
         options:   of the merge, equal in all its shards.
-        parked:    names of its files, one per rank.
+        spilled:   names of its files, one per rank.
         failed:    ranks of it that could not be read: [rank, file, reason].
-        issues:    what finding the captures met, see :func:`traceconv.pipeline.rank_file.told_issues`.
+        issues:    what finding the captures noted, see
+            :func:`traceconv.pipeline.rank_file.issue_rows`.
     """
 
     index: int
@@ -79,12 +87,12 @@ def check(path: str, force: bool, index: int, of: int) -> None:
 
 
 def describe(folder: Path, shard: Shard) -> None:
-    """Write what the shard in ``folder`` says of itself."""
+    """Write the description of the shard in ``folder``."""
     (folder / _ABOUT).write_text(json.dumps({"version": VERSION, **vars(shard)}, indent=1))
 
 
 def load(path: str) -> Shard:
-    """What the shard ``path`` says of itself.
+    """The description of the shard ``path``.
 
     Raises:
         SourceError: it is not there, or no shard.
@@ -94,12 +102,12 @@ def load(path: str) -> Shard:
     try:
         if about.stat().st_size > _LARGEST:
             raise MalformedInputError(str(about), "", "larger than a shard's description can be")
-        told = json.loads(about.read_bytes())
-        version = told.pop("version")
+        plain = json.loads(about.read_bytes())
+        version = plain.pop("version")
         if version != VERSION:
             why = f"is of version {version}, not {VERSION}; join with the traceconv that wrote it"
             raise MalformedInputError(path, "", why)
-        shard = Shard(**told)
+        shard = Shard(**plain)
         _check(shard)
     except OSError as e:
         raise SourceError(f"{path}: not a shard: {e.strerror or e}") from e
@@ -116,7 +124,7 @@ def _check(shard: Shard) -> None:
         raise ValueError("files outside the shard")
     if any(not isinstance(rank, int) for rank in shard.ranks):
         raise ValueError("ranks that are no numbers")
-    if any([type(said) for said in failure] != [int, str, str] for failure in shard.failed):
+    if any([type(value) for value in failure] != [int, str, str] for failure in shard.failed):
         raise ValueError("failures that are none")
 
 
@@ -141,7 +149,7 @@ def together(paths: Sequence[str], allow_missing: bool) -> list[tuple[Path, Shar
     missing = sorted(set(range(first.of)) - set(found))
     if missing and not allow_missing:
         names = ", ".join(f"{i}/{first.of}" for i in missing[:20])
-        raise InputError(f"shard {names} is missing; name it, or add --allow-missing-ranks")
+        raise InputError(f"shard {names} is missing; name it, or pass `allow_missing_ranks=True`")
     return [found[i] for i in sorted(found)]
 
 
@@ -157,41 +165,39 @@ def _difference(one: Shard, other: Shard) -> str:
 
 
 def write_shard(
-    place: Executor,
     captures: Sequence[Capture],
-    options: MergeOptions,
     number: tuple[int, int],
+    options: MergeOptions,
     report: Report,
-    allow_missing: bool,
-    progress: Progress,
+    executor: Executor,
+    run: RunOptions,
 ) -> None:
     """Read the share ``number`` of ``captures`` and leave it in ``report.output``.
 
     Raises:
-        TraceconvError: a rank of it cannot be read, and ``allow_missing`` is off.
+        TraceconvError: a rank of it cannot be read, and that is not allowed.
     """
     index, of = number
     found = list(report.issues)
-    spilled, failed = [], []
+    spilled: list[str] = []
+    failed: list[list[Any]] = []
+
+    def note(capture: Capture, error: TraceconvError) -> None:
+        failed.append([capture.rank, title(capture), str(error)])
+
     with replacing_folder(Path(report.output)) as folder:
-        for capture, done in read_ranks(place, captures[index::of], options, progress, folder):
-            if done.error is None:
-                one = done.value
-                spilled.append(one.path.name)
-                report.add(one.rank, one.facts)
-                continue
-            if not allow_missing:
-                raise done.error
-            where, reason = title(capture), str(done.error)
-            failed.append([capture.rank, where, reason])
-            book_failure(report.issues, capture.rank, where, reason)
+        work = reading(options, folder, alone=True)
+        mine = captures[index::of]
+        for _, one in map_ranks(work, mine, executor, run, report.issues, failed=note):
+            spilled.append(one.path.name)
+            report.add(one.rank, one.account)
         ranks = [c.rank for c in captures if c.rank is not None]
-        told = rank_file.told_issues(found)
-        describe(folder, Shard(index, of, ranks, options.as_dict(), spilled, failed, told))
+        issues = rank_file.issue_rows(found)
+        describe(folder, Shard(index, of, ranks, options.as_dict(), spilled, failed, issues))
 
 
 def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, MergeOptions]:
-    """The ranks of all shards, as one run would have them, and what was wished.
+    """The ranks of all shards, as one run would have them, and the options of their merge.
 
     Raises:
         InputError: the shards do not make a merge; a rank failed or is missing, and
@@ -233,7 +239,7 @@ def _captures(spilled: Sequence[SpilledRank]) -> tuple[Capture, ...]:
     sources: dict[str, RecordedSource] = {}
     captures = []
     for one in spilled:
-        capture = one.facts.capture
+        capture = one.account.capture
         sizes = {name: capture.source.size(name) for name in capture.files}
         shared = sources.setdefault(capture.source.label, RecordedSource(capture.source.label, {}))
         shared.remember(sizes)

@@ -1,9 +1,9 @@
-"""Ranks set aside on disk between reading and writing.
+"""Ranks spilled to disk between reading and writing.
 
 The base of time, the clocks and the size limit depend on all ranks, but only one rank's columns
-shall be in memory. So every rank is read, worked on, and *parked*: written to a file of its own
-(:mod:`traceconv.pipeline.rank_file`), which whoever goes on with it maps, in this process or another.
-What all ranks together are judged by, their :class:`Facts`, stays at hand.
+should be in memory. So every rank is read, worked on, and *spilled*: written to a file of its own
+(:mod:`.rank_file`), which is mapped where it is needed, in this process or another.
+The :class:`RankAccount` of every rank stays in memory.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Change = Callable[[Trace], Trace]
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What stays at hand of a rank; all of it small.
+class RankAccount:
+    """What a merge knows of a spilled rank without loading it; all of it small.
 
     Attributes:
         capture: of the trace.
@@ -66,8 +66,8 @@ class Facts:
     ledger: Ledger = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: Trace) -> Facts:
-        """The facts of ``trace``."""
+    def of(cls, trace: Trace) -> RankAccount:
+        """The account of ``trace``."""
         return cls(
             trace.capture,
             trace.counts(),
@@ -82,8 +82,8 @@ class Facts:
             trace.ledger,
         )
 
-    def changed(self, change: Change) -> Facts:
-        """The facts of the rank after ``change``, which moves it in time and does nothing else."""
+    def changed(self, change: Change) -> RankAccount:
+        """The account of the rank after ``change``, which does nothing but move it in time."""
         row = dict.fromkeys(EventTable.COLUMNS, np.zeros(1 if self.span else 0, np.int64))
         if self.span:
             row["start_ns"] = np.array([self.span[0]])
@@ -96,7 +96,7 @@ class Facts:
 
 
 class SpilledRank:
-    """One rank, out of memory. ``load()`` maps it; ``release_pages()`` frees its memory again.
+    """One rank, out of memory. ``load()`` gives it back; ``release_pages()`` frees its memory.
 
     It travels to other processes as its path and what changes it.
     """
@@ -109,29 +109,29 @@ class SpilledRank:
         return SpilledRank, (self.path, self._changes)
 
     @cached_property
-    def facts(self) -> Facts:
+    def account(self) -> RankAccount:
         """What is known of the rank, as its changes make it."""
-        found = Facts(**rank_file.facts(self.path))
+        found = RankAccount(**rank_file.account(self.path))
         for change in self._changes:
             found = found.changed(change)
         return found
 
     @property
-    def held(self) -> bool:
+    def in_memory(self) -> bool:
         """Whether it stays in memory and has no file."""
         return False
 
     @property
     def rank(self) -> int:
         """The global rank."""
-        assert self.facts.capture.rank is not None, "ranks are resolved before reading"
-        return self.facts.capture.rank
+        assert self.account.capture.rank is not None, "ranks are resolved before reading"
+        return self.account.capture.rank
 
     def load(self) -> Trace:
         """The trace; its columns are read from disk as they are used.
 
         Raises:
-            SourceError: its file, or the input its arguments lie in, is not what it was.
+            SourceError: its file, or the input its arguments are in, is not what it was.
         """
         trace, mapped = rank_file.load(self.path)
         self._mapped.update(mapped)
@@ -140,7 +140,7 @@ class SpilledRank:
         return trace
 
     def collective_records(self) -> CollectiveRecords:
-        """What the rank has to say to a plan of clocks, on its own clock."""
+        """The collectives of the rank before it was narrowed to a view, on its own clock."""
         return rank_file.collective_records(self.path)
 
     def release_pages(self) -> None:
@@ -157,49 +157,52 @@ class InMemoryRank(SpilledRank):
     """A rank that stays in memory: where there is only one."""
 
     def __init__(
-        self, trace: Trace, evidence: CollectiveRecords, changes: tuple[Change, ...] = ()
+        self, trace: Trace, collective_records: CollectiveRecords, changes: tuple[Change, ...] = ()
     ) -> None:
         super().__init__("", changes)
-        self._held, self._evidence = trace if changes else compact(trace), evidence
+        self._trace = trace if changes else compact(trace)
+        self._collective_records = collective_records
 
     @property
-    def held(self) -> bool:
+    def in_memory(self) -> bool:
         return True
 
     @cached_property
-    def facts(self) -> Facts:
-        return Facts.of(self.load())
+    def account(self) -> RankAccount:
+        return RankAccount.of(self.load())
 
     def load(self) -> Trace:
-        trace = self._held
+        trace = self._trace
         for change in self._changes:
             trace = change(trace)
         return trace
 
     def collective_records(self) -> CollectiveRecords:
-        return self._evidence
+        return self._collective_records
 
     def release_pages(self) -> None:
-        """Only the pages of mapped input are given back."""
-        for buffer in self._held.args.blobs:
+        """Only the pages of mapped input are released."""
+        for buffer in self._trace.args.blobs:
             if isinstance(buffer, mmap.mmap):
                 buffer.madvise(mmap.MADV_DONTNEED)
 
     def changed(self, change: Change) -> InMemoryRank:
-        return InMemoryRank(self._held, self._evidence, (*self._changes, change))
+        return InMemoryRank(self._trace, self._collective_records, (*self._changes, change))
 
 
-def park(trace: Trace, evidence: CollectiveRecords, path: Path, alone: bool = False) -> SpilledRank:
-    """Set ``trace`` aside in the file ``path``, which appears when it is complete.
+def spill(
+    trace: Trace, collective_records: CollectiveRecords, path: Path, alone: bool = False
+) -> SpilledRank:
+    """Write ``trace`` to the file ``path``, which appears when it is complete.
 
     Args:
-        evidence: of the rank before it was narrowed to a view.
-        alone: the file shall need no other: arguments are copied from the input.
+        collective_records: of the rank before it was narrowed to a view.
+        alone: the file needs no other: arguments are copied from the input.
 
     Raises:
         OutputError: it cannot be written.
     """
-    rank_file.save(path, compact(trace), evidence, alone)
+    rank_file.save(path, compact(trace), collective_records, alone)
     return SpilledRank(path)
 
 

@@ -7,65 +7,72 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceconv.alignment.collective_records import collective_records
+from traceconv.alignment.collective_records import CollectiveRecords, collective_records
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Trace
 from traceconv.io.streams import Progress
 from traceconv.passes import Pass, compose
 from traceconv.passes.select import time_window
 from traceconv.pipeline import registry
-from traceconv.pipeline.spill import InMemoryRank, SpilledRank, park
+from traceconv.pipeline.spill import InMemoryRank, SpilledRank, spill
 
 if TYPE_CHECKING:
+    from traceconv.analysis.summarize import SummaryRequest
     from traceconv.passes.annotate import Mark
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Read one rank, make its view, set it aside.
+    """Read one rank, make its view, spill it.
 
     Attributes:
-        capture: of the rank.
+        folder:  for the rank's file.
         view:    arguments of :func:`traceconv.passes.compose`.
-        path:    file to set it aside in; None keeps it in memory.
-        alone:   see :func:`traceconv.pipeline.spill.park`.
+        in_memory: the rank stays in memory and has no file.
+        alone:   see :func:`traceconv.pipeline.spill.spill`.
         comm_patterns: words; GPU kernels whose name contains one communicate.
-        facts:   file for what the analyses need of the rank; None for none.
-        drawn:   they are to be drawn: see :func:`traceconv.report.run_summary.facts`.
+        summary: what the summary beside the rank's file holds; None for no summary.
+        summary_view: arguments of ``compose`` for the trace that is summarized.
     """
 
-    capture: Capture
+    folder: Path
     view: Mapping[str, Any] = field(default_factory=dict)
-    path: Path | None = None
+    in_memory: bool = False
     alone: bool = False
     comm_patterns: Sequence[str] = ()
-    facts: Path | None = None
-    drawn: bool = True
+    summary: SummaryRequest | None = None
+    summary_view: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, capture: Capture, advance: Progress) -> SpilledRank:
+        """The rank, spilled; ``advance`` gets the bytes that are read.
+
+        Raises:
+            TraceconvError: the rank cannot be read, or not be spilled.
+        """
+        trace = events(capture, advance, self.comm_patterns)
+        known = collective_records(trace)
+        if self.summary is not None:
+            from traceconv.analysis import rank_summary
+            from traceconv.analysis.summarize import summarize
+
+            whole = passed(trace, compose(**self.summary_view))
+            content = rank_summary.encode(summarize(whole, self.summary))
+            rank_summary.save(content, summary_path(self.folder, trace.rank))
+        trace = passed(trace, compose(**self.view))
+        path = None if self.in_memory else self.folder / f"rank-{trace.rank}.spilled"
+        return _set_aside(trace, known, path, self.alone)
 
 
-def read(job: Reading, advance: Progress) -> SpilledRank:
-    """Carry out a :class:`Reading`; ``advance`` is told the bytes that are read.
+def summary_path(folder: Path, rank: int) -> Path:
+    """The file of a rank's summary."""
+    from traceconv.analysis.rank_summary import SUFFIX
 
-    Raises:
-        TraceconvError: the rank cannot be read, or not be set aside.
-    """
-    trace = events(job.capture, advance, job.comm_patterns)
-    known = collective_records(trace)
-    if job.facts is not None:
-        from traceconv.analysis import rank_summary as rank_summary
-        from traceconv.report import run_summary as overview
-
-        whole = passed(trace, compose("detail", **overview.scope(job.view)))
-        rank_summary.save(overview.facts(whole, drawn=job.drawn), job.facts)
-    trace = passed(trace, compose(**job.view))
-    return (
-        InMemoryRank(trace, known) if job.path is None else park(trace, known, job.path, job.alone)
-    )
+    return folder / f"rank-{rank}{SUFFIX}"
 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Keep what lies in a window of time, ns on the clock of ``parked``; None = open."""
+    """Keep what is in a window of time, ns on the clock of ``spilled``; None = open."""
 
     spilled: SpilledRank
     start_ns: int | None
@@ -76,8 +83,7 @@ class Narrowing:
 def narrow(job: Narrowing, advance: Progress) -> SpilledRank:
     """Carry out a :class:`Narrowing`."""
     trace = time_window(job.spilled.load(), job.start_ns, job.end_ns)
-    known = job.spilled.collective_records()
-    return InMemoryRank(trace, known) if job.path is None else park(trace, known, job.path)
+    return _set_aside(trace, job.spilled.collective_records(), job.path)
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,13 @@ def annotated(job: Annotating, advance: Progress) -> SpilledRank:
     from traceconv.passes.annotate import annotate
 
     trace = annotate(job.spilled.load(), job.marks)
-    known = job.spilled.collective_records()
-    return InMemoryRank(trace, known) if job.path is None else park(trace, known, job.path)
+    return _set_aside(trace, job.spilled.collective_records(), job.path)
+
+
+def _set_aside(
+    trace: Trace, known: CollectiveRecords, path: Path | None, alone: bool = False
+) -> SpilledRank:
+    return InMemoryRank(trace, known) if path is None else spill(trace, known, path, alone)
 
 
 def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = ()) -> Trace:

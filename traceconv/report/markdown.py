@@ -15,7 +15,7 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#])")
 
 
 def lines(overview: Section | None) -> list[str]:
-    """Lines of an overview (:func:`traceconv.report.run_summary.overview`); none without one."""
+    """The lines of an overview (:mod:`traceconv.report.run_summary`); none without one."""
     if overview is None:
         return []
     parts: list[list[str]] = [

@@ -1,30 +1,28 @@
 """What a report says of a run: the verdict in three sentences, findings, and the figures to draw.
 
-Two halves, as every analysis: :func:`facts` looks at one rank, where it is read; :func:`judge` and
-:func:`overview` put all ranks together and never see an event. The latter makes JSON values, which
+:func:`request` says what it needs of a rank; :func:`judge` and :func:`overview` put the summaries
+of all ranks together and never see an event. The latter makes JSON values, which
 :mod:`traceconv.report.html` draws and :mod:`traceconv.report.markdown` writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.rank_summary import Facts
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
+from traceconv.analysis.rules.catalog import chosen
 from traceconv.analysis.rules.findings import figure
 from traceconv.analysis.stragglers import verdict as stragglers
+from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
-from traceconv.analysis.tables.definition import Facts as TableFacts
-from traceconv.core.errors import Issues, TraceconvError
-from traceconv.core.model import Trace
-from traceconv.core.side_tables import Columns
-from traceconv.report import excerpts as moments
-from traceconv.report import sections, wording
+from traceconv.core.errors import Issues
+from traceconv.report import excerpts, sections, wording
 from traceconv.report.figures import exact, time
 
 SCHEMA_VERSION = 1
@@ -54,53 +52,38 @@ def remarks(mode: str | None, window: bool) -> list[str]:
         mode:   of the trace.
         window: whether it holds a window of time only.
     """
-    told = []
+    found = []
     if mode != "detail":
-        told.append(
+        found.append(
             "The trace beside this report shows steps and overlap only; operators and collectives "
-            "that are named here are in one made with -m detail."
+            'that are named here are in one made with `mode="detail"`.'
         )
     if window:
-        told.append("--time narrows the trace, not this analysis.")
-    return told
+        found.append("`time` narrows the trace, not this analysis.")
+    return found
 
 
-def facts(trace: Trace, only: Sequence[str] | None = None, drawn: bool = True) -> Facts:
-    """What a report needs of one rank. A table that cannot be read costs its own figures only.
+def request(
+    only: Iterable[str] | None = None, drawn: bool = True, issues: bool = False
+) -> SummaryRequest:
+    """What a report needs of one rank.
 
     Args:
-        trace: after the passes of the detail view, on its own clock.
-        only:  ids of rules; None for all.
-        drawn: also what is drawn: tables and moments; else only what :func:`judge` needs.
+        only:   ids of rules; None for all.
+        drawn:  also what is drawn: tables and excerpts; else only what :func:`judge` needs.
+        issues: also what was lost; see :class:`~traceconv.analysis.summarize.SummaryRequest`.
+
+    Raises:
+        OptionError: there is no such rule.
     """
-    span, unread = trace.span(), list[str]()
-    wanted = sections.TABLES if drawn else ()
-    known = {name: _of_table(trace, name, unread) for name in wanted}
-    return Facts(
-        trace.rank,
-        span[0] if span else None,
-        TableFacts(trace.rank, known),
-        stragglers.facts(trace),
-        _of_rules(trace, only, unread),
-        moments.facts(trace) if drawn else {},
-        tuple(dict.fromkeys(unread)),
+    return SummaryRequest(
+        tables=sections.TABLES if drawn else (),
+        rules=tuple(rule.id for rule in chosen(only)),
+        lateness=True,
+        excerpts=drawn,
+        issues=issues,
+        lenient=True,
     )
-
-
-def _of_table(trace: Trace, name: str, unread: list[str]) -> Columns:
-    try:
-        return tables.facts(trace, [name]).tables[name]
-    except TraceconvError as e:
-        unread.append(str(e))
-        return {}
-
-
-def _of_rules(trace: Trace, only: Sequence[str] | None, unread: list[str]) -> rules.Facts:
-    try:
-        return rules.facts(trace, only)
-    except TraceconvError as e:
-        unread.append(str(e))
-        return rules.Facts(trace.rank)
 
 
 @dataclass(frozen=True)
@@ -109,21 +92,20 @@ class Judged:
 
     Attributes:
         findings: of the rules.
-        verdict:  on which rank holds the others up.
+        verdict:  which rank delays the others.
     """
 
     findings: rules.Findings
     verdict: stragglers.Verdict
 
 
-def judge(parts: Sequence[Facts], plan: Plan) -> Judged:
-    """What the facts of all ranks tell, by the rules' own thresholds."""
-    verdict = stragglers.judge([part.lateness for part in parts], plan)
-    return Judged(rules.judge([part.rules for part in parts]), verdict)
+def judge(summaries: Sequence[RankSummary], plan: Plan) -> Judged:
+    """What is wrong, by the summaries of all ranks and the rules' own thresholds."""
+    return Judged(rules.judge(summaries), stragglers.judge(summaries, plan))
 
 
 def overview(
-    parts: Sequence[Facts],
+    summaries: Sequence[RankSummary],
     plan: Plan,
     issues: Issues,
     judged: Judged,
@@ -132,7 +114,7 @@ def overview(
     """The analysis of all ranks, as JSON values; times are ns.
 
     Args:
-        parts:   of all ranks.
+        summaries: of all ranks.
         plan:    their clocks.
         issues:  everything that was lost or is in doubt so far.
         judged:  what is wrong.
@@ -143,15 +125,14 @@ def overview(
         and where to look; ``not_checked``; the sections "overlap", "steps", "heat",
         "communication", "links", "operators", "curves" (see :mod:`.analysis.sections`).
     """
-    parts = sorted(parts, key=lambda part: part.rank)
-    zero_ns = _zero(parts, plan) if zero_ns is None else zero_ns
-    results = {r.table.name: r for r in tables.tables([part.tables for part in parts])}
-    known = [part.lateness for part in parts]
+    summaries = sorted(summaries, key=lambda one: one.rank)
+    zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
+    results = {r.table.name: r for r in tables.tables(summaries)}
     drawn = sections.sections(results.values())
-    told = _Teller({part.rank: part for part in parts}, plan, zero_ns)
+    rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
-    found = [*told.straggler(late), *told.findings(judged.findings)]
-    curves = moments.curves([(p.rank, p.moments["curves"]) for p in parts], plan, zero_ns)
+    found = [*rows.straggler(late), *rows.findings(judged.findings)]
+    curves = excerpts.curves(summaries, plan, zero_ns)
     plain: dict[str, Any] = _bounded(
         {
             "schema_version": SCHEMA_VERSION,
@@ -159,13 +140,13 @@ def overview(
             "headline": wording.headline(late, drawn["overlap"]),
             "sentences": wording.sentences(late, drawn, found, issues, _clocks(plan)),
             "tiles": wording.tiles(late, drawn),
-            "remarks": [f"Not looked at: {why}" for part in parts for why in part.unread],
+            "remarks": [f"Not looked at: {why}" for one in summaries for why in one.unread],
             "findings": found,
             "not_checked": [one.as_dict() for one in judged.findings.unchecked],
-            "places": told.places(),
+            "places": rows.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
-            "heat": sections.heat(known, plan, results["overlap"]),
+            "heat": sections.heat(summaries, plan, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
         }
     )
@@ -182,11 +163,11 @@ def _bounded(value: Any) -> Any:
     return [_bounded(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def _zero(parts: Sequence[Facts], plan: Plan) -> int:
+def _zero(summaries: Sequence[RankSummary], plan: Plan) -> int:
     starts = [
-        int(plan.corrected(part.rank, np.array([part.start_ns], np.int64))[0])
-        for part in parts
-        if part.start_ns is not None
+        int(plan.corrected(one.rank, np.array([one.span_ns[0]], np.int64))[0])
+        for one in summaries
+        if one.span_ns is not None
     ]
     return min(starts, default=0)
 
@@ -194,14 +175,14 @@ def _zero(parts: Sequence[Facts], plan: Plan) -> int:
 # -- findings -----------------------------------------------------------------------------
 
 
-class _Teller:
-    """Puts findings into words, and says where in the trace their evidence lies."""
+class _Rows:
+    """Findings in words, with the places in the trace where their evidence is."""
 
-    def __init__(self, parts: Mapping[int, Facts], plan: Plan, zero_ns: int) -> None:
-        self._parts, self._plan, self._zero_ns = parts, plan, zero_ns
+    def __init__(self, summaries: Mapping[int, RankSummary], plan: Plan, zero_ns: int) -> None:
+        self._summaries, self._plan, self._zero_ns = summaries, plan, zero_ns
 
-    def place(self, rank: int, told: Mapping[str, Any]) -> dict[str, Any]:
-        return moments.place(told, rank, self._plan, self._zero_ns)
+    def place(self, rank: int, found: Mapping[str, Any]) -> dict[str, Any]:
+        return excerpts.place(found, rank, self._plan, self._zero_ns)
 
     def findings(self, judged: rules.Findings) -> Iterator[dict[str, Any]]:
         """Of every rule that speaks the gravest place in full; the others by name."""
@@ -221,7 +202,7 @@ class _Teller:
             }
 
     def straggler(self, verdict: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The rank that holds the others up, and further ones."""
+        """The rank that delays the others, and further ones."""
         for one in [verdict["culprit"], *verdict["others"]] if verdict["culprit"] else ():
             worst = _worst_step(verdict, one["rank"])
             yield {
@@ -246,27 +227,27 @@ class _Teller:
 
     def _call(self, one: Mapping[str, Any], step: int | None) -> Iterator[dict[str, Any]]:
         """The collective a rank came late to, in the step in which it came latest."""
-        part = self._parts[one["rank"]]
-        evidence, calls = part.lateness.evidence, part.moments["calls"]
-        keys = [group.key for group in evidence.groups]
-        if one["group"] not in keys or one["operation"] not in evidence.kinds or not calls:
+        summary = self._summaries[one["rank"]]
+        known, calls = summary.collectives, summary.excerpts.calls
+        keys = [group.key for group in known.groups]
+        if one["group"] not in keys or one["operation"] not in known.kinds or not calls:
             return
-        rows = evidence.group == keys.index(one["group"])
-        rows &= evidence.kind == evidence.kinds.index(one["operation"])
-        if step is not None and (rows & (evidence.step == step)).any():
-            rows &= evidence.step == step
-        at = np.flatnonzero(np.isin(calls["start_ns"], evidence.start_ns[rows]))
+        rows = known.group == keys.index(one["group"])
+        rows &= known.kind == known.kinds.index(one["operation"])
+        if step is not None and (rows & (known.step == step)).any():
+            rows &= known.step == step
+        at = np.flatnonzero(np.isin(calls["start_ns"], known.start_ns[rows]))
         for row in at[:1].tolist():
-            told = {key: column.tolist()[row] for key, column in calls.items()}
-            yield self.place(part.rank, told)
+            call = {key: column.tolist()[row] for key, column in calls.items()}
+            yield self.place(summary.rank, call)
 
     def places(self) -> list[dict[str, Any]]:
         """The longest stretches without work, over all ranks."""
         found = []
-        for rank, part in self._parts.items():
-            told = part.moments["places"]
-            for row in zip(*(column.tolist() for column in told.values()), strict=True):
-                one = dict(zip(told, row, strict=True))
+        for rank, summary in self._summaries.items():
+            columns = summary.excerpts.places
+            for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+                one = dict(zip(columns, row, strict=True))
                 found.append({"what": one["what"], **self.place(rank, one)})
         found.sort(key=lambda place: -place["dur_ns"])
         return found[:PLACES_KEPT]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.collective_matching import matched
-from traceconv.analysis.stragglers.lateness import Clocks, Known, lateness
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.stragglers.lateness import Clocks, lateness
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64
 from traceconv.core.side_tables import ABSENT, Columns
@@ -248,7 +249,7 @@ STEPS_SHOWN = 200
 """Most columns of it; beyond, steps that follow each other share one likewise."""
 
 
-def heat(every: Sequence[Known], clocks: Clocks, overlap: Result) -> Section:
+def heat(every: Sequence[RankSummary], clocks: Clocks, overlap: Result) -> Section:
     """How far each rank is behind in each step, ns.
 
     By collectives: the most that a rank came later than the others to one collective of the step
@@ -256,7 +257,7 @@ def heat(every: Sequence[Known], clocks: Clocks, overlap: Result) -> Section:
     share: what the rank computed more than the median of all.
 
     Args:
-        every:   the collectives of all ranks.
+        every:   the summaries of all ranks.
         overlap: the table of that name.
     """
     late = _lateness(every, clocks)
@@ -292,10 +293,10 @@ def _binned(numbers: list[int], most: int) -> list[list[int]]:
     return [numbers[i : i + each] for i in range(0, len(numbers), each)]
 
 
-def _lateness(every: Sequence[Known], clocks: Clocks) -> dict[tuple[int, int], int]:
-    by_rank = {one.evidence.rank: one for one in every}
+def _lateness(every: Sequence[RankSummary], clocks: Clocks) -> dict[tuple[int, int], int]:
+    by_rank = {one.rank: one for one in every}
     worst: dict[tuple[int, int], int] = {}
-    groups = matched([one.evidence for one in every])
+    groups = matched([one.collectives for one in every])
     for group in lateness(groups, by_rank, clocks):
         for step in np.unique(group.step[group.step >= 0]).tolist():
             late = group.late[group.step == step]

@@ -83,7 +83,7 @@ def _columns(result: Result) -> list[tuple[Column, NDArray[Any]]]:
 
 def _headline(result: Result) -> str:
     shown, rows = len(result.data), result.rows
-    more = f" (the first {shown} of {rows} rows; --top all for the rest)" if shown < rows else ""
+    more = f" (the first {shown} of {rows} rows; `top=None` for the rest)" if shown < rows else ""
     return f"{result.table.title}{more}"
 
 

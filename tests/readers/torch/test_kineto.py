@@ -178,7 +178,7 @@ def test_ranks_with_different_bases_meet(tmp_path):
         event = row("kernel", "k", 0, 7, 100 + rank * quarter * 10**6, 5)
         keys = {"distributedInfo": {"rank": rank}}
         write(tmp_path / f"{rank}.json", [event], keys, {"baseTimeNanoseconds": base})
-    traces = traceconv.open(str(tmp_path)).traces(align_by="meta")
+    traces = traceconv.open(str(tmp_path)).traces(align="meta")
     assert [t.events.start_ns.tolist() for t in traces] == [[BASE + 100_000]] * 2
 
 

@@ -1,4 +1,4 @@
-"""Every rule, and how thresholds are said."""
+"""Every rule, and how thresholds are set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from traceconv.analysis.rules import pipeline as _rules_pipeline
 from traceconv.analysis.rules import queues as _rules_queue
 from traceconv.analysis.rules import steps as _rules_steps
 from traceconv.analysis.rules.definition import Limits, Rule
-from traceconv.core.errors import SelectionError
+from traceconv.core.choices import unknown
+from traceconv.core.errors import OptionError
 
 RULES: Mapping[str, Rule] = {
     rule.id: rule
@@ -28,33 +29,33 @@ def chosen(ids: Iterable[str] | None) -> list[Rule]:
     """The rules asked for, each once; None for all.
 
     Raises:
-        SelectionError: there is no such rule; the message lists those there are.
+        OptionError: there is no such rule; the message lists those there are.
     """
     if ids is None:
         return list(RULES.values())
     found = dict.fromkeys(ids)
     for name in found:
         if name not in RULES:
-            raise SelectionError(f"no rule {name!r}; there are: {', '.join(RULES)}")
+            raise OptionError(unknown("rule", name, RULES), "rule")
     return [RULES[name] for name in found]
 
 
-def thresholds(said: Mapping[str, float]) -> Mapping[str, Limits]:
+def thresholds(values: Mapping[str, float]) -> Mapping[str, Limits]:
     """The thresholds of every rule, by its id and the threshold's name.
 
     Args:
-        said: other values than the defaults, by ``rule`` (its main threshold) or ``rule.name``.
+        values: other values than the defaults, by ``rule`` (its main threshold) or ``rule.name``.
 
     Raises:
-        SelectionError: there is no such threshold, or its value is no number.
+        OptionError: there is no such threshold, or its value is no number.
     """
     found = {rule.id: {one.name: one.value for one in rule.limits} for rule in RULES.values()}
-    for key, value in said.items():
+    for key, value in values.items():
         rule, _, name = key.partition(".")
         if name not in found.get(rule, {}):
-            raise SelectionError(f"no threshold {key!r}; there are: {', '.join(_keys())}")
+            raise OptionError(unknown("threshold", key, _keys()), "threshold")
         if not math.isfinite(value):
-            raise SelectionError(f"threshold {key}: {value} is no number to compare with")
+            raise OptionError(f"{key}: {value} is no number to compare with", "threshold")
         found[rule][name] = float(value)
     return found
 

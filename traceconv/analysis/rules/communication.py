@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,
@@ -196,15 +197,15 @@ def _package_figures(sizes: list[_Size], small: list[_Size]) -> dict[str, Any]:
 
 
 def _traffic(trace: Trace) -> Known | None:
-    return plain(links.facts(trace)) or None
+    return plain(links.of_rank(trace)) or None
 
 
 def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    traffic = [
-        (rank, {heading: np.array(column, object) for heading, column in one.items()})
+    summaries = [
+        RankSummary(rank=rank, links={h: np.array(column, object) for h, column in one.items()})
         for rank, one in known.items()
     ]
-    for link in links.slow(traffic, limits[""] / 100):
+    for link in links.slow(summaries, limits[""] / 100):
         figures = {
             "bandwidth_gbs": link.bandwidth,
             "usual_gbs": link.usual,

@@ -1,19 +1,15 @@
-"""Findings: which rules report something, on what evidence, and what to do.
-
-parts = [facts(trace) for trace in traces]
-for finding in judge(parts).findings:
-    print(finding.text())
-"""
+"""Findings: which rules apply to a run, on what evidence, and what to do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds
 from traceconv.analysis.rules.definition import (
     Case,
@@ -63,30 +59,6 @@ PLACES_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the rules know of one rank.
-
-    Attributes:
-        rank:  which.
-        known: by id of the rule, JSON values; rules the rank has no data for are not there.
-        broken: by id of the rule, what could not be read.
-    """
-
-    rank: int
-    known: Mapping[str, Known] = field(default_factory=dict)
-    broken: Mapping[str, str] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {"rank": self.rank, "known": dict(self.known), "broken": dict(self.broken)}
-
-    @classmethod
-    def of_dict(cls, values: Mapping[str, Any]) -> Facts:
-        """The inverse of :meth:`as_dict`."""
-        return cls(values["rank"], values["known"], values["broken"])
-
-
-@dataclass(frozen=True)
 class Finding:
     """One place that a rule reports.
 
@@ -117,7 +89,7 @@ class Finding:
 
     @property
     def slices(self) -> Sequence[Slice]:
-        """CollectiveRecords on the timeline of its rank."""
+        """What shows it on the timeline of its rank."""
         return self.case.slices
 
     def place(self) -> str:
@@ -303,7 +275,7 @@ def _evidence(one: Finding) -> list[str]:
     return lines
 
 
-def facts(trace: Trace, rules: Iterable[str] | None = None) -> Facts:
+def rule_records(trace: Trace, rules: Iterable[str] | None = None) -> RuleRecords:
     """What the rules need of one rank: small, JSON values.
 
     Args:
@@ -313,56 +285,56 @@ def facts(trace: Trace, rules: Iterable[str] | None = None) -> Facts:
     A table of the profiler that cannot be read leaves the rules that need it unchecked.
 
     Raises:
-        SelectionError: there is no such rule.
+        OptionError: there is no such rule.
     """
-    wanted = chosen(rules)
+    selected = chosen(rules)
     found: dict[Any, Known | None] = {}
     broken: dict[Any, str] = {}
-    for look in dict.fromkeys(rule.facts for rule in wanted):
+    for look in dict.fromkeys(rule.facts for rule in selected):
         try:
             found[look] = look(trace)
         except TraceconvError as e:
             broken[look] = str(e)[:200]
-    return Facts(
-        trace.rank,
-        {rule.id: known for rule in wanted if (known := found.get(rule.facts)) is not None},
-        {rule.id: broken[rule.facts] for rule in wanted if rule.facts in broken},
+    return RuleRecords(
+        {rule.id: dict(known) for rule in selected if (known := found.get(rule.facts)) is not None},
+        {rule.id: broken[rule.facts] for rule in selected if rule.facts in broken},
     )
 
 
-def _known(part: Facts, rule: Rule, limits: Limits) -> Known | None:
+def _known(summary: RankSummary, rule: Rule, limits: Limits) -> Known | None:
     """What the rule has to know of a rank, if there is all of it."""
-    known = part.known.get(rule.id)
+    known = summary.rules.known.get(rule.id)
     if known is None or any(map(math.isnan, completed(limits, known).values())):
         return None
     return known
 
 
 def judge(
-    parts: Sequence[Facts],
-    said: Mapping[str, float] | None = None,
+    summaries: Sequence[RankSummary],
+    values: Mapping[str, float] | None = None,
     rules: Iterable[str] | None = None,
 ) -> Findings:
     """What the rules say of all ranks.
 
     Args:
-        parts: of every rank.
-        said:  thresholds, as :func:`traceconv.analysis.rules.catalog.thresholds` takes them.
+        summaries: of every rank.
+        values: thresholds, as :func:`traceconv.analysis.rules.catalog.thresholds` takes them.
         rules: ids; None for all.
 
     Raises:
-        SelectionError: there is no such rule or threshold.
+        OptionError: there is no such rule or threshold.
     """
-    limits = thresholds(said or {})
-    parts = sorted(parts, key=lambda part: part.rank)
+    limits = thresholds(values or {})
+    summaries = sorted(summaries, key=lambda one: one.rank)
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
     for rule in chosen(rules):
-        of_rank = {part.rank: _known(part, rule, limits[rule.id]) for part in parts}
-        known = {rank: one for rank, one in of_rank.items() if one is not None}
-        blind = tuple(part.rank for part in parts if part.rank not in known)
-        broken = next((part.broken[rule.id] for part in parts if rule.id in part.broken), "")
+        every = {one.rank: _known(one, rule, limits[rule.id]) for one in summaries}
+        known = {rank: records for rank, records in every.items() if records is not None}
+        blind = tuple(rank for rank in every if rank not in known)
+        unread = [one.rules.broken[rule.id] for one in summaries if rule.id in one.rules.broken]
+        broken = next(iter(unread), "")
         if len(known) < rule.fewest:
             unchecked.append(Unchecked(rule, rule.needs, (), broken))
             continue
@@ -378,5 +350,5 @@ def judge(
     order = list(Severity)
     findings.sort(key=lambda one: -order.index(one.severity))
     return Findings(
-        tuple(part.rank for part in parts), tuple(findings), tuple(quiet), tuple(unchecked)
+        tuple(one.rank for one in summaries), tuple(findings), tuple(quiet), tuple(unchecked)
     )

@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
             Limit(UNSAID, "GB", "of the device, as its capture tells", "capacity"),
         ),
         "counters of memory, and the capacity of the device (properties of GPUs tell it; captures "
-        "of Ascend devices do not: a threshold memory-capacity.capacity, in GB, names it)",
+        'of Ascend devices do not: `threshold={"memory-capacity.capacity": GB}`)',
         "Fragmentation and retries of allocation are near: lower the batch, recompute "
         "activations, or shard the optimizer's state.",
         _peak,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import F64, I64
 from traceconv.core.robust import SIGMA, student
 
@@ -49,18 +50,6 @@ class Clocks(Protocol):
 
     def error_ns(self, rank: int) -> int | None:
         """How far they may be off, None if unknown."""
-
-
-class Known(Protocol):
-    """What is needed of a rank: its collectives, and the parts of the time before each."""
-
-    @property
-    def evidence(self) -> CollectiveRecords:
-        """Its collectives."""
-
-    @property
-    def parts(self) -> I64:
-        """(operations, parts), ns; the last is not the rank's own doing; -1 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -215,10 +204,10 @@ class Judged:
 
 
 def lateness(
-    groups: Iterable[Matched], ranks: Mapping[int, Known], clocks: Clocks
+    groups: Iterable[Matched], ranks: Mapping[int, RankSummary], clocks: Clocks
 ) -> Iterator[Lateness]:
     """Each group with at least one collective."""
-    alone = {rank: _alone(known.evidence) for rank, known in ranks.items()}
+    alone = {rank: _alone(known.collectives) for rank, known in ranks.items()}
     for group in groups:
         seen = group.row >= 0
         waits = np.array([kind not in _ROOTED for kind in group.kinds], bool)
@@ -230,14 +219,14 @@ def lateness(
 def _of(
     group: Matched,
     rows: NDArray[np.intp],
-    ranks: Mapping[int, Known],
+    ranks: Mapping[int, RankSummary],
     alone: Mapping[int, F64],
     clocks: Clocks,
 ) -> Lateness:
     row = group.row[rows]
     seen = row >= 0
     start, end, inside, before = (np.full(row.shape, np.nan) for _ in range(4))
-    parts = np.full((*row.shape, ranks[group.ranks[0]].parts.shape[1]), np.nan)
+    parts = np.full((*row.shape, ranks[group.ranks[0]].before_ns.shape[1]), np.nan)
     zero = int(clocks.corrected(group.ranks[group.base], group.start_ns[rows[:1], group.base])[0])
     for column, rank in enumerate(group.ranks):
         on = seen[:, column]
@@ -246,9 +235,9 @@ def _of(
         end[on, column] = clocks.corrected(rank, ended) - zero
         inside[on, column] = ended - began
         before[on, column] = alone[rank][row[on, column]]
-        best = ranks[rank].parts[row[on, column]]
-        parts[on, column] = np.where(best < 0, np.nan, best)
-    base = ranks[group.ranks[group.base]].evidence
+        spent = ranks[rank].before_ns[row[on, column]]
+        parts[on, column] = np.where(spent < 0, np.nan, spent)
+    base = ranks[group.ranks[group.base]].collectives
     step = base.step[np.maximum(row[:, group.base], 0)].astype(np.int64)
     ends = _over_others(end)
     usual = middle(ends)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables.communication import TABLES
 from traceconv.core.model import Trace
 from traceconv.core.robust import SIGMA
@@ -68,7 +69,7 @@ class SlowLink:
         )
 
 
-def facts(trace: Trace) -> Columns:
+def of_rank(trace: Trace) -> Columns:
     """What one rank knows of its links; empty if nothing.
 
     Raises:
@@ -77,7 +78,7 @@ def facts(trace: Trace) -> Columns:
     return _TABLE.facts(trace)
 
 
-def slow(ranked: Sequence[tuple[int, Columns]], below: float = _SLOW) -> list[SlowLink]:
+def slow(summaries: Sequence[RankSummary], below: float = _SLOW) -> list[SlowLink]:
     """The links whose bandwidth is far below that of others with the same transport, slowest
     first: by 30 percent, and by four standard deviations (from the median deviation).
 
@@ -85,14 +86,14 @@ def slow(ranked: Sequence[tuple[int, Columns]], below: float = _SLOW) -> list[Sl
         below: in place of 30 percent: the share of the usual bandwidth that is not reached.
     """
     found = []
-    for links in _by_transport(ranked).values():
+    for links in _by_transport(summaries).values():
         found += _outliers(links, below)
     return sorted(found, key=lambda link: link.bandwidth / link.usual)
 
 
-def too_few(ranked: Sequence[tuple[int, Columns]]) -> dict[str, int]:
+def too_few(summaries: Sequence[RankSummary]) -> dict[str, int]:
     """Transports with too few links to find slow ones among them, and how many there are."""
-    counts = {transport: len(links) for transport, links in _by_transport(ranked).items()}
+    counts = {transport: len(links) for transport, links in _by_transport(summaries).items()}
     return {transport: n for transport, n in counts.items() if n < _FEWEST}
 
 
@@ -100,23 +101,23 @@ _Links = dict[tuple[int, str, int, int, str], list[int]]
 """Bytes and time, by rank, group, source, destination and transport."""
 
 
-def _by_transport(ranked: Sequence[tuple[int, Columns]]) -> dict[str, _Links]:
+def _by_transport(summaries: Sequence[RankSummary]) -> dict[str, _Links]:
     found: dict[str, _Links] = {}
-    for rank, columns in ranked:
-        for group, source, target, transport, size, time in _rows(columns):
+    for one in summaries:
+        for group, source, target, transport, size, time in _rows(one.links):
             if source != target and size > 0 and time > 0:
                 alike = found.setdefault(transport, {})
-                both = alike.setdefault((rank, group, source, target, transport), [0, 0])
+                both = alike.setdefault((one.rank, group, source, target, transport), [0, 0])
                 both[0] += size
                 both[1] += time
     return dict(sorted(found.items()))
 
 
-def _rows(columns: Columns) -> Any:
-    if not columns:
+def _rows(links: Columns) -> Any:
+    if not links:
         return ()
     names = ("Group", "Source", "Destination", "Transport", "Bytes", "total")
-    return zip(*(columns[name].tolist() for name in names), strict=True)
+    return zip(*(links[name].tolist() for name in names), strict=True)
 
 
 def _outliers(links: _Links, below: float) -> list[SlowLink]:

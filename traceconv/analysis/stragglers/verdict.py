@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.collective_matching import Matched, matched
-from traceconv.alignment.collective_records import CollectiveRecords, collective_records
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.lateness import REASONS, Clocks, Judged, Lateness, lateness
 from traceconv.core.columns import I64
 from traceconv.core.intervals import length_within, merged, subtraction, union
@@ -34,28 +35,19 @@ _INPUT = re.compile(r"dataloader|getnext", re.IGNORECASE)
 _FAMILY = 0.001  # probability that a run without a straggler is said to have one
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What one rank knows.
+def time_before(trace: Trace, known: CollectiveRecords) -> I64:
+    """What a rank did before each of its collectives.
 
-    Attributes:
-        evidence: its collectives.
-        parts: int64 (operations, 4), ns: see :data:`PARTS`, of the time from the end of the last
-            operation in the same group to the start of this one; -1 where there is none before.
+    Args:
+        trace: with operations classified.
+        known: its collectives; see :mod:`traceconv.alignment.collective_records`.
+
+    Returns:
+        (operations, 4), ns: see :data:`PARTS`, of the time from the end of the last operation in
+        the same group to the start of this one; -1 where there is none before.
     """
-
-    evidence: CollectiveRecords
-    parts: I64
-
-    @property
-    def rank(self) -> int:
-        """Global rank."""
-        return self.evidence.rank
-
-
-def facts(trace: Trace) -> Facts:
-    """The collectives of ``trace`` and what it did before each; steps must be attributed."""
-    known = collective_records(trace)
+    if not len(known):
+        return np.full((0, len(PARTS)), -1, np.int64)
     before = np.full((len(known), 2), -1, np.int64)
     for index in range(len(known.groups)):
         rows = known.of_group(index)
@@ -74,7 +66,7 @@ def facts(trace: Trace) -> Facts:
     parts = [length_within(one, before) for one in (compute, waiting, comm)]
     gap = before[:, 1] - before[:, 0] - sum(parts)
     columns = np.stack((parts[0], gap, parts[1], parts[2]), axis=1)
-    return Facts(known, np.where(known_before[:, None], columns, -1))
+    return np.where(known_before[:, None], columns, -1)
 
 
 def _spans(trace: Trace, rows: Any) -> I64:
@@ -189,18 +181,18 @@ class Verdict:
 
 
 def judge(
-    every: Sequence[Facts], clocks: Clocks, groups: Iterable[Matched] | None = None
+    every: Sequence[RankSummary], clocks: Clocks, groups: Iterable[Matched] | None = None
 ) -> Verdict:
     """The verdict over all ranks.
 
     Args:
-        every:  of all ranks.
+        every:  the summaries of all ranks.
         clocks: a plan of :mod:`traceconv.alignment.plan`.
         groups: their collectives, if these are matched already.
     """
     by_rank = {one.rank: one for one in every}
     if groups is None:
-        groups = matched([one.evidence for one in every])
+        groups = matched([one.collectives for one in every])
     compared = list(lateness(groups, by_rank, clocks))
     z = _strictness(len(one.own) * one.places * len(one.ranks) for one in compared)
     judged = [(one, one.usual(z)) for one in compared]

@@ -1,9 +1,4 @@
-"""The tables: which there are, the facts they need of a rank, and the tables of all ranks.
-
-parts = [facts(trace, by=("step", "op")) for trace in traces]
-for result in tables(parts):
-    print(result.data["Total Time(ns)"])
-"""
+"""The tables: which there are, what they need of a rank, and the tables of all ranks."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables import calls as _call_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
@@ -20,8 +16,9 @@ from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import step as _step_tables
-from traceconv.analysis.tables.definition import RANK, Facts, Result, Table
-from traceconv.core.errors import Issues, SelectionError
+from traceconv.analysis.tables.definition import RANK, Result, Table
+from traceconv.core.choices import unknown
+from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import Columns, DataTable
 
@@ -93,49 +90,45 @@ def chosen(by: Iterable[str]) -> list[str]:
         by: keys of :data:`BY`, names of tables, or "all".
 
     Raises:
-        SelectionError: there is no such table; the message lists those there are.
+        OptionError: there is no such table; the message lists those there are.
     """
     found: dict[str, None] = {}
     for word in by:
         names = (word,) if word in TABLES and word not in BY else BY.get(word, ())
         names = tuple(TABLES) if word == "all" else names
         if not names:
-            more = ", ".join(name for name in TABLES if name not in BY)
-            raise SelectionError(
-                f"no table {word!r}; there are: {', '.join(BY)}, all; single tables: {more}"
-            )
+            single = [name for name in TABLES if name not in BY]
+            raise OptionError(unknown("table", word, [*BY, "all", *single]), "by")
         found.update(dict.fromkeys(names))
     return list(found)
 
 
-def facts(trace: Trace, by: Iterable[str]) -> Facts:
-    """What the tables need of one rank.
+def of_rank(trace: Trace, name: str) -> Columns:
+    """What the table ``name`` needs of one rank; {} if the rank has no data for it.
 
     Args:
         trace: after the passes of the detail view with scopes: steps, overlap and lanes made.
-        by:    as in :func:`chosen`.
 
     Raises:
-        SelectionError: as there.
         TraceconvError: a table of the profiler that is needed cannot be read.
     """
-    return Facts(trace.rank, {name: TABLES[name].facts(trace) for name in chosen(by)})
+    return TABLES[name].facts(trace)
 
 
-def tables(parts: Sequence[Facts], top: int | None = None) -> list[Result]:
+def tables(summaries: Sequence[RankSummary], top: int | None = None) -> list[Result]:
     """The tables of all ranks: rows per rank, and job-wide ones where several have data.
 
     Args:
-        parts: facts of the same tables, one per rank.
+        summaries: with the same tables, one per rank.
         top:   rows kept per rank of tables that are usually long; None = all.
     """
-    parts = sorted(parts, key=lambda part: part.rank)
-    names = list(parts[0].tables) if parts else []
-    return [_result(TABLES[name], parts, top) for name in names]
+    summaries = sorted(summaries, key=lambda one: one.rank)
+    names = list(summaries[0].tables) if summaries else []
+    return [_result(TABLES[name], summaries, top) for name in names]
 
 
-def _result(table: Table, parts: Sequence[Facts], top: int | None) -> Result:
-    ranked = [(part.rank, part.tables[table.name]) for part in parts if part.tables[table.name]]
+def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> Result:
+    ranked = [(one.rank, one.tables[table.name]) for one in summaries if one.tables[table.name]]
     built = table.build(ranked) if ranked else {}
     columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0

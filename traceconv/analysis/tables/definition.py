@@ -120,19 +120,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the tables need of one rank: plain values and arrays, fit to travel.
-
-    Attributes:
-        rank:   whose.
-        tables: by name of the table; one without data is an empty mapping.
-    """
-
-    rank: int
-    tables: Mapping[str, Columns]
-
-
-@dataclass(frozen=True)
 class Result:
     """One table of all ranks.
 

@@ -1,7 +1,7 @@
 """Engines: where the work on ranks is done. One function, :func:`Run`, whatever is behind it.
 
 A job is small, so is what comes back: events never travel through an engine. Workers leave them
-in files, which whoever goes on with them maps; so all of them must see the run's folder.
+in files, which are mapped where they are needed; so all of them must see the run's folder.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from traceconv.core.choices import unknown
 from traceconv.core.errors import EngineError, TraceconvError
 
 ATTEMPTS = 2
 """How often a job is begun: a worker that dies is no proof that its job killed it."""
 
 Advance = Callable[[int], None]
-"""Called by a job as it goes on, with what is done since the last call."""
+"""Called by a job as it proceeds, with what is done since the last call."""
 
 Work = Callable[[Any, Advance], Any]
 """What is done with a job. It is sent to workers by its name, the job and the result by value."""
@@ -84,9 +85,11 @@ def opened(
         EngineError: there is no such engine, it is not installed, or does not answer.
     """
     if name not in ENGINES:
-        raise EngineError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+        raise EngineError(unknown("engine", name, ENGINES))
     if name == "local" and address:
-        raise EngineError("the local engine has no address; say --engine dask or ray with it")
+        raise EngineError(
+            'the local engine has no address; pass `engine="dask"` or `engine="ray"` with it'
+        )
     if name == "local" and workers <= 1:
         return nullcontext(in_process)
     module = importlib.import_module(f"traceconv.pipeline.engines.{name}")

@@ -13,31 +13,31 @@ from types import TracebackType
 from traceconv.io.memory import limited
 from traceconv.pipeline.engines import attempt
 
-TOLD_EVERY_S = 0.05
-"""Progress is told no more often."""
+REPORT_EVERY_S = 0.05
+"""Progress is reported no more often."""
 
 WATCH_S = 0.2
 
 
 class _Progress:
-    """Tells the driver how a job goes on, not too often."""
+    """Reports the progress of a job to the driver, not too often."""
 
     def __init__(self, line: Connection) -> None:
-        self._line, self._untold, self._next = line, 0, 0.0
+        self._line, self._unreported, self._next = line, 0, 0.0
 
     def __call__(self, n: int) -> None:
-        self._untold += n
+        self._unreported += n
         now = time.monotonic()
         if now >= self._next:
-            self._line.send(self._untold)
-            self._untold, self._next = 0, now + TOLD_EVERY_S
+            self._line.send(self._unreported)
+            self._unreported, self._next = 0, now + REPORT_EVERY_S
 
 
 def main(descriptor: int, memory: int | None = None) -> None:
     """Serve the driver at the other end of the socket ``descriptor``, in ``memory`` bytes."""
     line = Connection(descriptor)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    sys.excepthook = lambda *error: _confess(line, *error)
+    sys.excepthook = lambda *error: _report_fault(line, *error)
     with limited(memory):
         while True:
             try:
@@ -54,10 +54,10 @@ def _watch(driver: int) -> None:
     os._exit(1)
 
 
-def _confess(
+def _report_fault(
     line: Connection, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """A fault of ours: the driver says it to the user."""
+    """A fault of ours: the driver shows it to the user."""
     line.send("".join(traceback.format_exception(kind, error, trace)))
 
 

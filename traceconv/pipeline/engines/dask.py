@@ -25,7 +25,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     try:
         dask = importlib.import_module("distributed")
     except ImportError as e:
-        raise EngineError("--engine dask needs a package: pip install 'traceconv[dask]'") from e
+        raise EngineError("`engine=\"dask\"` needs a package: pip install 'traceconv[dask]'") from e
     with ExitStack() as owned:
         try:
             if address is None:

@@ -55,7 +55,7 @@ class _Worker:
                     start_new_session=True,  # Ctrl-C is for the driver
                 )
             except OSError as e:
-                raise EngineError(f"no worker can be started: {e}; say --jobs 1") from e
+                raise EngineError(f"no worker can be started: {e}; pass `jobs=1`") from e
         self.line = Connection(ours.detach())
         self.job: int | None = None
 
@@ -76,7 +76,7 @@ class _Worker:
 
 
 def _path() -> str:
-    """Where this process finds modules; what lies in the current folder, only if it does, too."""
+    """Where this process finds modules; those of the current folder, only if it does, too."""
     return os.pathsep.join(place or os.getcwd() for place in sys.path)  # noqa: PTH109
 
 
@@ -100,46 +100,46 @@ class _Pool:
                     due = waiting.popleft()
                     begun[due] += 1
                     worker.begin(work, due, jobs[due])
-            for worker in self._heard():
+            for worker in self._ready():
                 index = worker.job
-                said = self._said(worker)
-                if isinstance(said, int):
+                news = self._received(worker)
+                if isinstance(news, int):
                     assert index is not None
-                    advance(index, said)
-                elif isinstance(said, Done):
+                    advance(index, news)
+                elif isinstance(news, Done):
                     worker.job, left = None, left - 1
-                    yield said
+                    yield news
                 elif index is not None and begun[index] < ATTEMPTS:
                     waiting.appendleft(index)
                 elif index is not None:
                     left -= 1
-                    yield Done(index, error=EngineError(f"its worker {said}, twice"))
+                    yield Done(index, error=EngineError(f"its worker {news}, twice"))
 
     def _staff(self, size: int) -> None:
         while len(self._workers) < size:
             self._workers.append(_Worker(self._memory))
 
-    def _heard(self) -> list[_Worker]:
-        """The workers that have something to say."""
+    def _ready(self) -> list[_Worker]:
+        """The workers that have sent something."""
         ready = wait([worker.line for worker in self._workers])
         return [worker for worker in self._workers if worker.line in ready]
 
-    def _said(self, worker: _Worker) -> Any:
-        """What a worker says: progress, a result, or, if it died, why (it is struck off).
+    def _received(self, worker: _Worker) -> Any:
+        """From a worker: progress, a result, or, if it died, why (it is removed then).
 
         Raises:
-            EngineError: it met a fault of traceconv, which no second attempt would mend.
+            EngineError: there was a fault of traceconv, which no second attempt would mend.
         """
         try:
-            said = worker.line.recv()
+            received = worker.line.recv()
         except (EOFError, OSError):
             self._workers.remove(worker)
-            said = worker.why()
+            why = worker.why()
             worker.end()
-            return said
-        if isinstance(said, str):
-            raise EngineError(f"internal error in a worker: {said}")
-        return said
+            return why
+        if isinstance(received, str):
+            raise EngineError(f"internal error in a worker: {received}")
+        return received
 
     def close(self) -> None:
         """End all workers at once, whatever they do."""

@@ -24,7 +24,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     try:
         ray = importlib.import_module("ray")
     except ImportError as e:
-        raise EngineError("--engine ray needs a package: pip install 'traceconv[ray]'") from e
+        raise EngineError("`engine=\"ray\"` needs a package: pip install 'traceconv[ray]'") from e
     own: dict[str, Any] = {"address": address} if address else _alone(workers)
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", **own)
@@ -41,7 +41,7 @@ def _alone(workers: int) -> dict[str, Any]:
 
 
 class _Run:
-    """Jobs as tasks. How they go on cannot be told before they are done."""
+    """Jobs as tasks. Their progress is unknown until they are done."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray

@@ -304,11 +304,13 @@ def mapping_of(text_or_path: str) -> Mapping:
     head, comma, rest = text_or_path.strip().partition(",")
     if head == "chrome-jsonl":
         raise InputError(
-            "--map chrome-jsonl: lines of Chrome events need no mapping; leave --map out, or say "
-            "--from chrome_json"
+            '`mapping="chrome-jsonl"`: lines of Chrome events need no mapping; leave `mapping` out, '
+            'or pass `reader="chrome_json"`'
         )
     if head in PRESETS:
-        mapping = parsed(rest, f"--map {head}").over(PRESETS[head]) if comma else PRESETS[head]
+        mapping = (
+            parsed(rest, f'`mapping="{head}"`').over(PRESETS[head]) if comma else PRESETS[head]
+        )
     elif "=" in text_or_path:
         mapping = parsed(text_or_path)
     elif text_or_path.endswith(".json"):

@@ -88,7 +88,7 @@ class Mapping:
         return [f.column for f in self.fields if f.constant is None and not f.optional]
 
 
-def parsed(text: str, name: str = "--map") -> Mapping:
+def parsed(text: str, name: str = "`mapping`") -> Mapping:
     """A mapping from its text.
 
     Raises:
@@ -115,15 +115,19 @@ def from_file(path: str, presets: Dict[str, Mapping]) -> Mapping:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as e:
-        raise SourceError(f"--map {path}: cannot read: {e.strerror or e}") from e
+        raise SourceError(f"`mapping={path!r}`: cannot read: {e.strerror or e}") from e
     except (ValueError, RecursionError) as e:
-        raise InputError(f"--map {path}: not JSON: {e}") from e
+        raise InputError(f"`mapping={path!r}`: not JSON: {e}") from e
     if not isinstance(document, dict):
-        raise InputError(f'--map {path}: not an object such as {{"name": "Name", "ts": "Start"}}')
+        raise InputError(
+            f'`mapping={path!r}`: not an object such as {{"name": "Name", "ts": "Start"}}'
+        )
     base = document.pop("preset", None)
     ignored = document.pop("ignore", [])
     if not isinstance(ignored, list) or (base is not None and base not in presets):
-        raise InputError(f"--map {path}: ignore is a list, preset one of {', '.join(presets)}")
+        raise InputError(
+            f"`mapping={path!r}`: ignore is a list, preset one of {', '.join(presets)}"
+        )
     items = [*document.items(), *(("ignore", str(column)) for column in ignored)]
     mapping = _mapping(path, items)
     return mapping.over(presets[base]) if base is not None else mapping

@@ -180,8 +180,8 @@ def _whole(
     if limit.policy == "fail":
         raise SizeLimitError(
             f"the output would take up to {_size_text(whole)}, the limit is {_size_text(room)}; "
-            "use the policy reduce or split, raise the limit, or select fewer ranks, steps or "
-            "layers"
+            'pass `over_limit="reduce"` or `over_limit="split"`, raise the limit, or select fewer '
+            "ranks, steps or layers"
         )
     if limit.policy == "split":
         from traceconv.writers.size_limit.split import split
@@ -264,8 +264,8 @@ def _reduced(
     if not bottom.fits(room):
         raise SizeLimitError(
             f"step trace, overlap analysis and the names of tracks alone take up to "
-            f"{_size_text(bottom)}, the limit is {_size_text(room)}; use the policy split, raise "
-            "the limit, or select fewer ranks or steps"
+            f'{_size_text(bottom)}, the limit is {_size_text(room)}; pass `over_limit="split"`, '
+            "raise it, or select fewer ranks or steps"
         )
     spare = room.minus(bottom)
     needs = [rank.total.minus(rank.least) for rank in ranks]

@@ -85,7 +85,8 @@ def _check(space: Size, head: Size, whole: Size) -> None:
     needed = max(whole.bytes // space.bytes, whole.rows // space.rows)
     if needed > MAX_PARTS:
         raise SizeLimitError(
-            f"at this limit it would take some {needed} files; raise it, or use the policy reduce"
+            f"at this limit it would take some {needed} files; raise it, or pass "
+            '`over_limit="reduce"`'
         )
 
 
@@ -139,7 +140,7 @@ def _binned(
         if ((sizes > most).any(axis=0) & (width == 1)).any():
             raise SizeLimitError(
                 "the rows that start in one nanosecond do not fit into a file; raise the limit, "
-                "or use the policy reduce"
+                'or pass `over_limit="reduce"`'
             )
         # how many times over a bin exceeds its eighth of a file, in bytes or rows
         load = np.max(COARSE * (sizes / most), axis=0)

@@ -1,0 +1,130 @@
+"""Messages of the library name keyword arguments, and the command line shows them as flags."""
+
+import ast
+import re
+
+import click
+import pytest
+from paths import ROOT
+
+from traceconv.cli import cli, run, say
+
+SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+
+LIBRARY = [
+    path
+    for path in sorted((ROOT / "traceconv").rglob("*.py"))
+    if path.relative_to(ROOT / "traceconv").parts[0] != "cli"
+]
+FLAG = re.compile(r"(?:^|[\s\"'(`])-(?:-[a-z][a-z-]+|[a-z])(?![\w-])")
+KEYWORD = re.compile(r"`([a-z_]+)(?:=[^`]*)?`")
+OTHERS = re.compile(r"nsys ")
+"""Commands of other programs have flags of their own."""
+
+
+def texts(path):
+    """Strings of a module that may become messages: all but docstrings; f-strings as one text."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        for outer in [node.value if isinstance(node, ast.Expr) else None]
+        if isinstance(outer, ast.Constant)
+        for inner in [outer]
+    }
+    skipped |= {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for inner in ast.walk(node)
+        if inner is not node
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            pieces = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
+            yield node.lineno, "".join(pieces)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_the_library_quotes_no_flags():
+    """Who calls it from Python has none."""
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in LIBRARY
+        for line, text in texts(path)
+        if FLAG.search(text) and " " in text and not OTHERS.search(text)
+    ] == []
+
+
+def test_every_keyword_of_a_message_has_a_flag():
+    """The table is complete."""
+    named = {
+        keyword for path in LIBRARY for _, text in texts(path) for keyword in KEYWORD.findall(text)
+    }
+    assert {"force", "rank_from", "over_limit", "threshold"} <= named
+    assert named - set(say.FLAGS) - say.API_ONLY == set()
+
+
+def test_every_flag_of_the_table_exists():
+    """Some command has it."""
+    flags = {
+        flag
+        for command in cli.commands.values()
+        for param in command.params
+        if isinstance(param, click.Option)
+        for flag in param.opts
+    }
+    assert set(say.FLAGS.values()) - flags == {"PATH"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pass `force=True` to overwrite it", "pass -f to overwrite it"),
+        ('pass `rank_from="name"` or `rank_from=\'REGEX\'`',
+         "pass --rank-from name or --rank-from REGEX"),
+        ("`rank_from='rank(\\d+)'`", "--rank-from 'rank(\\d+)'"),
+        ("`strict=True`: 3 losses", "--strict: 3 losses"),
+        ("Raise `limit`, or pass `over_limit=\"split\"`",
+         "Raise --max-size, or pass --over-limit split"),
+        ("`top=None` for the rest", "--top all for the rest"),
+        ('`threshold={"a.b": GB}`', "--threshold a.b=GB"),
+        ("`traceconv stragglers` says which", "`traceconv stragglers` says which"),
+        ("a slice `foo` and `bar=1`", "a slice `foo` and `bar=1`"),
+    ],
+)  # fmt: skip
+def test_keywords_become_flags(text, shown):
+    """As a user of the command line would type them."""
+    assert say.with_flags(text) == shown
+
+
+def test_only_advice_in_documents_is_rewritten():
+    """Names of events and files stay what they are."""
+    found = say.flagged(
+        {"name": "`force=True`", "issues": [{"advice": "`args`", "file": "`args`"}]}
+    )
+    assert found == {"name": "`force=True`", "issues": [{"advice": "--args", "file": "`args`"}]}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["merge", SAMPLE, "-o", "exists.json"], "exists; pass -f to overwrite it"),
+        (["merge", SAMPLE, "--ranks", "7"], "Leave --ranks out for all of them"),
+        (["merge", SAMPLE, "--rank-from", "("], "--rank-from '('"),
+        (["merge", SAMPLE, "-o", "x.json", "--align", "no.json"], "--align no.json: neither"),
+        (["merge", SAMPLE, "--layers", "devices"], "did you mean 'device'"),
+        (["merge", SAMPLE, "-o", "x.xyz"], "or pass --to"),
+    ],
+)
+def test_messages_name_flags(tmp_path, monkeypatch, capsys, words, text):
+    """Whatever the library said."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exists.json").write_text("")
+    assert run(words) in (2, 3)
+    err = capsys.readouterr().err
+    assert text in err
+    assert "`" not in err

@@ -1,0 +1,87 @@
+"""From the trace of one rank to its summary: the only way from events to an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.excerpts import excerpts
+from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
+from traceconv.analysis.rules.findings import rule_records
+from traceconv.analysis.stragglers import links
+from traceconv.analysis.stragglers.verdict import time_before
+from traceconv.analysis.tables import catalog as tables
+from traceconv.core.errors import Issue, Issues, TraceconvError
+from traceconv.core.model import Trace
+from traceconv.core.side_tables import Columns
+
+
+@dataclass(frozen=True)
+class SummaryRequest:
+    """What a summary is to hold besides rank, span, graphs and steps.
+
+    Attributes:
+        tables:   names of tables.
+        rules:    ids of rules.
+        lateness: collectives, and what the rank did before each.
+        links:    links to other ranks.
+        excerpts: what a report draws.
+        issues:   what was lost or is in doubt, of the trace and of its side tables. They are given
+            out once: no other account of the trace gets those of the side tables.
+        lenient:  a table of the profiler that cannot be read is noted in ``unread``, and costs
+            its own figures only; otherwise it is an error.
+    """
+
+    tables: Sequence[str] = ()
+    rules: Sequence[str] = ()
+    lateness: bool = False
+    links: bool = False
+    excerpts: bool = False
+    issues: bool = True
+    lenient: bool = False
+
+
+def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
+    """What is known of a rank.
+
+    Args:
+        trace: after the passes of the detail view: steps, overlap and lanes made.
+
+    Raises:
+        OptionError: there is no such table or rule.
+        TraceconvError: a table of the profiler that is needed cannot be read.
+    """
+    unread: list[str] = []
+    collectives = collective_records(trace) if requested.lateness else NO_COLLECTIVES
+    return RankSummary(
+        rank=trace.rank,
+        span_ns=trace.span(),
+        tables={name: _table(trace, name, requested, unread) for name in requested.tables},
+        rules=rule_records(trace, requested.rules),
+        collectives=collectives,
+        before_ns=time_before(trace, collectives),
+        links=links.of_rank(trace) if requested.links else {},
+        excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
+        graphs=tuple(trace.present.graphs.tolist()),
+        steps=tuple(trace.present.steps.tolist()),
+        issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
+        unread=tuple(dict.fromkeys(unread)),
+    )
+
+
+def _table(trace: Trace, name: str, requested: SummaryRequest, unread: list[str]) -> Columns:
+    try:
+        return tables.of_rank(trace, name)
+    except TraceconvError as e:
+        if not requested.lenient:
+            raise
+        unread.append(str(e))
+        return {}
+
+
+def _issues(trace: Trace) -> tuple[Issue, ...]:
+    issues: Issues = trace.issues.copy()
+    for side_table in trace.side_tables.values():
+        side_table.account(issues)
+    return tuple(issues)

@@ -1,0 +1,111 @@
+"""How the clocks of ranks differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from traceconv.alignment import plan as clocks
+from traceconv.analysis.summarize import SummaryRequest
+from traceconv.api import options
+from traceconv.api.open import open as find
+from traceconv.core.clock import us_text
+from traceconv.core.errors import Issues
+from traceconv.pipeline.options import EngineName
+from traceconv.pipeline.summaries import Summarizing, analysed
+from traceconv.writers.output import Progress, silent
+
+ALIGN_VERSION = 1
+"""Of the document :meth:`Alignment.as_dict` makes."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How the clocks of ranks differ.
+
+    Attributes:
+        plan:   the correction of every rank.
+        issues: what finding and reading them noted.
+    """
+
+    plan: clocks.Plan
+    issues: Issues = field(default_factory=Issues)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document; as a file it is what ``align`` of :func:`traceconv.merge` reads."""
+        return {"schema_version": ALIGN_VERSION, **self.plan.as_dict()}
+
+    def lines(self) -> list[str]:
+        """A table for people, one line per rank."""
+        rows = [("rank", "method", "offset (µs)", "drift (ppm)", "error (µs)", "matches", "from")]
+        for rank, one in self.plan.offsets.items():
+            error = self.plan.error_ns(rank)
+            rows.append(
+                (
+                    str(rank),
+                    one.method,
+                    us_text(one.offset_ns),
+                    f"{one.drift_ppt / 1e6:.3f}" if one.drift_ppt else "",
+                    "unknown" if error is None else f"{error / 1e3:.1f}",
+                    str(one.matches or ""),
+                    one.evidence,
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        table = [
+            "  ".join(
+                cell.ljust(w) if i in (1, 6) else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return [*table, f"clock: {self.plan.as_dict()['text']}"]
+
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("clock alignment", self.lines())
+
+
+def align(
+    *paths: options.Paths,
+    method: options.Align = "auto",
+    max_error_ns: options.Length | None = None,
+    ranks: options.Numbers | None = None,
+    rank_from: str = "meta",
+    reader: str | None = None,
+    mapping: options.AnyPath | None = None,
+    comm_patterns: options.Names = (),
+    allow_missing_ranks: bool = False,
+    jobs: int | None = None,
+    mem_limit: options.Size | None = None,
+    engine: EngineName = "local",
+    engine_address: str | None = None,
+    progress: Progress = silent,
+) -> Alignment:
+    """How the clocks of the ranks found below ``paths`` differ.
+
+    Args:
+        method: as ``align`` of :func:`traceconv.merge`.
+        max_error_ns: the largest error of a rank that is accepted, ns or ``"50us"``; None = any.
+
+    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+
+    Raises:
+        OptionError: an argument is not understood.
+        TraceconvError: see :mod:`traceconv.core.errors`; ``ClockError`` if an alignment is refused.
+    """
+    run = options.run_options(
+        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
+    )
+    how, most = options.align(method, "method"), options.length(max_error_ns, "max_error_ns")
+    patterns = options.words(comm_patterns, "comm_patterns") or ()
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    captures = found.ranks(ranks, allow_missing_ranks)
+    work = Summarizing(SummaryRequest(), None, patterns, collectives=True)
+    with analysed(captures.found, captures.issues, run) as every:
+        read, summaries = every.summaries(work)
+    plan = clocks.plan(read, how, [one.collectives for one in summaries], most)
+    every.issues.extend(plan.issues)
+    return Alignment(plan, every.issues)

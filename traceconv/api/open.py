@@ -1,0 +1,121 @@
+"""Find captures, and read their traces one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from traceconv.alignment import plan as clocks
+from traceconv.alignment.collective_records import collective_records
+from traceconv.api import options
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture, Trace
+from traceconv.core.ranks import chosen, resolve
+from traceconv.io.sources import sources
+from traceconv.passes import Pass, compose
+from traceconv.pipeline import registry
+from traceconv.pipeline.options import MergeOptions, Mode, Selection
+from traceconv.pipeline.stages import events, passed
+from traceconv.writers.output import Progress, silent
+
+
+@dataclass(frozen=True)
+class Captures:
+    """What :func:`open` found: one capture per rank, ascending, not yet read.
+
+    Attributes:
+        found:   the captures; every one has a rank.
+        unknown: titles of files no reader knows.
+        issues:  what finding them noted.
+    """
+
+    found: tuple[Capture, ...]
+    unknown: tuple[str, ...] = ()
+    issues: Issues = field(default_factory=Issues)
+
+    def ranks(self, selected: options.Numbers | None, allow_missing: bool = False) -> Captures:
+        """Only these ranks (None = all): ``3``, ``[0, 2]``, ``range(4)`` or ``"0-7,12"``.
+
+        Raises:
+            RankError: one of them is not there.
+            OptionError: these are no ranks.
+        """
+        issues, ranks = self.issues.copy(), options.numbers(selected, "ranks")
+        return replace(self, found=chosen(self.found, ranks, allow_missing, issues), issues=issues)
+
+    def traces(
+        self,
+        mode: Mode | None = None,
+        *,
+        align: options.Align = "none",
+        progress: Progress = silent,
+        comm_patterns: options.Names = (),
+        graphs: options.Numbers | None = None,
+        steps: options.Numbers | None = None,
+        layers: options.Layers | None = None,
+        exclude: str | None = None,
+        merge_graphs: bool = True,
+        scope: bool = False,
+    ) -> Iterator[Trace]:
+        """One trace per rank, read when the iteration comes to it.
+
+        Args:
+            mode: "summary" or "detail" for that view; None or "source" for the events as read, of
+                which only what is asked for is kept.
+            align: as in :func:`traceconv.merge`. For "auto" and "collective" ranks are read twice.
+
+        The other arguments are those of :func:`traceconv.merge`.
+
+        Raises:
+            TraceconvError: see :mod:`traceconv.core.errors`; before the first trace, or for it.
+        """
+        kept = options.selection(graphs=graphs, steps=steps, layers=layers, exclude=exclude)
+        patterns = options.words(comm_patterns, "comm_patterns") or ()
+        view = MergeOptions(options.mode(mode), kept, merge_graphs=merge_graphs, scope=scope)
+        as_read = view.mode == "source" and kept == Selection() and not scope
+        passes = [] if as_read else compose(**view.view)
+        return self._traces(passes, options.align(align), patterns, progress)
+
+    def _traces(
+        self, passes: Sequence[Pass], align: str, patterns: Sequence[str], progress: Progress
+    ) -> Iterator[Trace]:
+        known = None
+        if align in clocks.FROM_EVENTS and len(self.found) > 1:
+            every = (_events(capture, progress, patterns) for capture in self.found)
+            known = [collective_records(trace) for trace in every]
+        plan = clocks.plan(self.found, align, known)
+        for capture in self.found:
+            trace = passed(_events(capture, progress, patterns), passes)
+            yield clocks.aligned(trace, plan)
+
+
+def _events(capture: Capture, progress: Progress, comm_patterns: Sequence[str]) -> Trace:
+    label = f"rank {capture.rank}"
+    return events(capture, lambda n: progress(n, 0, label), comm_patterns)
+
+
+def open(
+    *paths: options.Paths,
+    reader: str | None = None,
+    rank_from: str = "meta",
+    mapping: options.AnyPath | None = None,
+) -> Captures:
+    """Find the captures below ``paths``; reads names and small identity files, no events.
+
+    Args:
+        paths:     files, folders, glob patterns, archives, URLs, ``-``; texts, ``Path`` or lists.
+        reader:    the one reader to ask, by name; None asks all.
+        rank_from: "meta", "name" or a regular expression; see :func:`traceconv.core.ranks.resolve`.
+        mapping:   columns of an event log: "name=Name,ts=Start (ns):ns,...", a preset, or a file.
+
+    Raises:
+        SourceError, UnknownFormatError, AmbiguousFormatError, RankError.
+        OptionError: an argument has a wrong type.
+    """
+    options.text(reader, "reader"), options.text(rank_from, "rank_from")
+    found = registry.discover(
+        sources(options.paths(paths)), reader, options.path(mapping, "mapping")
+    )
+    captures = resolve(found.captures, rank_from, found.issues)
+    unknown = tuple(source.title(name) for source, name in found.unknown)
+    return Captures(captures, unknown, found.issues)

@@ -1,0 +1,116 @@
+"""Which rank, and which link, delays the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from traceconv.alignment import plan as clocks
+from traceconv.alignment.collective_matching import matched
+from traceconv.analysis.stragglers import links
+from traceconv.analysis.stragglers import verdict as lateness
+from traceconv.analysis.summarize import SummaryRequest
+from traceconv.api import options
+from traceconv.api.open import open as find
+from traceconv.core.errors import Issues
+from traceconv.core.ranks import refuse_missing
+from traceconv.pipeline.options import EngineName, Selection
+from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers
+from traceconv.writers.output import Progress, silent
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which ranks and links are slow.
+
+    Attributes:
+        verdict: on ranks.
+        slow_links: slowest first.
+        plan:    the clocks it is based on.
+        issues:  what finding and reading the ranks noted.
+        too_few_links: transports with too few links to compare, and how many there are.
+    """
+
+    verdict: lateness.Verdict
+    slow_links: tuple[links.SlowLink, ...]
+    plan: clocks.Plan
+    issues: Issues = field(default_factory=Issues)
+    too_few_links: Mapping[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {
+            **self.verdict.as_dict(),
+            "slow_links": [link.as_dict() for link in self.slow_links],
+            "too_few_links": dict(self.too_few_links),
+            "clocks": self.plan.as_dict(),
+            "issues": [issue.as_dict() for issue in self.issues],
+        }
+
+    def lines(self) -> list[str]:
+        """What people read."""
+        few = [
+            f"links over {transport}: inconclusive, {count} are too few to compare"
+            for transport, count in self.too_few_links.items()
+        ]
+        return [*self.verdict.lines(), *(link.text() for link in self.slow_links), *few]
+
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("stragglers", self.lines())
+
+
+def stragglers(
+    *paths: options.Paths,
+    align: options.Align = "auto",
+    align_max_error_ns: options.Length | None = None,
+    ranks: options.Numbers | None = None,
+    steps: options.Numbers | None = None,
+    selection: Selection | None = None,
+    rank_from: str = "meta",
+    reader: str | None = None,
+    mapping: options.AnyPath | None = None,
+    comm_patterns: options.Names = (),
+    allow_missing_ranks: bool = False,
+    jobs: int | None = None,
+    mem_limit: options.Size | None = None,
+    engine: EngineName = "local",
+    engine_address: str | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """Which of the ranks found below ``paths`` delays the others, and which links are slow.
+
+    Args:
+        steps: only what belongs to these steps.
+        selection: ``ranks`` and ``steps`` at once, in place of these; nothing else can be selected.
+
+    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+
+    Raises:
+        OptionError: an argument is not understood.
+        TraceconvError: see :mod:`traceconv.core.errors`.
+    """
+    run = options.run_options(
+        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
+    )
+    kept = options.selection(selection, ranks=ranks, steps=steps)
+    options.refuse_others(kept, ("ranks", "steps"))
+    how, most = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
+    patterns = options.words(comm_patterns, "comm_patterns") or ()
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    captures = found.ranks(kept.ranks, allow_missing_ranks)
+    requested = SummaryRequest(lateness=True, links=True)
+    work = Summarizing(requested, {"mode": "detail", "steps": kept.steps}, patterns)
+    with analysed(captures.found, captures.issues, run) as every:
+        read, summaries = every.summaries(work)
+    refuse_missing({"step": kept.steps}, found_numbers(summaries))
+    records = [one.collectives for one in summaries]
+    groups = tuple(matched(records))
+    plan = clocks.plan(read, how, records, most, groups)
+    every.issues.extend(plan.issues)
+    verdict = lateness.judge(summaries, plan, groups)
+    slow = tuple(links.slow(summaries))
+    return Comparison(verdict, slow, plan, every.issues, links.too_few(summaries))

@@ -1,0 +1,87 @@
+"""What the analyses say of the ranks of a merge: for its report, and as marks in its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from traceconv.alignment.plan import Plan
+from traceconv.analysis import rank_summary
+from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.rules import findings
+from traceconv.analysis.rules.definition import SLICES_KEPT
+from traceconv.analysis.stragglers import verdict as stragglers
+from traceconv.core.errors import Issues
+from traceconv.passes.annotate import Mark
+from traceconv.pipeline.executor import Executor
+from traceconv.pipeline.options import MergeOptions
+from traceconv.pipeline.spill import SpilledRank
+from traceconv.pipeline.stages import summary_path
+from traceconv.report import run_summary
+
+LATE = "Stragglers"
+"""The lane of marks on ranks that delay others."""
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """The summaries of all ranks, and what is wrong with the run."""
+
+    summaries: Sequence[RankSummary]
+    judged: run_summary.Judged
+
+    @classmethod
+    def of(cls, executor: Executor, spilled: Sequence[SpilledRank], clock: Plan) -> JobSummary:
+        """Of ranks whose summaries were written when they were read."""
+        folders = [executor.folder if one.in_memory else one.path.parent for one in spilled]
+        summaries = [
+            rank_summary.load(summary_path(folder, one.rank))
+            for folder, one in zip(folders, spilled, strict=True)
+        ]
+        return cls(summaries, run_summary.judge(summaries, clock))
+
+    def verdict(self) -> str:
+        """Which rank delays the others, in a line; "" where there is one rank only."""
+        found = self.judged.verdict
+        if len(found.ranks) < 2:
+            return ""
+        return found.line() if found.culprit else f"straggler: {found.line()}"
+
+    def overview(
+        self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int
+    ) -> dict[str, Any]:
+        """The analysis of a report."""
+        found = run_summary.overview(self.summaries, clock, issues, self.judged, base_ns)
+        window = options.selection.time is not None
+        return {**found, "remarks": [*found["remarks"], *run_summary.remarks(options.mode, window)]}
+
+    def marks(self) -> dict[int, list[Mark]]:
+        """The marks of every rank that has any."""
+        found: dict[int, list[Mark]] = {}
+        for finding in self.judged.findings.findings:
+            found.setdefault(finding.rank, []).append(_mark(finding))
+        for late in _lates(self.judged.verdict):
+            found.setdefault(late.rank, []).append(_late_mark(late))
+        return found
+
+
+def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
+    """Of the run, then of the steps."""
+    run = [one for one in (verdict.culprit, *verdict.others) if one]
+    return [*run, *(one for one in verdict.steps.values() if one)]
+
+
+def _mark(finding: findings.Finding) -> Mark:
+    hidden = ("slices", "steps", "rank")
+    args = {key: value for key, value in finding.as_dict().items() if key not in hidden}
+    times = tuple(one.start_ns for one in finding.slices)
+    steps = tuple(finding.case.steps[:SLICES_KEPT])
+    return Mark(f"{finding.rule.id}: {finding.amount()}", args=args, times_ns=times, steps=steps)
+
+
+def _late_mark(late: stragglers.Finding) -> Mark:
+    args = {key: value for key, value in late.as_dict().items() if key != "rank"}
+    where = f"step {late.step}" if late.step >= 0 else "the run"
+    name = f"Straggler of {where}: {late.late_ns / 1e3:.1f} µs late"
+    return Mark(name, LATE, args, steps=(late.step,) if late.step >= 0 else ())
