@@ -113,8 +113,13 @@ def test_a_killed_run_leaves_no_file_that_is_not_whole(captures, tmp_path, tempo
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interrupted_run_leaves_nothing(captures, tmp_path, temporary, number, code, jobs):
     """It ends at once, with its workers."""
+
+    def listening() -> None:
+        """Shells make what they start in the background deaf to Ctrl-C, tests among it."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     words = ("merge", captures, "-m", "detail", "-j", jobs, "-o", tmp_path / "t.json")
-    process = started(*words, temporary=temporary)
+    process = started(*words, temporary=temporary, preexec_fn=listening)
     assert awaited(lambda: any(temporary.glob("*/rank-*")) or process.poll() is not None)
     process.send_signal(number)
     assert ended(process)[0] == code
