@@ -1,4 +1,4 @@
-"""Every rule, and how thresholds are said."""
+"""Every rule, and how thresholds are given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def chosen(ids: Iterable[str] | None) -> list[Rule]:
-    """The rules asked for, each once; None for all.
+    """The selected rules, each once; None for all.
 
     Raises:
         SelectionError: there is no such rule; the message lists those there are.
@@ -39,17 +39,17 @@ def chosen(ids: Iterable[str] | None) -> list[Rule]:
     return [RULES[name] for name in found]
 
 
-def thresholds(said: Mapping[str, float]) -> Mapping[str, Limits]:
+def thresholds(given: Mapping[str, float]) -> Mapping[str, Limits]:
     """The thresholds of every rule, by its id and the threshold's name.
 
     Args:
-        said: other values than the defaults, by ``rule`` (its main threshold) or ``rule.name``.
+        given: other values than the defaults, by ``rule`` (its main threshold) or ``rule.name``.
 
     Raises:
         SelectionError: there is no such threshold, or its value is no number.
     """
     found = {rule.id: {one.name: one.value for one in rule.limits} for rule in RULES.values()}
-    for key, value in said.items():
+    for key, value in given.items():
         rule, _, name = key.partition(".")
         if name not in found.get(rule, {}):
             raise SelectionError(f"no threshold {key!r}; there are: {', '.join(_keys())}")

@@ -315,18 +315,18 @@ def facts(trace: Trace, rules: Iterable[str] | None = None) -> Facts:
     Raises:
         SelectionError: there is no such rule.
     """
-    wanted = chosen(rules)
+    selected = chosen(rules)
     found: dict[Any, Known | None] = {}
     broken: dict[Any, str] = {}
-    for look in dict.fromkeys(rule.facts for rule in wanted):
+    for look in dict.fromkeys(rule.facts for rule in selected):
         try:
             found[look] = look(trace)
         except TraceconvError as e:
             broken[look] = str(e)[:200]
     return Facts(
         trace.rank,
-        {rule.id: known for rule in wanted if (known := found.get(rule.facts)) is not None},
-        {rule.id: broken[rule.facts] for rule in wanted if rule.facts in broken},
+        {rule.id: known for rule in selected if (known := found.get(rule.facts)) is not None},
+        {rule.id: broken[rule.facts] for rule in selected if rule.facts in broken},
     )
 
 
@@ -340,20 +340,20 @@ def _known(part: Facts, rule: Rule, limits: Limits) -> Known | None:
 
 def judge(
     parts: Sequence[Facts],
-    said: Mapping[str, float] | None = None,
+    given: Mapping[str, float] | None = None,
     rules: Iterable[str] | None = None,
 ) -> Findings:
     """What the rules say of all ranks.
 
     Args:
         parts: of every rank.
-        said:  thresholds, as :func:`traceconv.analysis.rules.catalog.thresholds` takes them.
+        given:  thresholds, as :func:`traceconv.analysis.rules.catalog.thresholds` takes them.
         rules: ids; None for all.
 
     Raises:
         SelectionError: there is no such rule or threshold.
     """
-    limits = thresholds(said or {})
+    limits = thresholds(given or {})
     parts = sorted(parts, key=lambda part: part.rank)
     findings: list[Finding] = []
     quiet: list[Rule] = []
