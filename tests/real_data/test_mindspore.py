@@ -178,5 +178,5 @@ def test_costs_of_a_step_are_the_sums_of_its_operators():
     for i, step in enumerate(steps["step_num"].tolist()[:-1]):
         mine = (links["step_num"] == step) & (links["operator"] != "")
         _, first = np.unique(links["operator"][mine], return_index=True)
-        costs = links["communication_cost(ms)"][mine][first]
-        assert abs(int(costs.sum()) - int(steps["communication_cost(ms)"][i])) <= 100
+        costs = links["communication_cost(ns)"][mine][first]
+        assert abs(int(costs.sum()) - int(steps["communication_cost(ns)"][i])) <= 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -160,8 +159,8 @@ class Table:
 
     def of(self, names: Names) -> Self:
         """The same columns as a table of the trace with these names."""
-        bound = copy(self)
-        bound.names = names
+        bound = object.__new__(type(self))
+        vars(bound).update(vars(self), names=names)
         return bound
 
     def to_pandas(self, args: Literal["json", "dict", "none"] = "json") -> Any:

@@ -146,7 +146,7 @@ class Line:
 def lines(
     drawn: Sequence[Line],
     labels: tuple[Sequence[float], Sequence[str]],
-    said: tuple[str, float],
+    y_unit: tuple[str, float],
     tooltips: Sequence[tuple[float, str]] = (),
     axis: str = "",
     from_zero: bool = True,
@@ -155,7 +155,7 @@ def lines(
 
     Args:
         labels: places below the drawing, and their text.
-        said:   unit of the vertical axis, and its length in units of the points.
+        y_unit:   unit of the vertical axis, and its length in units of the points.
         tooltips: (x, words), one per place that can be pointed at.
         axis:   what the horizontal axis is.
         from_zero: else the vertical axis begins where the values do, if they are close together.
@@ -165,12 +165,12 @@ def lines(
     wide = (high - low) or 1
     top = max((max(line.upper or line.y) for line in drawn), default=0)
     least = min((min(line.y) for line in drawn), default=0)
-    top = max(top, 0) or (0 if least < 0 else said[1])
+    top = max(top, 0) or (0 if least < 0 else y_unit[1])
     span = max(top - least, 0.05 * top)
     near = not from_zero and least >= _CLOSE * top
     bottom = max(least - span, 0.0) if near else min(0.0, least)
     top += 0.08 * (top - bottom)
-    unit, scale = said
+    unit, scale = y_unit
     marks = ticks(bottom / scale, top / scale)
 
     def x_of(x: float) -> float:

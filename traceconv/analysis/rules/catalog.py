@@ -26,7 +26,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def chosen(ids: Iterable[str] | None) -> list[Rule]:
-    """The rules asked for, each once; None for all.
+    """The selected rules, each once; None for all.
 
     Raises:
         OptionError: there is no such rule; the message lists those there are.

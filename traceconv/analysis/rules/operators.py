@@ -94,7 +94,7 @@ def _shapes(trace: Trace) -> Known | None:
         return None
     rows, pairs = (
         rows[cube],
-        [one for one, wanted in zip(pairs, cube.tolist(), strict=True) if wanted],
+        [one for one, selected in zip(pairs, cube.tolist(), strict=True) if selected],
     )
     groups = Groups.of(*(numbered(np.array(part, object)) for part in zip(*pairs, strict=True)))
     time = groups.total(trace.events.dur_ns[rows])

@@ -32,7 +32,7 @@ PARTS = ("compute", "host gap", "input wait", "earlier communication")
 """What the time before a collective is split into."""
 
 _INPUT = re.compile(r"dataloader|getnext", re.IGNORECASE)
-_FAMILY = 0.001  # probability that a run without a straggler is said to have one
+_FAMILY = 0.001  # probability that a run without a straggler is reported to have one
 
 
 def time_before(trace: Trace, known: CollectiveRecords) -> I64:

@@ -55,7 +55,7 @@ class Statistics:
     """The tables of a run.
 
     Attributes:
-        results: one per table asked for, in that order.
+        results: one per selected table, in the order requested.
         ranks:   that were read, ascending.
         issues:  everything that was lost or is in doubt.
     """
@@ -68,13 +68,13 @@ class Statistics:
         """The columns of the table of this name; one ``by`` may make several.
 
         Raises:
-            KeyError: it was not asked for; the message names those that were.
+            KeyError: it was not requested; the message names those that were.
         """
         for result in self.results:
             if result.table.name == name:
                 return result.data
         names = ", ".join(result.table.name for result in self.results)
-        raise KeyError(f"table {name!r} was not asked for; there are: {names}")
+        raise KeyError(f"table {name!r} was not requested; there are: {names}")
 
     def _repr_html_(self) -> str:
         """The first rows of every table, for notebooks."""
@@ -84,7 +84,7 @@ class Statistics:
 
 
 def chosen(by: Iterable[str]) -> list[str]:
-    """Names of the tables asked for, each once, in the order asked.
+    """Names of the requested tables, each once, in the order requested.
 
     Args:
         by: keys of :data:`BY`, names of tables, or "all".

@@ -158,9 +158,9 @@ def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[
         return found
     start = numbers(side_table, "Start Time(ns)")
     order = np.argsort(start, kind="stable")
-    wanted = trace.events.start_ns[rows]
-    at = order[np.minimum(np.searchsorted(start[order], wanted), len(order) - 1)]
-    known = start[at] == wanted
+    task_start = trace.events.start_ns[rows]
+    at = order[np.minimum(np.searchsorted(start[order], task_start), len(order) - 1)]
+    known = start[at] == task_start
     for name, heading in _COLUMNS.items():
         found_text = named(side_table, heading)[at]
         found[name] = np.where(known & (found_text != ""), found_text, found[name])

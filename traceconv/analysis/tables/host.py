@@ -59,9 +59,9 @@ class Nest:
         """Index into ``rows`` of the innermost slice at each instant of a thread; -1 = none."""
         found = np.full(len(time), -1, np.int64)
         for number, (edges, top) in self._edges.items():
-            asked = np.flatnonzero(thread == number)
-            before = np.searchsorted(edges, time[asked], "right") - 1
-            found[asked] = np.where(before >= 0, top[np.maximum(before, 0)], -1)
+            selected = np.flatnonzero(thread == number)
+            before = np.searchsorted(edges, time[selected], "right") - 1
+            found[selected] = np.where(before >= 0, top[np.maximum(before, 0)], -1)
         return found
 
     def self_ns(self, trace: Trace) -> I64:
@@ -133,12 +133,12 @@ def modules(trace: Trace) -> NDArray[np.intp]:
     return np.concatenate((rows, np.flatnonzero(scopes)))
 
 
-def _host_rows(trace: Trace, wanted: str, fits: Any) -> NDArray[np.intp]:
+def _host_rows(trace: Trace, kind: str, fits: Any) -> NDArray[np.intp]:
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
     rows = np.flatnonzero(host)
     if trace.capture.reader == "paddle":
-        mine: NDArray[np.intp] = rows[paddle_types(trace, rows) == wanted]
+        mine: NDArray[np.intp] = rows[paddle_types(trace, rows) == kind]
         return mine
     kept = np.zeros(len(trace.strings), bool)
     for name in np.unique(events.name[rows]).tolist():
@@ -195,5 +195,5 @@ def kernels(trace: Trace, *classes: OpClass) -> NDArray[np.intp]:
     """Device rows of these classes; COMM means whole collectives, on any layer."""
     events = trace.events
     on_device = trace.rows_of(Layer.DEVICE) | (events.op == OpClass.COMM)
-    wanted = np.isin(events.op, np.array(classes, np.int8))
-    return np.flatnonzero(wanted & on_device & (events.kind == Kind.SLICE))
+    selected = np.isin(events.op, np.array(classes, np.int8))
+    return np.flatnonzero(selected & on_device & (events.kind == Kind.SLICE))
