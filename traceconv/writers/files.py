@@ -160,7 +160,9 @@ class File:
             return
         with as_output_error(self._path):
             if Path(self._path).exists() and not force:
-                raise OutputError(f"{self._path}: has appeared meanwhile; pass `force=True` to overwrite it")
+                raise OutputError(
+                    f"{self._path}: has appeared meanwhile; pass `force=True` to overwrite it"
+                )
             self._unnamed.replace(Path(self._path).resolve())
             self._unnamed = None
 
@@ -275,7 +277,9 @@ class Upload(File):
         """
         with self._guarded():
             if not force and self._place.fs.exists(self._place.path):
-                raise OutputError(f"{self._label}: has appeared meanwhile; pass `force=True` to overwrite it")
+                raise OutputError(
+                    f"{self._label}: has appeared meanwhile; pass `force=True` to overwrite it"
+                )
             if self._apart:
                 self._file.commit()
             else:

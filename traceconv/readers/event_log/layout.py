@@ -84,7 +84,9 @@ def mapping_of(text_or_path: str) -> Mapping:
             'or pass `reader="chrome_json"`'
         )
     if head in PRESETS:
-        mapping = parsed(rest, f'`mapping="{head}"`').over(PRESETS[head]) if comma else PRESETS[head]
+        mapping = (
+            parsed(rest, f'`mapping="{head}"`').over(PRESETS[head]) if comma else PRESETS[head]
+        )
     elif "=" in text_or_path:
         mapping = parsed(text_or_path)
     elif text_or_path.endswith(".json"):

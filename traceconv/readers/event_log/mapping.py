@@ -119,11 +119,15 @@ def from_file(path: str, presets: Dict[str, Mapping]) -> Mapping:
     except (ValueError, RecursionError) as e:
         raise InputError(f"`mapping={path!r}`: not JSON: {e}") from e
     if not isinstance(document, dict):
-        raise InputError(f'`mapping={path!r}`: not an object such as {{"name": "Name", "ts": "Start"}}')
+        raise InputError(
+            f'`mapping={path!r}`: not an object such as {{"name": "Name", "ts": "Start"}}'
+        )
     base = document.pop("preset", None)
     ignored = document.pop("ignore", [])
     if not isinstance(ignored, list) or (base is not None and base not in presets):
-        raise InputError(f"`mapping={path!r}`: ignore is a list, preset one of {', '.join(presets)}")
+        raise InputError(
+            f"`mapping={path!r}`: ignore is a list, preset one of {', '.join(presets)}"
+        )
     items = [*document.items(), *(("ignore", str(column)) for column in ignored)]
     mapping = _mapping(path, items)
     return mapping.over(presets[base]) if base is not None else mapping

@@ -159,7 +159,7 @@ def plan(
     if limit.policy == "fail":
         raise SizeLimitError(
             f"the output would take up to {_said(whole)}, the limit is {_said(room)}; "
-            "pass `over_limit=\"reduce\"` or `over_limit=\"split\"`, raise the limit, or select fewer "
+            'pass `over_limit="reduce"` or `over_limit="split"`, raise the limit, or select fewer '
             "ranks, steps or layers"
         )
     if limit.policy == "split":
@@ -243,7 +243,7 @@ def _reduced(
     if not bottom.fits(room):
         raise SizeLimitError(
             f"step trace, overlap analysis and the names of tracks alone take up to "
-            f"{_said(bottom)}, the limit is {_said(room)}; pass `over_limit=\"split\"`, "
+            f'{_said(bottom)}, the limit is {_said(room)}; pass `over_limit="split"`, '
             "raise it, or select fewer ranks or steps"
         )
     spare = room.minus(bottom)
