@@ -63,7 +63,7 @@ class SpilledRank:
         build.slice(build.track(Layer.HOST, "t"), 0, 1, "x")
         return build.finish()
 
-    def rest(self) -> None:
+    def release_pages(self) -> None:
         self.loaded.remove(self.rank)
 
 
