@@ -13,7 +13,17 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from traceconv.validation.decoded import Arguments, Flows, Label, Rows, TrackRow, column
+from traceconv.validation.decoded import (
+    I64,
+    Argument,
+    Arguments,
+    Counters,
+    Flows,
+    Label,
+    Rows,
+    TrackRow,
+    column,
+)
 from traceconv.validation.rules import Tally
 
 MAX_DEPTH = 512
@@ -163,6 +173,31 @@ class SliceBook:
 
     def _bad(self, rule: str, lane: Lane, ts: int) -> None:
         self._tally.add(rule, f"track {lane.track} at {ts}")
+
+
+def arguments_of(
+    begins: I64, ends: I64, of_event: Callable[[int, bool], list[Argument]]
+) -> Arguments:
+    """Reads the arguments of a row: those of the events that began and (unless -1) ended it."""
+
+    def read(row: int, renamed: bool) -> list[Argument]:
+        found = of_event(int(begins[row]), renamed)
+        if ends[row] >= 0:
+            found = found + of_event(int(ends[row]), renamed)
+        return list({a.key: a for a in found}.values())
+
+    return read
+
+
+def samples(
+    ts: array[int], value: array[float], track: array[int], numbers: list[int], rows: list[TrackRow]
+) -> Counters:
+    """Counter samples by time; ``numbers``: by ``track``, the one of ``rows``, -1 to leave out."""
+    of = np.array(numbers, np.int32)[column(track, np.int32)]
+    times, values = column(ts, np.int64), column(value, np.float64)
+    order = np.argsort(times, kind="stable")
+    order = order[of[order] >= 0]
+    return Counters(times[order], values[order], of[order], [row.path for row in rows])
 
 
 class LaneSet:

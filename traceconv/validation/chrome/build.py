@@ -23,6 +23,8 @@ from traceconv.validation.slices import (
     LaneSet,
     SliceBook,
     SpanLanes,
+    arguments_of,
+    samples,
 )
 
 _BLOCK = 1 << 16
@@ -75,7 +77,7 @@ class _Builder:
         counters = self._counters()
         return Decoded(
             "chrome_json",
-            self._book.finish(self._tracks, _ArgumentReader(self._events, begins, ends)),
+            self._book.finish(self._tracks, arguments_of(begins, ends, self._arguments)),
             points[self._shape[begins]],
             counters,
             self._flows.finish(),
@@ -246,25 +248,10 @@ class _Builder:
             self._add(TrackRow((self._process(pid), name), "process_counter", name, pid))
             for pid, name in events.counter_tracks
         ]
-        ts, value = column(events.counter_ts, np.int64), column(events.counter_value, np.float64)
-        order = np.argsort(ts, kind="stable")
-        track = np.array(numbers, np.int32)[column(events.counter_track, np.int32)[order]]
-        return Counters(ts[order], value[order], track, [row.path for row in self._tracks])
+        columns = (events.counter_ts, events.counter_value, events.counter_track)
+        return samples(*columns, numbers, self._tracks)
 
-
-class _ArgumentReader:
-    """Reads the arguments of a row from the file when asked."""
-
-    def __init__(self, events: Events, begins: I64, ends: I64) -> None:
-        self._events, self._begins, self._ends = events, begins, ends
-
-    def __call__(self, row: int, renamed: bool) -> list[Argument]:
-        found = self._of_event(int(self._begins[row]))
-        if self._ends[row] >= 0:
-            found = found + self._of_event(int(self._ends[row]))
-        return list({a.key: a for a in found}.values())
-
-    def _of_event(self, event: int) -> list[Argument]:
+    def _arguments(self, event: int, _: bool) -> list[Argument]:
         text = self._events.reader.at(self._events.place[event], self._events.size[event])
         try:
             args = dict(items(text, 0)).get("args")

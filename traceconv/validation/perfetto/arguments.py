@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from traceconv.validation.decoded import I64, Argument
+from traceconv.validation.decoded import Argument
 from traceconv.validation.lenient import json_leaves
 from traceconv.validation.perfetto import wire
 from traceconv.validation.perfetto.events import (
@@ -13,7 +13,6 @@ from traceconv.validation.perfetto.events import (
     GPU_SPECIFICATIONS,
     NAMES,
     STRINGS,
-    Columns,
     Generation,
     Shape,
 )
@@ -29,37 +28,19 @@ _RENAMED = str.maketrans(".[]", "___")
 _PLAIN = str.maketrans("", "")
 
 
-class ArgumentReader:
-    """Reads the arguments of a row.
-
-    Args:
-        begins, ends: by row, the events that began and ended it (-1 for none).
-    """
-
-    def __init__(self, columns: Columns, shapes: list[Shape], begins: I64, ends: I64) -> None:
-        self._columns, self._shapes = columns, shapes
-        self._begins, self._ends = begins, ends
-
-    def __call__(self, row: int, renamed: bool) -> list[Argument]:
-        found = self._of_event(int(self._begins[row]), renamed)
-        if self._ends[row] >= 0:
-            found += self._of_event(int(self._ends[row]), renamed)
-        return list({a.key: a for a in found}.values())
-
-    def _of_event(self, event: int, renamed: bool) -> list[Argument]:
-        packet = wire.last_values(self._columns.packets.packet(self._columns.place[event]))
-        shape = self._shapes[self._columns.shape[event]]
-        if shape.kind == GPU:
-            return list(_gpu_arguments(wire.whole_fields(packet.get(53, b"")), shape.generation))
-        found, lookup = wire.whole_fields(packet.get(11, b"")), shape.generation.text
-        of = list(_correlations(found, lookup))
-        for annotation in (v for n, _, v in found if n == 4):
-            fields = wire.whole_fields(annotation)
-            name = _name(fields, lookup, _RENAMED if renamed else _PLAIN)
-            if name is not None:
-                table = _RENAMED if renamed else _PLAIN
-                of += _leaves(fields, f"debug.{name}", lookup, table, 0)
-        return of
+def packet_arguments(packet: bytes, shape: Shape, renamed: bool) -> list[Argument]:
+    """The arguments in an event's packet; ``renamed``: with the importer's own keys."""
+    last, lookup = wire.last_values(packet), shape.generation.text
+    if shape.kind == GPU:
+        return list(_gpu_arguments(wire.whole_fields(last.get(53, b"")), shape.generation))
+    found = wire.whole_fields(last.get(11, b""))
+    of, table = list(_correlations(found, lookup)), _RENAMED if renamed else _PLAIN
+    for annotation in (v for n, _, v in found if n == 4):
+        fields = wire.whole_fields(annotation)
+        name = _name(fields, lookup, table)
+        if name is not None:
+            of += _leaves(fields, f"debug.{name}", lookup, table, 0)
+    return of
 
 
 def _correlations(found: list[Field], lookup: Lookup) -> Iterator[Argument]:

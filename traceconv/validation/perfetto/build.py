@@ -11,9 +11,9 @@ from collections import Counter
 import numpy as np
 
 from traceconv.validation.container import Buffer
-from traceconv.validation.decoded import I64, Counters, Decoded, Flows, TrackRow, column
+from traceconv.validation.decoded import I64, Argument, Counters, Decoded, Flows, TrackRow, column
 from traceconv.validation.perfetto import wire
-from traceconv.validation.perfetto.arguments import ArgumentReader
+from traceconv.validation.perfetto.arguments import packet_arguments
 from traceconv.validation.perfetto.events import (
     BEGIN,
     CATEGORIES,
@@ -29,7 +29,15 @@ from traceconv.validation.perfetto.events import (
 from traceconv.validation.perfetto.packets import read_packets
 from traceconv.validation.perfetto.tracks import TrackKey, Tracks
 from traceconv.validation.rules import Tally
-from traceconv.validation.slices import NONE, FlowBook, LaneSet, SliceBook, SpanLanes
+from traceconv.validation.slices import (
+    NONE,
+    FlowBook,
+    LaneSet,
+    SliceBook,
+    SpanLanes,
+    arguments_of,
+    samples,
+)
 
 _BLOCK = 1 << 16
 _ITERR, _PERR = "interned_data_tokenizer_errors", "track_event_parser_errors"
@@ -75,10 +83,9 @@ class _Builder:
         ends = np.full(len(begins), -1, np.int64)
         ends[row_of[ended]] = self._order[ended]
         counters, flows = self._counters(), self._flows(row_of)
-        arguments = ArgumentReader(self._columns, self._shapes, begins, ends)
         return Decoded(
             "perfetto",
-            self._book.finish(self._tracks.rows, arguments),
+            self._book.finish(self._tracks.rows, arguments_of(begins, ends, self._arguments)),
             kinds[began] == INSTANT,
             counters,
             flows,
@@ -169,17 +176,14 @@ class _Builder:
 
     def _counters(self) -> Counters:
         """Samples by time; those on unusable tracks are left out."""
-        columns = self._columns
-        numbers = [
-            -1 if self._descriptors.health(key) else self._tracks.counter(key)
-            for key in columns.counter_tracks
-        ]
-        track = np.array(numbers, np.int32)[column(columns.counter_track, np.int32)]
-        ts, value = column(columns.counter_ts, np.int64), column(columns.counter_value, np.float64)
-        order = np.argsort(ts, kind="stable")
-        order = order[track[order] >= 0]
-        paths = [row.path for row in self._tracks.rows]
-        return Counters(ts[order], value[order], track[order], paths)
+        of, health = self._columns, self._descriptors.health
+        numbers = [-1 if health(key) else self._tracks.counter(key) for key in of.counter_tracks]
+        columns = (of.counter_ts, of.counter_value, of.counter_track)
+        return samples(*columns, numbers, self._tracks.rows)
+
+    def _arguments(self, event: int, renamed: bool) -> list[Argument]:
+        packet = self._columns.packets.packet(self._columns.place[event])
+        return packet_arguments(packet, self._shapes[self._shape[event]], renamed)
 
     # -- arrows --------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ _TEXTS = frozenset({1, 2, 3, 5, 16, 17, 18, 22, 24, 26, 27, 29, 43})
 """Tables whose entries are ``iid=1, text=2``."""
 
 MAX_EXTRA = 8
-_JUDGED = 1 << 16
+_JUDGED = 1 << 14
+"""Annotations without fault that are remembered per generation."""
 _SLICES = (BEGIN, END, INSTANT)
 _LEGACY = frozenset({1, 6, 16})
 _SPECIAL = _LEGACY | {12, 46}
