@@ -335,7 +335,8 @@ def test_a_log_of_collectives_says_nothing_of_the_device():
 def test_waits_of_the_profilers_own_table():
     """Where the timeline holds no tasks; totals are not counted twice."""
     ranks = [
-        side_table(builder(), "communication", Operator=["Total Op Info", "hcom_allReduce__1_0_1@1"],
+        side_table(builder(), "communication",
+              Operator=["Total Op Info", "hcom_allReduce__1_0_1@1"],
               **{"Start Timestamp(us)": [0, 5 * MS], "Elapse Time(ms)": [9 * MS] * 2,
                  "Wait Time(ms)": [3 * MS] * 2, "Synchronization Time(ms)": [0] * 2,
                  "Transit Time(ms)": [6 * MS] * 2})

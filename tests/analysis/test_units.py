@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import traceconv
-from traceconv.analysis.tables.catalog import TABLES, facts, tables
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.analysis.tables.catalog import TABLES, tables
 from traceconv.core.model import Layer, OpClass
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes import compose
@@ -66,7 +67,7 @@ def _communication(build, t):
 
 
 def _memory(build, t):
-    build.notes["device_memory_bytes"] = {"0": 100 * PACKET}
+    build.hints.device_memory_bytes[0] = 100 * PACKET
     track = build.track(Layer.COUNTER, "GPU 0 Reserved", "Memory", unit="B")
     for at, packets in ((10, 2), (20, 6), (30, 4)):
         build.counter(track, at * t, packets * PACKET)
@@ -122,7 +123,7 @@ def _statistics(tick):
         trace = build.finish()
         for one in compose("detail", scope=True):
             trace = one(trace)
-        parts.append(facts(trace, ["all"]))
+        parts.append(summarize(trace, SummaryRequest(tables=tuple(TABLES))))
     return {result.table.name: result for result in tables(parts)}
 
 

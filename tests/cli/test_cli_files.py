@@ -34,5 +34,5 @@ def test_what_is_there_is_refused_without_force(tmp_path):
     files.refuse_existing(path, force=False)
     path.write_text("x")
     files.refuse_existing(path, force=True)
-    with pytest.raises(OutputError, match="use force"):
+    with pytest.raises(OutputError, match="`force=True`"):
         files.refuse_existing(path, force=False)

@@ -44,7 +44,7 @@ def test_nothing_is_overwritten_without_force(tmp_path, capsys):
     path = tmp_path / "f.json"
     path.write_text("mine")
     assert run(["diagnose", SAMPLE, "-o", str(path)]) == 3
-    assert (path.read_text(), "use force" in capsys.readouterr().err) == ("mine", True)
+    assert (path.read_text(), "pass -f" in capsys.readouterr().err) == ("mine", True)
     assert run(["diagnose", SAMPLE, "-o", str(path), "-f", "-q"]) == 0
     assert json.loads(path.read_text())["ranks"] == [0, 1]
 

@@ -146,7 +146,7 @@ def test_nothing_is_overwritten_without_force(tmp_path, capsys):
     path = tmp_path / "t.md"
     path.write_text("mine")
     assert run(["stats", SAMPLE, "-o", str(path)]) == 3
-    assert (path.read_text(), "use force" in capsys.readouterr().err) == ("mine", True)
+    assert (path.read_text(), "pass -f" in capsys.readouterr().err) == ("mine", True)
     assert run(["stats", SAMPLE, "-o", str(path), "-f"]) == 0
     assert path.read_text().startswith("## Step times")
 

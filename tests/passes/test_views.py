@@ -82,5 +82,5 @@ def test_the_input_is_untouched(trace):
 
 def test_an_unknown_view_is_refused():
     """The message lists those there are."""
-    with pytest.raises(SelectionError, match="no view 'full'; there are summary, detail"):
+    with pytest.raises(SelectionError, match="no view 'full'; choose from summary, detail"):
         compose("full")

@@ -41,7 +41,7 @@ def broken(captures, tmp_path):
 def document(found):
     """All that a verb says, as text."""
     if isinstance(found, traceconv.Statistics):
-        columns = [{h: c.tolist() for h, c in r.side_table.columns.items()} for r in found.results]
+        columns = [{h: c.tolist() for h, c in r.data.columns.items()} for r in found.results]
         return repr((found.ranks, columns, [issue.as_dict() for issue in found.issues]))
     more = getattr(found, "document", None)
     return json.dumps([found.as_dict(), [i.as_dict() for i in found.issues]]) + (

@@ -10,7 +10,7 @@ from traceconv.core.columns import Table
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import OverlapTimes
 from traceconv.pipeline import rank_file
-from traceconv.pipeline.spill import park
+from traceconv.pipeline.spill import spill
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def _plain(table: Table):
 
 def test_what_is_known_of_a_rank_comes_back(trace, tmp_path):
     """Steps, overlap, hints and what can be selected: in the trace, and beside it."""
-    spilled = park(trace, collective_records(trace), tmp_path / "rank.spilled")
+    spilled = spill(trace, collective_records(trace), tmp_path / "rank.spilled")
     assert trace.hints.device_memory_bytes == {3: 80 << 30}
     assert trace.overlap.sums_ns == OverlapTimes(30_000, 0, 0, 0)
-    for back in (spilled.load(), spilled.facts):
+    for back in (spilled.load(), spilled.account):
         assert _plain(back.steps) == _plain(trace.steps)
         assert (back.overlap, back.hints, back.notes) == (trace.overlap, trace.hints, trace.notes)
         assert isinstance(back.overlap.sums_ns, OverlapTimes)
@@ -54,6 +54,6 @@ def test_a_rank_whose_facts_are_of_other_types_is_refused(trace, tmp_path, monke
     """They are checked where they are read, not where they are used."""
     described = rank_file._described
     monkeypatch.setattr(rank_file, "_described", lambda *args: described(*args) | broken)
-    spilled = park(trace, collective_records(trace), tmp_path / "rank.spilled")
+    spilled = spill(trace, collective_records(trace), tmp_path / "rank.spilled")
     with pytest.raises(MalformedInputError):
         spilled.load()

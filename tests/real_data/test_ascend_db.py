@@ -88,8 +88,9 @@ def test_every_column_of_the_step_table(traces, folder):
     assert (row["step"], [ns(value) for value in told[1:]]) == (
         int(told[0]),
         [
-            row["computing_ns"], row["not_overlapped_ns"], row["overlapped_ns"], row["communication_ns"],
-            row["free_ns"], row["stage_ns"], row["bubble_ns"], row["exclude_receive_ns"], row["preparing_ns"],
+            row["computing_ns"], row["not_overlapped_ns"], row["overlapped_ns"],
+            row["communication_ns"], row["free_ns"], row["stage_ns"], row["bubble_ns"],
+            row["exclude_receive_ns"], row["preparing_ns"],
         ],
     )  # fmt: skip
 

@@ -169,9 +169,7 @@ def opened(path: str) -> Iterator[Destination]:
 def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
     """Raise OutputError if a file is there that may not be overwritten."""
     if exists and not force:
-        raise OutputError(
-            f"{path}: {what}; name another file, or pass `force=True` to overwrite it"
-        )
+        raise OutputError(f"{path}: {what}; pass `force=True` to overwrite it")
 
 
 def check_url(path: str, force: bool) -> None:

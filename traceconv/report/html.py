@@ -1,8 +1,8 @@
 """The report as one page: no script, nothing fetched, readable in light and in dark.
 
 The page is made of the same document that :meth:`traceconv.Report.as_dict` returns. All text goes
-through :mod:`traceconv.core.markup`; the page's own security policy forbids scripts and requests, so
-that a name which got through could still do nothing.
+through :mod:`traceconv.core.markup`; the page's own security policy forbids scripts and requests,
+so that a name which got through could still do nothing.
 """
 
 from __future__ import annotations

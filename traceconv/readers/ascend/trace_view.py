@@ -125,6 +125,8 @@ def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
     """Captures of one process as its collection windows; apart if two begin with the same stamp,
     as copies of a folder do.
     """
+    if len(group) == 1:
+        return [group[0][1]]  # large files are not opened for nothing
     heads = (capture.source.head(capture.files[0]) for _, capture in group)
     first = [stamp for head in heads if (stamp := first_stamp(head)) >= 0]
     if len(set(first)) < len(first):

@@ -304,8 +304,8 @@ def mapping_of(text_or_path: str) -> Mapping:
     head, comma, rest = text_or_path.strip().partition(",")
     if head == "chrome-jsonl":
         raise InputError(
-            '`mapping="chrome-jsonl"`: lines of Chrome events need no mapping; leave `mapping` out, '
-            'or pass `reader="chrome_json"`'
+            '`mapping="chrome-jsonl"`: lines of Chrome events need no mapping; leave `mapping` '
+            'out, or pass `reader="chrome_json"`'
         )
     if head in PRESETS:
         mapping = (
@@ -317,8 +317,8 @@ def mapping_of(text_or_path: str) -> Mapping:
         mapping = from_file(text_or_path, PRESETS)
     else:
         raise InputError(
-            f"--map {text_or_path}: neither a preset ({', '.join(PRESETS)}), nor a .json file, nor "
-            "a mapping such as name=Name,ts=Start"
+            f"`mapping={text_or_path!r}`: neither a preset ({', '.join(PRESETS)}), nor a .json "
+            "file, nor a mapping such as name=Name,ts=Start"
         )
     lacking = {"ts", "name"} - {f.target for f in mapping.fields}
     if lacking:
