@@ -112,7 +112,7 @@ def task_named(name: str) -> Named | None:
 
 
 def transfer_named(name: str) -> Named | None:
-    """A task of a plane that stands among operators; None for operators."""
+    """A task of a plane that is shown among operators; None for operators."""
     return Named(OpClass.COMM_TASK) if _TRANSFERS.fullmatch(name) else None
 
 
@@ -129,7 +129,7 @@ _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
 def host_named(name: str) -> Named | None:
-    """The step a framework's own mark (``ProfilerStep#n``) stands for."""
+    """The step a framework's own mark (``ProfilerStep#n``) names."""
     match = _PROFILER_STEP.fullmatch(name)
     return Named(OpClass.HOST, step=_number(match[1])) if match else None
 
@@ -162,11 +162,11 @@ _OTHER_DEVICE = ("CCU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
 
 @dataclass(frozen=True)
 class Classifier:
-    """Says where the lanes of one Ascend file go; call it with a lane.
+    """Decides on which tracks the lanes of one Ascend file are shown; call it with a lane.
 
     Attributes:
         ranks: in files that older viewers merged of several ranks, those whose lanes belong to
-            the capture; -1 stands for lanes that name no rank. None takes all.
+            the capture; -1 is for lanes that name no rank. None takes all.
         graph: of device tasks and communication that name none themselves.
         steps_elsewhere: graphs whose step trace is read from another file; their lanes are
             left out here.
@@ -198,7 +198,7 @@ def _device_of(lane: Lane) -> str:
 
 
 def thread_title(lane: Lane) -> str:
-    """The name of a host thread: as the file says, else by its id."""
+    """The name of a host thread: as in the file, else by its id."""
     return lane.thread or f"Thread {lane.tid}"
 
 
@@ -286,7 +286,7 @@ def _other_device(setting: Classifier, lane: Lane, process: str, group: str) -> 
 
 
 def _by_label(setting: Classifier, lane: Lane, process: str, group: str) -> Placed:
-    """A process this reader has no name for: on the host if its label says so."""
+    """A process this reader has no name for: on the host if it is labelled so."""
     if lane.labels == "CPU":
         return _host(setting, lane, process, group)
     return Placed(Track(Layer.OTHER, thread_title(lane), group, process or f"Process {lane.pid}"))
