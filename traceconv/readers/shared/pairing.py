@@ -8,7 +8,6 @@ Which mark closes which is a rule of the format:
   Intervals of one key cannot nest.
 - :func:`occurrences`: the k-th mark of a key in one column belongs to the k-th in another.
 - :func:`latest`: a row belongs to the last one of the same key before it.
-
 - :func:`nested`: an end closes the newest open beginning of its lane. At one depth of one lane
   beginnings and ends take turns, so this is :func:`paired` with lane and depth as the key.
 - :func:`nested_by_name`: the same, but the names of the two have to agree. Lanes in which every
@@ -94,19 +93,19 @@ def occurrences(key: I64, time: I64) -> tuple[Rows, I64]:
     return order, np.arange(len(key)) - first[np.cumsum(new) - 1] if len(key) else key
 
 
-def latest(key: I64, time: I64, requested: I64, until: I64) -> I64:
+def latest(key: I64, time: I64, wanted: I64, until: I64) -> I64:
     """For each of ``wanted`` the last row of that key whose time is not after ``until``.
 
     Returns:
         Rows; the first of the key where all are later, -1 where the key is unknown.
     """
     if not len(key):
-        return np.full(len(requested), -1, np.int64)
+        return np.full(len(wanted), -1, np.int64)
     order = np.lexsort((time, key))
     # sort rows and questions together: the rows counted up to a question end with its answer
-    every = np.concatenate((key, requested))
+    every = np.concatenate((key, wanted))
     when = np.concatenate((time, until))
-    asked = np.concatenate((np.zeros(len(key), bool), np.ones(len(requested), bool)))
+    asked = np.concatenate((np.zeros(len(key), bool), np.ones(len(wanted), bool)))
     place = np.lexsort((asked, when, every))
     before = np.cumsum(~asked[place]) - 1
     at = np.empty(len(every), np.int64)
@@ -114,9 +113,9 @@ def latest(key: I64, time: I64, requested: I64, until: I64) -> I64:
     at = at[len(key) :]
     ordered = key[order]
     # where all rows of the key are later, the count ended with another key
-    first = np.minimum(np.searchsorted(ordered, requested), len(key) - 1)
+    first = np.minimum(np.searchsorted(ordered, wanted), len(key) - 1)
     at = np.maximum(at, first)
-    return np.where(ordered[at] == requested, order[at], -1)
+    return np.where(ordered[at] == wanted, order[at], -1)
 
 
 def nested(lane: I32 | I64, opens: NDArray[np.bool_]) -> tuple[Rows, Rows, Rows]:
