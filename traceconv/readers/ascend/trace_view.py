@@ -125,13 +125,12 @@ def _windows(group: list[tuple[str, Capture]]) -> list[Capture]:
     """Captures of one process as its collection windows; apart if two begin with the same stamp,
     as copies of a folder do.
     """
-    if len(group) == 1:
-        return [group[0][1]]  # large files are not opened for nothing
-    heads = (capture.source.head(capture.files[0]) for _, capture in group)
+    ordered = [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
+    if len(ordered) == 1:
+        return ordered
+    heads = (capture.source.head(capture.files[0]) for capture in ordered)
     first = [stamp for head in heads if (stamp := first_stamp(head)) >= 0]
-    if len(set(first)) < len(first):
-        return [capture for _, capture in sorted(group, key=lambda pair: pair[0])]
-    return as_windows(group)
+    return ordered if len(set(first)) < len(first) else as_windows(group)
 
 
 READER = TraceViewReader()
