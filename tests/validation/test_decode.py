@@ -49,7 +49,7 @@ def test_a_track_is_the_path_from_its_process_down(tmp_path: Path) -> None:
 
 
 def test_threads_are_named_or_numbered(tmp_path: Path) -> None:
-    """A thread without a name stands under its number."""
+    """A thread without a name has its number as title."""
     threads = RANK + thread(5, 100, 7, "python") + thread(6, 100, 8)
     events = begin(1, "a", 5) + end(2, 5) + begin(3, "b", 6) + end(4, 6)
     trace = decode(written(tmp_path, threads + events))
@@ -86,7 +86,7 @@ def test_the_importer_renames_dots_and_brackets(tmp_path: Path) -> None:
 
 
 def test_interned_names_start_over_when_state_is_cleared(tmp_path: Path) -> None:
-    """The same id means another name after the sequence was cleared."""
+    """The same id is another name after the sequence was cleared."""
     first = packet((10, 1), (13, 1), interned(2, 1, "first")) + LANE
     again = packet((10, 1), (13, 1), interned(2, 1, "second"))
     one = event(1, 1, 1, (10, 1)) + end(2)
@@ -111,7 +111,7 @@ def test_an_incremental_clock_with_a_unit(tmp_path: Path) -> None:
 
 
 def test_clocks_are_chained_by_snapshots(tmp_path: Path) -> None:
-    """A clock that shares no snapshot with the trace's own goes by one that shares with both."""
+    """A clock in no snapshot with the trace's own is converted by way of a third one."""
     snapshots = snapshot(clock(6, 1000), clock(3, 500)) + snapshot(clock(3, 600), clock(1, 9000))
     instant = packet((8, 9001), (10, 1), (58, 1), (11, msg((9, 3), (11, 1))))
     trace = decode(written(tmp_path, HEAD + snapshots + instant))
@@ -141,7 +141,7 @@ def test_flows_connect_rows(tmp_path: Path) -> None:
 
 
 def test_counters_with_paths(tmp_path: Path) -> None:
-    """Samples stand by time under the path of their counter."""
+    """Samples are in time order, with the path of their counter."""
     counter = track(3, (2, "HBM"), (5, 1), (8, msg((6, "KB"))))
     samples = event(20, 4, 3, (30, 5)) + event(10, 4, 3, (44, 0.5))
     trace = decode(written(tmp_path, RANK + counter + samples))
@@ -170,7 +170,7 @@ def test_chrome_names_processes_and_threads(tmp_path: Path) -> None:
 
 
 def test_chrome_instants_by_scope(tmp_path: Path) -> None:
-    """Instants stand on their thread, their process, or on none."""
+    """Instants are on their thread, their process, or on none."""
     marks = [
         {"ph": "i", "name": s, "s": s, "pid": 1, "tid": 2, "ts": n} for n, s in enumerate("tpg")
     ]

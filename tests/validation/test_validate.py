@@ -271,7 +271,7 @@ def test_places_say_where(tmp_path: Path) -> None:
 
 
 def test_a_verdict_as_json(tmp_path: Path) -> None:
-    """The JSON form holds the path, the judgement, the counts and the findings."""
+    """The JSON form has the path, the judgement, the counts and the findings."""
     path = written(tmp_path, PERFETTO["P16-end"])
     document = json.loads(json.dumps(validate(path).as_dict()))
     assert {

@@ -57,7 +57,7 @@ class Member(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What a path holds.
+    """What is at a path.
 
     Attributes:
         path:    as the user gave it, without secrets.

@@ -71,7 +71,7 @@ _FLOW = ("invalid_id", "no_enclosing_slice", "duplicate_id", "without_direction"
 RULES: dict[str, Rule] = {
     # -- the file
     "F-compression": _error("The compressed file is cut or broken; viewers refuse it."),
-    "F-member": _error("The archive holds no trace, or other files; viewers refuse all of it."),
+    "F-member": _error("The archive has no trace, or other files; viewers refuse all of it."),
     "F-manifest": _error("The archive's manifest cannot be understood; viewers refuse all of it."),
     "F-absent": _silent("The archive's manifest names a file that is not in the archive."),
     "F-cut": _silent("The file ends in the middle of an event, which is dropped."),
@@ -100,7 +100,7 @@ RULES: dict[str, Rule] = {
     "P05-redefined": _silent("An id is defined twice with different text; the first one stays."),
     "P22-value": _silent("A text is not UTF-8, a number not finite, or an argument has no name."),
     "P23-compressed": _error(
-        "Compressed packets are broken, hold no packets, or are of two kinds; the file is refused."
+        "Compressed packets are broken, have no packets, or are of two kinds; the file is refused."
     ),
     # -- time
     "P06-timestamp": _error(
@@ -181,7 +181,7 @@ RULES: dict[str, Rule] = {
         "An event lacks what its phase needs, or viewers cannot read it; it is dropped.",
         *("json_tokenizer_failure", "json_parser_failure", "slice_negative_duration"),
     ),
-    "J16-control": _notice("A text holds raw control characters; Chrome's own viewer refuses it."),
+    "J16-control": _notice("A text has raw control characters; Chrome's own viewer refuses it."),
     "J16-ts-grid": _silent("A time with fractions is too large to be exact; subtract a base."),
     "J16-overlap": _error(
         "A complete event crosses another one of its thread and is moved to an own row.",

@@ -36,6 +36,7 @@ NO_DURATION = _INT64 - 1
 
 _GAP = re.compile(r"[ \t\n\r]*(?:,[ \t\n\r]*)?")
 _KEY_GAP = re.compile(r"[\s,]*")
+_BAD_BYTES = re.compile("[\udc80-\udcff]")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _FRACTION = re.compile(r"\.0*[1-9]")
 _TS = re.compile(r'"ts"\s*:\s*(-?[0-9.]+)')
@@ -194,14 +195,14 @@ class Reader:
                 self._tally.add("J16-control", self.where())
             return found
         try:
-            return dict(items(text, 0))
+            return dict(items(text, 0)) if text[0] == "{" else None
         except (LenientError, IndexError) as e:
             self._refuse(str(e))
 
     def _decoded(self, start: int, end: int) -> str:
         """Part of the window as text."""
         text = self._window[start:end].encode("latin-1").decode("utf-8", "surrogateescape")
-        if not text.isascii() and any("\udc80" <= c <= "\udcff" for c in text):
+        if _BAD_BYTES.search(text):
             self._tally.add("P22-value", self.where())
         return text
 
@@ -410,14 +411,14 @@ class Events:
         return None
 
     def _metadata(self, event: dict[str, Any], ts: int, pid: Id, tid: Id, text: str) -> None:
-        wanted, _, what = str(event.get("name")).partition("_")
-        if wanted not in ("process", "thread") or what not in ("name", "sort_index"):
+        of, _, what = str(event.get("name")).partition("_")
+        if of not in ("process", "thread") or what not in ("name", "sort_index"):
             return
         for name, content in self._object(event.get("args"), text):
             if name != what:
                 continue
             if what == "name" and isinstance(content, str) and content:
-                self.names.append((ts, pid, None if wanted == "process" else tid, content))
+                self.names.append((ts, pid, None if of == "process" else tid, content))
             elif what == "name" or type(content) not in (int, float):
                 self._bad(f"no {what}", "json_parser_failure")
 
