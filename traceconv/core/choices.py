@@ -1,4 +1,4 @@
-"""What is said of a name that is none of those there are."""
+"""The message for a name that is not one of the choices, with the nearest choice."""
 
 from __future__ import annotations
 

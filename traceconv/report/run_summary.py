@@ -264,6 +264,6 @@ def _more(ns: int) -> str:
 
 
 def _clocks(plan: Plan) -> str:
-    """How they were aligned; why not otherwise stands in the table."""
+    """How the clocks were aligned; the table of clocks says why not otherwise."""
     text: str = plan.as_dict()["text"]
     return text.removesuffix(f"; {plan.remark}")

@@ -133,7 +133,7 @@ class _Begun:
 
     def last(self) -> I64:
         """The latest end per step."""
-        # reduceat takes pairs of borders; every second result lies between two steps
+        # reduceat takes pairs of borders; every second result is between two steps
         borders = np.stack((self.low, self.high), axis=1).ravel()
         latest = np.maximum.reduceat(np.append(self.end_ns, _NEVER), borders)[::2]
         return np.where(self.high > self.low, latest, _NEVER) if len(borders) else self.low

@@ -46,7 +46,7 @@ def _cluster(dask: Any, workers: int) -> Any:
 
 
 class _Run:
-    """Jobs as tasks. How they go on cannot be told before they are done.
+    """Jobs as tasks. Their progress is unknown until they are done.
 
     Only a job whose worker died while no other job was running has killed it. So jobs whose worker
     died are suspects: the first of them is begun again alone, then the others together.

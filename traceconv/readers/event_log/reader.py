@@ -51,7 +51,7 @@ class EventLogReader:
     def __init__(self, mapping: Mapping | None = None) -> None:
         self._mapping = mapping
         if mapping is not None:
-            self.order = 50  # before all others: the user said what it is
+            self.order = 50  # before all others: the user named the format
             self.files = f"logs with {', '.join(mapping.required())}"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:

@@ -211,7 +211,7 @@ def _rescaled(stream: Stream) -> Iterator[bytes]:
     held = b""
     while block := stream.read(BLOCK_BYTES):
         text = held + block
-        cut = max(text.rfind(b","), text.rfind(b"{")) + 1  # no time lies across one of these
+        cut = max(text.rfind(b","), text.rfind(b"{")) + 1  # no time contains one of these
         cut = len(text) if cut == 0 and len(text) > BLOCK_BYTES else cut
         yield _TIME.sub(_thousandth, text[:cut])
         held = text[cut:]

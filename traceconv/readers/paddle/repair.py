@@ -296,7 +296,7 @@ def _fitted(start: list[int], end: list[int], slack: list[int]) -> list[int]:
             allowed = min(TRIM_NS, slack[i] + slack[around])
             if over <= 0:
                 break
-            if over <= into:  # most of it lies inside: a child
+            if over <= into:  # most of it is inside: a child
                 end[i] = end[around] if over <= allowed else end[i]
                 break
             if into > allowed:

@@ -52,7 +52,7 @@ class PerfettoWriter:
         """One rank, in blocks of bounded size.
 
         Raises:
-            ClockError: a stamp lies before the document's base.
+            ClockError: a stamp is before the document's base.
             OutputError: the rank or the number of tracks is too large for the format.
         """
         from traceconv.writers.perfetto.encoder import Encoder

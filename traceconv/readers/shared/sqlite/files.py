@@ -466,7 +466,7 @@ def plain_table(root: Any, sql: Any, info: Sequence[tuple[Any, ...]]) -> PlainTa
     if not isinstance(root, int) or root < 2 or not isinstance(sql, str):
         return None
     if _ROUNDABOUT.search(sql) or any(row[4] is not None or row[6] for row in info):
-        return None  # a default stands for what older rows lack
+        return None  # a default replaces what older rows lack
     keys = [row for row in info if row[5]]
     lone = len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER"
     return PlainTable(root, str(keys[0][1]) if lone else "")

@@ -148,7 +148,7 @@ class _Map:
         self._count = 0
 
     def add(self, code: int) -> None:
-        if self._count == len(self._codes) - 1:  # the last one stays: it stands for -1
+        if self._count == len(self._codes) - 1:  # the last one stays: it represents -1
             self._codes = np.append(self._codes, np.full(len(self._codes), -1, np.int32))
         self._codes[self._count] = code
         self._count += 1
