@@ -26,7 +26,7 @@ from traceconv.pipeline.options import (
 )
 from traceconv.pipeline.ranks import stored
 from traceconv.pipeline.report import Report
-from traceconv.writers import WriterFactory, output
+from traceconv.writers import output
 from traceconv.writers.output import Progress, silent
 
 
@@ -150,7 +150,7 @@ def merge(
     if share is not None:
         return _shard(captures, name, asked, share, run, force=force, dry_run=dry_run)
     path = redact_url(name or _default_path(asked.mode, captures.found))
-    target = Target(path, _factory(path, writer), force, strict)
+    target = Target(path, registry.writer_for(path, writer), force, strict)
     return _merge(captures, asked, target, run, copy=copy, dry_run=dry_run)
 
 
@@ -247,7 +247,7 @@ def join(
     )
     ranks, asked = join_shards(options.paths(paths), allow_missing_ranks)
     path = redact_url(options.path(out, "out") or _default_path(asked.mode, ranks.captures))
-    target = Target(path, _factory(path, writer), force, strict)
+    target = Target(path, registry.writer_for(path, writer), force, strict)
     output.check(path, force)
     with started(run, [one.path.stat().st_size for one in ranks.spilled]) as executor:
         return finish(ranks, asked, target, executor, progress)
@@ -256,7 +256,3 @@ def join(
 def _default_path(mode: Mode, captures: Sequence[Capture]) -> str:
     ranks = format_ranges([c.rank for c in captures if c.rank is not None])
     return f"trace_{mode}_ranks{ranks}.pftrace"
-
-
-def _factory(path: str, writer: str | None) -> WriterFactory:
-    return registry.writer_named(writer) if writer else registry.writer_for(path)

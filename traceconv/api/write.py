@@ -16,7 +16,7 @@ from traceconv.pipeline.executor import Executor, started
 from traceconv.pipeline.merging import Ranks, Target, finish
 from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.report import Report
-from traceconv.pipeline.spill import InMemoryRank, SpilledRank, spill
+from traceconv.pipeline.spill import InMemoryRank, SpilledRank, rank_path, spill
 from traceconv.writers import output
 from traceconv.writers.output import Progress, silent
 
@@ -59,7 +59,7 @@ def write(
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     path = redact_url(options.path(out, "out") or "")
-    factory = registry.writer_named(writer) if writer else registry.writer_for(path)
+    factory = registry.writer_for(path, writer)
     output.check(path, force)
     merge_options = MergeOptions(
         mode="source",
@@ -84,7 +84,7 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
         if trace.rank in found:
             raise RankError(f"two traces are of rank {trace.rank}; a file has each rank once")
         known = collective_records(trace)
-        file = executor.folder / f"rank-{trace.rank}.rank"
+        file = rank_path(executor.folder, trace.rank)
         found[trace.rank] = InMemoryRank(trace, known) if alone else spill(trace, known, file)
         captures[trace.rank] = trace.capture
         del given, trace  # one rank at a time

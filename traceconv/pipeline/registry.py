@@ -174,12 +174,14 @@ def writer_named(name: str) -> type[Writer]:
     return found[name]
 
 
-def writer_for(path: str) -> type[Writer]:
-    """The writer whose suffix ``path`` ends in.
+def writer_for(path: str, name: str | None = None) -> type[Writer]:
+    """The writer called ``name``, or without one the writer whose suffix ``path`` ends in.
 
     Raises:
-        OutputError: no writer has that suffix; the message lists those there are.
+        OutputError: there is none of that name or suffix; the message lists those there are.
     """
+    if name:
+        return writer_named(name)
     suffixes = {s: w for w in writers().found.values() for s in w.suffixes}
     for suffix in sorted(suffixes, key=len, reverse=True):
         if path.endswith(suffix):

@@ -190,6 +190,11 @@ class InMemoryRank(SpilledRank):
         return InMemoryRank(self._trace, self._collective_records, (*self._changes, change))
 
 
+def rank_path(folder: Path, rank: int) -> Path:
+    """The file in ``folder`` that a rank is spilled to."""
+    return folder / f"rank-{rank}.spilled"
+
+
 def spill(
     trace: Trace, collective_records: CollectiveRecords, path: Path, alone: bool = False
 ) -> SpilledRank:

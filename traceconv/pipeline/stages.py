@@ -14,7 +14,7 @@ from traceconv.io.streams import Progress
 from traceconv.passes import Pass, compose
 from traceconv.passes.select import time_window
 from traceconv.pipeline import registry
-from traceconv.pipeline.spill import InMemoryRank, SpilledRank, spill
+from traceconv.pipeline.spill import InMemoryRank, SpilledRank, rank_path, spill
 
 if TYPE_CHECKING:
     from traceconv.analysis.summarize import SummaryRequest
@@ -59,7 +59,7 @@ class Reading:
             content = rank_summary.encode(summarize(whole, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
         trace = passed(trace, compose(**self.view))
-        path = None if self.in_memory else self.folder / f"rank-{trace.rank}.spilled"
+        path = None if self.in_memory else rank_path(self.folder, trace.rank)
         return _set_aside(trace, known, path, self.alone)
 
 
