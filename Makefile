@@ -5,12 +5,13 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c')
 
-.PHONY: help demo test check golden proto bench fuzz clean
+.PHONY: help demo test test-thorough check golden proto bench fuzz clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    install into .venv, merge the bundled sample, say where to look at it"
 	@echo "make test    all tests"
+	@echo "make test-thorough  the same with more examples in the slow ones"
 	@echo "make check   format, lint, types, tests: what a change has to pass"
 	@echo "make golden  rewrite expected files and the README's tables; then read git diff"
 	@echo "make proto   rebuild the descriptor sets from schemas/proto"
@@ -43,6 +44,10 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 test: .venv/installed-test
 	$(PYTEST)
+
+# The same tests, the slow ones with more examples and damage at more places.
+test-thorough: .venv/installed-test
+	TRACECONV_TESTS=thorough $(PYTEST)
 
 check: .venv/installed-test-check
 	$(BIN)/ruff format --check .

@@ -14,6 +14,7 @@ from contextlib import closing
 import pytest
 from ascend_files import UNIX_US, events
 from crashes import Outcome, cuts
+from effort import effort
 from golden_cases import case_folder
 from made_run import OUTPUT, made_run
 from made_run_db import SCHEMA, tables, write_database
@@ -99,7 +100,7 @@ def test_any_file_may_be_cut(case, damaged):
     lost is told with the name of the file.
     """
     name, _, whole = case
-    count = 12 if name.startswith("mindspore") else 16
+    count = effort(6, 12 if name.startswith("mindspore") else 16)
     for path, content, outcome in damaged(lambda data: [data[:n] for n in cuts(data, count)]):
         where = (path.name, len(content))
         if outcome.error:
@@ -143,7 +144,7 @@ def test_a_packed_timeline_may_be_cut(tmp_path):
     path.write_bytes(packed)
     whole = Outcome(tmp_path)
     counts = []
-    for n in cuts(packed, 12)[2:]:
+    for n in cuts(packed, effort(6, 12))[2:]:
         path.write_bytes(packed[:n])
         outcome = Outcome(tmp_path)
         assert not outcome.made_up(whole)
@@ -286,7 +287,7 @@ def test_a_journal_may_be_cut(journalled):
     journal = path.with_name(f"{path.name}-wal")
     data = journal.read_bytes()
     third, found = tasks(whole) // 3, set()
-    for n in cuts(data, 40):
+    for n in cuts(data, effort(16, 40)):
         journal.write_bytes(data[:n])
         outcome = Outcome(folder)
         found.add(tasks(outcome) // third)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_traces import BASE, NAMES, content, damaged, traces
@@ -61,7 +62,7 @@ def reread(path: Path) -> Trace:
 # -- accounts --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces(), st.sampled_from(MODES))
 def test_every_stage_books_what_it_does(trace: Trace, mode: str | None) -> None:
     """Rows read, less those lost, plus what passes add and take away, are the rows there are."""
@@ -72,7 +73,7 @@ def test_every_stage_books_what_it_does(trace: Trace, mode: str | None) -> None:
     assert {kind: booked[kind] for kind in made.counts()} == made.counts()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces(), st.sampled_from(MODES), st.sampled_from(SUFFIXES))
 def test_every_row_is_written(trace: Trace, mode: str | None, suffix: str) -> None:
     """Writers write what they are given, and what they write is sound."""
@@ -105,7 +106,7 @@ def test_chrome_json_reads_back_equal(trace: Trace) -> None:
 # -- time ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces(), st.integers(-400 * DAY_NS, 400 * DAY_NS))
 def test_shifting_there_and_back_is_identity(trace: Trace, offset: int) -> None:
     """To the last digit, with windows and steps."""
@@ -115,7 +116,7 @@ def test_shifting_there_and_back_is_identity(trace: Trace, offset: int) -> None:
     assert all(map(np.array_equal, back.steps.columns().values(), made.steps.columns().values()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(30, 60), deadline=None)
 @given(traces())
 def test_classes_of_overlap_sum_to_the_window(trace: Trace) -> None:
     """Computing, communication not overlapped and free time are all of it, and do not meet."""
@@ -138,7 +139,7 @@ FILTERS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces(), st.permutations(sorted(FILTERS)))
 def test_filters_commute(trace: Trace, order: list[str]) -> None:
     """Rows are chosen by what they are: the order of the choices does not matter."""
@@ -146,7 +147,7 @@ def test_filters_commute(trace: Trace, order: list[str]) -> None:
     assert content(passed(trace, [FILTERS[name] for name in order])) == content(usual)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces())
 def test_layers_make_up_the_whole(trace: Trace) -> None:
     """Every row is in the part of its layer, and in no other."""
@@ -155,7 +156,7 @@ def test_layers_make_up_the_whole(trace: Trace) -> None:
     assert sorted(map(str, rows)) == sorted(str(r) for r in content(trace) if len(r) > 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces(), st.integers(0, 2_400))
 def test_instants_before_and_after_make_up_the_whole(trace: Trace, at: int) -> None:
     """A border in time divides samples and instants; only slices across it are on both sides."""
@@ -173,7 +174,7 @@ def test_instants_before_and_after_make_up_the_whole(trace: Trace, at: int) -> N
     assert not {k for k in whole - both if k not in arrows}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(traces(), st.sets(st.integers(0, 3)))
 def test_steps_chosen_twice_are_steps_chosen_once(trace: Trace, wanted: set[int]) -> None:
     """A choice made again changes nothing."""
@@ -194,7 +195,7 @@ EVENTS = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(20, 40), deadline=None)
 @given(size=st.integers(1, 5_000), broken=damaged(json.dumps(EVENTS).encode()))
 def test_chunks_of_any_size_read_the_same(size: int, broken: bytes) -> None:
     """Of sound and of damaged text alike: what is found does not depend on where chunks end."""
@@ -222,7 +223,7 @@ def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return list(seeds(place / "golden", request.param)), place
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=effort(5, 12), deadline=None)
 @given(data=st.data())
 def test_damage_ends_in_a_trace_or_an_error_of_ours(inputs: Any, data: st.DataObject) -> None:
     """Any reader, any file, any damage: rows fit together, and what is written is valid."""

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from effort import effort
 from golden_cases import Case, case_folder, outcome, usual_outcome
 
 import traceconv
@@ -66,15 +67,15 @@ def test_two_runs_give_the_same_bytes(good, tmp_path):
 
 
 def test_every_cut_is_noticed(good, tmp_path, monkeypatch):
-    """A file cut at any sixteenth ends in an issue or an error of ours; nothing else escapes."""
-    files = event_files(good)[:4]
+    """A file cut at any part ends in an issue or an error of ours; nothing else escapes."""
+    files, parts = event_files(good)[:4], effort(6, 16)
     shutil.copytree("input", tmp_path / "input")
     monkeypatch.chdir(tmp_path)
     whole, text = reading(good), usual_outcome(good)
     for relative in files:
         data = relative.read_bytes()
-        for sixteenth in range(1, 16):
-            relative.write_bytes(data[: len(data) * sixteenth // 16])
+        for part in range(1, parts):
+            relative.write_bytes(data[: len(data) * part // parts])
             assert reading(good) != whole or "loss truncated" in text
         relative.write_bytes(data[: len(data) // 2])
         assert outcome(good, tmp_path) != text or "loss truncated" in text

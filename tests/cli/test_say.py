@@ -1,6 +1,7 @@
 """Messages of the library name keyword arguments, and the command line shows them as flags."""
 
 import ast
+import functools
 import re
 
 import click
@@ -22,31 +23,23 @@ OTHERS = re.compile(r"nsys ")
 """Commands of other programs have flags of their own."""
 
 
+@functools.cache
 def texts(path):
-    """Strings of a module that may become messages: all but docstrings; f-strings as one text."""
+    """(line, text) of the strings of a module that may become messages: all but docstrings;
+    f-strings as one text.
+    """
     tree = ast.parse(path.read_text())
-    skipped = {
-        id(inner)
-        for node in ast.walk(tree)
-        for outer in [node.value if isinstance(node, ast.Expr) else None]
-        if isinstance(outer, ast.Constant)
-        for inner in [outer]
-    }
-    skipped |= {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for inner in ast.walk(node)
-        if inner is not node
-    }
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.JoinedStr):
+    found, skipped = [], set()
+    for node in ast.walk(tree):  # outer nodes come first
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            skipped.update(ast.walk(node))
             pieces = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
-            yield node.lineno, "".join(pieces)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, node.value
+            found.append((node.lineno, "".join(pieces)))
+        elif isinstance(node, ast.Constant) and node not in skipped and isinstance(node.value, str):
+            found.append((node.lineno, node.value))
+    return found
 
 
 def test_the_library_quotes_no_flags():

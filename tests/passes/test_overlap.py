@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -290,7 +291,7 @@ def test_a_chosen_graph_is_analysed_alone(build):
 intervals = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 30)), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(30, 60), deadline=None)
 @given(intervals, intervals, intervals, st.sampled_from(["busy", "device"]))
 def test_the_balance_holds_in_every_window(kernels, calls, windows, rule):
     """Computing + Communication(Not Overlapped) + Free is the length of the spans, exactly."""

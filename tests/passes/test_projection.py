@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import GPU, NEEDS_DATA
@@ -188,7 +189,7 @@ def test_projections_belong_to_the_step_of_their_work(run):
 spans = st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda t: (t[0], t[0] + t[1]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(30, 60), deadline=None)
 @given(
     ranges=st.lists(spans, max_size=8),
     launches=st.lists(st.tuples(st.integers(0, 80), spans), max_size=8),

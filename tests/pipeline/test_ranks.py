@@ -56,10 +56,11 @@ def test_results_do_not_depend_on_the_number_of_workers(captures, verb):
     assert one == two
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("verb", "jobs"), [*((verb, 1) for verb in VERBS), ("stats", 2), ("stragglers", 2)]
+)
 def test_a_rank_that_cannot_be_read(broken, verb, jobs):
-    """Fails the run, or is an issue if that is allowed."""
+    """Fails the run, or is an issue if that is allowed; here and in other processes."""
     with pytest.raises(MalformedInputError, match=r"trace_view\.json"):
         VERBS[verb](broken, jobs=jobs)
     found = VERBS[verb](broken, jobs=jobs, allow_missing_ranks=True)

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from crashes import Outcome, cuts
+from effort import effort
 from paths import ASCEND
 
 TORCH = ASCEND / "msinsight" / "test" / "data" / "pytorch"
@@ -60,7 +61,7 @@ def test_a_timeline_may_be_cut(text):
     folder, whole = text
     path = folder / OUTPUT / "trace_view.json"
     data = path.read_bytes()
-    lengths = cuts(data, 6)[1:]
+    lengths = cuts(data, effort(4, 6))[1:]
     counts = []
     for outcome in damaged(folder, path, [data[:n] for n in lengths]):
         assert not outcome.made_up(whole, layered=False)
@@ -104,7 +105,7 @@ def test_a_database_may_be_cut(database):
     path = folder / OUTPUT / "ascend_pytorch_profiler_0.db"
     data = path.read_bytes()
     counts = []
-    for outcome in damaged(folder, path, [data[:n] for n in cuts(data, 10)]):
+    for outcome in damaged(folder, path, [data[:n] for n in cuts(data, effort(5, 10))]):
         if outcome.error:  # the schema is not there
             assert "-wal file" in outcome.error and not counts
             continue

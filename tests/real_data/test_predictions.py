@@ -1,6 +1,7 @@
 """Predicted output sizes of real captures: not ours, and all is skipped where they are absent."""
 
 import pytest
+from effort import effort
 from paths import DATA
 from predicted_sizes import misses
 
@@ -24,8 +25,8 @@ def captures(folder):
     """The folder if its ranks can be told apart, else each of its files that is a capture."""
     if traceconv.inspect(str(folder)).problem == "":
         return [folder]
-    found = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size < 8 << 20):
+    found, most = [], effort(1, 8) << 20
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size < most):
         try:
             traceconv.open(str(path))
         except traceconv.TraceconvError:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ ARROWS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=10
 
 
 @pytest.mark.parametrize("room", [65536, 2])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=effort(30, 100), deadline=None)
 @given(st.lists(ROW, max_size=40), SAMPLES, ARROWS, st.integers(0, 300), st.data())
 def test_costs_hold_for_every_selection(room, rows, samples, arrows, rank, data):
     """Whatever rows are left out, the rest takes no more than was said."""

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +91,7 @@ def same(ours, theirs):
     assert counts[0] == counts[1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(60, 200), deadline=None)
 @given(
     st.lists(ROWS, min_size=1, max_size=3),
     st.sampled_from([None, frozenset(), frozenset(["a", "", "args"])]),
@@ -104,7 +105,7 @@ def test_arguments_are_encoded_alike(blocks, wanted):
     assert python.sizes == native.sizes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(20, 60), deadline=None)
 @given(ROWS, ROWS)
 def test_full_tables_are_used_alike(first, second):
     """So they do when tables are full."""
@@ -228,7 +229,7 @@ TRACK = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(50, 150), deadline=None)
 @given(
     st.lists(TRACK, min_size=1, max_size=4),
     st.integers(0, 3),

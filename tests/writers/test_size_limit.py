@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -202,7 +203,7 @@ def content(trace: Trace) -> Counter[Any]:
 
 @pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize("policy", ["reduce", "split"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_the_limit_is_never_exceeded(
     factory: Callable[[], Any], policy: str, job: tuple[Trace, ...], percent: int
@@ -217,7 +218,7 @@ def test_the_limit_is_never_exceeded(
     assert sum(size for size, _ in written) <= found.predicted
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_split_loses_only_torn_arrows(job: tuple[Trace, ...], percent: int) -> None:
     """Every row is in exactly one part; arrows between parts are counted."""
@@ -229,7 +230,7 @@ def test_split_loses_only_torn_arrows(job: tuple[Trace, ...], percent: int) -> N
     assert arrows + found.issues.count("flow-split") == sum(len(t.flows) for t in job)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_parts_are_stretches_of_time(job: tuple[Trace, ...], percent: int) -> None:
     """They follow each other, and their heads say from when to when."""
@@ -259,7 +260,7 @@ def busy(trace: Trace) -> dict[Track, int]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_reduce_keeps_busy_time(job: tuple[Trace, ...], percent: int) -> None:
     """Lane by lane, to the nanosecond, unless the dropped table says the lane went."""
@@ -275,7 +276,7 @@ def test_reduce_keeps_busy_time(job: tuple[Trace, ...], percent: int) -> None:
             assert left.get(track, 0) + gone[name] == ns
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_reduce_leaves_steps_and_overlap_alone(job: tuple[Trace, ...], percent: int) -> None:
     """They are what a summary is for."""
@@ -288,7 +289,7 @@ def test_reduce_leaves_steps_and_overlap_alone(job: tuple[Trace, ...], percent: 
         assert has == had
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_reduce_books_every_row(job: tuple[Trace, ...], percent: int) -> None:
     """What is left, less the stand-ins, and what the table lists are what there was."""
@@ -307,7 +308,7 @@ def test_reduce_books_every_row(job: tuple[Trace, ...], percent: int) -> None:
     assert counted == sum(r["rows"] for r in found.dropped)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_stand_ins_cross_nothing(job: tuple[Trace, ...], percent: int) -> None:
     """On a lane that was free of crossings, runs and kept slices follow each other."""
@@ -653,7 +654,7 @@ def test_ranks_share_the_room_in_proportion() -> None:
 NEEDS = st.lists(st.integers(0, 10**9), min_size=1, max_size=64)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(80, 300), deadline=None)
 @given(NEEDS, st.integers(0, 10**9))
 def test_shares_never_exceed_the_room(needs: list[int], room: int) -> None:
     """Whatever ranks need."""
@@ -661,7 +662,7 @@ def test_shares_never_exceed_the_room(needs: list[int], room: int) -> None:
     assert sum(s.bytes for s in given_out) <= room
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(80, 300), deadline=None)
 @given(NEEDS, st.integers(0, 10**9))
 def test_no_rank_starves(needs: list[int], room: int) -> None:
     """Each gets what it needs, or nearly an eighth of an equal share."""
@@ -670,7 +671,7 @@ def test_no_rank_starves(needs: list[int], room: int) -> None:
     assert [n for n, s in zip(needs, given_out, strict=True) if s.bytes < min(n, floor)] == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(80, 300), deadline=None)
 @given(NEEDS, st.integers(0, 10**9))
 def test_who_needs_more_gets_no_less(needs: list[int], room: int) -> None:
     """Shares grow with needs, but for the eighth that the smallest are given."""
@@ -698,7 +699,7 @@ def test_the_table_in_the_file_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("policy", ["reduce", "split"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(8, 25), deadline=None)
 @given(JOBS, FRACTIONS)
 def test_heads_tell_the_rows_of_their_file(
     policy: str, job: tuple[Trace, ...], percent: int

@@ -7,6 +7,7 @@ from decimal import Decimal
 from unittest import mock
 
 import pytest
+from effort import effort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_events import Memory, everything, read, rows
@@ -18,7 +19,7 @@ from traceconv.readers.shared.trace_events import timeline as _traceevents
 BUILT = importlib.util.find_spec("traceconv.native._scan") is not None
 COMMON = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=effort(25, 60),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
