@@ -53,6 +53,7 @@ __all__ = [
     "Args",
     "Capture",
     "CounterTable",
+    "Coverage",
     "EventTable",
     "FlowTable",
     "Hints",
@@ -139,6 +140,8 @@ class OpClass(IntEnum):
     COMMUNICATION = 21
     NOT_OVERLAPPED = 22
     FREE = 23
+    COPYING = 24  # memory copies and fills
+    COPY_NOT_OVERLAPPED = 25  # neither computing nor communication meanwhile
 
 
 class StepSource(IntEnum):
@@ -292,17 +295,46 @@ class Present:
 
 
 class OverlapTimes(NamedTuple):
-    """Lengths of the four classes of the overlap analysis, ns."""
+    """Lengths of the classes of the overlap analysis, ns; as in :class:`StepTable`.
+
+    ``known`` is the length of what was analysed: computing + not_overlapped + free, and where
+    copies are not idle time + copy_not_overlapped.
+    """
 
     computing: int
     communication: int
     not_overlapped: int
     free: int
+    copying: int = 0
+    copy_not_overlapped: int = 0
+    known: int = 0
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a capture recorded of a rank. Figures are computed within it; outside of it a value is
+    unknown, which is not zero.
+
+    Which steps are covered is in :attr:`StepTable.covered`; the numbers here are those of the
+    whole capture, whatever was selected of it.
+
+    Attributes:
+        steps:   rows of its step table.
+        covered: those of them whose device work was recorded.
+        layers:  per layer with events, the recorded spans: from the first start to the last end
+            in every collection window, int64 ns.
+    """
+
+    steps: int = 0
+    covered: int = 0
+    layers: Mapping[Layer, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
-    def known(self) -> int:
-        """Length of what was analysed, ns: communication is partly hidden in computing."""
-        return self.computing + self.not_overlapped + self.free
+    def text(self) -> str:
+        """``device data for 3 of 10 iterations``; "" where all steps have them, or none."""
+        if self.covered in (0, self.steps):
+            return ""
+        return f"device data for {self.covered} of {self.steps} iterations"
 
 
 @dataclass(frozen=True)
@@ -338,6 +370,7 @@ class Trace:
         present:  graphs and steps that can be selected; filled by the passes of selection and
             attribution.
         steps:    the step table, made by the passes of steps and attribution.
+        coverage: what was recorded, found by the pass of attribution.
         overlap:  sums of the overlap analysis; None where it was not made, has found nothing, or
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
@@ -357,6 +390,7 @@ class Trace:
     hints: Hints = field(default_factory=Hints)
     present: Present = field(default_factory=Present)
     steps: StepTable = field(default_factory=StepTable.empty)
+    coverage: Coverage = field(default_factory=Coverage)
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)

@@ -29,7 +29,8 @@ STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
 whole:
 
-* "torch" (Ascend PyTorch): in a step is what begins in its device time, ``start <= t < end``;
+* "torch" (Ascend PyTorch): in a step is what begins from its first device row to the end of its
+  device window, ``start <= t < end``;
 * "mindspore" (MindSpore 2.4+): what begins in the step's own time, ``start <= t <= end``; Free
   alone is clipped to it, and the stage is that of the communication rows.
 """
@@ -58,7 +59,10 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         first computing or communication).
     """
     steps, torch = trace.steps, style == "torch"
-    spans = steps.device_spans if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
+    ends = steps.device_spans[:, 1]
+    spans = np.stack(
+        (steps.work_start_ns, ends) if torch else (steps.start_ns, steps.end_ns + 1), 1
+    )
     classes = {op: _Begun.of(trace, trace.events.op == op, spans) for op in _COUNTED}
     sums = {op: begun.sums() for op, begun in classes.items()}
     rows = trace.rows_of(Layer.COMM)
