@@ -270,7 +270,7 @@ class StepTable(Table):
       later window), ``window`` (number of the recording window it is in, from 1), ``source`` (where
       the borders come from: ``StepSource`` of :mod:`traceconv.core.model`);
     * ``start_ns``, ``dur_ns``: the step as marked;
-    * ``covered``: 1 if device work of the step was recorded, 0 if nothing is known of it;
+    * ``covered``: what is known of its device work (``Covered`` of :mod:`traceconv.core.model`);
     * ``device_start_ns``, ``device_dur_ns``: its device window, which the figures are measured in.
       An iteration of a graph is its own. Windows of steps that the host marked tile time: each
       begins with the step, or where the window before it ends if that is later, and ends with the
@@ -285,7 +285,8 @@ class StepTable(Table):
       GPUs copies are not idle either; on NPUs they are, as the vendor counts.
 
     The last seven are :data:`UNKNOWN` where a step is not covered, and until
-    :func:`traceconv.passes.overlap.overlap` fills them. 118 bytes a row.
+    :func:`traceconv.passes.overlap.overlap` fills them. Where they are from the vendor's own table
+    of steps, so are those of copies. 118 bytes a row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {

@@ -48,12 +48,14 @@ __all__ = [
     "KINDS",
     "NO_GRAPH",
     "NO_WINDOWS",
+    "STEP_TABLE",
     "TITLES",
     "UNKNOWN",
     "Args",
     "Capture",
     "CounterTable",
     "Coverage",
+    "Covered",
     "EventTable",
     "FlowTable",
     "Hints",
@@ -150,6 +152,14 @@ class StepSource(IntEnum):
     RECORDED = 0  # the source has a lane of steps
     HOST_MARKS = 1  # the framework's marks on the host ("ProfilerStep#12")
     WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
+
+
+class Covered(IntEnum):
+    """What is known of the device work of a step."""
+
+    NOT = 0  # nothing: its device work was not recorded
+    TIMELINE = 1  # recorded: figures are computed from device rows
+    VENDOR_TABLE = 2  # the vendor's own table of steps has its figures
 
 
 NO_GRAPH = 4294967295
@@ -320,21 +330,29 @@ class Coverage:
 
     Attributes:
         steps:   rows of its step table.
-        covered: those of them whose device work was recorded.
+        recorded: those of them whose device work was recorded.
+        vendor:  those of the others whose figures are from the vendor's own table of steps.
         layers:  per layer with events, the recorded spans: from the first start to the last end
             in every collection window, int64 ns.
     """
 
     steps: int = 0
-    covered: int = 0
+    recorded: int = 0
+    vendor: int = 0
     layers: Mapping[Layer, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        """``device data for 3 of 10 iterations``; "" where all steps have them, or none."""
-        if self.covered in (0, self.steps):
+        """``device data for 3 of 10 iterations``, and where figures of others are from; "" where
+        all steps have device data, or there is none of any."""
+        if self.recorded == self.steps or not (self.recorded or self.vendor):
             return ""
-        return f"device data for {self.covered} of {self.steps} iterations"
+        table = f", figures of {self.vendor} more from {STEP_TABLE}" if self.vendor else ""
+        return f"device data for {self.recorded} of {self.steps} iterations{table}"
+
+
+STEP_TABLE = "step_trace_time"
+"""The vendor's own table of what the time of steps went to, beside the timeline."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from traceconv.core.model import (
     I64,
     UNKNOWN,
     Coverage,
+    Covered,
     EventTable,
     Layer,
     Mask,
@@ -237,7 +238,7 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         first, last = events.start_ns[rows].min(), events.end_ns[rows].max()
         quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
         quiet &= ~_launched(trace, steps)
-    return steps.with_columns(covered=(seen | quiet).astype(np.int8))
+    return steps.with_columns(covered=np.where(seen | quiet, Covered.TIMELINE, Covered.NOT))
 
 
 def _launched(trace: Trace, steps: StepTable) -> Mask:
@@ -253,7 +254,7 @@ def _coverage(trace: Trace, steps: StepTable) -> Coverage:
     spans = {layer: _spans(trace, trace.rows_of(layer)) for layer in present}
     return Coverage(
         steps=len(steps),
-        covered=int(np.count_nonzero(steps.covered)),
+        recorded=int(np.count_nonzero(steps.covered == Covered.TIMELINE)),
         layers={layer: found for layer, found in spans.items() if found},
     )
 

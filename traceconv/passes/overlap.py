@@ -44,17 +44,20 @@ from traceconv.core.intervals import (
 )
 from traceconv.core.model import (
     I64,
-    UNKNOWN,
+    STEP_TABLE,
+    Covered,
     EventTable,
     Kind,
     Layer,
     OpClass,
     OverlapSums,
     OverlapTimes,
+    StepSource,
     StepTable,
     Trace,
     Track,
 )
+from traceconv.core.side_tables import ABSENT
 
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""
@@ -219,7 +222,8 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     """Add the overlap lanes, in place of the source's own; once per device.
 
     Fills ``Trace.overlap`` and, clipped to the device window of every step that is covered, the
-    figures of ``Trace.steps``.
+    figures of ``Trace.steps``. Steps that are not covered get those of the vendor's own table of
+    steps, if there is one beside the timeline.
 
     Args:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
@@ -234,6 +238,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         for work in _works(trace)
         if len(work.kernels) or len(work.calls) or (bounds.copies_busy and len(work.copies))
     ]
+    trace = _from_vendor(trace)
     if not works:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     otherwise = trace.hints.free_rule or RULES[0]
@@ -254,7 +259,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
 
 def _bounds(trace: Trace) -> Bounds:
     steps, gpu = trace.steps, trace.hints.vendor != "ascend"
-    known = steps.covered > 0
+    known = steps.covered == Covered.TIMELINE
     spans = steps.device_spans
     return Bounds(
         windows=trace.windows,
@@ -401,21 +406,65 @@ def _sums_of(works: Sequence[Work], found: Sequence[Analysis]) -> OverlapSums:
 def _with_figures(trace: Trace, found: Sequence[Analysis], bounds: Bounds) -> StepTable:
     """The steps with their share of each class, clipped to the step's device window.
 
-    All of a covered step was recorded, unless the profiler is known to have been off: also what
-    is before the first task and after the last, where the vendor draws no Free lane.
+    All of a step that is covered was recorded, unless the profiler is known to have been off: also
+    what is before the first task and after the last, where the vendor draws no Free lane. Where
+    nothing marks steps, it is what was analysed.
     """
     steps = trace.steps
-    spans = steps.device_spans
+    spans, marked = steps.device_spans, steps.source != StepSource.WHOLE_RANGE
     shares = np.zeros((len(LANES), len(steps)), np.int64)
     known, busy = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
     whole = union(*spans.T)
+    working = (OpClass.COMPUTING, OpClass.NOT_OVERLAPPED, OpClass.COPY_NOT_OVERLAPPED)
     for one in found:
+        sets = dict(zip(LANES, one.sets, strict=True))
         shares += np.stack([length_within(a, spans) for a in one.sets])
-        inside = whole if not len(bounds.windows) else merged(bounds.windows, one.spans)
-        known += length_within(inside, spans)
-        working = (0, 2, 5) if bounds.copies_busy else (0, 2)
-        busy += sum(length_within(one.sets[i], spans) for i in working)
+        inside = merged(bounds.windows, one.spans) if len(bounds.windows) else whole
+        known += length_within(inside if marked.all() else one.spans, spans)
+        for op in working[: 3 if bounds.copies_busy else 2]:
+            busy += length_within(sets[op], spans)
     shares[_FREE] = known - busy
-    figures = dict(zip(StepTable.FIGURES, (*shares, known), strict=True))
-    covered = steps.covered > 0
-    return steps.with_columns(**{k: np.where(covered, v, UNKNOWN) for k, v in figures.items()})
+    covered = steps.covered == Covered.TIMELINE
+    return steps.with_columns(
+        **{
+            name: np.where(covered, ours, getattr(steps, name))
+            for name, ours in zip(StepTable.FIGURES, (*shares, known), strict=True)
+        }
+    )
+
+
+_OWN_FIGURES = {
+    "computing_ns": "Computing(ns)",
+    "communication_ns": "Communication(ns)",
+    "not_overlapped_ns": "Communication(Not Overlapped)(ns)",
+    "free_ns": "Free(ns)",
+}
+"""Columns of the vendor's table of steps, by what they are here."""
+
+
+def _from_vendor(trace: Trace) -> Trace:
+    """Figures of the vendor's own table for the steps whose device work was not recorded."""
+    steps, table = trace.steps, trace.side_tables.get(STEP_TABLE)
+    missing = np.flatnonzero(steps.covered == Covered.NOT)
+    if table is None or not len(missing):
+        return trace
+    columns = table.columns
+    number = columns.get("Step", missing[:0])
+    if number.dtype == object or not set(_OWN_FIGURES.values()) <= columns.keys():
+        return trace
+    here, there = np.nonzero(steps.step[missing][:, None] == number)
+    once = np.bincount(here, minlength=len(missing))[here] == 1  # else it is of several devices
+    rows, at = missing[here[once]], there[once]
+    figures = {name: columns[heading][at] for name, heading in _OWN_FIGURES.items()}
+    full = np.logical_and.reduce([column != ABSENT for column in figures.values()])
+    figures["known_ns"] = (
+        figures["computing_ns"] + figures["not_overlapped_ns"] + figures["free_ns"]
+    )
+    changed = {name: getattr(steps, name).copy() for name in (*figures, "covered")}
+    for name, column in figures.items():
+        changed[name][rows[full]] = column[full]
+    changed["covered"][rows[full]] = Covered.VENDOR_TABLE
+    issues = trace.issues.copy()
+    table.account(issues)
+    coverage = replace(trace.coverage, vendor=int(full.sum()))
+    return replace(trace, steps=steps.with_columns(**changed), coverage=coverage, issues=issues)
