@@ -21,7 +21,7 @@ from traceconv.core.columns import F64, StepTable
 
 def measured(steps: StepTable) -> StepTable:
     """The steps that figures of a rank are of."""
-    return steps.take(steps.known_ns > 0).of_main_graph()
+    return steps.take(steps.known_ns > 0).of_main_graph("known_ns")
 
 
 def share(part_ns: Any, known_ns: Any) -> F64:

@@ -345,8 +345,12 @@ class StepTable(Table):
         """(n, 2) int64: start and end of the device window of each step (computed)."""
         return np.stack((self.device_start_ns, self.device_start_ns + self.device_dur_ns), axis=1)
 
-    def of_main_graph(self) -> StepTable:
+    def of_main_graph(self, length: str = "dur_ns") -> StepTable:
         """The steps of the graph that takes most of the time, the first of several equal ones.
+
+        Args:
+            length: the column that says how long a step takes.
+
 
         Graphs may be nested: adding up the steps of all of them would count work twice.
         """
@@ -354,7 +358,7 @@ class StepTable(Table):
             return self
         graphs, first, which = np.unique(self.graph, return_index=True, return_inverse=True)
         took = np.zeros(len(graphs), np.int64)
-        np.add.at(took, which, self.dur_ns)
+        np.add.at(took, which, getattr(self, length))
         longest = np.lexsort((first, -took))[0]
         return self.take(which == longest)
 

@@ -229,7 +229,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
             one in ``Trace.hints.free_rule``, else "busy".
 
-    Issues: no-device-events, overlap-recomputed, overlap-differs.
+    Issues: no-device-events, steps-uncovered, overlap-recomputed, overlap-differs.
     """
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
@@ -238,7 +238,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         for work in _works(trace)
         if len(work.kernels) or len(work.calls) or (bounds.copies_busy and len(work.copies))
     ]
-    trace = _from_vendor(trace)
+    trace = _with_doubt(_from_vendor(trace))
     if not works:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     otherwise = trace.hints.free_rule or RULES[0]
@@ -255,6 +255,17 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     rows = [_rows(trace, a, n, i) for a, n, i in zip(found, map(len, lanes), first, strict=False)]
     tracks = [track for each in lanes for track in each]
     return trace.add_events("overlap", tracks, EventTable.concat(rows))
+
+
+def _with_doubt(trace: Trace) -> Trace:
+    """With an issue, where device work was recorded for some of the steps only."""
+    known = trace.coverage
+    if not known.text:
+        return trace
+    issues = trace.issues.copy()
+    unknown = known.steps - known.recorded - known.vendor
+    issues.add("steps-uncovered", count=unknown, where=known.text, rank=trace.rank)
+    return replace(trace, issues=issues)
 
 
 def _bounds(trace: Trace) -> Bounds:
