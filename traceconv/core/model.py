@@ -307,8 +307,7 @@ class Present:
 class OverlapTimes(NamedTuple):
     """Lengths of the classes of the overlap analysis, ns; as in :class:`StepTable`.
 
-    ``known`` is the length of what was analysed: computing + not_overlapped + free, and where
-    copies are not idle time + copy_not_overlapped.
+    ``known`` is how much was recorded.
     """
 
     computing: int
@@ -363,13 +362,16 @@ class OverlapSums:
         free_rule: what bounded the spans, see :data:`traceconv.passes.overlap.RULES`; joined by
             " + " where devices differ.
         spans:     in how many spans of time idle time was looked for.
-        sums_ns:   the classes as computed here.
+        sums_ns:   the classes as computed here; ``free`` is the length of that lane.
+        idle_ns:   what of the known time is idle; on NPUs more than the vendor's Free lane, which
+            is from the first task to the last.
         vendor_sums_ns: the same of the source's own lanes, None if it has none.
     """
 
     free_rule: str
     spans: int
     sums_ns: OverlapTimes
+    idle_ns: int
     vendor_sums_ns: OverlapTimes | None = None
 
 

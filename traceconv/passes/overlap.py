@@ -52,7 +52,6 @@ from traceconv.core.model import (
     OpClass,
     OverlapSums,
     OverlapTimes,
-    StepSource,
     StepTable,
     Trace,
     Track,
@@ -90,15 +89,16 @@ class Bounds:
 
     Attributes:
         windows:   in which the profiler was collecting; empty if unknown.
-        steps:     device windows of covered steps, which stretch the spans.
+        steps:     device windows of covered steps.
         uncovered: those of steps of whose device work nothing is known.
-        copies_busy: whether a device that copies is not idle.
+        vendor:    whether Free is as the vendor of NPUs counts it: steps do not stretch the spans,
+            and a device that copies is idle.
     """
 
     windows: I64
     steps: I64
     uncovered: I64
-    copies_busy: bool
+    vendor: bool
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,19 @@ class Analysis:
     Attributes:
         sets:  in the order of :data:`LANES`.
         spans: where Free was looked for; the other sets are within, copies of NPUs need not be.
+        known: the spans and the recorded part of covered steps.
         rule:  one of :data:`RULES`.
     """
 
     sets: tuple[I64, ...]
     spans: I64
+    known: I64
     rule: str
+
+    def idle(self, bounds: Bounds) -> I64:
+        """Where the device is not busy; on NPUs more than the vendor's Free lane."""
+        busy = merged(self.sets[0], self.sets[1])
+        return subtraction(self.known, busy if bounds.vendor else merged(busy, self.sets[_COPIES]))
 
 
 def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULES[0]) -> Analysis:
@@ -129,16 +136,16 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
 
     def under(rule: str) -> Analysis:
         active = merged(compute, comm)
-        if bounds.copies_busy:
+        if not bounds.vendor:
             active = merged(active, copy)
         reach = merged(active, work.others()) if rule == "device" else active
-        spans = _spans(reach, active, bounds)
+        spans, known = _spans(reach, active, bounds)
         # bits: compute, communication, copies, spans; the first two are within spans
         pieces = breakdown(compute, comm, copy, spans)
         exposed = covered(pieces, [0b1010, 0b1110])
         alone = covered(pieces, [0b0100, 0b1100])
-        free = covered(pieces, [0b1000] if bounds.copies_busy else [0b1000, 0b1100])
-        return Analysis((compute, comm, exposed, free, copy, alone), spans, rule)
+        free = covered(pieces, [0b1000, 0b1100] if bounds.vendor else [0b1000])
+        return Analysis((compute, comm, exposed, free, copy, alone), spans, known, rule)
 
     first = under(rule or otherwise)
     idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
@@ -157,19 +164,22 @@ def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
     return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
 
 
-def _spans(reach: I64, active: I64, bounds: Bounds) -> I64:
-    """From the first to the last of ``reach`` in every collection window that has any, and the
-    steps; without uncovered steps, as far as they are not ``active``.
+def _spans(reach: I64, active: I64, bounds: Bounds) -> tuple[I64, I64]:
+    """Where Free is looked for, and all that is known.
 
-    Activity outside of all windows is a window of its own.
+    From the first to the last of ``reach`` in every collection window that has any, and the steps;
+    without uncovered steps, as far as they are not ``active``. Activity outside of all windows is
+    a window of its own.
     """
-    spans = _hulls(reach, bounds.windows)
-    if len(bounds.steps):
-        known = merged(bounds.windows, reach)
-        inside = intersection(bounds.steps, known) if len(bounds.windows) else bounds.steps
-        spans = merged(spans, inside)
+    spans, inside = _hulls(reach, bounds.windows), bounds.steps
+    if len(bounds.windows):
+        inside = intersection(inside, merged(bounds.windows, reach))
+    known = merged(spans, inside)
+    spans = spans if bounds.vendor else known
     unknown = subtraction(bounds.uncovered, active)
-    return subtraction(spans, unknown) if len(unknown) else spans
+    if len(unknown):
+        spans, known = subtraction(spans, unknown), subtraction(known, unknown)
+    return spans, known
 
 
 def _hulls(active: I64, windows: I64) -> I64:
@@ -236,7 +246,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     works = [
         work
         for work in _works(trace)
-        if len(work.kernels) or len(work.calls) or (bounds.copies_busy and len(work.copies))
+        if len(work.kernels) or len(work.calls) or (len(work.copies) and not bounds.vendor)
     ]
     trace = _with_doubt(_from_vendor(trace))
     if not works:
@@ -245,8 +255,8 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     found = [analysis(work, bounds, free_rule, otherwise) for work in works]
     trace = replace(
         _compared(trace, works, found),
-        overlap=_sums_of(works, found),
-        steps=_with_figures(trace, found, bounds),
+        overlap=_sums_of(works, found, bounds),
+        steps=_with_figures(trace.steps, found, bounds),
     )
     if own.any():
         trace = trace.keep("overlap", ~own)
@@ -269,14 +279,14 @@ def _with_doubt(trace: Trace) -> Trace:
 
 
 def _bounds(trace: Trace) -> Bounds:
-    steps, gpu = trace.steps, trace.hints.vendor != "ascend"
+    steps = trace.steps
     known = steps.covered == Covered.TIMELINE
     spans = steps.device_spans
     return Bounds(
         windows=trace.windows,
-        steps=union(*spans[known].T) if gpu else EMPTY,
+        steps=union(*spans[known].T),
         uncovered=subtraction(union(*spans[~known].T), union(*spans[known].T)),
-        copies_busy=gpu,
+        vendor=trace.hints.vendor == "ascend",
     )
 
 
@@ -400,7 +410,7 @@ def _rows(trace: Trace, found: Analysis, lanes: int, first: int) -> EventTable:
     )
 
 
-def _sums_of(works: Sequence[Work], found: Sequence[Analysis]) -> OverlapSums:
+def _sums_of(works: Sequence[Work], found: Sequence[Analysis], bounds: Bounds) -> OverlapSums:
     """The sums over devices, computed here and in the source's own lanes."""
     lanes = EventTable.concat([work.lanes for work in works])
     theirs = [int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES]
@@ -409,37 +419,29 @@ def _sums_of(works: Sequence[Work], found: Sequence[Analysis]) -> OverlapSums:
     return OverlapSums(
         free_rule=" + ".join(sorted({a.rule for a in found})),
         spans=sum(len(a.spans) for a in found),
-        sums_ns=OverlapTimes._make((*ours, sum(total(a.spans) for a in found))),
+        sums_ns=OverlapTimes._make((*ours, sum(total(a.known) for a in found))),
+        idle_ns=sum(total(a.idle(bounds)) for a in found),
         vendor_sums_ns=OverlapTimes._make((*theirs, known)) if len(lanes) else None,
     )
 
 
-def _with_figures(trace: Trace, found: Sequence[Analysis], bounds: Bounds) -> StepTable:
+def _with_figures(steps: StepTable, found: Sequence[Analysis], bounds: Bounds) -> StepTable:
     """The steps with their share of each class, clipped to the step's device window.
 
-    All of a step that is covered was recorded, unless the profiler is known to have been off: also
-    what is before the first task and after the last, where the vendor draws no Free lane. Where
-    nothing marks steps, it is what was analysed.
+    Idle is all that is known and not busy: also what is before the first task and after the last,
+    where the vendor draws no Free lane.
     """
-    steps = trace.steps
-    spans, marked = steps.device_spans, steps.source != StepSource.WHOLE_RANGE
-    shares = np.zeros((len(LANES), len(steps)), np.int64)
-    known, busy = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
-    whole = union(*spans.T)
-    working = (OpClass.COMPUTING, OpClass.NOT_OVERLAPPED, OpClass.COPY_NOT_OVERLAPPED)
+    spans = steps.device_spans
+    shares = np.zeros((len(StepTable.FIGURES), len(steps)), np.int64)
     for one in found:
-        sets = dict(zip(LANES, one.sets, strict=True))
-        shares += np.stack([length_within(a, spans) for a in one.sets])
-        inside = merged(bounds.windows, one.spans) if len(bounds.windows) else whole
-        known += length_within(inside if marked.all() else one.spans, spans)
-        for op in working[: 3 if bounds.copies_busy else 2]:
-            busy += length_within(sets[op], spans)
-    shares[_FREE] = known - busy
+        sets = [*one.sets, one.known]
+        sets[_FREE] = one.idle(bounds)
+        shares += np.stack([length_within(a, spans) for a in sets])
     covered = steps.covered == Covered.TIMELINE
     return steps.with_columns(
         **{
             name: np.where(covered, ours, getattr(steps, name))
-            for name, ours in zip(StepTable.FIGURES, (*shares, known), strict=True)
+            for name, ours in zip(StepTable.FIGURES, shares, strict=True)
         }
     )
 

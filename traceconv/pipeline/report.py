@@ -247,6 +247,7 @@ def _overlap(sums: OverlapSums) -> dict[str, Any]:
         "free_rule": sums.free_rule,
         "spans": sums.spans,
         "sums_ns": sums.sums_ns._asdict(),
+        "idle_ns": sums.idle_ns,
         "vendor_sums_ns": None if vendor is None else vendor._asdict(),
     }
 

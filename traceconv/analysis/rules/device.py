@@ -61,7 +61,9 @@ def _communicates_only(pieces: Pieces) -> bool:
 
 
 def _whole(trace: Trace) -> dict[str, list[int]]:
-    sums = trace.overlap.sums_ns if trace.overlap is not None else OverlapTimes(0, 0, 0, 0)
+    sums = OverlapTimes(0, 0, 0, 0)
+    if trace.overlap is not None:
+        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
     row = (-1, -1, sums.known, *sums)
     return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 

@@ -286,7 +286,8 @@ def _overlap_facts(trace: Trace) -> Columns:
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
     if trace.overlap is not None and len(steps) == trace.present.iterations:
         # where only some of the steps were selected, sums of the whole rank would mislead
-        whole = [-1, ABSENT, ABSENT, *trace.overlap.sums_ns]
+        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+        whole = [-1, ABSENT, ABSENT, *sums]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
     known = (rows["known_ns"] != ABSENT).any()
@@ -448,9 +449,9 @@ TABLES: Sequence[Table] = (
         "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
         "of the step's device window (Device Start Time and Device Time of the table of steps) in "
         "which the profiler was collecting, summed over devices. Idle = |Known| - |K or M or C|; "
-        "on NPUs |Known| - |K or M|, as the vendor counts; of a whole NPU, the vendor's Free lane. "
-        "Utilization = 100 - Idle / Known. Percentages are of Known. All are the overlap lanes of "
-        "the trace, clipped to the window; Source says if they are from the vendor's own table "
+        "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
+        "is before the first task and after the last one. Utilization = 100 - "
+        "Idle / Known. Percentages are of Known. All are the overlap lanes of the trace, clipped to the window; Source says if they are from the vendor's own table "
         "instead. Steps whose device work was not recorded have no figures. A row without a step "
         "is the whole rank; a row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",
