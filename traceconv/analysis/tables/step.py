@@ -451,9 +451,10 @@ TABLES: Sequence[Table] = (
         "which the profiler was collecting, summed over devices. Idle = |Known| - |K or M or C|; "
         "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
         "is before the first task and after the last one. Utilization = 100 - "
-        "Idle / Known. Percentages are of Known. All are the overlap lanes of the trace, clipped to the window; Source says if they are from the vendor's own table "
-        "instead. Steps whose device work was not recorded have no figures. A row without a step "
-        "is the whole rank; a row without a rank is the mean over the ranks that have figures.",
+        "Idle / Known. Percentages are of Known. All are the overlap lanes of the trace, clipped "
+        "to the window; Source says if they are from the vendor's own table instead. Steps whose "
+        "device work was not recorded have no figures. A row without a step is the whole rank; a "
+        "row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",
         (
             *Column.whole(RANK, "Graph", "Step"),
