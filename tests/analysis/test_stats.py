@@ -90,6 +90,7 @@ def test_steps_of_all_ranks_together(build):
 
 def _overlapping(build):
     """K = [0,15] [30,40], M = [12,20] [35,50], in a step from -4 to 50."""
+    build.hints.vendor = "ascend"
     host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
     comm = build.track(Layer.COMM, "Communication")
     build.slice(host, -4, 54, "ProfilerStep#1", op=OpClass.HOST, step=1)
@@ -101,13 +102,14 @@ def _overlapping(build):
 
 
 def test_five_legends(build):
-    """25 computing, 8 of it under communication; 15 of communication alone; 10 idle; 50 in all."""
+    """25 computing, 8 of it under communication; 15 of communication alone; 14 idle; 54 in all."""
     step, whole = _table("overlap", _overlapping(build))
     names = list(step)[3:9]
-    assert [step[name] for name in names] == [25, 17, 8, 15, 10, 50]
-    assert [whole[name] for name in names] == [25, 17, 8, 15, 10, 50]
+    assert [step[name] for name in names] == [25, 17, 8, 15, 14, 54]
+    assert [whole[name] for name in names] == [25, 17, 8, 15, 14, 54]
     assert (step["Step"], whole["Step"]) == (1, ABSENT)
-    assert _only([step], "Compute(%)", "Exposed Communication(%)", "Idle(%)") == [(50, 30, 20)]
+    shares = _only([step], "Compute(%)", "Exposed Communication(%)", "Idle(%)", "Utilization(%)")
+    assert shares == [tuple(pytest.approx(100 * ns / 54) for ns in (25, 15, 14, 40))]
 
 
 def test_legends_of_the_job_are_means_over_ranks(build):
@@ -127,7 +129,9 @@ def test_legends_of_the_job_are_means_over_ranks(build):
 def test_the_vendors_columns(build):
     """The worked example of step_trace_time: stage 35, bubble 15, preparing 4."""
     (row,) = _table("step_trace_time", _overlapping(build))
-    assert [row[name] for name in list(row)[3:]] == [25, 15, 8, 23, 10, 35, 15, 0, 4]
+    assert [row[name] for name in list(row)[3:]] == [
+        25, 15, 8, 23, 10, 35, 15, 0, 4, 1, "timeline",
+    ]  # fmt: skip
 
 
 def test_stages_are_shares_of_the_steps(build):
@@ -259,14 +263,17 @@ def test_copies_with_their_bandwidth(build):
     assert np.isnan(fill["Bandwidth(GB/s)"])
 
 
-def test_use_of_a_device(build):
-    """Kernels on two streams that overlap count once; copies do not count."""
+@pytest.mark.parametrize(("vendor", "idle"), [("", 30), ("ascend", 60)])
+def test_use_of_a_device(build, vendor, idle):
+    """Kernels on two streams that overlap count once; a copy keeps a GPU busy, and no NPU."""
+    build.hints.vendor = vendor
     _steps(build, 100)
     for name, start, length in (("Stream 1", 0, 30), ("Stream 2", 20, 20)):
         build.slice(build.track(Layer.DEVICE, name), start, length, "k", op=OpClass.COMPUTE)
     build.slice(build.track(Layer.DEVICE, "Stream 3"), 50, 30, "Memcpy", op=OpClass.COPY)
+    names = ("Kernel Time(ns)", "Copy Time(ns)", "Idle(ns)", "Known(ns)", "Utilization(%)")
     (row,) = _table("device", build)
-    assert (row["Kernel Time(ns)"], row["Copy Time(ns)"], row["Utilization(%)"]) == (40, 30, 40.0)
+    assert [row[name] for name in names] == [40, 30, idle, 100, 100.0 - idle]
 
 
 def test_modules_with_what_they_launched(build):

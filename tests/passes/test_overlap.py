@@ -1,4 +1,4 @@
-"""The overlap analysis: four lanes, exact to the nanosecond, and how the source's own compare."""
+"""The overlap analysis: its lanes, exact to the nanosecond, and how the source's own compare."""
 
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import (
+    UNKNOWN,
     Capture,
     Layer,
     OpClass,
@@ -52,9 +53,9 @@ def _own_lanes(build, **lanes):
             build.slice(track, start, end - start, name, op=op)
 
 
-def _lanes(trace):
-    """{lane: [(start, end), ...]}, checked for names."""
-    found = {name: [] for name in NAMES}
+def _lanes(trace, names=tuple(NAMES)):
+    """Per lane of these names [(start, end), ...], checked for names."""
+    found = {name: [] for name in LANES.values()}
     events = trace.events.take(trace.rows_of(Layer.OVERLAP))
     for track, name, start, end in zip(
         events.track, events.name, events.start_ns.tolist(), events.end_ns.tolist(), strict=True
@@ -62,7 +63,7 @@ def _lanes(trace):
         lane = trace.tracks[track]
         assert (lane.name, lane.heading) == (trace.strings[name], "Overlap Analysis")
         found[lane.name].append((start, end))
-    return [found[name] for name in NAMES]
+    return [found[name] for name in names]
 
 
 KERNELS, CALLS = [(0, 10), (8, 15), (30, 40)], [(12, 20), (35, 50)]
@@ -90,18 +91,52 @@ def test_sums_are_kept(build):
     """In ns, under the names of the classes; known is what was analysed."""
     _fill(build, KERNELS, CALLS)
     found = overlap(build.finish()).overlap
-    assert found == OverlapSums("busy", 1, OverlapTimes(25, 23, 15, 10))
+    assert found == OverlapSums("busy", 1, OverlapTimes(25, 23, 15, 10, 0, 0, 50), 10)
     assert found.sums_ns.known == 50
 
 
 def test_parts_of_communication_do_not_count(build):
-    """Tasks on planes, copies and waits are neither computing nor communication."""
+    """Tasks on planes, waits and copies of an NPU are neither computing nor communication."""
+    build.hints.vendor = "ascend"
     _fill(build, [(0, 10), (30, 40)])
     stream, plane = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.COMM, "Plane 0")
     build.slice(plane, 12, 5, "Memcpy", op=OpClass.COMM_TASK)
     build.slice(stream, 20, 5, "MEMCPY_ASYNC", op=OpClass.COPY)
     build.slice(stream, 26, 2, "EVENT_WAIT", op=OpClass.WAIT)
     assert _lanes(overlap(build.finish())) == [[(0, 10), (30, 40)], [], [], [(10, 30)]]
+
+
+COPIES = ("Memory Copy", "Memory Copy(Not Overlapped)", "Free")
+
+
+def test_copies_are_no_idle_time_of_a_gpu(build):
+    """They have lanes, what nothing hides of them has one, and Free leaves them out."""
+    _fill(build, [(0, 10), (30, 40)], [(38, 45)])
+    stream = build.track(Layer.DEVICE, "Stream 7")
+    for start, end in ((5, 12), (20, 25), (39, 50)):
+        build.slice(stream, start, end - start, "Memcpy DtoH", op=OpClass.COPY)
+    trace = overlap(build.finish())
+    assert _lanes(trace, COPIES) == [
+        [(5, 12), (20, 25), (39, 50)],
+        [(10, 12), (20, 25), (45, 50)],
+        [(12, 20), (25, 30)],
+    ]
+    assert trace.overlap.sums_ns == OverlapTimes(20, 7, 5, 13, 23, 12, 50)
+
+
+def test_copies_of_an_npu_are_shown_beside_the_vendors_lanes(build):
+    """Its Free covers them; they are drawn."""
+    build.hints.vendor = "ascend"
+    _fill(build, [(0, 10), (30, 40)])
+    build.slice(build.track(Layer.DEVICE, "Stream 2"), 20, 5, "MEMCPY_ASYNC", op=OpClass.COPY)
+    assert _lanes(overlap(build.finish()), COPIES) == [[(20, 25)], [(20, 25)], [(10, 30)]]
+
+
+def test_a_gpu_that_only_copies_is_analysed(build):
+    """No kernel is needed to know that it is busy."""
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 5, 9, "Memcpy HtoD", op=OpClass.COPY)
+    trace = overlap(build.finish())
+    assert (_lanes(trace, COPIES)[0], trace.issues.count("no-device-events")) == ([(5, 14)], 0)
 
 
 def test_collective_kernels_on_streams_count(build):
@@ -148,7 +183,7 @@ def test_waiting_of_a_gpu_does_not_stretch_the_span(build):
 def test_a_reader_can_name_the_rule(build):
     """Sources whose span is that of all device rows say so in their hints."""
     _fill(build, [(10, 20)])
-    build.slice(build.track(Layer.DEVICE, "Stream 1"), 2, 1, "Memset", op=OpClass.COPY)
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 2, 1, "graph launch")
     build.hints.free_rule = "device"
     assert _lanes(overlap(build.finish()))[3] == [(2, 10)]
 
@@ -252,7 +287,7 @@ def test_devices_of_one_rank_are_analysed_apart(build):
 
 
 def test_steps_get_their_share(build):
-    """Each step's figures are clipped to it; what lies in no span is not known."""
+    """Each step's figures are clipped to it; of an iteration without tasks nothing is known."""
     track = build.track(Layer.STEP, "Model 1")
     for n, (start, end) in enumerate([(0, 25), (25, 50), (60, 90)], 1):
         build.slice(track, start, end - start, f"Iteration {n}", op=OpClass.ITERATION, graph=1,
@@ -261,9 +296,9 @@ def test_steps_get_their_share(build):
     found = overlap(attribution(steps(build.finish()))).steps
     figures = np.stack([getattr(found, name) for name in StepTable.FIGURES], axis=1)
     assert figures.tolist() == [
-        [15, 8, 5, 5, 25],
-        [10, 15, 10, 5, 25],
-        [0, 0, 0, 0, 0],
+        [15, 8, 5, 5, 0, 0, 25],
+        [10, 15, 10, 5, 0, 0, 25],
+        [UNKNOWN] * 7,
     ]
 
 
@@ -302,11 +337,13 @@ def test_the_balance_holds_in_every_window(kernels, calls, windows, rule):
     for start, dur in windows:
         build.window(start, start + dur)
     trace = overlap(build.finish(), rule)
-    compute, comm, exposed, free = [
-        {t for s, e in lane for t in range(s, e)} for lane in _lanes(trace)
+    compute, comm, exposed, free, copy, alone = [
+        {t for s, e in lane for t in range(s, e)} for lane in _lanes(trace, LANES.values())
     ]
     assert exposed == comm - compute
-    assert not free & (compute | comm)
-    if rule == "busy" and not windows and compute | comm:
-        assert compute | comm | free == set(range(min(compute | comm), max(compute | comm) + 1))
-    assert trace.overlap.sums_ns.known == len(compute | comm | free)
+    assert alone == copy - compute - comm
+    busy = compute | comm | copy
+    assert not free & busy
+    if rule == "busy" and not windows:
+        assert busy | free == set(range(min(busy), max(busy) + 1))
+    assert trace.overlap.sums_ns.known == len(busy | free)

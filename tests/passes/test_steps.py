@@ -4,7 +4,7 @@ import pytest
 
 from traceconv.analysis.tables.step import step_trace_time
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import UNKNOWN, Capture, Layer, OpClass, StepSource, StepTable
+from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass, StepSource, StepTable
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
 from traceconv.passes.attribution import attribution
@@ -182,12 +182,13 @@ def test_device_rows_belong_to_the_step_that_launched_them(build):
 
 
 def test_the_table_of_steps_holds_them_and_their_device_work(build):
-    """The device time of a step begins with its first row, and ends no sooner than the step."""
+    """Device windows tile time: from the step, or the end of the window before, to the last row."""
     trace = attribution(steps(_launched(build).finish()))
     expected = {
         "graph": [-1, -1], "step": [1, 2], "source": [StepSource.HOST_MARKS] * 2,
         "start_ns": [100, 200], "dur_ns": [100, 100],
-        "device_start_ns": [210, 310], "device_dur_ns": [60, 60],
+        "device_start_ns": [100, 270], "device_dur_ns": [170, 100], "work_start_ns": [210, 310],
+        "window": [1, 1], "covered": [Covered.TIMELINE] * 2,
         **{name: [UNKNOWN] * 2 for name in StepTable.FIGURES},
     }  # fmt: skip
     assert {name: c.tolist() for name, c in trace.steps.columns().items()} == expected
@@ -229,6 +230,7 @@ def test_the_main_graph_takes_most_of_the_time(two_graphs):
 @pytest.fixture
 def one_step(build):
     """The worked example of step times: a step from -4, its last communication a receive."""
+    build.hints.vendor = "ascend"
     host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
     comm = build.track(Layer.COMM, "Communication")
     build.slice(host, -4, 54, "ProfilerStep#1", op=OpClass.HOST, step=1)
@@ -260,11 +262,11 @@ def test_step_times_of_the_mindspore_style(one_step):
 
 
 def test_step_times_without_marks_cover_everything(build):
-    """One row that names no step."""
+    """One row that names no step; without the host nobody knows when it was prepared."""
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, 9, "k", op=OpClass.COMPUTE)
     row = _row(step_trace_time(overlap(attribution(steps(build.finish())))))
     figures = [row[key] for key in ("step", "computing_ns", "stage_ns", "preparing_ns")]
-    assert figures == [ABSENT, 9, 9, 0]
+    assert figures == [ABSENT, 9, 9, ABSENT]
 
 
 def test_phases_marked_on_the_host_become_the_step_trace(build):

@@ -96,9 +96,13 @@ def test_step_times_are_step_trace_time(capture):
     step = _rows(found["overlap"])[0]
     computing, comm = _ns(told["Computing"]), _ns(told["Communication"])
     exposed = _ns(told["Communication(Not Overlapped)"])
-    assert [step[name] for name in list(step)[3:8]] == [
-        computing, computing - (comm - exposed), comm - exposed, exposed, _ns(told["Free"]),
+    assert [step[name] for name in list(step)[3:7]] == [
+        computing, computing - (comm - exposed), comm - exposed, exposed,
     ]  # fmt: skip
+    before, after = _ns(told["Preparing"]), step["Known(ns)"] - _ns(told["Stage"])
+    # the device is also idle before its first task, and until the step ends
+    assert 0 <= step["Idle(ns)"] - _ns(told["Free"]) - before <= after
+    assert step["Utilization(%)"] == pytest.approx(100 * (computing + exposed) / step["Known(ns)"])
 
 
 @pytest.mark.parametrize("capture", DATABASES)
@@ -160,7 +164,7 @@ def test_ranks_together_are_the_rows_of_a_cluster_table():
     assert both[:2] == alone
     assert both[2] == {
         heading: max(row[heading] for row in alone) for heading in both[2] if heading != "Rank"
-    } | {"Rank": ABSENT}
+    } | {"Rank": ABSENT, "Source": ""}
 
 
 CLUSTERS = [
@@ -178,14 +182,15 @@ def test_the_row_of_all_ranks_is_the_stage_of_a_cluster_table(folder):
     members = set(stage["Index"].strip("()").split(", "))
     headings = list(stage)[3:]
     table = TABLES["step_trace_time"]
-    keys = dict(zip([column.name for column in table.columns[3:]], list(_NAMES), strict=True))
+    keys = dict(zip([column.name for column in table.columns[3:12]], list(_NAMES), strict=True))
     ranked = []
     for row in rows:
         if row["Type"] == "rank" and row["Index"] in members:
             facts = {key: np.array([_ns(row.get(h, "0") or "0")])
                      for h, key in keys.items()}  # fmt: skip
             ranked.append((int(row["Index"]), {**facts, "graph": np.array([-1]),
-                                               "step": np.array([ABSENT])}))  # fmt: skip
+                                               "step": np.array([ABSENT]), "window": np.array([1]),
+                                               "source": np.array([""], object)}))  # fmt: skip
     built = table.build(ranked)
     assert built["Rank"][-1] == ABSENT
     assert {h: int(built[f"{h}(ns)"][-1]) for h in headings} == {h: _ns(stage[h]) for h in headings}

@@ -175,7 +175,7 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
     events, counters, windows = trace.events, trace.counters, trace.windows
     steps = trace.steps
     stamps = [events.start_ns, events.end_ns, counters.start_ns, windows.ravel()]
-    stamps += [steps.start_ns, steps.device_start_ns]
+    stamps += [steps.start_ns, steps.device_start_ns, steps.work_start_ns]
     for extreme in (f(s) for s in stamps if len(s) for f in (np.min, np.max)):
         if max(abs(by.of(int(extreme))), abs(int(extreme) - by.at_ns)) > INT64_MAX:
             raise ClockError(
@@ -191,7 +191,16 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
         counters=counters.with_columns(start_ns=by.of(counters.start_ns)),
         windows=by.of(windows),
         steps=steps.with_columns(
-            start_ns=by.of(steps.start_ns), device_start_ns=by.of(steps.device_start_ns)
+            start_ns=by.of(steps.start_ns),
+            device_start_ns=by.of(steps.device_start_ns),
+            work_start_ns=by.of(steps.work_start_ns),
+        ),
+        coverage=replace(
+            trace.coverage,
+            layers={
+                layer: tuple((by.of(start), by.of(end)) for start, end in spans)
+                for layer, spans in trace.coverage.layers.items()
+            },
         ),
     )
 

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.core.columns import I64
 from traceconv.core.errors import Issue, Issues, MalformedInputError
+from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 1
+VERSION = 2
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -78,6 +79,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         links:    bytes and time of its links to other ranks, as of the table "link".
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
+        coverage: which of its steps have device data.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
     """
@@ -92,6 +94,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     excerpts: Excerpts = Excerpts()
     graphs: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    coverage: Coverage = Coverage()
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
 

@@ -65,6 +65,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
         graphs=tuple(trace.present.graphs.tolist()),
         steps=tuple(trace.present.steps.tolist()),
+        coverage=trace.coverage,
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
     )

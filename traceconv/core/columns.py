@@ -266,31 +266,46 @@ class StepTable(Table):
 
     Columns:
 
-    * ``graph`` (-1 = the framework's own steps), ``step`` (its number), ``source`` (where the
-      borders come from: ``StepSource`` of :mod:`traceconv.core.model`);
+    * ``graph`` (-1 = the framework's own steps), ``step`` (its number, which may occur again in a
+      later window), ``window`` (number of the recording window it is in, from 1), ``source`` (where
+      the borders come from: ``StepSource`` of :mod:`traceconv.core.model`);
     * ``start_ns``, ``dur_ns``: the step as marked;
-    * ``device_start_ns``, ``device_dur_ns``: the time its device work takes; of graphs, and of
-      steps without device work, the step itself;
-    * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``free_ns``: the classes of
-      the overlap analysis within that device time, summed over devices;
-    * ``known_ns``: how much of it the analysis covers, which is computing + not overlapped + free.
+    * ``covered``: what is known of its device work (``Covered`` of :mod:`traceconv.core.model`);
+    * ``device_start_ns``, ``device_dur_ns``: its device window, which the figures are measured in.
+      An iteration of a graph is its own. Windows of steps that the host marked tile time: each
+      begins with the step, or where the window before it ends if that is later, and ends with the
+      step or its last device row, whichever is later. Where nothing marks steps, it is the time
+      from the first to the last device row;
+    * ``work_start_ns``: where its device work begins; the start of the window if it has none;
+    * ``computing_ns``, ``communication_ns``, ``not_overlapped_ns``, ``copying_ns``,
+      ``copy_not_overlapped_ns``: the lanes of the overlap analysis, clipped to the window, summed
+      over devices;
+    * ``known_ns``: how much of the window was recorded, summed over devices;
+    * ``free_ns``: idle, which is what of ``known_ns`` is neither computing nor communication. On
+      GPUs copies are not idle either; on NPUs they are, as the vendor counts.
 
-    The last five are :data:`UNKNOWN` until :func:`traceconv.passes.overlap.overlap` fills them
-    (it does not where a rank has neither kernels nor collectives). 89 bytes a row.
+    The last seven are :data:`UNKNOWN` where a step is not covered, and until
+    :func:`traceconv.passes.overlap.overlap` fills them. Where they are from the vendor's own table
+    of steps, so are those of copies. 118 bytes a row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {
         "graph": "i4",
         "step": "i4",
+        "window": "i4",
         "source": "i1",
+        "covered": "i1",
         "start_ns": "i8",
         "dur_ns": "i8",
         "device_start_ns": "i8",
         "device_dur_ns": "i8",
+        "work_start_ns": "i8",
         "computing_ns": "i8",
         "communication_ns": "i8",
         "not_overlapped_ns": "i8",
         "free_ns": "i8",
+        "copying_ns": "i8",
+        "copy_not_overlapped_ns": "i8",
         "known_ns": "i8",
     }
     FIGURES: ClassVar[tuple[str, ...]] = (
@@ -298,19 +313,26 @@ class StepTable(Table):
         "communication_ns",
         "not_overlapped_ns",
         "free_ns",
+        "copying_ns",
+        "copy_not_overlapped_ns",
         "known_ns",
     )
     graph: I32
     step: I32
+    window: I32
     source: I8
+    covered: I8
     start_ns: I64
     dur_ns: I64
     device_start_ns: I64
     device_dur_ns: I64
+    work_start_ns: I64
     computing_ns: I64
     communication_ns: I64
     not_overlapped_ns: I64
     free_ns: I64
+    copying_ns: I64
+    copy_not_overlapped_ns: I64
     known_ns: I64
 
     @property
@@ -320,11 +342,15 @@ class StepTable(Table):
 
     @property
     def device_spans(self) -> I64:
-        """(n, 2) int64: start and end of the device time of each step (computed)."""
+        """(n, 2) int64: start and end of the device window of each step (computed)."""
         return np.stack((self.device_start_ns, self.device_start_ns + self.device_dur_ns), axis=1)
 
-    def of_main_graph(self) -> StepTable:
+    def of_main_graph(self, length: str = "dur_ns") -> StepTable:
         """The steps of the graph that takes most of the time, the first of several equal ones.
+
+        Args:
+            length: the column that says how long a step takes.
+
 
         Graphs may be nested: adding up the steps of all of them would count work twice.
         """
@@ -332,7 +358,7 @@ class StepTable(Table):
             return self
         graphs, first, which = np.unique(self.graph, return_index=True, return_inverse=True)
         took = np.zeros(len(graphs), np.int64)
-        np.add.at(took, which, self.dur_ns)
+        np.add.at(took, which, getattr(self, length))
         longest = np.lexsort((first, -took))[0]
         return self.take(which == longest)
 

@@ -301,6 +301,10 @@ CODES: dict[str, Code] = {
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
+    "steps-uncovered": Code(
+        _D,
+        "Device work was recorded for some of the steps only; figures of the others are unknown.",
+    ),
     "overlap-recomputed": Code(
         _I, "The profiler's own overlap lane was replaced by the one computed here."
     ),

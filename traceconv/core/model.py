@@ -48,11 +48,14 @@ __all__ = [
     "KINDS",
     "NO_GRAPH",
     "NO_WINDOWS",
+    "STEP_TABLE",
     "TITLES",
     "UNKNOWN",
     "Args",
     "Capture",
     "CounterTable",
+    "Coverage",
+    "Covered",
     "EventTable",
     "FlowTable",
     "Hints",
@@ -139,6 +142,8 @@ class OpClass(IntEnum):
     COMMUNICATION = 21
     NOT_OVERLAPPED = 22
     FREE = 23
+    COPYING = 24  # memory copies and fills
+    COPY_NOT_OVERLAPPED = 25  # neither computing nor communication meanwhile
 
 
 class StepSource(IntEnum):
@@ -147,6 +152,14 @@ class StepSource(IntEnum):
     RECORDED = 0  # the source has a lane of steps
     HOST_MARKS = 1  # the framework's marks on the host ("ProfilerStep#12")
     WHOLE_RANGE = 2  # nothing marks steps: one, from the first event to the last
+
+
+class Covered(IntEnum):
+    """What is known of the device work of a step."""
+
+    NOT = 0  # nothing: its device work was not recorded
+    TIMELINE = 1  # recorded: figures are computed from device rows
+    VENDOR_TABLE = 2  # the vendor's own table of steps has its figures
 
 
 NO_GRAPH = 4294967295
@@ -292,17 +305,53 @@ class Present:
 
 
 class OverlapTimes(NamedTuple):
-    """Lengths of the four classes of the overlap analysis, ns."""
+    """Lengths of the classes of the overlap analysis, ns; as in :class:`StepTable`.
+
+    ``known`` is how much was recorded.
+    """
 
     computing: int
     communication: int
     not_overlapped: int
     free: int
+    copying: int = 0
+    copy_not_overlapped: int = 0
+    known: int = 0
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a capture recorded of a rank. Figures are computed within it; outside of it a value is
+    unknown, which is not zero.
+
+    Which steps are covered is in :attr:`StepTable.covered`; the numbers here are those of the
+    whole capture, whatever was selected of it.
+
+    Attributes:
+        steps:   rows of its step table.
+        recorded: those of them whose device work was recorded.
+        vendor:  those of the others whose figures are from the vendor's own table of steps.
+        layers:  per layer with events, the recorded spans: from the first start to the last end
+            in every collection window, int64 ns.
+    """
+
+    steps: int = 0
+    recorded: int = 0
+    vendor: int = 0
+    layers: Mapping[Layer, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
-    def known(self) -> int:
-        """Length of what was analysed, ns: communication is partly hidden in computing."""
-        return self.computing + self.not_overlapped + self.free
+    def text(self) -> str:
+        """``device data for 3 of 10 iterations``, and where figures of others are from; "" where
+        all steps have device data, or there is none of any."""
+        if self.recorded == self.steps or not (self.recorded or self.vendor):
+            return ""
+        table = f", figures of {self.vendor} more from {STEP_TABLE}" if self.vendor else ""
+        return f"device data for {self.recorded} of {self.steps} iterations{table}"
+
+
+STEP_TABLE = "step_trace_time"
+"""The vendor's own table of what the time of steps went to, beside the timeline."""
 
 
 @dataclass(frozen=True)
@@ -313,13 +362,16 @@ class OverlapSums:
         free_rule: what bounded the spans, see :data:`traceconv.passes.overlap.RULES`; joined by
             " + " where devices differ.
         spans:     in how many spans of time idle time was looked for.
-        sums_ns:   the classes as computed here.
+        sums_ns:   the classes as computed here; ``free`` is the length of that lane.
+        idle_ns:   what of the known time is idle; on NPUs more than the vendor's Free lane, which
+            is from the first task to the last.
         vendor_sums_ns: the same of the source's own lanes, None if it has none.
     """
 
     free_rule: str
     spans: int
     sums_ns: OverlapTimes
+    idle_ns: int
     vendor_sums_ns: OverlapTimes | None = None
 
 
@@ -338,6 +390,7 @@ class Trace:
         present:  graphs and steps that can be selected; filled by the passes of selection and
             attribution.
         steps:    the step table, made by the passes of steps and attribution.
+        coverage: what was recorded, found by the pass of attribution.
         overlap:  sums of the overlap analysis; None where it was not made, has found nothing, or
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
@@ -357,6 +410,7 @@ class Trace:
     hints: Hints = field(default_factory=Hints)
     present: Present = field(default_factory=Present)
     steps: StepTable = field(default_factory=StepTable.empty)
+    coverage: Coverage = field(default_factory=Coverage)
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     side_tables: Mapping[str, SideTable] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepTable, Trace, Track
+from traceconv.core.model import UNKNOWN, EventTable, Kind, Layer, OpClass, StepTable, Trace, Track
 
 TITLE = "Findings"
 """Heading of the lanes of marks."""
@@ -47,7 +47,7 @@ def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
 
 
 def _with_figures(trace: Trace) -> Trace:
-    """Arguments of a step: computing, communication, not overlapped, free and known time, ns."""
+    """Arguments of a step: the figures of :class:`StepTable`, ns; null where unknown."""
     steps, events = trace.steps.take(trace.steps.known_ns > 0), trace.events
     keys = zip(steps.graph.tolist(), steps.step.tolist(), steps.start_ns.tolist(), strict=True)
     position = {key: i for i, key in enumerate(keys)}
@@ -56,7 +56,8 @@ def _with_figures(trace: Trace) -> Trace:
     for row in np.flatnonzero(events.op == OpClass.ITERATION).tolist():
         key = (int(events.graph[row]), int(events.step[row]), int(events.start_ns[row]))
         if key in position:
-            figures = {name: column[position[key]] for name, column in columns.items()}
+            one = {name: column[position[key]] for name, column in columns.items()}
+            figures = {name: None if value == UNKNOWN else value for name, value in one.items()}
             rows.append(row)
             values.append(_json({**trace.args[int(events.args[row])], **figures}))
     if not rows:

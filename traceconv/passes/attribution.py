@@ -1,7 +1,8 @@
-"""Which step device and communication rows belong to, and the table of steps."""
+"""Which step device and communication rows belong to, the table of steps, and its coverage."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,11 @@ from traceconv.core.model import (
     I32,
     I64,
     UNKNOWN,
+    Coverage,
+    Covered,
+    EventTable,
     Layer,
+    Mask,
     OpClass,
     StepSource,
     StepTable,
@@ -21,31 +26,41 @@ from traceconv.core.model import (
 
 def attribution(trace: Trace) -> Trace:
     """Fill the ``step`` column of device and communication rows, ``Trace.steps`` and the steps of
-    ``Trace.present``.
+    ``Trace.present``, and find what the capture covers (``Trace.coverage``).
 
     Iterations of a graph are device time. Steps without a graph are marks of the host, and the
     device works behind: there a row belongs to the step in which an arrow to it begins, and rows
-    without an arrow to the last step whose device work had begun.
+    without an arrow to the last step whose device work had begun. Where nothing marks steps, the
+    one step has all rows.
 
     Where no pass has made a table of steps, the iterations that the source recorded are taken.
     """
     steps = trace.steps if len(trace.steps) else step_table(trace, StepSource.RECORDED)
-    todo = trace.rows_of(Layer.DEVICE, Layer.COMM) & (trace.events.step < 0)
+    device = trace.rows_of(Layer.DEVICE, Layer.COMM)
+    todo = device & (trace.events.step < 0)
+    at = _as_recorded(trace, steps, device & ~todo)
     graphs = np.unique(steps.graph).tolist()  # -1, the framework's own steps, comes first
-    step = trace.events.step.copy()
     for graph in graphs:
-        own = steps.take(steps.graph == graph)
-        if graph < 0:
-            _by_launch(trace, own, todo, step)
-            spans = _device_spans(trace, own, step)
+        mine = np.flatnonzero(steps.graph == graph)
+        own = steps.take(mine)
+        if (own.source == StepSource.WHOLE_RANGE).any():
+            at[todo] = mine[0]
+        elif graph < 0:
+            _by_launch(trace, own, mine, todo, at)
+            spans = _work_spans(trace, steps, at)[mine]
         else:
             spans = np.stack((own.start_ns, own.end_ns), axis=1)
-        rows = np.flatnonzero(todo & (step < 0) & _may_belong(trace, graph, graphs))
-        found = _holding(spans, trace.events.start_ns[rows])
-        step[rows[found >= 0]] = own.step[found[found >= 0]]
+        rows = np.flatnonzero(todo & (at < 0) & _may_belong(trace, graph, graphs))
+        if len(rows):
+            found = _holding(spans, trace.events.start_ns[rows])
+            at[rows[found >= 0]] = mine[found[found >= 0]]
+    step = trace.events.step.copy()
+    new = todo & (at >= 0)
+    step[new] = steps.step[at[new]]
     trace = replace(trace, events=trace.events.with_columns(step=step))
     present = replace(trace.present, steps=np.unique(step[step >= 0]), iterations=len(steps))
-    return replace(trace, steps=_with_device_time(trace, steps), present=present)
+    steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
+    return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
 
 
 def step_table(trace: Trace, source: StepSource) -> StepTable:
@@ -62,33 +77,91 @@ def step_table(trace: Trace, source: StepSource) -> StepTable:
     return StepTable(
         graph=own.graph,
         step=own.step,
+        window=_windows(trace, own),
         source=np.full(len(own), source, np.int8),
+        covered=np.zeros(len(own), np.int8),
         start_ns=own.start_ns,
         dur_ns=own.dur_ns,
         device_start_ns=own.start_ns,
         device_dur_ns=own.dur_ns,
+        work_start_ns=own.start_ns,
         **{name: np.full(len(own), UNKNOWN, np.int64) for name in StepTable.FIGURES},
     )
 
 
-def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> NDArray[np.bool_]:
+def _windows(trace: Trace, steps: EventTable) -> I32:
+    """The recording window of each step, from 1.
+
+    That in which it begins, where the source says when it was collecting; but where numbers of a
+    graph start over within what is known, so does the window.
+    """
+    window = np.maximum(np.searchsorted(trace.windows[:, 0], steps.start_ns, "right"), 1)
+    for graph in np.unique(steps.graph).tolist():
+        own = np.flatnonzero(steps.graph == graph)
+        key = window[own] * (np.int64(1) << 32) + steps.step[own]
+        again = np.diff(key, prepend=key[:1] - 1) <= 0
+        window[own] += np.cumsum(again)
+    return window.astype(np.int32)
+
+
+def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
+    """The position in ``steps`` of every event row to which the source gave a step, else -1.
+
+    Args:
+        rows: the device and communication rows that have a number.
+    """
+    events = trace.events
+    at = np.full(len(events), -1, np.int32)
+    graphs = np.unique(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
+    for graph in graphs:
+        mine = np.flatnonzero(steps.graph == graph)
+        loose = graph < 0 or len(graphs) == 1
+        own = np.flatnonzero(rows & (at < 0) & ((events.graph == graph) | loose))
+        found = _occurrence(steps.take(mine), events.step[own], events.start_ns[own])
+        at[own[found >= 0]] = mine[found[found >= 0]]
+    return at
+
+
+def _occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
+    """The position of the step with each number, -1 if there is none.
+
+    Of several with one number, the last that had begun at ``time``, else the first.
+    """
+    if not len(steps):
+        return np.full(len(number), -1, np.intp)
+    room = len(steps) + 1
+    numbers, which = np.unique(steps.step, return_inverse=True)
+    keys = np.sort(which * room + np.arange(len(steps)))  # by number, then by start
+    rank = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
+    begun = np.searchsorted(steps.start_ns, time, "right")
+    last = np.searchsorted(keys, rank * room + begun) - 1
+    found = np.maximum(last, np.searchsorted(keys, rank * room))
+    return np.where(numbers[rank] == number, keys[found] - rank * room, -1)
+
+
+def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> Mask:
     """Rows that time alone puts into steps of ``graph``: those of no other graph. If the rank has
     several graphs, a row without one may belong to any of them."""
     column = trace.events.graph
     if graph < 0:
         return np.ones(len(column), bool)
-    may: NDArray[np.bool_] = (column == graph) | ((column < 0) & (len(graphs) == 1))
+    may: Mask = (column == graph) | ((column < 0) & (len(graphs) == 1))
     return may
 
 
-def _by_launch(trace: Trace, steps: StepTable, todo: NDArray[np.bool_], step: I32) -> None:
-    """Fill ``step`` where an arrow leads from the host; operators take precedence over calls."""
+def _by_launch(trace: Trace, own: StepTable, mine: NDArray[np.intp], todo: Mask, at: I32) -> None:
+    """Fill ``at`` where an arrow leads from the host; operators take precedence over calls.
+
+    Args:
+        own:  steps that the host marked, and their positions in the table of all: ``mine``.
+        todo: the rows that need a step.
+    """
     flows, events = trace.flows, trace.events
-    spans = np.stack((steps.start_ns, steps.end_ns), axis=1)
+    spans = np.stack((own.start_ns, own.end_ns), axis=1)
     for layer in (Layer.RUNTIME, Layer.HOST):  # the later assignment wins
         arrows = flows.take(trace.rows_of(layer)[flows.src] & todo[flows.dst])
         found = _holding(spans, events.start_ns[arrows.src])
-        step[arrows.dst[found >= 0]] = steps.step[found[found >= 0]]
+        at[arrows.dst[found >= 0]] = mine[found[found >= 0]]
 
 
 def _holding(spans: I64, time: I64) -> NDArray[np.intp]:
@@ -97,40 +170,101 @@ def _holding(spans: I64, time: I64) -> NDArray[np.intp]:
     return np.where((at >= 0) & (time < spans[np.maximum(at, 0), 1]), at, -1)
 
 
-def _device_spans(trace: Trace, steps: StepTable, step: I32) -> I64:
-    """From the first device row of each step to its last, or to the step's own end if later.
+_NEVER = np.iinfo(np.int64).max
+
+
+def _reach(trace: Trace, steps: StepTable, at: I32) -> tuple[I64, I64]:
+    """Of the device rows of each step the first start (:data:`_NEVER` without rows), and the last
+    end, or the step's own end if later."""
+    rows = np.flatnonzero(at >= 0)
+    low, high = np.full(len(steps), _NEVER), steps.end_ns
+    np.minimum.at(low, at[rows], trace.events.start_ns[rows])
+    np.maximum.at(high, at[rows], trace.events.end_ns[rows])
+    return low, high
+
+
+def _work_spans(trace: Trace, steps: StepTable, at: I32) -> I64:
+    """(n, 2): from the first device row of each step to its last, or to the step's own end.
 
     Steps without device rows keep their own span. Starts ascend as those of ``steps`` do.
-
-    Args:
-        step: the step of every event row.
     """
-    own = np.stack((steps.start_ns, steps.end_ns), axis=1)
-    events = trace.events
-    rows = np.flatnonzero((step >= 0) & trace.rows_of(Layer.DEVICE, Layer.COMM))
-    if not len(rows):
-        return own
-    # the position in ``steps`` of the number each row carries; rows of other graphs fall out
-    order = np.argsort(steps.step, kind="stable")
-    found = np.searchsorted(steps.step, step[rows], sorter=order)
-    position = order[np.minimum(found, len(steps) - 1)]
-    same = steps.step[position] == step[rows]
-    rows, position = rows[same], position[same]
-    low, high = np.full(len(steps), np.iinfo(np.int64).max), own[:, 1].copy()
-    np.minimum.at(low, position, events.start_ns[rows])
-    np.maximum.at(high, position, events.end_ns[rows])
-    worked = low < np.iinfo(np.int64).max
+    low, high = _reach(trace, steps, at)
+    worked = low < _NEVER
     # launches may overtake each other: no device time begins before that of the step before
-    start = np.maximum.accumulate(np.where(worked, low, own[:, 0]))
-    return np.stack((start, np.where(worked, high, own[:, 1])), axis=1)
+    start = np.maximum.accumulate(np.where(worked, low, steps.start_ns))
+    return np.stack((start, np.where(worked, high, steps.end_ns)), axis=1)
 
 
-def _with_device_time(trace: Trace, steps: StepTable) -> StepTable:
-    """``steps`` with the time their device work takes, where the host marked them."""
-    marked = steps.graph < 0
-    if not marked.any():
+def _with_device_time(trace: Trace, steps: StepTable, at: I32) -> StepTable:
+    """``steps`` with their device windows, see :class:`StepTable`; those of graphs stay."""
+    marked = np.flatnonzero(steps.graph < 0)
+    if not len(marked):
         return steps
-    spans = _device_spans(trace, steps.take(marked), trace.events.step)
-    start, dur = steps.device_start_ns.copy(), steps.device_dur_ns.copy()
-    start[marked], dur[marked] = spans[:, 0], spans[:, 1] - spans[:, 0]
-    return steps.with_columns(device_start_ns=start, device_dur_ns=dur)
+    low, high = (column[marked] for column in _reach(trace, steps, at))
+    own = steps.take(marked)
+    start, work = own.start_ns, _work_spans(trace, steps, at)[marked, 0]
+    whole = (own.source == StepSource.WHOLE_RANGE) & (low < _NEVER)
+    if whole.any():
+        rows = at == marked[0]
+        start, high = low, np.array([trace.events.end_ns[rows].max()])
+    # windows tile time: none begins before the one before it has ended
+    end = np.maximum.accumulate(high)
+    start = np.maximum(start, np.concatenate((start[:1], end[:-1])))
+    columns = {"device_start_ns": start, "device_dur_ns": end - start, "work_start_ns": work}
+    changed = {name: getattr(steps, name).copy() for name in columns}
+    for name, column in columns.items():
+        changed[name][marked] = column
+    return steps.with_columns(**changed)
+
+
+# -- coverage -----------------------------------------------------------------------------
+
+_LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
+"""Calls of a runtime that give the device work to do."""
+
+
+def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
+    """``steps``, marked where device work was recorded.
+
+    A step without device rows is not covered if it is an iteration of a graph, lies outside of
+    the time in which the device was recorded, or if calls of it launched work. Otherwise the
+    device had nothing to do in it.
+    """
+    seen = np.bincount(at[at >= 0], minlength=len(steps)) > 0
+    rows = np.flatnonzero(trace.rows_of(Layer.DEVICE, Layer.COMM))
+    quiet = np.zeros(len(steps), bool)
+    if len(rows) and not seen.all():
+        spans, events = steps.device_spans, trace.events
+        first, last = events.start_ns[rows].min(), events.end_ns[rows].max()
+        quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
+        quiet &= ~_launched(trace, steps)
+    return steps.with_columns(covered=np.where(seen | quiet, Covered.TIMELINE, Covered.NOT))
+
+
+def _launched(trace: Trace, steps: StepTable) -> Mask:
+    """The steps that the host marked in which calls of a runtime give the device work to do."""
+    named = [i for i, name in enumerate(trace.strings) if _LAUNCH.search(name)]
+    calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & np.isin(trace.events.name, named))
+    found = _holding(np.stack((steps.start_ns, steps.end_ns), axis=1), trace.events.start_ns[calls])
+    return np.bincount(found[found >= 0], minlength=len(steps)) > 0
+
+
+def _coverage(trace: Trace, steps: StepTable) -> Coverage:
+    present = dict.fromkeys(track.layer for track in trace.tracks if not track.is_counter)
+    spans = {layer: _spans(trace, trace.rows_of(layer)) for layer in present}
+    return Coverage(
+        steps=len(steps),
+        recorded=int(np.count_nonzero(steps.covered == Covered.TIMELINE)),
+        layers={layer: found for layer, found in spans.items() if found},
+    )
+
+
+def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:
+    """From the first start to the last end of some rows, in every collection window."""
+    start = trace.events.start_ns[mask]
+    end = start + trace.events.dur_ns[mask]
+    window = np.searchsorted(trace.windows[:, 0], start, "right")
+    return tuple(
+        (int(start[window == n].min()), int(end[window == n].max()))
+        for n in np.unique(window).tolist()
+    )

@@ -1,13 +1,20 @@
-"""The overlap analysis of a rank: computing, communication, the part not hidden, idle.
+"""The overlap analysis of a rank: computing, communication, copies, the parts not hidden, idle.
 
-K is the union of compute tasks on the device, M the union of whole communication operations.
-Computing = K, Communication = M, Communication(Not Overlapped) = M minus K, and Free is what is
-neither, within spans the profiler was collecting in:
+K is the union of compute tasks on the device, M the union of whole communication operations, C
+that of memory copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
+M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M, and Free is what is none
+of them, within spans the profiler was collecting in:
 
-* rule "busy": from the first to the last row of K and M of a collection window (profilers so far);
+* rule "busy": from the first to the last row of a collection window (profilers so far);
 * rule "device": other device tasks stretch that span, too (newer CANN).
 
-So in every span Computing + Communication(Not Overlapped) + Free is its length, to the ns.
+On GPUs the device windows of the steps that the capture covers stretch the span, too: a device
+that waits for data at the start of a step is idle. So in every span Computing + Communication(Not
+Overlapped) + Memory Copy(Not Overlapped) + Free is its length, to the ns. On NPUs the first four
+lanes are those of the vendor, for whom copies are neither work nor in the way of Free: there
+Computing + Communication(Not Overlapped) + Free is it.
+
+Where steps were recorded whose device work was not, nothing is known: no Free is drawn there.
 
 Where the source has its own lanes they are compared and replaced. A profiler computes them
 from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) differs
@@ -28,13 +35,17 @@ from traceconv.core.intervals import (
     breakdown,
     covered,
     difference,
+    intersection,
     length_within,
     merged,
+    subtraction,
     total,
     union,
 )
 from traceconv.core.model import (
     I64,
+    STEP_TABLE,
+    Covered,
     EventTable,
     Kind,
     Layer,
@@ -45,6 +56,7 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.side_tables import ABSENT
 
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""
@@ -58,6 +70,7 @@ class Work:
         device:  the group its lanes get, "" if the rank has one device.
         kernels: compute rows.
         calls:   whole communication operations.
+        copies:  memory copies and fills.
         lanes:   the source's own overlap rows, if any.
         others:  computes the set covered by its other tasks; called only if needed.
     """
@@ -65,52 +78,81 @@ class Work:
     device: str
     kernels: EventTable
     calls: EventTable
+    copies: EventTable
     lanes: EventTable
     others: Callable[[], I64]
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """The four classes of one device, as interval sets.
+class Bounds:
+    """What is known of where a rank was recorded, as interval sets.
 
     Attributes:
-        sets:  computing, communication, not overlapped, free.
-        spans: where Free was looked for; the other sets are within.
+        windows:   in which the profiler was collecting; empty if unknown.
+        steps:     device windows of covered steps.
+        uncovered: those of steps of whose device work nothing is known.
+        vendor:    whether Free is as the vendor of NPUs counts it: steps do not stretch the spans,
+            and a device that copies is idle.
+    """
+
+    windows: I64
+    steps: I64
+    uncovered: I64
+    vendor: bool
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The classes of one device, as interval sets.
+
+    Attributes:
+        sets:  in the order of :data:`LANES`.
+        spans: where Free was looked for; the other sets are within, copies of NPUs need not be.
+        known: the spans and the recorded part of covered steps.
         rule:  one of :data:`RULES`.
     """
 
-    sets: tuple[I64, I64, I64, I64]
+    sets: tuple[I64, ...]
     spans: I64
+    known: I64
     rule: str
 
+    def idle(self, bounds: Bounds) -> I64:
+        """Where the device is not busy; on NPUs more than the vendor's Free lane."""
+        busy = merged(self.sets[0], self.sets[1])
+        return subtraction(self.known, busy if bounds.vendor else merged(busy, self.sets[_COPIES]))
 
-def analysis(work: Work, windows: I64, rule: str | None, otherwise: str = RULES[0]) -> Analysis:
+
+def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULES[0]) -> Analysis:
     """The classes of a device.
 
     Args:
-        windows: set of the collection windows; empty if unknown.
         rule: one of :data:`RULES`; None: the one that fits the source's own Free lane best,
             or ``otherwise`` if it has none.
     """
     compute = _adopted(work.kernels, work.lanes, OpClass.COMPUTING)
     comm = _adopted(work.calls, work.lanes, OpClass.COMMUNICATION)
+    copy = union(work.copies.start_ns, work.copies.end_ns)
 
     def under(rule: str) -> Analysis:
         active = merged(compute, comm)
+        if not bounds.vendor:
+            active = merged(active, copy)
         reach = merged(active, work.others()) if rule == "device" else active
-        spans = _spans(reach, windows)
-        pieces = breakdown(
-            compute, comm, spans
-        )  # compute and comm are within spans; bit 2 is the spans
-        exposed, free = covered(pieces, [0b110]), covered(pieces, [0b100])
-        return Analysis((compute, comm, exposed, free), spans, rule)
+        spans, known = _spans(reach, active, bounds)
+        # bits: compute, communication, copies, spans; the first two are within spans
+        pieces = breakdown(compute, comm, copy, spans)
+        exposed = covered(pieces, [0b1010, 0b1110])
+        alone = covered(pieces, [0b0100, 0b1100])
+        free = covered(pieces, [0b1000, 0b1100] if bounds.vendor else [0b1000])
+        return Analysis((compute, comm, exposed, free, copy, alone), spans, known, rule)
 
     first = under(rule or otherwise)
     idle = int(work.lanes.dur_ns[work.lanes.op == OpClass.FREE].sum())
-    if rule or not len(work.lanes) or total(first.sets[3]) == idle:
+    if rule or not len(work.lanes) or total(first.sets[_FREE]) == idle:
         return first
     second = under(RULES[1 - RULES.index(first.rule)])
-    return min(first, second, key=lambda a: abs(total(a.sets[3]) - idle))
+    return min(first, second, key=lambda a: abs(total(a.sets[_FREE]) - idle))
 
 
 def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
@@ -122,11 +164,25 @@ def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
     return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
 
 
-def _spans(active: I64, windows: I64) -> I64:
-    """From the first to the last activity of every collection window that has any.
+def _spans(reach: I64, active: I64, bounds: Bounds) -> tuple[I64, I64]:
+    """Where Free is looked for, and all that is known.
 
-    Activity outside of all windows is a window of its own.
+    From the first to the last of ``reach`` in every collection window that has any, and the steps;
+    without uncovered steps, as far as they are not ``active``. Activity outside of all windows is
+    a window of its own.
     """
+    spans, inside = _hulls(reach, bounds.windows), bounds.steps
+    if len(bounds.windows):
+        inside = intersection(inside, merged(bounds.windows, reach))
+    known = merged(spans, inside)
+    spans = spans if bounds.vendor else known
+    unknown = subtraction(bounds.uncovered, active)
+    if len(unknown):
+        spans, known = subtraction(spans, unknown), subtraction(known, unknown)
+    return spans, known
+
+
+def _hulls(active: I64, windows: I64) -> I64:
     if not len(active):
         return EMPTY
     if not len(windows):
@@ -144,8 +200,14 @@ LANES: dict[OpClass, str] = {
     OpClass.COMMUNICATION: "Communication",
     OpClass.NOT_OVERLAPPED: "Communication(Not Overlapped)",
     OpClass.FREE: "Free",
+    OpClass.COPYING: "Memory Copy",
+    OpClass.COPY_NOT_OVERLAPPED: "Memory Copy(Not Overlapped)",
 }
-"""Lane and slice name of each class, in screen order."""
+"""Lane and slice name of each class, in screen order. Those of copies are there where copies are.
+"""
+
+_FREE = list(LANES).index(OpClass.FREE)
+_COPIES = list(LANES).index(OpClass.COPYING)
 
 _OUTSIDE_SPAN = frozenset(
     (
@@ -167,32 +229,65 @@ _DEVICE = re.compile(r"(?:NPU|GPU) \d+")
 
 
 def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
-    """Add the four overlap lanes, in place of the source's own; once per device.
+    """Add the overlap lanes, in place of the source's own; once per device.
 
-    Fills ``Trace.overlap`` and, clipped to the device time of every step, the figures of
-    ``Trace.steps``.
+    Fills ``Trace.overlap`` and, clipped to the device window of every step that is covered, the
+    figures of ``Trace.steps``. Steps that are not covered get those of the vendor's own table of
+    steps, if there is one beside the timeline.
 
     Args:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
             one in ``Trace.hints.free_rule``, else "busy".
 
-    Issues: no-device-events, overlap-recomputed, overlap-differs.
+    Issues: no-device-events, steps-uncovered, overlap-recomputed, overlap-differs.
     """
     own = trace.rows_of(Layer.OVERLAP)
-    works = [w for w in _works(trace) if len(w.kernels) or len(w.calls)]
+    bounds = _bounds(trace)
+    works = [
+        work
+        for work in _works(trace)
+        if len(work.kernels) or len(work.calls) or (len(work.copies) and not bounds.vendor)
+    ]
+    trace = _with_doubt(_from_vendor(trace))
     if not works:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     otherwise = trace.hints.free_rule or RULES[0]
-    found = [analysis(work, trace.windows, free_rule, otherwise) for work in works]
+    found = [analysis(work, bounds, free_rule, otherwise) for work in works]
     trace = replace(
         _compared(trace, works, found),
-        overlap=_sums_of(works, found),
-        steps=_with_figures(trace.steps, found),
+        overlap=_sums_of(works, found, bounds),
+        steps=_with_figures(trace.steps, found, bounds),
     )
     if own.any():
         trace = trace.keep("overlap", ~own)
-    rows = [_rows(trace, a, i) for i, a in enumerate(found)]
-    return trace.add_events("overlap", _tracks(works), EventTable.concat(rows))
+    lanes = [_lanes_of(work) for work in works]
+    first = np.cumsum([0, *map(len, lanes)])
+    rows = [_rows(trace, a, n, i) for a, n, i in zip(found, map(len, lanes), first, strict=False)]
+    tracks = [track for each in lanes for track in each]
+    return trace.add_events("overlap", tracks, EventTable.concat(rows))
+
+
+def _with_doubt(trace: Trace) -> Trace:
+    """With an issue, where device work was recorded for some of the steps only."""
+    known = trace.coverage
+    if not known.text:
+        return trace
+    issues = trace.issues.copy()
+    unknown = known.steps - known.recorded - known.vendor
+    issues.add("steps-uncovered", count=unknown, where=known.text, rank=trace.rank)
+    return replace(trace, issues=issues)
+
+
+def _bounds(trace: Trace) -> Bounds:
+    steps = trace.steps
+    known = steps.covered == Covered.TIMELINE
+    spans = steps.device_spans
+    return Bounds(
+        windows=trace.windows,
+        steps=union(*spans[known].T),
+        uncovered=subtraction(union(*spans[~known].T), union(*spans[known].T)),
+        vendor=trace.hints.vendor == "ascend",
+    )
 
 
 def _works(trace: Trace) -> list[Work]:
@@ -204,6 +299,7 @@ def _works(trace: Trace) -> list[Work]:
     slices = events.kind == Kind.SLICE
     kernels = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE) & slices
     calls = (events.op == OpClass.COMM) & slices
+    copies = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COPY) & slices
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
     def work(device: str, on: Any) -> Work:
@@ -211,6 +307,7 @@ def _works(trace: Trace) -> list[Work]:
             device,
             events.take(kernels & on),
             events.take(calls & on),
+            events.take(copies & on),
             events.take(lanes & on),
             lambda: _other_tasks(trace, on),
         )
@@ -262,9 +359,10 @@ def _differences(lanes: EventTable, found: Analysis, rounded: bool) -> list[str]
     If times were rounded, each of its slices may be off by a nanosecond. Windows it has no
     lanes for are passed over.
     """
-    theirs = np.stack([_sums(lanes.take(lanes.op == op), found.spans) for op in LANES])
-    ours = np.stack([length_within(a, found.spans) for a in found.sets])
-    slack = np.array([[int((lanes.op == op).sum()) if rounded else 0] for op in LANES])
+    ops = list(LANES)[:_COPIES]  # no profiler has lanes of copies
+    theirs = np.stack([_sums(lanes.take(lanes.op == op), found.spans) for op in ops])
+    ours = np.stack([length_within(a, found.spans) for a in found.sets[:_COPIES]])
+    slack = np.array([[int((lanes.op == op).sum()) if rounded else 0] for op in ops])
     wrong = (np.abs(ours - theirs) > slack) & theirs.any(axis=0)
     names = list(LANES.values())
     return [
@@ -288,22 +386,19 @@ def _sums(rows: EventTable, spans: I64) -> I64:
 # -- results ------------------------------------------------------------------------------
 
 
-def _tracks(works: Sequence[Work]) -> list[Track]:
-    return [
-        Track(Layer.OVERLAP, name, work.device, sort=i)
-        for work in works
-        for i, name in enumerate(LANES.values())
-    ]
+def _lanes_of(work: Work) -> list[Track]:
+    names = list(LANES.values())[: None if len(work.copies) else _COPIES]
+    return [Track(Layer.OVERLAP, name, work.device, sort=i) for i, name in enumerate(names)]
 
 
-def _rows(trace: Trace, found: Analysis, device: int) -> EventTable:
-    """The slices of one device; tracks count from the first of the first device."""
+def _rows(trace: Trace, found: Analysis, lanes: int, first: int) -> EventTable:
+    """The slices of one device, on so many lanes; tracks count from ``first``."""
     names = np.array([trace.strings.intern(name) for name in LANES.values()], np.int32)
-    which = np.repeat(np.arange(len(LANES), dtype=np.int32), [len(a) for a in found.sets])
-    spans = np.concatenate(found.sets)
+    which = np.repeat(np.arange(lanes, dtype=np.int32), [len(a) for a in found.sets[:lanes]])
+    spans = np.concatenate(found.sets[:lanes])
     none = np.full(len(spans), -1, np.int32)
     return EventTable(
-        track=which + np.int32(len(LANES) * device),
+        track=which + np.int32(first),
         kind=np.zeros(len(spans), np.int8),
         op=np.array(list(LANES), np.int8)[which],
         start_ns=spans[:, 0],
@@ -315,23 +410,74 @@ def _rows(trace: Trace, found: Analysis, device: int) -> EventTable:
     )
 
 
-def _sums_of(works: Sequence[Work], found: Sequence[Analysis]) -> OverlapSums:
+def _sums_of(works: Sequence[Work], found: Sequence[Analysis], bounds: Bounds) -> OverlapSums:
     """The sums over devices, computed here and in the source's own lanes."""
     lanes = EventTable.concat([work.lanes for work in works])
-    theirs = OverlapTimes(*(int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES))
+    theirs = [int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES]
+    known = theirs[0] + theirs[2] + theirs[_FREE]
+    ours = [sum(total(a.sets[i]) for a in found) for i in range(len(LANES))]
     return OverlapSums(
         free_rule=" + ".join(sorted({a.rule for a in found})),
         spans=sum(len(a.spans) for a in found),
-        sums_ns=OverlapTimes(*(sum(total(a.sets[i]) for a in found) for i in range(len(LANES)))),
-        vendor_sums_ns=theirs if len(lanes) else None,
+        sums_ns=OverlapTimes._make((*ours, sum(total(a.known) for a in found))),
+        idle_ns=sum(total(a.idle(bounds)) for a in found),
+        vendor_sums_ns=OverlapTimes._make((*theirs, known)) if len(lanes) else None,
     )
 
 
-def _with_figures(steps: StepTable, found: Sequence[Analysis]) -> StepTable:
-    """The steps with their share of each class, clipped to the step's device time."""
+def _with_figures(steps: StepTable, found: Sequence[Analysis], bounds: Bounds) -> StepTable:
+    """The steps with their share of each class, clipped to the step's device window.
+
+    Idle is all that is known and not busy: also what is before the first task and after the last,
+    where the vendor draws no Free lane.
+    """
     spans = steps.device_spans
-    # a row per class, and the last for the spans of the analysis; devices add up
     shares = np.zeros((len(StepTable.FIGURES), len(steps)), np.int64)
     for one in found:
-        shares += np.stack([length_within(a, spans) for a in (*one.sets, one.spans)])
-    return steps.with_columns(**dict(zip(StepTable.FIGURES, shares, strict=True)))
+        sets = [*one.sets, one.known]
+        sets[_FREE] = one.idle(bounds)
+        shares += np.stack([length_within(a, spans) for a in sets])
+    covered = steps.covered == Covered.TIMELINE
+    return steps.with_columns(
+        **{
+            name: np.where(covered, ours, getattr(steps, name))
+            for name, ours in zip(StepTable.FIGURES, shares, strict=True)
+        }
+    )
+
+
+_OWN_FIGURES = {
+    "computing_ns": "Computing(ns)",
+    "communication_ns": "Communication(ns)",
+    "not_overlapped_ns": "Communication(Not Overlapped)(ns)",
+    "free_ns": "Free(ns)",
+}
+"""Columns of the vendor's table of steps, by what they are here."""
+
+
+def _from_vendor(trace: Trace) -> Trace:
+    """Figures of the vendor's own table for the steps whose device work was not recorded."""
+    steps, table = trace.steps, trace.side_tables.get(STEP_TABLE)
+    missing = np.flatnonzero(steps.covered == Covered.NOT)
+    if table is None or not len(missing):
+        return trace
+    columns = table.columns
+    number = columns.get("Step", missing[:0])
+    if number.dtype == object or not set(_OWN_FIGURES.values()) <= columns.keys():
+        return trace
+    here, there = np.nonzero(steps.step[missing][:, None] == number)
+    once = np.bincount(here, minlength=len(missing))[here] == 1  # else it is of several devices
+    rows, at = missing[here[once]], there[once]
+    figures = {name: columns[heading][at] for name, heading in _OWN_FIGURES.items()}
+    full = np.logical_and.reduce([column != ABSENT for column in figures.values()])
+    figures["known_ns"] = (
+        figures["computing_ns"] + figures["not_overlapped_ns"] + figures["free_ns"]
+    )
+    changed = {name: getattr(steps, name).copy() for name in (*figures, "covered")}
+    for name, column in figures.items():
+        changed[name][rows[full]] = column[full]
+    changed["covered"][rows[full]] = Covered.VENDOR_TABLE
+    issues = trace.issues.copy()
+    table.account(issues)
+    coverage = replace(trace.coverage, vendor=int(full.sum()))
+    return replace(trace, steps=steps.with_columns(**changed), coverage=coverage, issues=issues)

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.intervals import union
+from traceconv.core.intervals import length_within, union
 from traceconv.core.model import (
     EventTable,
     Kind,
@@ -226,14 +226,24 @@ def _has_pauses(trace: Trace, step_rows: EventTable) -> bool:
 
 
 def _host_marks(trace: Trace) -> NDArray[np.intp]:
-    """Rows of the framework's step marks, one per step (the longest), by start."""
+    """Rows of the framework's step marks, by start.
+
+    Of every number the longest, and those that share no time with a mark that is kept: numbers
+    start over with every epoch and recording window, but the marks of other threads repeat them.
+    """
     events = trace.events
     found = (events.step >= 0) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
     rows = np.flatnonzero(found & trace.rows_of(Layer.HOST))
-    # by step, the longest first: the first row of each number is the step
     rows = rows[np.lexsort((-events.dur_ns[rows], events.step[rows]))]
-    rows = rows[np.unique(events.step[rows], return_index=True)[1]]
-    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+    start, end = events.start_ns, events.end_ns
+    kept = rows[:0]
+    while len(rows):  # once more than the most frequent number is repeated
+        longest = rows[np.unique(events.step[rows], return_index=True)[1]]
+        kept = np.concatenate((kept, longest))
+        spans = np.stack((start[rows], end[rows]), axis=1)
+        apart = length_within(union(start[kept], end[kept]), spans) == 0
+        rows = rows[apart & (spans[:, 1] > spans[:, 0])]
+    return kept[np.argsort(start[kept], kind="stable")]
 
 
 def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:

@@ -35,6 +35,7 @@ from traceconv.core.model import (
     Args,
     Capture,
     CounterTable,
+    Coverage,
     EventTable,
     FlowTable,
     Hints,
@@ -52,7 +53,7 @@ from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
 
-VERSION = 2
+VERSION = 3
 
 MAGIC = b"tcspill\x00"
 
@@ -111,6 +112,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
         "span": trace.span(),
         "hints": msgspec.to_builtins(trace.hints, str_keys=True),
         "iterations": trace.present.iterations,
+        "coverage": msgspec.to_builtins(trace.coverage, str_keys=True),
         "overlap": msgspec.to_builtins(trace.overlap),
         "notes": trace.notes,
         "issues": issue_rows(trace.issues),
@@ -275,6 +277,7 @@ def _account(opened: _Opened) -> dict[str, Any]:
         "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
         "present": _present(opened),
         "steps": _table(opened, "steps"),
+        "coverage": msgspec.convert(described["coverage"], Coverage, str_keys=True),
         "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
         "notes": described["notes"],
         "windows": opened.column("windows").reshape(-1, 2).copy(),

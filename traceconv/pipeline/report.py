@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceconv.core.errors import Issues, Severity
-from traceconv.core.model import I64, UNKNOWN, Capture, Hints, OverlapSums, StepTable
+from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, OverlapSums, StepTable
 from traceconv.core.ranks import format_ranges, title
 from traceconv.core.version import __version__
 from traceconv.pipeline.spill import RankAccount
@@ -156,7 +156,9 @@ class Report:
             pairs = zip(*(column.tolist() for column in graphs), strict=True)
             each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
             counts.add(" + ".join(each) or "none")
-        return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}"
+        covered = sorted({known.coverage.text for known in self.found.values()} - {""})
+        data = f" ({' or '.join(covered)})" if covered else ""
+        return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}{data}"
 
     def _slowest_line(self) -> str:
         """The rank that computes longest per step: at a barrier, the others wait for it."""
@@ -194,6 +196,7 @@ def _noted(known: RankAccount) -> dict[str, Any]:
         "steps_found": known.present.steps.tolist(),
         "steps_total": known.present.iterations,
         "steps": _steps(known.steps),
+        "coverage": _coverage(known.coverage),
     }
     overlap = {} if known.overlap is None else {"overlap": _overlap(known.overlap)}
     return {**_hinted(known.hints), **known.notes, **found, **overlap}
@@ -212,12 +215,30 @@ def _hinted(hints: Hints) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if value}
 
 
-def _steps(steps: StepTable) -> list[dict[str, int]]:
-    """A step each, without figures that are unknown."""
-    known = [name for name in StepTable.FIGURES if (getattr(steps, name) != UNKNOWN).all()]
-    names = ("graph", "step", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns", *known)
+def _steps(steps: StepTable) -> list[dict[str, int | None]]:
+    """A step each; figures that are unknown are null, and left out where no step has them."""
+    known = [name for name in StepTable.FIGURES if (getattr(steps, name) != UNKNOWN).any()]
+    places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
+    names = (*places, *known)
     rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return [
+        {
+            name: None if name in known and value == UNKNOWN else value
+            for name, value in zip(names, row, strict=True)
+        }
+        for row in rows
+    ]
+
+
+def _coverage(known: Coverage) -> dict[str, Any]:
+    """Which steps have device data, and the recorded spans of each layer, ns."""
+    return {
+        "steps": known.steps,
+        "recorded": known.recorded,
+        "vendor": known.vendor,
+        "layers": {str(layer): [list(span) for span in spans]
+                   for layer, spans in known.layers.items()},
+    }  # fmt: skip
 
 
 def _overlap(sums: OverlapSums) -> dict[str, Any]:
@@ -226,6 +247,7 @@ def _overlap(sums: OverlapSums) -> dict[str, Any]:
         "free_rule": sums.free_rule,
         "spans": sums.spans,
         "sums_ns": sums.sums_ns._asdict(),
+        "idle_ns": sums.idle_ns,
         "vendor_sums_ns": None if vendor is None else vendor._asdict(),
     }
 

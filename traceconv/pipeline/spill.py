@@ -25,6 +25,7 @@ from traceconv.core.model import (
     NO_WINDOWS,
     Args,
     Capture,
+    Coverage,
     EventTable,
     Hints,
     Ledger,
@@ -50,7 +51,7 @@ class RankAccount:
         capture: of the trace.
         counts:  rows by kind.
         span:    earliest start, latest end; None if it is empty.
-        hints, present, steps, overlap, notes, windows, issues, ledger: of the trace.
+        hints, present, steps, coverage, overlap, notes, windows, issues, ledger: of the trace.
     """
 
     capture: Capture
@@ -59,6 +60,7 @@ class RankAccount:
     hints: Hints = field(default_factory=Hints)
     present: Present = field(default_factory=Present)
     steps: StepTable = field(default_factory=StepTable.empty)
+    coverage: Coverage = field(default_factory=Coverage)
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     windows: I64 = field(default_factory=lambda: NO_WINDOWS)
@@ -75,6 +77,7 @@ class RankAccount:
             trace.hints,
             trace.present,
             trace.steps,
+            trace.coverage,
             trace.overlap,
             trace.notes,
             trace.windows,
@@ -89,10 +92,20 @@ class RankAccount:
             row["start_ns"] = np.array([self.span[0]])
             row["dur_ns"] = np.array([self.span[1] - self.span[0]])
         outline = Trace(
-            self.capture, events=EventTable(**row), windows=self.windows, steps=self.steps
+            self.capture,
+            events=EventTable(**row),
+            windows=self.windows,
+            steps=self.steps,
+            coverage=self.coverage,
         )
         moved = change(outline)
-        return replace(self, span=moved.span(), windows=moved.windows, steps=moved.steps)
+        return replace(
+            self,
+            span=moved.span(),
+            windows=moved.windows,
+            steps=moved.steps,
+            coverage=moved.coverage,
+        )
 
 
 class SpilledRank:

@@ -25,7 +25,7 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
     (
         "overlap",
         "Where the time goes",
-        "The mean step of every rank, divided into four classes that do not overlap.",
+        "The mean step of every rank, divided into five classes that do not overlap.",
         charts.overlap,
     ),
     (

@@ -16,6 +16,7 @@ CLASSES = (
     ("pure_compute_ns", "k-compute", "computing"),
     ("overlapped_ns", "k-overlapped", "computing and communicating"),
     ("exposed_ns", "k-exposed", "communication not overlapped"),
+    ("copy_ns", "k-copy", "memory copies"),
     ("idle_ns", "k-idle", "idle"),
 )
 """The classes that add up to what is known of a step: key, colour, words."""
@@ -78,7 +79,7 @@ def overlap_table(section: Section) -> Markup:
          *(f"{say.exact(row[key])} ({_of(row, key)})" for key, _, _ in CLASSES))
         for row in section["rows"]
     ]  # fmt: skip
-    return table(head, rows, right=range(1, 7))
+    return table(head, rows, right=range(1, 8))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Any = ()) -> Markup:

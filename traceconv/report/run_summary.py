@@ -23,7 +23,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.core.errors import Issues
 from traceconv.report import excerpts, sections, wording
-from traceconv.report.figures import exact, time
+from traceconv.report.figures import exact, ranks, time
 
 SCHEMA_VERSION = 1
 
@@ -129,6 +129,7 @@ def overview(
     zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
     results = {r.table.name: r for r in tables.tables(summaries)}
     drawn = sections.sections(results.values())
+    drawn["overlap"]["coverage"] = _coverage(summaries)
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
     found = [*rows.straggler(late), *rows.findings(judged.findings)]
@@ -151,6 +152,15 @@ def overview(
         }
     )
     return plain
+
+
+def _coverage(summaries: Sequence[RankSummary]) -> list[str]:
+    """Which steps have device data, of the ranks of which some have none."""
+    found: dict[str, list[int]] = {}
+    for one in summaries:
+        if one.coverage.text:
+            found.setdefault(one.coverage.text, []).append(one.rank)
+    return [f"{ranks(numbers)}: {text}" for text, numbers in found.items()]
 
 
 def _bounded(value: Any) -> Any:

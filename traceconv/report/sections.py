@@ -103,6 +103,8 @@ def _overlap(result: Result) -> Section:
         mine = rows[RANK] == rank
         n = int(mine.sum())
         sums = {key: int(rows[heading][mine].sum()) for key, heading in _CLASSES.items()}
+        # on GPUs copies that nothing hides are the rest; on NPUs they are idle time
+        sums["copy_ns"] = 2 * sums["known_ns"] - sum(sums.values())
         means = {key: (2 * ns + n) // (2 * n) for key, ns in sums.items()}
         found.append({"rank": rank, "steps": n, **means})
     return {"per": "step" if worked.any() else "capture", "rows": found}

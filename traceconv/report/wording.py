@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from traceconv.analysis.utilisation import utilisation
 from traceconv.core.errors import Issues, Severity
 from traceconv.report.figures import ranks, time
 
@@ -16,6 +17,7 @@ _LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
     ("communication not overlapped", ("exposed_ns",)),
+    ("memory copies", ("copy_ns",)),
     ("idle", ("idle_ns",)),
 )
 
@@ -90,7 +92,18 @@ def _where_time_goes(overlap: Told, steps: Told) -> str:
     if not any(shares.values()):
         return f"{taken}; no device work was seen, so it is unknown where the time goes."
     what = "of the device's time" if overlap["per"] == "step" else "of the capture"
-    return f"{taken}; {what}, {parts}."
+    coverage = "; ".join(overlap.get("coverage", ()))
+    limits = f" ({coverage})" if coverage else ""
+    busy = " ".join(_utilisation(overlap))
+    return f"{taken}; {what}, {parts}; device utilisation {busy}{limits}."
+
+
+def _utilisation(overlap: Told) -> tuple[str, str]:
+    """The value, and the time it is of: the mean over ranks."""
+    rows = overlap["rows"]
+    idle, known = (sum(row[key] for row in rows) for key in ("idle_ns", "known_ns"))
+    per = "a step" if overlap["per"] == "step" else "the capture"
+    return f"{float(utilisation(idle, known)):.1f} %", f"of {time(known / len(rows))} {per}"
 
 
 def _who_is_slow(verdict: Told) -> str:
@@ -133,6 +146,8 @@ def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:
             {"name": words.capitalize(), "value": f"{100 * share:.1f} %", "note": note}
             for words, share in shares.items()
         ]
+        value, note = _utilisation(overlap)
+        found.append({"name": "Device utilisation", "value": value, "note": note})
     if len(verdict["ranks"]) > 1:
         one = verdict["culprit"]
         value = f"rank {one['rank']}" if one else "inconclusive"

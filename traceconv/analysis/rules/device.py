@@ -23,13 +23,14 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
+from traceconv.analysis.utilisation import measured, share, utilisation
 from traceconv.core.model import F64, Layer, OpClass, OverlapTimes, StepTable, Trace
 
 THEME = "device"
 RANKS = "ranks"
 PADDLE = "PaddlePaddle's tuning guide"
 
-_KEYS = ("computing", "communication", "not_overlapped", "free")
+_KEYS = ("computing", "not_overlapped", "free")
 _COLUMNS = ("graph", "step", "dur_ns", *StepTable.FIGURES)
 _PERCENTILES = (5, 25, 50, 75, 95)
 _FEWEST = 20  # launches; a distribution of fewer says nothing
@@ -38,16 +39,16 @@ _FEWEST = 20  # launches; a distribution of fewer says nothing
 def _overlap(trace: Trace) -> Known | None:
     """What each step's time went to, ns, and the longest slices that show it.
 
-    Of several graphs the one that takes most of the time: graphs may contain each other.
-    A rank without steps is one piece, step -1.
+    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`. A rank without
+    steps is one piece, step -1.
     """
-    steps = trace.steps.take(trace.steps.known_ns > 0).of_main_graph()
+    steps = measured(trace.steps)
     pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
     if not len(steps):
         pieces = _whole(trace)
-    if not any(pieces["computing_ns"]):
+    if not any(pieces["known_ns"]) or _communicates_only(pieces):
         return None  # a log of collectives alone does not say what the device did besides
-    return {"pieces": pieces, "idle": _lane(trace, OpClass.FREE),
+    return {"pieces": pieces, "coverage": trace.coverage.text, "idle": _lane(trace, OpClass.FREE),
             "exposed": _lane(trace, OpClass.NOT_OVERLAPPED)}  # fmt: skip
 
 
@@ -55,9 +56,15 @@ Pieces = Mapping[str, Sequence[int]]
 """Columns of pieces of time, as JSON values: those of :data:`_COLUMNS`."""
 
 
+def _communicates_only(pieces: Pieces) -> bool:
+    return not any(pieces["computing_ns"]) and max(pieces["copying_ns"]) <= 0
+
+
 def _whole(trace: Trace) -> dict[str, list[int]]:
-    sums = trace.overlap.sums_ns if trace.overlap is not None else OverlapTimes(0, 0, 0, 0)
-    row = (-1, -1, sums.known, *sums, sums.known)
+    sums = OverlapTimes(0, 0, 0, 0)
+    if trace.overlap is not None:
+        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+    row = (-1, -1, sums.known, *sums)
     return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 
 
@@ -65,44 +72,67 @@ def _lane(trace: Trace, op: OpClass) -> list[dict[str, Any]]:
     return longest(trace, np.flatnonzero(trace.events.op == op))
 
 
-def _percent(pieces: Pieces, *keys: str) -> float:
-    """The share of some classes in the time that is known."""
-    return 100 * sum(sum(pieces[f"{key}_ns"]) for key in keys) / sum(pieces["known_ns"])
+def _total(pieces: Pieces, name: str) -> int:
+    """Sum over the pieces of which it is known."""
+    return sum(max(ns, 0) for ns in pieces[name])
 
 
-def _shares(known: Known) -> dict[str, float]:
-    return {f"{key}_percent": _percent(known["pieces"], key) for key in _KEYS if key != _KEYS[1]}
+def _percent(pieces: Pieces, name: str) -> float:
+    """The share of one column in the time that is known."""
+    return float(share(_total(pieces, name), _total(pieces, "known_ns")))
 
 
-def _steps(known: Known, speaks: Callable[[F64], NDArray[np.bool_]], *keys: str) -> list[int]:
-    """The steps for which a test of their own share of some classes holds."""
+def _utilisation(pieces: Pieces) -> float:
+    return float(utilisation(_total(pieces, "free_ns"), _total(pieces, "known_ns")))
+
+
+def _figures(known: Known) -> dict[str, Any]:
+    """The shares, and of how much time they are."""
+    pieces = known["pieces"]
+    shares = {f"{key}_percent": _percent(pieces, f"{key}_ns") for key in _KEYS}
+    if any(ns > 0 for ns in pieces["copying_ns"]):
+        shares["copy_not_overlapped_percent"] = _percent(pieces, "copy_not_overlapped_ns")
+    window = {"window_ns": _total(pieces, "known_ns"), "steps": len(pieces["step"])}
+    covered = {"coverage": known["coverage"]} if known["coverage"] else {}
+    return {**shares, **window, **covered}
+
+
+def _steps(known: Known, speaks: Callable[[F64], NDArray[np.bool_]], measure: Measure) -> list[int]:
+    """The steps for which a test of a measure of theirs holds."""
     pieces = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
-    share = 100 * sum(pieces[f"{key}_ns"] for key in keys) / pieces["known_ns"]
-    found: list[int] = pieces["step"][(pieces["step"] >= 0) & speaks(share)].tolist()
+    found: list[int] = pieces["step"][(pieces["step"] >= 0) & speaks(measure(pieces))].tolist()
     return found[:STEPS_KEPT]
 
 
-_BUSY = ("computing", "not_overlapped")
+Measure = Callable[[Mapping[str, NDArray[np.int64]]], F64]
 
 
 def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _percent(known["pieces"], *_BUSY)
+    value = _utilisation(known["pieces"])
     if value < limits[""]:
-        steps = _steps(known, lambda share: share < limits[""], *_BUSY)
-        yield Case(rank, value, _shares(known), "", steps, slices(known["idle"]))
+        steps = _steps(
+            known,
+            lambda percent: percent < limits[""],
+            lambda pieces: utilisation(pieces["free_ns"], pieces["known_ns"]),
+        )
+        yield Case(rank, value, _figures(known), "", steps, slices(known["idle"]))
 
 
 def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _percent(known["pieces"], *_BUSY)
+    value = _utilisation(known["pieces"])
     if value > limits[""]:
-        yield Case(rank, value, _shares(known))
+        yield Case(rank, value, _figures(known))
 
 
 def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _percent(known["pieces"], "not_overlapped")
+    value = _percent(known["pieces"], "not_overlapped_ns")
     if value > limits[""]:
-        steps = _steps(known, lambda share: share > limits[""], "not_overlapped")
-        yield Case(rank, value, _shares(known), "", steps, slices(known["exposed"]))
+        steps = _steps(
+            known,
+            lambda percent: percent > limits[""],
+            lambda pieces: share(pieces["not_overlapped_ns"], pieces["known_ns"]),
+        )
+        yield Case(rank, value, _figures(known), "", steps, slices(known["exposed"]))
 
 
 def _communicating(trace: Trace) -> Known | None:
@@ -130,7 +160,7 @@ def _launches(trace: Trace) -> Known | None:
     late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
     percentiles = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
     whole = _overlap(trace)
-    idle = _percent(whole["pieces"], "free") if whole else 100.0
+    idle = _percent(whole["pieces"], "free_ns") if whole else 100.0
     free = _lane(trace, OpClass.FREE)
     return {**percentiles, "launches": len(arrows), "idle_percent": idle, "idle": free}
 
@@ -174,7 +204,7 @@ def _compute_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case
 
 
 def _idle_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    idle = {rank: _percent(pieces, "free") for rank, pieces in _common(known).items()}
+    idle = {rank: _percent(pieces, "free_ns") for rank, pieces in _common(known).items()}
     most, least = max(idle, key=lambda r: idle[r]), min(idle, key=lambda r: idle[r])
     value = idle[most] - idle[least]
     if value > limits[""]:
@@ -188,13 +218,17 @@ def _idle_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
 
 
 _OVERLAP = "compute slices of the device"
+_UTILISATION = (
+    "share of the steps' recorded device windows in which kernels, collectives or, on GPUs, copies "
+    "run (device utilisation)"
+)
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "device-idle",
         "The device is not busy: host bound",
         THEME,
-        "share of the steps in which kernels or collectives run (device utilisation)",
+        _UTILISATION,
         (Limit(80.0, "%", PADDLE, below=True),),
         _OVERLAP,
         "Give the device more to do per launch (larger batches, fused or compiled graphs), and "
@@ -206,7 +240,7 @@ RULES: tuple[Rule, ...] = (
         "device-busy",
         "The device is busy nearly all of the time: device bound",
         THEME,
-        "share of the steps in which kernels or collectives run (device utilisation)",
+        _UTILISATION,
         (Limit(90.0, "%", PADDLE),),
         _OVERLAP,
         "The host keeps up: only faster kernels, or less communication that is not overlapped, "

@@ -26,9 +26,10 @@ from traceconv.analysis.tables.definition import (
 from traceconv.analysis.tables.fields import fields, whole
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
+from traceconv.analysis.utilisation import measured, utilisation
 from traceconv.core.columns import I64
-from traceconv.core.intervals import length_within, total, union
-from traceconv.core.model import Layer, OpClass, Trace
+from traceconv.core.intervals import length_within, merged, total, union
+from traceconv.core.model import Covered, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
 _KINDS = {OpClass.COMPUTE: "compute", OpClass.COMM: "communication"}
@@ -97,25 +98,42 @@ def _copies(ranked: Ranked) -> Columns:
 # -- how busy -----------------------------------------------------------------------------
 
 
+_LANES = {
+    OpClass.COMPUTING: "computing",
+    OpClass.COMMUNICATION: "communication",
+    OpClass.NOT_OVERLAPPED: "exposed",
+    OpClass.COPYING: "copies",
+    OpClass.COPY_NOT_OVERLAPPED: "copies alone",
+}
+_VENDOR = ("computing_ns", "communication_ns", "copying_ns", "free_ns", "known_ns")
+
+
 def _device_facts(trace: Trace) -> Columns:
-    """Per device: the time of all steps, and what of it kernels, collectives and copies cover."""
-    rows = kernels(trace, OpClass.COMPUTE, OpClass.COMM, OpClass.COPY)
-    steps = trace.steps.take(trace.steps.dur_ns > 0)
-    if not len(rows) or not len(steps):
+    """Per device: what of the steps its overlap lanes cover.
+
+    Where the figures of some steps are from the vendor's table, a single device has these, too.
+    """
+    steps = measured(trace.steps)
+    lanes = trace.rows_of(Layer.OVERLAP)
+    if not len(steps) or not lanes.any():
         return NOTHING
-    spans = steps.device_spans
-    elapsed = total(union(steps.start_ns, steps.end_ns))
-    device = _devices(trace)[trace.events.track[rows]]
-    numbers = np.unique(device)
-    busy = np.array(
-        [_busy(trace, rows[device == n], union(spans[:, 0], spans[:, 1])) for n in numbers.tolist()]
-    )
+    seen = steps.covered == Covered.TIMELINE
+    spans = union(*steps.take(seen).device_spans.T)
+    device = _devices(trace)[trace.events.track]
+    numbers = np.unique(device[lanes])
+    found = [
+        _of_device(trace, np.flatnonzero(lanes & (device == number)), spans)
+        for number in numbers.tolist()
+    ]
+    if len(found) == 1:
+        others = steps.take(~seen)
+        sums = [int(np.maximum(getattr(others, name), 0).sum()) for name in _VENDOR]
+        found[0] = {key: ns + more for (key, ns), more in zip(found[0].items(), sums, strict=True)}
+        found[0]["Kernel Time(ns)"] += int(others.not_overlapped_ns.sum())
     return {
         "Device": numbers,
-        "Steps Time(ns)": np.full(len(numbers), elapsed, np.int64),
-        "Kernel Time(ns)": busy[:, 0],
-        "Communication Time(ns)": busy[:, 1],
-        "Copy Time(ns)": busy[:, 2],
+        "Steps Time(ns)": np.full(len(numbers), total(union(steps.start_ns, steps.end_ns))),
+        **{key: np.array([one[key] for one in found], np.int64) for key in found[0]},
     }
 
 
@@ -125,19 +143,33 @@ def _devices(trace: Trace) -> I64:
     return np.array([int(m[1]) if m else max(trace.capture.device, 0) for m in found], np.int64)
 
 
-def _busy(trace: Trace, rows: NDArray[np.intp], spans: I64) -> list[int]:
-    """Length within ``spans`` of: any kernel, collectives, copies; streams merged."""
-    lengths = []
-    for classes in ((OpClass.COMPUTE, OpClass.COMM), (OpClass.COMM,), (OpClass.COPY,)):
-        events = trace.events.take(rows[np.isin(trace.events.op[rows], classes)])
-        covered = union(events.start_ns, events.end_ns)
-        lengths.append(int(length_within(covered, spans).sum()))
-    return lengths
+def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, int]:
+    """Lengths within ``spans`` of the overlap lanes of one device, and what of these is known."""
+    events = trace.events.take(rows)
+    sets = {
+        name: union(*np.stack((events.start_ns, events.end_ns))[:, events.op == op])
+        for op, name in _LANES.items()
+    }
+    recorded = spans
+    if len(trace.windows):
+        recorded = merged(trace.windows, union(events.start_ns, events.end_ns))
+    found = {name: int(length_within(one, spans).sum()) for name, one in sets.items()}
+    known = int(length_within(recorded, spans).sum())
+    kernels = found["computing"] + found["exposed"]
+    # copies of NPUs are idle time, as the vendor counts
+    busy = kernels + (0 if trace.hints.vendor == "ascend" else found["copies alone"])
+    return {
+        "Kernel Time(ns)": kernels,
+        "Communication Time(ns)": found["communication"],
+        "Copy Time(ns)": found["copies"],
+        "Idle(ns)": known - busy,
+        "Known(ns)": known,
+    }
 
 
 def _device_rows(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    return {**rows, "Utilization(%)": share(rows["Kernel Time(ns)"], rows["Steps Time(ns)"])}
+    return {**rows, "Utilization(%)": utilisation(rows["Idle(ns)"], rows["Known(ns)"])}
 
 
 # -- host and device by phase -------------------------------------------------------------
@@ -197,14 +229,17 @@ TABLES: Sequence[Table] = (
     Table(
         "device",
         "Devices: how busy",
-        "Steps Time = length of the union of all steps. Kernel Time = length of the union over "
-        "all streams of kernels (communication among them) within the steps' device time. "
-        "Communication and Copy Time likewise. Utilization = Kernel Time / Steps Time; copies do "
-        "not count, as in Paddle's Device Summary.",
+        "Steps Time = length of the union of the steps that have device data. Kernel Time = length "
+        "of the union over all streams of kernels (communication among them) within the steps' "
+        "device windows; Communication and Copy Time likewise. Known = the part of the windows in "
+        "which the profiler was collecting. Idle = Known without kernels, and without copies on "
+        "GPUs. Utilization = 100 - Idle / Known, as in the table of overlap; Paddle's Device "
+        "Summary counts neither copies nor Known, but Kernel Time / Steps Time.",
         "device slices",
         (
             *Column.whole(RANK, "Device"),
-            *Column.ns("Steps Time", "Kernel Time", "Communication Time", "Copy Time"),
+            *Column.ns("Steps Time", "Kernel Time", "Communication Time", "Copy Time", "Idle",
+                       "Known"),
             *Column.percent("Utilization"),
         ),
         _device_facts,

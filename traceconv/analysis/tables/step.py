@@ -10,12 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table, stacked
-from traceconv.analysis.tables.groups import Groups, mean, pooled, share
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Column,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+)
+from traceconv.analysis.tables.fields import numbers
+from traceconv.analysis.tables.groups import Groups, mean, pooled
+from traceconv.analysis.tables.groups import share as ratio
+from traceconv.analysis.utilisation import share, utilisation
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
     I64,
+    STEP_TABLE,
     UNKNOWN,
+    Covered,
     EventTable,
     Layer,
     OpClass,
@@ -29,7 +42,8 @@ STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
 whole:
 
-* "torch" (Ascend PyTorch): in a step is what begins in its device time, ``start <= t < end``;
+* "torch" (Ascend PyTorch): in a step is what begins from its first device row to the end of its
+  device window, ``start <= t < end``;
 * "mindspore" (MindSpore 2.4+): what begins in the step's own time, ``start <= t <= end``; Free
   alone is clipped to it, and the stage is that of the communication rows.
 """
@@ -58,7 +72,10 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         first computing or communication).
     """
     steps, torch = trace.steps, style == "torch"
-    spans = steps.device_spans if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
+    ends = steps.device_spans[:, 1]
+    spans = np.stack(
+        (steps.work_start_ns, ends) if torch else (steps.start_ns, steps.end_ns + 1), 1
+    )
     classes = {op: _Begun.of(trace, trace.events.op == op, spans) for op in _COUNTED}
     sums = {op: begun.sums() for op, begun in classes.items()}
     rows = trace.rows_of(Layer.COMM)
@@ -162,21 +179,22 @@ def _free_within(trace: Trace, steps: StepTable) -> I64:
 
 
 def _preparing(trace: Trace, classes: Mapping[OpClass, _Begun]) -> I64:
-    """From the start of each step to its first work; 0 where the host was not recorded."""
+    """From the start of each step to its first work; ABSENT where the host was not recorded."""
     steps = trace.steps
     work = (classes[op].first() for op in (OpClass.COMPUTING, OpClass.COMMUNICATION))
     first = np.minimum.reduce(list(work))
     known = _marked(steps) & (first < _EVER)
     known &= bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
-    return np.where(known, first - steps.start_ns, 0)
+    return np.where(known, first - steps.start_ns, ABSENT)
 
 
 _PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL, "interval": OpClass.INTERVAL}
 
 
 def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
-    """Graph, step and the columns ``names`` as int64; ABSENT where a length is not known."""
-    columns = {name: getattr(steps, name).astype(np.int64) for name in ("graph", "step", *names)}
+    """Graph, step, window and the columns ``names`` as int64; ABSENT where a length is unknown."""
+    key = ("graph", "step", "window")
+    columns = {name: getattr(steps, name).astype(np.int64) for name in (*key, *names)}
     for name in set(names) & set(StepTable.FIGURES):
         columns[name][columns[name] == UNKNOWN] = ABSENT
     return columns
@@ -186,7 +204,9 @@ def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
     if not len(steps):
         return NOTHING
-    facts = _columns(steps, "start_ns", "dur_ns", "device_dur_ns")
+    facts = _columns(steps, "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
+    for name in ("device_start_ns", "device_dur_ns"):
+        facts[name][steps.covered != Covered.TIMELINE] = ABSENT
     return {**facts, **{name: _phase(trace, op) for name, op in _PHASES.items()}}
 
 
@@ -217,7 +237,8 @@ def _steps(ranked: Ranked) -> Columns:
     names = {
         "Step": "step", "Start Time(ns)": "start_ns", "Duration(ns)": "dur_ns",
         "Device Time(ns)": "device_dur_ns", "FP_BP Time(ns)": "fp_bp",
-        "Iteration Refresh(ns)": "tail", "Data Aug Bound(ns)": "interval",
+        "Iteration Refresh(ns)": "tail", "Data Aug Bound(ns)": "interval", "Window": "window",
+        "Device Start Time(ns)": "device_start_ns",
     }  # fmt: skip
     return _named(stacked(ranked), names)
 
@@ -249,7 +270,7 @@ def _summary(ranked: Ranked) -> Columns:
         "Standard Deviation(ns)": np.floor(spread + 0.5).astype(np.int64),
         "Min(ns)": rows["low"],
         "Max(ns)": rows["high"],
-        "Spread(%)": share(spread, usual),
+        "Spread(%)": ratio(spread, usual),
     }
 
 
@@ -260,36 +281,63 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
-    rows = _columns(trace.steps.take(trace.steps.known_ns != UNKNOWN), *_LEGENDS)
-    if trace.overlap is not None and len(trace.steps) == trace.present.iterations:
+    steps = trace.steps
+    rows = _columns(steps, *_LEGENDS)
+    sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
+    if trace.overlap is not None and len(steps) == trace.present.iterations:
         # where only some of the steps were selected, sums of the whole rank would mislead
-        sums = trace.overlap.sums_ns
-        whole = [-1, ABSENT, *sums, sums.known]
+        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+        whole = [-1, ABSENT, ABSENT, *sums]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
-    return rows if len(rows["step"]) else NOTHING
+        sources.append(_SOURCES[Covered.TIMELINE])
+    known = (rows["known_ns"] != ABSENT).any()
+    return {**rows, "source": texts(sources)} if known else NOTHING
+
+
+_SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
+"""Where the figures of a step are from."""
 
 
 def _overlap(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     if len(ranked) > 1:
-        groups = Groups.of(rows["graph"], _dense(rows["step"]))
-        job = {name: mean(groups.total(rows[name]), groups.size) for name in _LEGENDS}
-        job |= {key: rows[key][groups.first] for key in ("graph", "step")}
+        known = {name: column[rows["known_ns"] != ABSENT] for name, column in rows.items()}
+        groups = Groups.of(known["graph"], _dense(known["step"]), known["window"])
+        job = {name: _mean_known(groups, known[name]) for name in _LEGENDS}
+        job |= {key: known[key][groups.first] for key in ("graph", "step", "window")}
         job[RANK] = np.full(len(groups), ABSENT, np.int64)
+        job["source"] = texts(["" for _ in range(len(groups))])
         rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
-    total, comm, alone = (rows[key] for key in _LEGENDS[:3])
+    total, comm, alone, free, copies, copies_alone, known_ns = (rows[key] for key in _LEGENDS)
     return {
         **_named(rows, {"Step": "step"}),
         "Total Compute(ns)": total,
-        "Pure Compute(ns)": total - (comm - alone),
-        "Communication Overlapped(ns)": comm - alone,
+        "Pure Compute(ns)": _less(total, _less(comm, alone)),
+        "Communication Overlapped(ns)": _less(comm, alone),
         "Communication Not Overlapped(ns)": alone,
-        "Idle(ns)": rows["free_ns"],
-        "Known(ns)": rows["known_ns"],
-        "Compute(%)": share(total, rows["known_ns"]),
-        "Exposed Communication(%)": share(alone, rows["known_ns"]),
-        "Idle(%)": share(rows["free_ns"], rows["known_ns"]),
+        "Idle(ns)": free,
+        "Known(ns)": known_ns,
+        "Memory Copy(ns)": copies,
+        "Memory Copy Not Overlapped(ns)": copies_alone,
+        "Compute(%)": share(total, known_ns),
+        "Exposed Communication(%)": share(alone, known_ns),
+        "Idle(%)": share(free, known_ns),
+        "Utilization(%)": utilisation(free, known_ns),
+        "Window": rows["window"],
+        "Source": rows["source"],
     }
+
+
+def _less(whole: I64, part: I64) -> I64:
+    """``whole - part``; ABSENT where either is."""
+    return np.where((whole == ABSENT) | (part == ABSENT), ABSENT, whole - part)
+
+
+def _mean_known(groups: Groups, value: I64) -> I64:
+    """Mean of each group, of the values that are not ABSENT."""
+    there = value != ABSENT
+    count = groups.total(there.astype(np.int64))
+    return np.where(count > 0, mean(groups.total(np.where(there, value, 0)), count), ABSENT)
 
 
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
@@ -316,9 +364,23 @@ _VENDOR = {column.key: _VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
 
 
 def _vendor_facts(trace: Trace) -> Columns:
-    if not (trace.steps.known_ns != UNKNOWN).any():
+    steps = trace.steps
+    if not (steps.known_ns != UNKNOWN).any():
         return NOTHING
-    return step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
+    computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
+    columns = {name: column.copy() for name, column in computed.items()}
+    for name in _VENDOR.values():
+        columns[name][steps.covered != Covered.TIMELINE] = ABSENT
+    own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
+    if len(own):
+        table = trace.side_tables[STEP_TABLE]
+        number = numbers(table, "Step")
+        order = np.argsort(number, kind="stable")
+        at = order[np.searchsorted(number, steps.step[own], sorter=order)]
+        for heading, name in _VENDOR.items():
+            columns[name][own] = numbers(table, heading)[at]
+    sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
+    return {**columns, "window": steps.window.astype(np.int64), "source": texts(sources)}
 
 
 def _is_mindspore(trace: Trace) -> bool:
@@ -330,11 +392,13 @@ def _vendor(ranked: Ranked) -> Columns:
     """Rows of the ranks, then the largest of all ranks, as cluster tables give a stage."""
     rows = stacked(ranked)
     if len(ranked) > 1:
-        groups = Groups.of(rows["graph"], _dense(rows["step"]))
-        job = {key: groups.high(rows[key]) for key in ("graph", "step", *_VENDOR.values())}
+        groups = Groups.of(rows["graph"], _dense(rows["step"]), rows["window"])
+        keys = ("graph", "step", "window", *_VENDOR.values())
+        job = {key: groups.high(rows[key]) for key in keys}
         job[RANK] = np.full(len(groups), ABSENT, np.int64)
+        job["source"] = texts(["" for _ in range(len(groups))])
         rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
-    return _named(rows, {"Step": "step", **_VENDOR})
+    return _named(rows, {"Step": "step", **_VENDOR, "Window": "window", "Source": "source"})
 
 
 TABLES: Sequence[Table] = (
@@ -355,16 +419,22 @@ TABLES: Sequence[Table] = (
     Table(
         "step",
         "Steps",
-        "Duration = end - start of the step as marked. Device Time = from the first to the last "
-        "device or communication row of the step, or to its end if later. FP_BP, Iteration "
-        "Refresh (tail) and Data Aug Bound (the pause before the step) as the source marks them.",
+        "Duration = end - start of the step as marked. Device Start Time and Device Time = the "
+        "device window of the step, in which its figures are measured: it begins with the step, "
+        "or where the window of the step before it ends if that is later, and ends with the step "
+        "or its last device or communication row, whichever is later; that of an iteration of a "
+        "graph is the iteration; where nothing marks steps it is from the first to the last device "
+        "row; steps whose device work was not recorded have none. FP_BP, Iteration Refresh (tail) "
+        "and Data Aug Bound (the pause before the step) as the source marks them. Window = number "
+        "of the recording window, in which numbers of steps may start over.",
         "steps, or any events",
         (
             *Column.whole(RANK, "Graph", "Step"),
             *Column.ns(
                 "Start Time", "Duration", "Device Time", "FP_BP Time", "Iteration Refresh",
-                "Data Aug Bound",
+                "Data Aug Bound", "Device Start Time",
             ),
+            *Column.whole("Window"),
         ),
         _step_facts,
         _steps,
@@ -373,20 +443,28 @@ TABLES: Sequence[Table] = (
     Table(
         "overlap",
         "Overlap: five legends per rank and step",
-        "K = union of compute tasks, M = union of communication operations, both on the device. "
-        "Total Compute = |K|. Pure Compute = |K| - |K and M|. Communication Overlapped = |K and "
-        "M|. Communication Not Overlapped = |M| - |K and M|. Idle = |Known| - |K or M|. Known = "
-        "the part of the step's device time in which the profiler was collecting = Total Compute "
-        "+ Communication Not Overlapped + Idle. Percentages are of Known. A row without a step is "
-        "the whole rank; a row without a rank is the mean over ranks.",
+        "K = union of compute tasks, M = union of communication operations, C = union of memory "
+        "copies and fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
+        "Communication Overlapped = |K and M|. Communication Not Overlapped = |M| - |K and M|. "
+        "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
+        "of the step's device window (Device Start Time and Device Time of the table of steps) in "
+        "which the profiler was collecting, summed over devices. Idle = |Known| - |K or M or C|; "
+        "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
+        "is before the first task and after the last one. Utilization = 100 - "
+        "Idle / Known. Percentages are of Known. All are the overlap lanes of the trace, clipped "
+        "to the window; Source says if they are from the vendor's own table instead. Steps whose "
+        "device work was not recorded have no figures. A row without a step is the whole rank; a "
+        "row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",
         (
             *Column.whole(RANK, "Graph", "Step"),
             *Column.ns(
                 "Total Compute", "Pure Compute", "Communication Overlapped",
-                "Communication Not Overlapped", "Idle", "Known",
+                "Communication Not Overlapped", "Idle", "Known", "Memory Copy",
+                "Memory Copy Not Overlapped",
             ),
-            *Column.percent("Compute", "Exposed Communication", "Idle"),
+            *Column.percent("Compute", "Exposed Communication", "Idle", "Utilization"),
+            *Column.whole("Window"), *Column.text("Source"),
         ),
         _overlap_facts,
         _overlap,
@@ -394,14 +472,18 @@ TABLES: Sequence[Table] = (
     Table(
         "step_trace_time",
         "Step time as the Ascend tools count it (step_trace_time.csv)",
-        "A slice of the overlap lanes counts, whole, in the step in whose device time it begins "
-        "(MindSpore: in whose own time; Free is clipped). Overlapped = Communication - "
+        "A slice of the overlap lanes counts, whole, in the step in which it begins, which is from "
+        "the first device row of the step to the end of its device window (MindSpore: the step's "
+        "own time, and Free is clipped). Overlapped = Communication - "
         "Communication(Not Overlapped). Bubble = operations that receive from another pipeline "
         "stage. Stage = first start to last end - Bubble. Exclude Receive = Communication(Not "
         "Overlapped) - Bubble. Preparing = first work - start of the step. A row without a rank "
         "is the largest of all ranks, column by column.",
         "device or communication slices",
-        (*Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS),
+        (
+            *Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS, *Column.whole("Window"),
+            *Column.text("Source"),
+        ),
         _vendor_facts,
         _vendor,
     ),
