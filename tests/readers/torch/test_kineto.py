@@ -276,7 +276,7 @@ def test_every_sort_has_its_lane(tmp_path, tier):
         (Layer.SCOPE, "GPU Annotations", "", "Stream 7", "ProfilerStep#3", other),
         (Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE),
         (Layer.DEVICE, "GPU Hardware", "", "Stream 7", "Memcpy PtoP", OpClass.COPY),
-        (Layer.COMM, "NCCL", "", "Stream 9", "rcclKernel", OpClass.COMM),
+        (Layer.COMM, "RCCL", "", "Stream 9", "rcclKernel", OpClass.COMM),
         (Layer.OTHER, "Profiler", "", "Overhead", "Buffer Flush", other),
         (Layer.OTHER, "Profiler", "", "PyTorch Profiler", "PyTorch Profiler (0)", other),
         (Layer.OTHER, "Profiler", "", "PyTorch Profiler", "Record Window End", other),

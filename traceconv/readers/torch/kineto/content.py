@@ -15,6 +15,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
+from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import note_memory
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
@@ -112,14 +113,15 @@ class Collectives:
                 facts = _decode(text)
             except msgspec.MsgspecError:
                 facts = Facts()
-            rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])])
+            title = lane_title(self.build.strings[int(rows.name[row])])
+            rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])], title)
             more = self._more(facts, int(rows.dur_ns[row]))
             if more:
                 longer = text.rstrip()[:-1] + more
                 rows.address[row] = self.build.spill(longer)
                 rows.length[row] = len(longer)
 
-    def _track(self, facts: Facts, stream: Track) -> int:
+    def _track(self, facts: Facts, stream: Track, title: str) -> int:
         """The lane of the process group; of the stream, if no group is named."""
         name = stream.name
         if isinstance(facts.group, str | int) and facts.group != "":
@@ -128,7 +130,7 @@ class Collectives:
             if not isinstance(stated, str) or stated in ("", "undefined"):
                 stated = self.groups.get(key, ProcessGroup()).description
             name = f"Group {key}" + (f" ({stated})" if stated else "")
-        return self.build.track(Layer.COMM, name, stream.group, "NCCL")
+        return self.build.track(Layer.COMM, name, stream.group, title)
 
     def _more(self, facts: Facts, dur_ns: int) -> bytes:
         """Further members for the arguments, with the brace that closes them."""
