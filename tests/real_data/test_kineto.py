@@ -135,7 +135,7 @@ def test_arrows_in_are_arrows_out_or_told(sample, told):
     assert len(sample.of("f")) == told[6]
     assert sample.count("launch-mark") == marks
     assert sample.ledger.get("read", {}).get("flow", 0) == marks + tasks + pairs
-    assert len(sample.seen.flows) == tasks + pairs - sample.count("flow-unbound")
+    assert len(sample.seen.flows) == tasks + pairs - sample.count("flow-without-end")
     assert sample.count("flow-without-end") == 0
 
 

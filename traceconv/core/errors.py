@@ -246,9 +246,21 @@ CODES: dict[str, Code] = {
         _D, "A slice that was never ended is closed at the last stamp of its lane."
     ),
     "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
-    "flow-without-end": Code(_L, "A launch arrow without its other end cannot be drawn."),
+    "flow-without-end": Code(
+        _I,
+        "The source has only one end of these arrows: the other was outside the recorded window, "
+        "or its layer was not recorded. There is nothing to draw.",
+    ),
     "flow-unbound": Code(
-        _L, "A launch arrow touches no slice (its lane is not in the file), so it cannot be drawn."
+        _L,
+        "Launch arrows whose slices cannot be found cannot be drawn: a slice was skipped, or its "
+        "lane has none at that time.",
+    ),
+    "launch-backwards": Code(
+        _I,
+        "Work on a device begins before the call that launched it: the two clocks differ by at "
+        "least the amount given. Times of host and device are as recorded; do not compare them "
+        "more finely than that.",
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "launch-mark": Code(

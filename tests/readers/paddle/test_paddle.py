@@ -152,7 +152,7 @@ def test_ids_printed_as_negative_numbers_match(tmp_path):
 
 
 def test_every_end_of_an_arrow_is_accounted_for(tmp_path):
-    """Heads without a call are lost arrows, calls that launched nothing only decoration."""
+    """Heads without a call have no start, calls that launched nothing are only decoration."""
     text = as_json(small()).replace('"correlation id": 14', '"correlation id": 99', 1)
     trace = read_json(tmp_path, text)
     assert {"flow-unbound": 1, "decoration-skipped": 2}.items() <= codes(trace).items()

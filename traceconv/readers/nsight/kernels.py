@@ -201,7 +201,7 @@ def arrows(report: Report) -> None:
         asked, found = int((ids >= 0).sum()), call >= 0
         report.build.seen("flow", asked)
         lost = asked - int(found.sum())
-        report.build.skip("flow-unbound", "no launching call", lost, "flow")
+        report.build.skip("flow-without-end", "no launching call", lost, "flow")
         report.build.flows(src=report.calls.row[call[found]], dst=targets[found], name=name)
 
 

@@ -206,7 +206,7 @@ class Launches:
         found = called[at] == number if len(called) else np.zeros(len(number), bool)
         self.build.seen("flow", len(task))
         missing = int((~found).sum())
-        self.build.skip("flow-unbound", "no launching call", missing, "flow")
+        self.build.skip("flow-without-end", "no launching call", missing, "flow")
         name = self.build.string("launch")
         self.build.flows(src=call[at[found]], dst=task[found], name=name)
 
