@@ -293,7 +293,12 @@ CODES: dict[str, Code] = {
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
-        _D, "No file names the rank; it is taken as 0. Pass `rank_from` to name it yourself."
+        _I,
+        "No file names the rank of the only capture; it is taken as 0. Pass `rank_from` to name it "
+        "yourself.",
+    ),
+    "record-without-rank": Code(
+        _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
     ),
     "rank-conflict": Code(
         _D, "Files of one capture name different ranks; the most trusted one is used."
@@ -309,7 +314,7 @@ CODES: dict[str, Code] = {
     ),
     "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
     # steps and overlap
-    "no-steps": Code(_D, "The capture marks no steps; the whole range counts as one step."),
+    "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
@@ -320,7 +325,7 @@ CODES: dict[str, Code] = {
         _D, "The computed overlap differs from the profiler's own lane; both figures are given."
     ),
     "no-device-events": Code(
-        _D, "No device or communication slices: the overlap analysis of this rank is empty."
+        _I, "No device or communication slices: the overlap analysis of this rank is empty."
     ),
     # output
     "size-limit": Code(
