@@ -282,6 +282,14 @@ CODES: dict[str, Code] = {
         "The start or the end of an event is not in the file; it was set by the event's length or "
         "by the nearest time that is.",
     ),
+    "profiler-error": Code(
+        _D,
+        "The profiler reports errors of its own, quoted in the places: what they are about may be "
+        "missing from the capture, or wrong.",
+    ),
+    "profiler-warning": Code(
+        _I, "The profiler reports warnings about its own work, quoted in the places."
+    ),
     "source-dropped": Code(
         _D, "The profiler reports that it had no room for these events and did not write them."
     ),
@@ -296,6 +304,16 @@ CODES: dict[str, Code] = {
         _I,
         "No file names the rank of the only capture; it is taken as 0. Pass `rank_from` to name it "
         "yourself.",
+    ),
+    "process-assumed": Code(
+        _D,
+        "Rows of a report that name no process were taken as those of its only process, or of the "
+        "only one that uses their device.",
+    ),
+    "process-unknown": Code(
+        _L,
+        "Rows of a report name no process, and it has several: they are not in the output. Export "
+        "the report again with a newer nsys.",
     ),
     "record-without-rank": Code(
         _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."

@@ -381,7 +381,8 @@ def test_marks_of_the_queue_without_their_other_half_are_booked(pytorch):
     pytorch.read()
     assert [(r[0], r[3]) for r in pytorch.rows()] == [("Enqueue", 0), ("Dequeue@mul", 2000)]
     assert {
-        ("kind-not-read", 1), ("end-without-begin", 1), ("missing-duration", 1), ("flow-without-end", 1)
+        ("kind-not-read", 1), ("end-without-begin", 1), ("missing-duration", 1),
+        ("flow-without-end", 1),
     } == pytorch.issues()  # fmt: skip
 
 

@@ -196,7 +196,9 @@ def test_windows_of_a_worker_are_one_rank(tmp_path):
         placed(trace, Layer.DEVICE)
         == [(Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE)] * 2
     )
-    assert trace.issues.count("flow-without-end") == 2  # correlation numbers begin anew in each file
+    assert (
+        trace.issues.count("flow-without-end") == 2
+    )  # correlation numbers begin anew in each file
 
 
 def test_what_differs_in_more_than_time_stays_apart(tmp_path):

@@ -18,6 +18,7 @@ from traceconv.io.sources import Source
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import note_memory
 from traceconv.readers.shared.numbers import count_of
+from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
 from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, process_groups
 from traceconv.readers.torch.kineto.lanes import Classifier, Sort
@@ -288,6 +289,18 @@ _PROBES = Probes(graph=("correlation",), type="")
 _TASKS = (Sort.KERNEL, Sort.COPY, Sort.SYNC)
 
 
+_USED_KEYS = {BASE, "distributedInfo", "deviceProperties", "host_name", "ERROR", "WARNING"}
+
+
+_NAMES = 1000
+"""Characters of the names of keys that are listed."""
+
+
+def _lines(logged: Any) -> list[Any]:
+    """The messages of a level of the profiler's log."""
+    return logged if isinstance(logged, list) else [logged] if logged else []
+
+
 class File:
     """Reads one file into ``build``.
 
@@ -317,9 +330,18 @@ class File:
     def _begin(self, keys: Mapping[str, Any]) -> int:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
+        self._book_keys(keys)
         note_memory(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
+
+    def _book_keys(self, keys: Mapping[str, Any]) -> None:
+        """Book what the profiler logged, and the keys nothing is made of, by name."""
+        logged = [_lines(keys.get(level)) for level in ("ERROR", "WARNING")]
+        book_messages(self._build, *logged)
+        unused = sorted(keys.keys() - _USED_KEYS)
+        where = f"keys {', '.join(unused)}"[:_NAMES]
+        self._build.skip("metadata-unused", where, len(unused))
 
     def _revise(self, rows: Incoming) -> None:
         """Look into the rows that need it. The graph probe holds correlation numbers."""
