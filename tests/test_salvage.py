@@ -134,7 +134,7 @@ def test_stamps_no_clock_shows_are_lost():
     build.flow(rows[0], rows[1], "launch")
     made = build.finish()
     assert [made.strings[n] for n in made.events.name.tolist()] == ["kept"]
-    assert [(i.code, i.count) for i in made.issues] == [("bad-time", 3), ("flow-without-end", 1)]
+    assert [(i.code, i.count) for i in made.issues] == [("bad-time", 3), ("flow-unbound", 1)]
     assert made.ledger == {
         ("read", "slice"): 4,
         ("lost", "slice"): -3,

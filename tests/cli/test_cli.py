@@ -282,7 +282,7 @@ def test_markdown_report_has_the_sections(here, capsys):
         assert title in titles
 
 
-DOUBTS = ["no-steps", "unaligned", "clock-assumed", "missing-duration", "missing-name",
+DOUBTS = ["rank-conflict", "unaligned", "clock-assumed", "missing-duration", "missing-name",
           "time-rounded", "bad-encoding", "unfinished-slice", "args-not-json"]  # fmt: skip
 
 

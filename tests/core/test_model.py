@@ -34,6 +34,18 @@ def test_tracks_come_in_screen_order(build):
     assert names == ["iterations", "Stream 3", "Stream 12", "Plane 0"]
 
 
+def test_work_that_begins_before_its_launch_is_booked_once(build):
+    """The device's clock is ahead; arrows between calls, and those forward in time, are not."""
+    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 7")
+    call = build.slice(calls, 100, 10, "launch")
+    for start in (90, 99, 100, 140):
+        build.flow(call, build.slice(stream, start, 5, "gemm"), "launch")
+    build.flow(build.slice(calls, 150, 5, "b"), call, "back")
+    [issue] = build.finish().issues
+    assert (issue.code, issue.severity, issue.count) == ("launch-backwards", Severity.INFO, 2)
+    assert issue.places == ("by up to 10 ns",)
+
+
 def test_rows_sort_by_track_start_and_longest_first(build):
     """Equal starts: the longer slice first, so that it can hold the shorter one."""
     late, early = build.track(Layer.DEVICE, "b"), build.track(Layer.DEVICE, "a")

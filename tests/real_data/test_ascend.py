@@ -254,7 +254,7 @@ def test_arrows_bind_to_their_slices(views):
         "HostToDevice": 215,
     }
     assert arrows(level0) == {"async_npu": 210, "async_task_queue": 159, "fwdbwd": 27}
-    assert level0.issues.count("flow-unbound") == 215
+    assert level0.issues.count("flow-without-end") == 215
 
 
 def test_step_marks_of_the_framework(views):

@@ -348,6 +348,7 @@ class TraceBuilder:
             side_tables=self._side_tables,
         )
         trace = self._believable(trace)
+        self._book_backwards(trace)
         ledger = {}
         for kind, kept in trace.counts().items():
             seen, lost = self._seen[kind], self._lost[kind]
@@ -358,6 +359,18 @@ class TraceBuilder:
                 ledger["lost", kind] = -lost
         trace.ledger.update(ledger)
         return arranged(trace)
+
+    def _book_backwards(self, trace: Trace) -> None:
+        """Book, once, the launches of work that began before them: the device's clock is ahead."""
+        flows, events = trace.flows, trace.events
+        layers = [track.layer for track in trace.tracks]
+        host = np.array([layer in (Layer.HOST, Layer.RUNTIME) for layer in layers], bool)
+        device = np.array([layer in (Layer.DEVICE, Layer.COMM) for layer in layers], bool)
+        launch = host[events.track[flows.src]] & device[events.track[flows.dst]]
+        ahead = events.start_ns[flows.src[launch]] - events.start_ns[flows.dst[launch]]
+        count, most = int((ahead > 0).sum()), int(ahead.max(initial=0))
+        where = f"by up to {most} ns"
+        self.issues.add("launch-backwards", self.capture.label, where, count)
 
     def _believable(self, trace: Trace) -> Trace:
         """Without the rows whose stamps are beyond :data:`FARTHEST_NS`, which are booked."""
@@ -370,7 +383,7 @@ class TraceBuilder:
         kept = trace.keep("lost", near, _near(samples))
         for kind, count in trace.counts().items():
             if lost := count - kept.counts()[kind]:
-                code = "flow-without-end" if kind == "flow" else "bad-time"
+                code = "flow-unbound" if kind == "flow" else "bad-time"
                 self.skip(code, "more than 146 years from its clock's zero", lost, kind)
         return kept
 

@@ -246,9 +246,21 @@ CODES: dict[str, Code] = {
         _D, "A slice that was never ended is closed at the last stamp of its lane."
     ),
     "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
-    "flow-without-end": Code(_L, "A launch arrow without its other end cannot be drawn."),
+    "flow-without-end": Code(
+        _I,
+        "The source has only one end of these arrows: the other was outside the recorded window, "
+        "or its layer was not recorded. There is nothing to draw.",
+    ),
     "flow-unbound": Code(
-        _L, "A launch arrow touches no slice (its lane is not in the file), so it cannot be drawn."
+        _L,
+        "Launch arrows whose slices cannot be found cannot be drawn: a slice was skipped, or its "
+        "lane has none at that time.",
+    ),
+    "launch-backwards": Code(
+        _I,
+        "Work on a device begins before the call that launched it: the two clocks differ by at "
+        "least the amount given. Times of host and device are as recorded; do not compare them "
+        "more finely than that.",
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "launch-mark": Code(
@@ -270,6 +282,14 @@ CODES: dict[str, Code] = {
         "The start or the end of an event is not in the file; it was set by the event's length or "
         "by the nearest time that is.",
     ),
+    "profiler-error": Code(
+        _D,
+        "The profiler reports errors of its own, quoted in the places: what they are about may be "
+        "missing from the capture, or wrong.",
+    ),
+    "profiler-warning": Code(
+        _I, "The profiler reports warnings about its own work, quoted in the places."
+    ),
     "source-dropped": Code(
         _D, "The profiler reports that it had no room for these events and did not write them."
     ),
@@ -281,7 +301,22 @@ CODES: dict[str, Code] = {
     "args-not-json": Code(_D, "Arguments that are not valid JSON are kept as text."),
     # identity
     "rank-assumed": Code(
-        _D, "No file names the rank; it is taken as 0. Pass `rank_from` to name it yourself."
+        _I,
+        "No file names the rank of the only capture; it is taken as 0. Pass `rank_from` to name it "
+        "yourself.",
+    ),
+    "process-assumed": Code(
+        _D,
+        "Rows of a report that name no process were taken as those of its only process, or of the "
+        "only one that uses their device.",
+    ),
+    "process-unknown": Code(
+        _L,
+        "Rows of a report name no process, and it has several: they are not in the output. Export "
+        "the report again with a newer nsys.",
+    ),
+    "record-without-rank": Code(
+        _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
     ),
     "rank-conflict": Code(
         _D, "Files of one capture name different ranks; the most trusted one is used."
@@ -297,7 +332,7 @@ CODES: dict[str, Code] = {
     ),
     "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
     # steps and overlap
-    "no-steps": Code(_D, "The capture marks no steps; the whole range counts as one step."),
+    "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
@@ -312,7 +347,7 @@ CODES: dict[str, Code] = {
         _D, "The computed overlap differs from the profiler's own lane; both figures are given."
     ),
     "no-device-events": Code(
-        _D, "No device or communication slices: the overlap analysis of this rank is empty."
+        _I, "No device or communication slices: the overlap analysis of this rank is empty."
     ),
     # output
     "size-limit": Code(

@@ -325,12 +325,12 @@ def test_kernel_nobody_launched_is_booked(trace_of):
     """Its call lies outside the file; tasks that need no call are none of it."""
     tables = Tables().kernel(20, 30, connectionId=1).task(40, 50, "PROFILING_ENABLE")
     trace = trace_of(tables.call(0, 1, 99))
-    assert (trace.issues.count("flow-unbound"), trace.ledger["lost", "flow"]) == (1, -1)
+    assert (trace.issues.count("flow-without-end"), trace.ledger["lost", "flow"]) == (1, -1)
 
 
 def test_without_calls_nothing_is_missed(trace_of):
     """Where no calls were collected there are no arrows to lose."""
-    assert trace_of(Tables().kernel(20, 30)).issues.count("flow-unbound") == 0
+    assert trace_of(Tables().kernel(20, 30)).issues.count("flow-without-end") == 0
 
 
 def test_operator_points_at_its_kernels(trace_of):

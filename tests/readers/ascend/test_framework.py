@@ -255,7 +255,7 @@ def test_a_flow_leads_from_its_mark_to_the_range_with_its_number(mindspore):
     )
     mindspore.read()
     assert mindspore.arrows() == [("flow", "target", "async_mindspore")]
-    assert {("flow-without-end", 1)} == mindspore.issues()
+    assert {("flow-unbound", 1)} == mindspore.issues()
 
 
 def test_memory_of_the_pool_is_sampled(mindspore):
@@ -381,7 +381,8 @@ def test_marks_of_the_queue_without_their_other_half_are_booked(pytorch):
     pytorch.read()
     assert [(r[0], r[3]) for r in pytorch.rows()] == [("Enqueue", 0), ("Dequeue@mul", 2000)]
     assert {
-        ("kind-not-read", 1), ("end-without-begin", 1), ("missing-duration", 1), ("flow-unbound", 1)
+        ("kind-not-read", 1), ("end-without-begin", 1), ("missing-duration", 1),
+        ("flow-without-end", 1),
     } == pytorch.issues()  # fmt: skip
 
 

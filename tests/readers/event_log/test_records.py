@@ -76,7 +76,7 @@ def test_one_file_of_many_ranks(log):
     assert [[r[0] for r in rows(t)] for t in found.traces] == [["b", "c"], ["a", "e"]]
     assert booked(found.issues) == [
         ("malformed-record", 1, ("line 5: rank 'first'",)),
-        ("rank-assumed", 1, ("records that name no rank",)),
+        ("record-without-rank", 1, ()),
     ]
 
 

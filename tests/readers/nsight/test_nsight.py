@@ -157,7 +157,7 @@ def test_launch_arrows_stay_within_a_process(export):
             (int(trace.events.start_ns[a]), int(trace.events.start_ns[b])) for a, b in ends
         )
         assert starts == [(100, 1000), (300, 1400)]
-        assert trace.issues.count("flow-unbound") == 2
+        assert trace.issues.count("flow-without-end") == 2
 
 
 def test_nvtx_names_come_from_text_or_strings(export):

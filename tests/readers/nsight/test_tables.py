@@ -3,8 +3,12 @@
 import pytest
 from nsight_files import (
     BARRIER,
+    GEMM,
     KERNEL,
+    LAUNCH,
     NVTX,
+    RUNTIME,
+    call,
     captures,
     global_id,
     kernel,
@@ -17,6 +21,49 @@ from nsight_files import (
 from traceconv.core.model import Layer
 
 KIND = 0x1000100000000
+NOBODYS = (None, 0, -1)
+
+
+@pytest.mark.parametrize("owner", NOBODYS)
+def test_kernels_that_name_no_process_are_the_only_one_s(tmp_path, owner):
+    """All of them: the process is known from its calls, and uses their device."""
+    kernels = [(*kernel(10 * i, 10 * i + 5, i)[:5], owner, GEMM) for i in range(1, 401)]
+    [trace] = traces(write(tmp_path / "r.sqlite", **{KERNEL: kernels, RUNTIME: [call(5, 1)]}))
+    assert (len(rows(trace, Layer.DEVICE)), trace.capture.pid, trace.capture.device) == (400, 1, 0)
+    assert trace.issues.count("process-assumed") == 400
+
+
+def test_a_report_that_names_no_process_is_one(tmp_path):
+    """Rows on the host are on no thread that is known."""
+    calls = [(5, 10, 0, None, 1, LAUNCH)]
+    path = write(tmp_path / "r.sqlite", **{KERNEL: [(20, 30, 0, 7, 1, None, GEMM)], RUNTIME: calls})
+    [trace] = traces(path)
+    assert [lane.name for lane, *_ in rows(trace, Layer.RUNTIME)] == ["No thread"]
+    assert (trace.capture.pid, len(trace.flows)) == (-1, 1)
+
+
+@pytest.mark.parametrize("owner", NOBODYS)
+def test_of_several_processes_the_device_decides(tmp_path, owner):
+    """Rows of no process make none; what nothing tells is a loss, counted once."""
+    kernels = [kernel(10, 20, pid=p, device=p) for p in (1, 2)]
+    kernels += [(30, 40, device, 7, -1, owner, GEMM) for device in (2, 2, 9)]
+    path = write(tmp_path / "r.sqlite", **{KERNEL: kernels, RUNTIME: [(5, 9, 0, owner, 1, LAUNCH)]})
+    every = traces(path)
+    assert [len(rows(trace, Layer.DEVICE)) for trace in every] == [1, 3]
+    assert [t.issues.count("process-assumed") for t in every] == [0, 2]
+    assert [t.issues.count("process-unknown") for t in every] == [2, 0]
+
+
+def test_what_the_profiler_says_of_itself(tmp_path):
+    """Errors are a doubt, warnings are passed on; paths are left out, and the rest is counted."""
+    told = [(1, "started"), (2, "cannot read /data/of/somebody/x.so"), (3, "lost\nevents")]
+    path = write(tmp_path / "r.sqlite", **{KERNEL: [kernel(1, 2)]}, DIAGNOSTIC_EVENT=told)
+    [trace] = traces(path)
+    assert [(i.code, i.count, i.places) for i in trace.issues] == [
+        ("profiler-error", 1, ("lost",)),
+        ("profiler-warning", 1, ("cannot read <path>",)),
+        ("kind-not-read", 1, ("table DIAGNOSTIC_EVENT",)),
+    ]
 
 
 def metrics(path, samples, names, kernels=((1, 2),), **more):

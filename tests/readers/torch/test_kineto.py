@@ -196,7 +196,9 @@ def test_windows_of_a_worker_are_one_rank(tmp_path):
         placed(trace, Layer.DEVICE)
         == [(Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE)] * 2
     )
-    assert trace.issues.count("flow-unbound") == 2  # correlation numbers begin anew in each file
+    assert (
+        trace.issues.count("flow-without-end") == 2
+    )  # correlation numbers begin anew in each file
 
 
 def test_what_differs_in_more_than_time_stays_apart(tmp_path):
@@ -276,7 +278,7 @@ def test_every_sort_has_its_lane(tmp_path, tier):
         (Layer.SCOPE, "GPU Annotations", "", "Stream 7", "ProfilerStep#3", other),
         (Layer.DEVICE, "GPU Hardware", "", "Stream 7", "gemm", OpClass.COMPUTE),
         (Layer.DEVICE, "GPU Hardware", "", "Stream 7", "Memcpy PtoP", OpClass.COPY),
-        (Layer.COMM, "NCCL", "", "Stream 9", "rcclKernel", OpClass.COMM),
+        (Layer.COMM, "RCCL", "", "Stream 9", "rcclKernel", OpClass.COMM),
         (Layer.OTHER, "Profiler", "", "Overhead", "Buffer Flush", other),
         (Layer.OTHER, "Profiler", "", "PyTorch Profiler", "PyTorch Profiler (0)", other),
         (Layer.OTHER, "Profiler", "", "PyTorch Profiler", "Record Window End", other),

@@ -129,7 +129,28 @@ def test_calls_that_begin_at_once_are_told_apart(tmp_path):
 def test_a_task_without_its_call_is_booked(tmp_path):
     """The call lies before the window, or was filtered out."""
     trace = read(write(tmp_path / "a.json", [OPERATOR, KERNEL]))
-    assert (len(trace.flows), trace.issues.count("flow-unbound")) == (0, 1)
+    assert (len(trace.flows), trace.issues.count("flow-without-end")) == (0, 1)
+
+
+@pytest.mark.parametrize("category", ["ac2g", "async", "async_cpu_to_gpu", "async_gpu"])
+def test_marks_of_any_producer_are_drawn_once(tmp_path, category):
+    """The number draws the arrow; the mark of it is the same arrow."""
+    marks = [arrow("s", category, 7, 900, 900, 20), arrow("f", category, 7, 0, 7, 40)]
+    trace = read(write(tmp_path / "a.json", [CALL, KERNEL, *marks]))
+    assert arrows(trace) == [("launch", 20_000, 40_000)]
+
+
+def test_arrows_between_calls_are_kept(tmp_path):
+    """A call of the runtime that calls the driver: tasks' numbers do not draw that arrow."""
+    driver = {**CALL, "cat": "cuda_driver", "name": "cuLaunchKernel", "ts": 21, "dur": 2}
+    marks = [arrow("s", "ac2g", 7, 900, 900, 20), arrow("f", "ac2g", 7, 900, 900, 21)]
+    marks += [arrow("f", "ac2g", 7, 0, 7, 40), arrow("f", "ac2g", 8, 900, 900, 21)]
+    driver["args"] = {"correlation": 8}
+    trace = read(write(tmp_path / "a.json", [CALL, driver, KERNEL, *marks]))
+    assert arrows(trace) == [("ac2g", 20_000, 21_000), ("launch", 20_000, 40_000)]
+    assert [(i.code, i.count) for i in trace.issues] == [
+        ("metadata-unused", 1), ("launch-mark", 2),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [0, -1, None, "x", 2**32 + 7])
@@ -155,7 +176,9 @@ def test_marks_of_calls_that_launch_nothing_are_no_loss(tmp_path):
     """In a capture of the host alone every call still carries one."""
     events = [OPERATOR, {**CALL, "name": "cudaGetDevice"}, arrow("f", "ac2g", 7, 900, 900, 20)]
     trace = read(write(tmp_path / "a.json", events))
-    assert [(issue.code, issue.severity) for issue in trace.issues] == [("launch-mark", "info")]
+    assert [(issue.code, issue.severity) for issue in trace.issues] == [
+        ("metadata-unused", "info"), ("launch-mark", "info"),
+    ]  # fmt: skip
 
 
 def test_backward_operators_point_to_their_forward_ones(tmp_path):

@@ -130,7 +130,7 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
         return [one]
     ranks, nameless = _ranks(source, name, layout, issues)
     if nameless and default is None and ranks:
-        issues.add("rank-assumed", title, "records that name no rank", nameless)
+        issues.add("record-without-rank", title, count=nameless)
         default = 0
     default_too = {default} if nameless and default is not None else set()
     requested: list[int | None] = [*sorted(ranks | default_too)]

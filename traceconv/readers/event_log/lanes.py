@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, Layer, OpClass, Track
+from traceconv.readers.shared.collective_names import library_of
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 
 KINDS = {
@@ -43,7 +44,6 @@ _PHASES = (
     (OpClass.REDUCE, ("reduce",)),
     (OpClass.INTERVAL, ("dataload", "data", "interval")),
 )
-_LIBRARIES = (("NCCL", ("nccl", "rccl")), ("HCCL", ("hccl", "hcom")))
 
 
 class What(NamedTuple):
@@ -91,10 +91,11 @@ def what(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()) -> Wh
 def _by_name(name: str, spot: Spot, comm_words: Sequence[str]) -> str:
     if spot.thread:
         return "host"
-    if spot.plane or kernel_class(name, comm_words) is OpClass.COMM:
+    op = kernel_class(name, comm_words)
+    if spot.plane or op is OpClass.COMM:
         return "comm"
     if spot.stream:
-        return "memcpy" if _COPY_NAME.match(name) else "compute"
+        return "memcpy" if op is OpClass.COPY or _COPY_NAME.match(name) else "compute"
     if step_number(name) >= 0:
         return "step"
     words = {word for _, words in _PHASES for word in words}
@@ -137,13 +138,9 @@ def lane_of(layer: Layer, title: str, name: str, spot: Spot) -> Lane:
     library, as in the readers of profilers. ``title`` heads all other lanes.
     """
     if layer is Layer.COMM:
-        title = "" if spot.plane else _library(name)
+        library = None if spot.plane else library_of(name)
+        title = library.title if library else ""
     return Lane(layer, title, Spot() if layer is Layer.STEP else spot)
-
-
-def _library(name: str) -> str:
-    low = name.lower()
-    return next((title for title, words in _LIBRARIES if any(w in low for w in words)), "")
 
 
 def track_of(lane: Lane, devices: bool, processes: bool) -> Track:

@@ -25,6 +25,7 @@ from traceconv.readers.nsight.nvtx import Ranges, hexadecimal, positions
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.report import TIMES, Calls, Report
 from traceconv.readers.shared.arguments import Values, named, register
+from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.sqlite.database import Column
 
@@ -120,16 +121,16 @@ def placed(
     args: I32,
     communicator: NDArray[np.uint64] | None = None,
 ) -> None:
-    """Put device rows on their streams; kernels that communicate on the lanes of NCCL, by
+    """Put device rows on their streams; kernels that communicate on the lanes of their library, by
     communicator where it is known (not 0), else by stream; waits beside the runtime."""
     n = len(rows["start"])
     ops = np.full(n, op, np.int8) if isinstance(op, OpClass) else op
-    layer = np.where(np.isin(ops, (OpClass.COMM, OpClass.WAIT)), ops, 0).astype(np.int64)
     ids = np.zeros(n, np.uint64) if communicator is None else communicator
-    key = np.stack((rows["deviceId"], rows["streamId"], layer, ids.view(np.int64)), axis=1)
+    titles, heading = _headings(report, ops, names)
+    key = np.stack((rows["deviceId"], rows["streamId"], heading, ids.view(np.int64)), axis=1)
     key[key[:, 3] != 0, 1] = 0  # a communicator is one lane, whatever streams it runs on
     distinct, back = np.unique(key, axis=0, return_inverse=True)
-    tracks = [_track(report, *row) for row in distinct.tolist()]
+    tracks = [_track(report, titles, *row) for row in distinct.tolist()]
     track = np.array(tracks, np.int32)[back.ravel()] if tracks else np.empty(0, np.int32)
     first = report.build.extend(
         track=track, start_ns=rows["start"], dur_ns=dur, name=names, op=ops, args=args
@@ -137,16 +138,32 @@ def placed(
     report.targets.append((rows["correlationId"], np.arange(first, first + n)))
 
 
-def _track(report: Report, device: int, stream: int, op: int, communicator: int) -> int:
+_LANES = ("GPU Hardware", "GPU Synchronization")
+
+
+def _headings(report: Report, ops: I8, names: I32 | int) -> tuple[list[str], I64]:
+    """What heads lanes, ``_LANES`` first, and which of these heads the lane of each row."""
+    titles = dict(zip(_LANES, (0, 1), strict=True))
+    found = (ops == OpClass.WAIT).astype(np.int64)
+    comm = np.flatnonzero(ops == OpClass.COMM)
+    distinct, back = np.unique(np.broadcast_to(names, ops.shape)[comm], return_inverse=True)
+    libraries = [lane_title(report.build.strings[i]) for i in distinct.tolist()]
+    codes = [titles.setdefault(library, len(titles)) for library in libraries]
+    found[comm] = np.array(codes, np.int64)[back]
+    return [*titles], found
+
+
+def _track(
+    report: Report, titles: list[str], device: int, stream: int, heading: int, communicator: int
+) -> int:
     group = "" if report.process.device >= 0 or device < 0 else f"GPU {device}"
     name = "No stream" if stream == NO_STREAM else f"Stream {stream}"
-    if op == OpClass.WAIT:
-        return report.build.track(Layer.RUNTIME, name, group, "GPU Synchronization")
-    if op != OpClass.COMM:
-        return report.build.track(Layer.DEVICE, name, group, "GPU Hardware")
+    if heading < len(_LANES):
+        layer = Layer.RUNTIME if heading else Layer.DEVICE
+        return report.build.track(layer, name, group, titles[heading])
     if communicator:
         name = f"Communicator 0x{communicator % (1 << 64):x}"
-    return report.build.track(Layer.COMM, name, group, "NCCL")
+    return report.build.track(Layer.COMM, name, group, titles[heading])
 
 
 def runtime(report: Report) -> None:
@@ -184,7 +201,7 @@ def arrows(report: Report) -> None:
         asked, found = int((ids >= 0).sum()), call >= 0
         report.build.seen("flow", asked)
         lost = asked - int(found.sum())
-        report.build.skip("flow-unbound", "no launching call", lost, "flow")
+        report.build.skip("flow-without-end", "no launching call", lost, "flow")
         report.build.flows(src=report.calls.row[call[found]], dst=targets[found], name=name)
 
 

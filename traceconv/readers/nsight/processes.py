@@ -5,6 +5,9 @@ thread, and, for a lone process, the rank of its communicators (MPI_COMMUNICATOR
 environment. Then what NCCL was given when communicators were made, the largest of each process,
 if that gives every process a rank of its own; one process per device; the name of the file.
 
+Rows may name no process (no column, NULL or 0). They are the only process's; of several they are
+that of the one process that uses their device, and otherwise nobody's.
+
 Of everything a report holds about the machine, only what names a rank, a host or a GPU is ever
 looked at (:data:`RANK_VARIABLES`): environments, command lines and user names are not read.
 """
@@ -51,7 +54,7 @@ class Process:
     """One process of a report that becomes one rank.
 
     Attributes:
-        pid:    as the report knows it.
+        pid:    as the report knows it, -1 if nothing in it names a process.
         others: processes without GPU work whose rows this one takes in.
         device: the one GPU it uses, -1 if several or none.
         rank:   None if nothing names it.
@@ -59,6 +62,9 @@ class Process:
         devices: the GPUs it uses.
         claimed: the GPUs any process uses; of the first process only, which accounts for the rest.
         lone:   there is no other process; nearly every row of the report is its own.
+        owned:  the GPUs that no other process uses.
+        sole:   the GPUs of any one process only; of the first process, which accounts for rows that
+            are of no process.
     """
 
     pid: int
@@ -69,16 +75,25 @@ class Process:
     devices: tuple[int, ...] = ()
     claimed: tuple[int, ...] = ()
     lone: bool = False
+    owned: tuple[int, ...] = ()
+    sole: tuple[int, ...] | None = None
 
 
 def processes(database: Database) -> list[Process]:
     """The ranks of a report: its processes with GPU work, else those with any work, by pid."""
     devices = _devices_by_pid(database)
+    unnamed = devices.pop(NOBODY, set())
     every = sorted(set(devices) | _host_pids(database))
+    if not every and any(map(database.count, (*GPU_TABLES, *HOST_TABLES))):
+        every = [-1]
     working = sorted(devices) or every
+    if len(working) == 1:
+        devices[working[0]] = devices.get(working[0], set()) | unnamed
     idle = tuple(p for p in every if p not in working)
     named = _ranks(database, working, devices)
     claimed = tuple(sorted(set().union(*devices.values())))
+    users = [device for used in devices.values() for device in used]
+    sole = tuple(device for device in claimed if device >= 0 and users.count(device) == 1)
     found = []
     for i, pid in enumerate(working):
         used = tuple(sorted(devices.get(pid, set())))
@@ -94,6 +109,8 @@ def processes(database: Database) -> list[Process]:
                 devices=used,
                 claimed=claimed if first else (),
                 lone=len(working) == 1,
+                owned=tuple(d for d in used if d in sole),
+                sole=sole if first else None,
             )
         )
     return found
@@ -104,6 +121,15 @@ def pid_of(global_id: Any) -> Any:
     return (global_id >> 24) & 0xFFFFFF
 
 
+NOBODY = 0
+"""What :func:`owner_of` gives for rows that name no process; a process is never 0."""
+
+
+def owner_of(global_id: Any) -> Any:
+    """The process ids within serialized global ids, ``NOBODY`` where there is none."""
+    return np.where(global_id == -1, NOBODY, pid_of(global_id))
+
+
 def tid_of(global_id: Any) -> Any:
     """The thread id within serialized global ids (bits 0 to 23)."""
     return global_id & 0xFFFFFF
@@ -112,8 +138,8 @@ def tid_of(global_id: Any) -> Any:
 def _devices_by_pid(database: Database) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for table in GPU_TABLES:
-        rows = database.columns(table, {"globalPid": -1, "deviceId": -1})
-        pairs = np.unique(np.stack((pid_of(rows["globalPid"]), rows["deviceId"])), axis=1)
+        rows = database.columns(table, {"globalPid": NOBODY, "deviceId": -1})
+        pairs = np.unique(np.stack((owner_of(rows["globalPid"]), rows["deviceId"])), axis=1)
         for pid, device in pairs.T.tolist():
             found.setdefault(pid, set()).add(device)
     return found
@@ -122,8 +148,9 @@ def _devices_by_pid(database: Database) -> dict[int, set[int]]:
 def _host_pids(database: Database) -> set[int]:
     found: set[int] = set()
     for table in HOST_TABLES:
-        found |= set(pid_of(database.columns(table, {"globalTid": 0})["globalTid"]).tolist())
-    return found - {0}
+        rows = database.columns(table, {"globalTid": NOBODY})
+        found |= set(owner_of(rows["globalTid"]).tolist())
+    return found - {NOBODY}
 
 
 Ranks = dict[int, tuple[int, str]]

@@ -13,9 +13,10 @@ Quirks:     tables are created only where there is data; NVTX names are in ``tex
             payloads of NCCL say size and communicator, through the launch also of its kernels;
             GPU metrics are counters of every process that uses the GPU; waits are shown beside the
             calls, as PyTorch's do, not on the stream they wait for (training).
-Ignored:    CPU samples, scheduling, profiler overhead, diagnostics, CUDA events, allocations; and,
-            on purpose, everything about users: environment, command lines, paths, standard
-            output.
+            Errors and warnings of the profiler itself are issues of the first process. Rows that
+            name no process are given to one or counted (unnamed_rows).
+Ignored:    CPU samples, scheduling, profiler overhead, CUDA events, allocations; and, on purpose,
+            everything about users: environment, command lines, paths, standard output.
 Source:     the tables' own columns, read by name.
 """
 
@@ -43,7 +44,6 @@ _UNREAD = (
     "SCHED_EVENTS",
     "PROFILER_OVERHEAD",
     "CUPTI_ACTIVITY_KIND_OVERHEAD",
-    "DIAGNOSTIC_EVENT",
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
     "GENERIC_EVENTS",
@@ -85,7 +85,13 @@ class NsightReader:
         from traceconv.readers.nsight import kernels as events
         from traceconv.readers.nsight.kernels import issued, kernels, sizes_of
         from traceconv.readers.nsight.nvtx import nvtx
-        from traceconv.readers.nsight.report import Report, gpu_memory, gpu_metrics, library_calls
+        from traceconv.readers.nsight.report import (
+            Report,
+            diagnostics,
+            gpu_memory,
+            gpu_metrics,
+            library_calls,
+        )
         from traceconv.readers.shared.sqlite.database import opened
 
         process: Process = capture.detail
@@ -101,6 +107,7 @@ class NsightReader:
             gpu_memory(report)
             gpu_metrics(report)
             events.arrows(report)
+            diagnostics(report)
             for table in _UNREAD:
                 build.skip("kind-not-read", f"table {table}", database.count(table))
             for place in database.damage:
@@ -117,7 +124,7 @@ def _capture(source: Source, name: str, database: Database, process: Process) ->
         device=process.device,
         pid=process.pid,
         clock=_clock(database),
-        label=f"{source.title(name)} (process {process.pid})",
+        label=source.title(name) + (f" (process {process.pid})" if process.pid >= 0 else ""),
         detail=process,
     )
 

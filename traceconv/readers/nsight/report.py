@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.readers.nsight.processes import Process, pid_of, tid_of
+from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
 from traceconv.readers.shared.gpu_kernels import note_memory
+from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.sqlite.database import Column, Database
 
 NAMELESS = "(no name)"
@@ -81,10 +82,27 @@ class Report:
 
     def rows(self, table: str, requested: Mapping[str, int], owner: str) -> dict[str, Column]:
         """Columns of a table, only the rows of this process (``owner`` is its id column)."""
-        columns = self.database.columns(table, {**requested, owner: 0})
-        pids = pid_of(columns[owner])
+        columns = self.database.columns(table, {**requested, owner: NOBODY})
+        pids = owner_of(columns[owner])
         mine = np.isin(pids, (self.process.pid, *self.process.others))
+        unnamed = pids == NOBODY
+        if unnamed.any():
+            mine |= self._given(table, columns, unnamed)
+            columns[owner] = np.where(unnamed, max(self.process.pid, 0) << 24, columns[owner])
         return {name: column[mine] for name, column in columns.items()}
+
+    def _given(
+        self, table: str, columns: Mapping[str, Column], unnamed: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """The rows of no named process that are this one's; those of none are booked."""
+        device = columns.get("deviceId", np.full(len(unnamed), -1))
+        process = self.process
+        given = unnamed & (process.lone | np.isin(device, process.owned))
+        self.build.skip("process-assumed", f"table {table}", int(given.sum()))
+        if process.sole is not None and not process.lone:
+            nobody = unnamed & ~np.isin(device, process.sole)
+            self.build.skip("process-unknown", f"table {table}", int(nobody.sum()))
+        return given
 
     def args(self, table: str, arguments: Mapping[str, tuple[str, Values]]) -> I32:
         """Arguments of rows: key -> (the column it comes from, values). What the table has no
@@ -132,9 +150,24 @@ class Report:
 
     def thread(self, global_tid: int, layer: Layer, title: str) -> int:
         """The lane of a thread."""
-        pid = int(pid_of(global_tid))
-        group = "" if pid == self.process.pid else f"Process {pid}"
-        return self.build.track(layer, f"Thread {tid_of(global_tid)}", group, title)
+        pid, tid = int(pid_of(global_tid)), int(tid_of(global_tid))
+        group = "" if pid in (self.process.pid, NOBODY) else f"Process {pid}"
+        return self.build.track(layer, f"Thread {tid}" if tid else "No thread", group, title)
+
+
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+_WARNING, _ERROR = 2, 3
+
+
+def diagnostics(report: Report) -> None:
+    """Book what the profiler says of its own work; of all processes, with the first of them."""
+    if report.process.sole is None:
+        return
+    rows = report.database.rows(DIAGNOSTICS, "severity", "text")
+    told = [[text for level, text in rows if level == one] for one in (_ERROR, _WARNING)]
+    book_messages(report.build, *told)
+    rest = len(rows) - sum(map(len, told))
+    report.build.skip("kind-not-read", f"table {DIAGNOSTICS}", rest)
 
 
 _OS_CALL = 27

@@ -412,9 +412,13 @@ def _arrows(facts: ArgumentFacts, lanes: list[Lane], lane: I32) -> tuple[I64, I6
 def _book_arrows(reading: Reading, flows: Flows, drawn: int, build: TraceBuilder) -> None:
     """Account for the ends of arrows in the file, of which ``drawn`` arrows were made."""
     phase = np.array(reading.tables.shapes.phase, "U1")[flows.shape]
-    heads = int((phase != "s").sum())
-    build.seen("flow", max(heads - drawn, 0))
-    build.skip("flow-unbound", "no launching call", max(heads - drawn, 0), "flow")
+    head = phase != "s"
+    heads = int(head.sum())
+    lost = max(heads - drawn, 0)
+    lonely = min(lost, int((~np.isin(flows.key[head], flows.key[~head])).sum()))
+    build.seen("flow", lost)
+    build.skip("flow-without-end", "no launching call", lonely, "flow")
+    build.skip("flow-unbound", "no launching call", lost - lonely, "flow")
     build.skip("decoration-skipped", "calls that launch nothing", len(flows) - heads - drawn)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
+from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_memory
 
 TYPES = (
@@ -173,25 +174,30 @@ def _ops(records: Records, build: TraceBuilder) -> I8:
 
 
 def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
-    """Track per row: that of its lane, or of NCCL for kernels that communicate."""
+    """Track per row: that of its lane, or of its library for kernels that communicate."""
     several = len({lane.process for lane in records.lanes if lane.of_device}) > 1
-    key = records.lane * 2 + (op == OpClass.COMM)
-    numbers = np.full(2 * len(records.lanes), -1, np.int32)
+    titles: dict[str, int] = {"": 0}
+    title = np.zeros(len(op), np.int32)
+    comm = np.flatnonzero(op == OpClass.COMM)
+    names, back = np.unique(records.name[comm], return_inverse=True)
+    codes = [titles.setdefault(lane_title(build.strings[i]), len(titles)) for i in names.tolist()]
+    title[comm] = np.array(codes, np.int32)[back]
+    key = records.lane * len(titles) + title
+    known, numbers = [*titles], np.full(len(titles) * len(records.lanes), -1, np.int32)
     for code in np.unique(key).tolist():
-        lane = records.lanes[code // 2]
-        track = _device_track(lane, bool(code % 2), several) if lane.of_device else (
-            _host_track(lane, pid)
-        )  # fmt: skip
-        numbers[code] = build.add_track(track)
+        lane, heading = records.lanes[code // len(titles)], known[code % len(titles)]
+        numbers[code] = build.add_track(
+            _device_track(lane, heading, several) if lane.of_device else _host_track(lane, pid)
+        )
     found: I32 = numbers[key]
     return found
 
 
-def _device_track(lane: Lane, comm: bool, several: bool) -> Track:
+def _device_track(lane: Lane, library: str, several: bool) -> Track:
     group = f"GPU {lane.process}" if several else ""
     name = f"Stream {lane.thread}"
-    if comm:
-        return Track(Layer.COMM, name, group, "NCCL")
+    if library:
+        return Track(Layer.COMM, name, group, library)
     return Track(Layer.DEVICE, name, group, f"{lane.maker} Hardware")
 
 

@@ -1,7 +1,8 @@
 """What GPU work is, by its name, and where it goes: what all GPU readers share.
 
-A kernel communicates if its lower-cased name holds one of :data:`COMMUNICATION`; more words can
-be given by the user. Everything else a device does under a kernel's name is compute.
+A kernel communicates if its name is of a library in :mod:`.collective_names`, or holds one of the
+words given by the user. MTIA reports its transfers as kernels; everything else a device does under
+a kernel's name is compute.
 
 :class:`DefaultPlacement` places lanes of trace-event files that no reader knows more about.
 """
@@ -17,29 +18,8 @@ from typing import Any
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.hints import HintsBuilder
 from traceconv.core.model import Layer, OpClass, Track
+from traceconv.readers.shared.collective_names import library_of
 from traceconv.readers.shared.trace_events.contract import Lane, Named, Names, Placed
-
-COMMUNICATION = (
-    "nccldevkernel",
-    "ncclkernel",
-    "nccl:",
-    "rccl",
-    "mscclkernel",
-    "xccl",
-    "hccl",
-    "hcom_",
-    "oneccl",
-    "deep_ep",
-    "::ep::internode",
-    "::ep::intranode",
-    "nvshmem",
-    "cross_device_reduce",
-    "one_shot_all_reduce",
-    "two_shot_all_reduce",
-    "symm_mem",
-    "userbuffers",
-)
-"""Words in the names of kernels that communicate (lower case)."""
 
 MAX_DEVICES = 256
 """The memory of further devices of a machine is not noted."""
@@ -51,14 +31,20 @@ STEP_NAME = re.compile(
 """Names of host ranges that are a training step, and its number."""
 
 
+_TRANSFER = re.compile(r"dma_request\b")
+"""What MTIA's profiler calls a transfer, among its kernels."""
+
+
 def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:
-    """COMM or COMPUTE.
+    """COMM, COPY or COMPUTE.
 
     Args:
         more: further words (lower case) that mark communication.
     """
     low = name.lower()
-    return OpClass.COMM if any(word in low for word in (*COMMUNICATION, *more)) else OpClass.COMPUTE
+    if any(word in low for word in more) or library_of(low):
+        return OpClass.COMM
+    return OpClass.COPY if _TRANSFER.match(low) else OpClass.COMPUTE
 
 
 def step_number(name: str) -> int:

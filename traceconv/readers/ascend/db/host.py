@@ -257,7 +257,7 @@ def arrows(
     if len(calls.row):
         export.build.seen("flow", int((meant & (caller < 0)).sum()))
         export.build.skip(
-            "flow-unbound", "no launching call", int((meant & (caller < 0)).sum()), "flow"
+            "flow-without-end", "no launching call", int((meant & (caller < 0)).sum()), "flow"
         )
     _draw(export, "HostToDevice", calls.row, caller, row)
     _framework_arrows(export, operators, connection, row)

@@ -155,7 +155,9 @@ def _arrows(build: TraceBuilder, table: Table, flow: I64, order: I64, first: int
     alone[once[count == 1]] = True
     drawn = (at >= 0) & alone
     build.seen("flow", len(source))
-    build.skip("flow-without-end", "flow", len(source) - int(drawn.sum()), "flow")
+    ended = int(np.isin(number[source], number[target]).sum())
+    build.skip("flow-without-end", "flow", len(source) - ended, "flow")
+    build.skip("flow-unbound", "several ends", ended - int(drawn.sum()), "flow")
     if drawn.any():
         build.flows(
             src=first + source[at[drawn]], dst=first + target[drawn],

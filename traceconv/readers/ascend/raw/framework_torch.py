@@ -151,7 +151,7 @@ def _queue(build: TraceBuilder, correlation: I64, leaving: Any, rows: I64) -> No
     at = lookup(correlation[into], correlation[out])
     found = at >= 0
     build.seen("flow", len(out))
-    build.skip("flow-unbound", "nothing went into the queue", int((~found).sum()), "flow")
+    build.skip("flow-without-end", "nothing went into the queue", int((~found).sum()), "flow")
     if found.any():
         build.flows(
             src=rows[into[at[found]]], dst=rows[out[found]],

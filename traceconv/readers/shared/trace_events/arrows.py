@@ -36,6 +36,11 @@ class Binder:
         self._lane = slices.lane[order]
         self._tree: list[I64] | None = None
 
+    @property
+    def lanes(self) -> I32:
+        """The lanes that have slices, ascending."""
+        return np.unique(self._lane)
+
     def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
         """The row each end touches, -1 if there is none.
 
@@ -232,9 +237,9 @@ class Arrows:
         used[tail[head][tail[head] >= 0]] = True
         lonely = np.flatnonzero((stage == _START) & ~used)
         self.tables.tally.saw("flow", len(head) + len(lonely))
-        left_out = self._left_out()
-        head = self._book_skipped(flows, head, tail, left_out)
-        lonely = self._book_skipped(flows, lonely, tail, left_out)
+        skipped = self._skipped()
+        head = self._book_skipped(flows, head, tail, skipped)
+        lonely = self._book_skipped(flows, lonely, tail, skipped)
         whole = tail[head] >= 0
         self._lose("flow-without-end", flows, np.concatenate((lonely, head[~whole])))
         self._bind(flows, head[whole], tail[head[whole]], binder)
@@ -243,22 +248,24 @@ class Arrows:
         phases = self.tables.shapes.phase
         return np.array([_STAGES.get(phase, -1) for phase in phases], np.int8)
 
-    def _left_out(self) -> list[str]:
-        """Issue code by shape, "" for those that are not left out."""
-        shapes = self.tables.shapes
-        codes = []
-        for code, phase in enumerate(shapes.phase):
+    def _skipped(self) -> list[Skipped]:
+        """Why each shape is left out; of no code if it is not."""
+        kept, found = Skipped(""), []
+        for code, phase in enumerate(self.tables.shapes.phase):
             place = self.lanes.place(code) if phase in _STAGES else None
-            codes.append(place.code if isinstance(place, Skipped) else "")
-        return codes
+            found.append(place if isinstance(place, Skipped) else kept)
+        return found
 
-    def _book_skipped(self, flows: Flows, ends: Index, tail: Index, codes: list[str]) -> Index:
+    def _book_skipped(self, flows: Flows, ends: Index, tail: Index, why: list[Skipped]) -> Index:
         """The arrows none of whose ends is left out."""
+        codes = [one.code for one in why]
         if not any(codes):
             return ends
-        skipped = np.array([bool(code) for code in codes])
-        own = skipped[flows.shape[ends]]
-        other = (tail[ends] >= 0) & skipped[flows.shape[tail[ends]]]
+        skipped, between = (np.array(c, bool) for c in (codes, [one.between for one in why]))
+        near, far = flows.shape[ends], flows.shape[tail[ends]]  # ``far`` says nothing if not whole
+        whole = tail[ends] >= 0
+        inner = whole & between[near] & between[far]
+        own, other = skipped[near] & ~inner, whole & skipped[far] & ~inner
         for of in (flows.shape[ends[own]], flows.shape[tail[ends[other & ~own]]]):
             self._book(of, codes)
         kept: Index = ends[~own & ~other]
@@ -278,7 +285,9 @@ class Arrows:
         row = binder.rows(lane, flows.start, encloses)
         drawn = (row[head] >= 0) & (row[tail] >= 0)
         loose = np.where(row[head] < 0, head, tail)[~drawn]
-        self._lose("flow-unbound", flows, loose)
+        recorded = np.isin(lane[loose], binder.lanes)
+        self._lose("flow-without-end", flows, loose[~recorded])
+        self._lose("flow-unbound", flows, loose[recorded])
         head, tail = head[drawn], tail[drawn]
         if len(head):
             names = self._names(flows.shape[head], flows.name[head])

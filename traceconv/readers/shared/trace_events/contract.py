@@ -91,9 +91,15 @@ class Placed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A lane whose events are left out, and the issue code that says why."""
+    """A lane whose events are left out.
+
+    Attributes:
+        code:    of the issue that says why.
+        between: of arrows: those from one such lane to another are drawn all the same.
+    """
 
     code: str
+    between: bool = False
 
 
 Classify = Callable[[Lane], Placed | Skipped | None]

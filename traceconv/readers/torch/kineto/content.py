@@ -15,8 +15,10 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
+from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import note_memory
 from traceconv.readers.shared.numbers import count_of
+from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
 from traceconv.readers.torch.kineto.header import BASE, ProcessGroup, process_groups
 from traceconv.readers.torch.kineto.lanes import Classifier, Sort
@@ -112,14 +114,15 @@ class Collectives:
                 facts = _decode(text)
             except msgspec.MsgspecError:
                 facts = Facts()
-            rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])])
+            title = lane_title(self.build.strings[int(rows.name[row])])
+            rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])], title)
             more = self._more(facts, int(rows.dur_ns[row]))
             if more:
                 longer = text.rstrip()[:-1] + more
                 rows.address[row] = self.build.spill(longer)
                 rows.length[row] = len(longer)
 
-    def _track(self, facts: Facts, stream: Track) -> int:
+    def _track(self, facts: Facts, stream: Track, title: str) -> int:
         """The lane of the process group; of the stream, if no group is named."""
         name = stream.name
         if isinstance(facts.group, str | int) and facts.group != "":
@@ -128,7 +131,7 @@ class Collectives:
             if not isinstance(stated, str) or stated in ("", "undefined"):
                 stated = self.groups.get(key, ProcessGroup()).description
             name = f"Group {key}" + (f" ({stated})" if stated else "")
-        return self.build.track(Layer.COMM, name, stream.group, "NCCL")
+        return self.build.track(Layer.COMM, name, stream.group, title)
 
     def _more(self, facts: Facts, dur_ns: int) -> bytes:
         """Further members for the arguments, with the brace that closes them."""
@@ -204,7 +207,7 @@ class Launches:
         found = called[at] == number if len(called) else np.zeros(len(number), bool)
         self.build.seen("flow", len(task))
         missing = int((~found).sum())
-        self.build.skip("flow-unbound", "no launching call", missing, "flow")
+        self.build.skip("flow-without-end", "no launching call", missing, "flow")
         name = self.build.string("launch")
         self.build.flows(src=call[at[found]], dst=task[found], name=name)
 
@@ -286,6 +289,18 @@ _PROBES = Probes(graph=("correlation",), type="")
 _TASKS = (Sort.KERNEL, Sort.COPY, Sort.SYNC)
 
 
+_USED_KEYS = {BASE, "distributedInfo", "deviceProperties", "host_name", "ERROR", "WARNING"}
+
+
+_NAMES = 1000
+"""Characters of the names of keys that are listed."""
+
+
+def _lines(logged: Any) -> list[Any]:
+    """The messages of a level of the profiler's log."""
+    return logged if isinstance(logged, list) else [logged] if logged else []
+
+
 class File:
     """Reads one file into ``build``.
 
@@ -315,9 +330,18 @@ class File:
     def _begin(self, keys: Mapping[str, Any]) -> int:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
+        self._book_keys(keys)
         note_memory(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
+
+    def _book_keys(self, keys: Mapping[str, Any]) -> None:
+        """Book what the profiler logged, and the keys nothing is made of, by name."""
+        logged = [_lines(keys.get(level)) for level in ("ERROR", "WARNING")]
+        book_messages(self._build, *logged)
+        unused = sorted(keys.keys() - _USED_KEYS)
+        where = f"keys {', '.join(unused)}"[:_NAMES]
+        self._build.skip("metadata-unused", where, len(unused))
 
     def _revise(self, rows: Incoming) -> None:
         """Look into the rows that need it. The graph probe holds correlation numbers."""

@@ -48,7 +48,7 @@ _SORTS = {
     **dict.fromkeys(("trace", "overhead"), Sort.PROFILER),
 }
 _INSTANTS = ("i", "I", "R")
-_LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu")
+_LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu", "async_gpu")
 
 ON_DEVICE = (Sort.KERNEL, Sort.COPY, Sort.SYNC, Sort.PROJECTION)
 ON_HOST = (Sort.OPERATOR, Sort.CALL)
@@ -83,10 +83,12 @@ class Processes:
     Attributes:
         main:    the process that was profiled, "" if there is none.
         devices: the devices that did something.
+        threads: (process, thread) of the host.
     """
 
     main: str = ""
     devices: tuple[str, ...] = ()
+    threads: frozenset[tuple[str, str]] = frozenset()
 
     @staticmethod
     def of(names: Names) -> Processes:
@@ -94,14 +96,16 @@ class Processes:
         with most lanes."""
         hosts: Counter[str] = Counter()
         devices: dict[str, None] = {}
-        for phase, category, pid, _ in names.lanes:
+        threads = set()
+        for phase, category, pid, tid in names.lanes:
             sort = sort_of(category, phase)
             if sort in ON_HOST:
                 hosts[pid] += 1000 if names.labels.get(pid) == "CPU" else 1
+                threads.add((pid, tid))
             elif sort in (Sort.KERNEL, Sort.COPY):
                 devices[pid] = None
         main = max(sorted(hosts), key=hosts.__getitem__) if hosts else ""
-        return Processes(main, tuple(sorted(devices)))
+        return Processes(main, tuple(sorted(devices)), frozenset(threads))
 
 
 @dataclass
@@ -130,7 +134,8 @@ class Classifier:
         if sort in (Sort.MEMORY, Sort.OTHER) and not _NUMBER.fullmatch(lane.pid):
             sort = Sort.PROFILER  # "Spans", "Traces"
         if sort is Sort.LAUNCH_MARK and not self.takes_marks():
-            return Skipped("launch-mark")
+            # what a call made another call do has no number of its own
+            return Skipped("launch-mark", (lane.pid, lane.tid) in self.processes.threads)
         placed = self._placed(lane, sort)
         if lane.phase not in ("s", "C"):
             number = self.build.add_track(placed.track)

@@ -16,8 +16,9 @@ ranges of the user that the profiler did not project are named in ``hints.range_
 ``[memory]`` marks make counters, too; the profiler's own overhead has process -1 (two_ranks).
 Launch arrows are drawn by correlation number, since marks of launches lack ends (replay_two_gpus)
 or begin at once (first_kineto). A file cut off may have lost its base (cut_off).
-Ignored: keys around the events about the user and the job, and log lines; of the host its name is
-taken.
+Errors and warnings in the profiler's log (``ERROR``, ``WARNING``) are issues (logged).
+Ignored: keys around the events about the user, the job and the settings, by name; other log lines;
+of the host its name is taken.
 Source: pytorch/kineto, which writes it; test data of facebookresearch/HolisticTraceAnalysis,
 AMD-AGI/TraceLens and pytorch/kineto.
 """

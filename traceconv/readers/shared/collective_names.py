@@ -1,0 +1,134 @@
+"""Which library a kernel that communicates is of, by its name: one table for all readers.
+
+Profilers do not say what a kernel is for, only what it is called. A name is compared in lower case;
+the first library with a pattern in it counts, so that what is built upon another library (or
+carries its names among template arguments) precedes it. Patterns are those of kernels, never of a
+library as a whole: what a library computes on one device is not communication.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+OTHER_LIBRARY = "Communication"
+"""Heads the lanes of kernels that communicate by the user's own words only."""
+
+
+class Library(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        title:   heads the lanes of its kernels.
+        pattern: regular expression, searched for in lower-case names.
+        source:  the code that names the kernels, or what was seen to print them.
+        example: a name as profilers print it.
+    """
+
+    title: str
+    pattern: str
+    source: str
+    example: str
+
+
+LIBRARIES = (
+    Library(
+        "DeepEP",
+        r"deep_ep(?!::layout)|::ep::int(?:er|ra)node",
+        "deepseek-ai/DeepEP csrc/kernels; only its layout kernels stay on one device",
+        "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*)",
+    ),
+    Library(
+        "MORI",
+        r"ep(?:dispatch|combine)int(?:er|ra)node",
+        "ROCm/mori src/ops/dispatch_combine",
+        "void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>(EpDispatchCombineArgs)",
+    ),
+    Library(
+        "QuickReduce",
+        r"quick_?reduce|allreduce_prototype_(?:one|two)shot",
+        "vllm-project/vllm csrc/quickreduce; also in sglang and aiter",
+        "void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4>, __half>",
+    ),
+    Library(
+        "AITER",
+        r"aiter::(?:cross_device_reduce|allreduce|allgather|reduce_scatter)",
+        "ROCm/aiter csrc/include/custom_all_reduce.cuh",
+        "void aiter::cross_device_reduce_2stage<__hip_bfloat16, 8>(aiter::RankData*)",
+    ),
+    Library(
+        "Custom All-Reduce",
+        r"cross_device_reduce",
+        "vllm-project/vllm csrc/custom_all_reduce.cuh; also in sglang",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 4>(vllm::RankData*)",
+    ),
+    Library(
+        "Symmetric Memory",
+        r"multimem_(?:one_shot_)?(?:all_)?(?:reduce|gather)|(?<!lamport_style_)(?:one|two)_shot_all_"
+        r"reduce(?!_norm)|symm_mem|symmetric_memory|intra_node_comm",
+        "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem, intra_node_comm.cu",
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)",
+    ),
+    Library(
+        "TensorRT-LLM",
+        r"all_?reduce_fusion_?kernel|(?:one|two)_?shot_?all_?reduce|moea2a(?:dispatch|combine)",
+        "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels, customAllReduceKernels;"
+        " also in flashinfer and sglang",
+        "void allreduce_fusion_kernel_oneshot_lamport<0, __nv_bfloat16, 4, true>(AllReduceParams)",
+    ),
+    Library(
+        "MSCCL++",
+        r"mscclpp",
+        "microsoft/mscclpp",
+        "void mscclpp::allreduceAllPairs<__half>(__half*, __half*)",
+    ),
+    Library(
+        "MSCCL",
+        r"mscclkernel",
+        "Azure/msccl, ROCm/rccl src/device/msccl_kernel_impl.h",
+        "mscclKernel_Sum_half_LL_false(ncclDevComm*, mscclAlgo*, mscclWork*)",
+    ),
+    Library(
+        "RCCL",
+        r"rccl|nccldevkernel_generic_\d",
+        "ROCm/rccl src/device; names it shares with NCCL cannot be told apart",
+        "void rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)",
+    ),
+    Library("NVSHMEM", r"nvshmem", "NVIDIA/nvshmem", "nvshmemi_barrier_all_kernel(int)"),
+    Library(
+        "Userbuffers",
+        r"userbuffers",
+        "NVIDIA/TransformerEngine common/comm_gemm_overlap/userbuffers",
+        "userbuffers_fp16_sum_inplace_gpu_rw<4>(int, int, int, int)",
+    ),
+    Library("oneCCL", r"oneccl", "uxlfoundation/oneCCL", "oneccl_allreduce_small<float>"),
+    Library("XCCL", r"xccl", "pytorch/pytorch ProcessGroupXCCL", "xccl:all_reduce"),
+    Library("HCCL", r"hccl|hcom_", "Ascend CANN", "hcom_allReduce__586_0_1"),
+    Library(
+        "NCCL",
+        r"nccl(?:symk?)?(?:dev)?kernel|nccl:|nccl(?:allreduce|allgather|reduce|broadcast|bcast|"
+        r"alltoall|send|recv|gather|scatter)",
+        "NVIDIA/nccl src/device (2.19 on), src/collectives/device (before); the names of its calls",
+        "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
+    ),
+)
+"""Every library that is known, what is more specific first."""
+
+_EVERY = re.compile("|".join(f"(?P<l{i}>{one.pattern})" for i, one in enumerate(LIBRARIES)))
+_EACH = [re.compile(one.pattern) for one in LIBRARIES]
+
+
+def library_of(name: str) -> Library | None:
+    """The library a kernel, or a call that communicates, is of; None if no name says so."""
+    low = name.lower()
+    if not _EVERY.search(low):
+        return None
+    return next(one for one, each in zip(LIBRARIES, _EACH, strict=True) if each.search(low))
+
+
+@lru_cache(4096)
+def lane_title(name: str) -> str:
+    """What heads the lane of a kernel that communicates."""
+    found = library_of(name)
+    return found.title if found else OTHER_LIBRARY
