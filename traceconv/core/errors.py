@@ -11,11 +11,14 @@ Two kinds, never mixed:
     │   ├── AmbiguousFormatError  two readers claim it
     │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
     │   ├── RankError             a rank is unknown, doubled or missing
-    │   └── SelectionError        a rank, graph, step or window was selected that does not exist
+    │   ├── SelectionError        a rank, graph, step or window was selected that does not exist
+    │   └── EmptyResultError      not one event is left to be written
     ├── OptionError               an argument of a wrong type, or a choice that does not exist
     ├── ClockError                times beyond int64 nanoseconds, or alignment refused
     ├── SizeLimitError            the chosen policy cannot keep the limit
     ├── OutputError               the result cannot be written
+    │   └── OutputPathError       what was named for it exists, or is no place for a file
+    ├── MissingExtraError         a package that is needed is not installed
     ├── EngineError               workers cannot be started, or died
     ├── StrictError               losses or doubts where ``strict=True``
     ├── ResourceError             a limit on memory cannot be kept
@@ -85,6 +88,10 @@ class SelectionError(InputError):
     """Something was selected that does not exist. The message lists what does."""
 
 
+class EmptyResultError(InputError):
+    """Not one event is left to be written; the message says why."""
+
+
 class OptionError(TraceconvError):
     """An argument has a wrong type or value. The message lists what is valid.
 
@@ -119,6 +126,18 @@ class OutputError(TraceconvError):
     """The result cannot be written."""
 
     exit_code = 3
+
+
+class OutputPathError(OutputError):
+    """What was named for the result exists already, or is no place for a file."""
+
+    exit_code = 2
+
+
+class MissingExtraError(TraceconvError):
+    """A package that is needed is not installed. The message has the line that installs it."""
+
+    exit_code = 2
 
 
 class EngineError(TraceconvError):

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from traceconv.core.errors import OutputError
+from traceconv.core.errors import OutputError, OutputPathError
 from traceconv.io.storage import Storage, is_url, original_url
 from traceconv.io.streams import pieces
 
@@ -167,9 +167,9 @@ def opened(path: str) -> Iterator[Destination]:
 
 
 def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
-    """Raise OutputError if a file is there that may not be overwritten."""
+    """Raise OutputPathError if a file is there that may not be overwritten."""
     if exists and not force:
-        raise OutputError(f"{path}: {what}; pass `force=True` to overwrite it")
+        raise OutputPathError(f"{path}: {what}; pass `force=True` to overwrite it")
 
 
 def check_url(path: str, force: bool) -> None:
@@ -182,7 +182,7 @@ def check_url(path: str, force: bool) -> None:
     storage = Storage(original_url(path), OutputError)
     with storage.guarded(f"{path}: cannot be written", OutputError):
         if storage.fs.isdir(storage.path):
-            raise OutputError(f"{path}: is a folder; name a file")
+            raise OutputPathError(f"{path}: is a folder; name a file")
         refuse_existing(path, storage.fs.exists(storage.path), force)
 
 
