@@ -15,6 +15,7 @@ from functools import partial
 from typing import ClassVar
 
 from traceconv.core.model import Capture, Trace
+from traceconv.pipeline.emptiness import nothing_read
 from traceconv.pipeline.merging import Target
 from traceconv.pipeline.options import MergeOptions
 from traceconv.pipeline.patch import Copier, Unusual
@@ -69,6 +70,8 @@ def copied(
 
     def accept(done: Sequence[output.Written]) -> None:
         known.base()
+        if not any(sum(one.counts.values()) for one in done):
+            raise nothing_read(captures)
         report.take(done)
 
     writer = partial(_Writer, known)

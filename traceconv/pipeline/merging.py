@@ -17,6 +17,7 @@ from traceconv.core.errors import Issues, Severity, StrictError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline import engines
+from traceconv.pipeline.emptiness import refuse_empty, refuse_empty_window
 from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.ranks import counted_progress, map_ranks
@@ -119,6 +120,7 @@ def finish(
         for p in own or ranks.spilled
     ]
     _refuse_missing(options, spilled)
+    refuse_empty(spilled, options)
     if options.selection.time is not None:
         spilled = _within(spilled, options.selection.time, executor)
     for one in spilled:
@@ -183,13 +185,20 @@ def _base_ns(spilled: Sequence[SpilledRank]) -> int:
 def _within(
     spilled: Sequence[SpilledRank], time: tuple[int | None, int | None], executor: Executor
 ) -> list[SpilledRank]:
-    """Only what is in a window that is counted from the earliest event of all ranks."""
+    """Only what is in a window that is counted from the earliest event of all ranks.
+
+    Raises:
+        EmptyResultError: nothing is.
+    """
     base_ns = _base_ns(spilled)
     start, end = (None if t is None else base_ns + t for t in time)
     jobs = [
         Narrowing(p, start, end, _file(executor, f"window-{p.rank}", len(spilled))) for p in spilled
     ]
-    return list(engines.ordered(executor.run(narrow, jobs)))
+    found = list(engines.ordered(executor.run(narrow, jobs)))
+    last_ns = max((p.account.span[1] for p in spilled if p.account.span), default=base_ns)
+    refuse_empty_window(found, time, last_ns - base_ns)
+    return found
 
 
 def _annotated(

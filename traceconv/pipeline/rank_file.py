@@ -52,9 +52,12 @@ from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
 
-VERSION = 2
+VERSION = 3
 
 MAGIC = b"tcspill\x00"
+
+_OF_ACCOUNT = ("counts", "span", "tables")
+"""What an account says of a trace besides its fields."""
 
 TABLES: dict[str, type[Table]] = {
     "events": EventTable,
@@ -112,6 +115,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
         "hints": msgspec.to_builtins(trace.hints, str_keys=True),
         "iterations": trace.present.iterations,
         "overlap": msgspec.to_builtins(trace.overlap),
+        "tables": list(trace.side_tables),
         "notes": trace.notes,
         "issues": issue_rows(trace.issues),
         "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
@@ -276,6 +280,7 @@ def _account(opened: _Opened) -> dict[str, Any]:
         "present": _present(opened),
         "steps": _table(opened, "steps"),
         "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
+        "tables": tuple(map(str, described["tables"])),
         "notes": described["notes"],
         "windows": opened.column("windows").reshape(-1, 2).copy(),
         "issues": issues_of(described["issues"]),
@@ -344,7 +349,7 @@ def _trace(opened: _Opened) -> Trace:
         tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.described["tracks"]),
         strings=_strings(opened),
         args=Args(blobs, address, length),
-        **{name: value for name, value in known.items() if name not in ("counts", "span")},
+        **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},
         **tables,
     )
 
