@@ -242,6 +242,16 @@ CODES: dict[str, Code] = {
     "not-copied": Code(
         _I, "The files could not be merged by copying bytes; they were read and written again."
     ),
+    "copy-faulty": Code(
+        _D,
+        "The files were copied by their bytes, and viewers drop or misplace some of that: "
+        "`validate` says what. As .pftrace, or by `convert`, it is repaired where possible.",
+    ),
+    "copy-unchecked": Code(
+        _I,
+        "The files were copied by their bytes; for their size they were not checked. `validate` "
+        "says whether viewers show all of them.",
+    ),
     "name-unknown": Code(
         _D, "The file that names numbers lacks some of them; the numbers are used as names."
     ),

@@ -159,7 +159,7 @@ def _write(
     def accept(done: Sequence[output.Written]) -> None:
         report.take(done)
         if target.strict:
-            _refuse_losses(report)
+            refuse_losses(report)
 
     def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
         named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
@@ -229,7 +229,8 @@ def _refuse_missing(options: MergeOptions, spilled: Sequence[SpilledRank]) -> No
     refuse_missing(options.selection.numbers, found)
 
 
-def _refuse_losses(report: Report) -> None:
+def refuse_losses(report: Report) -> None:
+    """Raise StrictError if anything was lost or is in doubt."""
     grave = [i for i in report.issues if i.severity is not Severity.INFO]
     if grave:
         shown = "; ".join(f"{i.code} x{i.count} ({i.file or 'run'})" for i in grave[:5])

@@ -269,6 +269,7 @@ class Written:
         ranks:   in it, ascending.
         counts:  rows by kind.
         issues:  what the format could not represent as it was.
+        unnamed: the file while it is not accepted yet; None for streams and URLs.
     """
 
     path: str
@@ -277,6 +278,7 @@ class Written:
     ranks: tuple[int, ...]
     counts: dict[str, int]
     issues: Issues = field(default_factory=Issues)
+    unnamed: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form used in reports."""
@@ -363,7 +365,8 @@ def write(
             file = unnamed.enter_context(opened(name))
             files.append(file)
             sink = Sink(file, name, plan.max_bytes, _labelled(progress, plan.predicted, name))
-            done.append(_written(part, own, writer_factory(), sink, made))
+            written = _written(part, own, writer_factory(), sink, made)
+            done.append(replace(written, unnamed=file.unnamed))
         accept(done)
         for file in files:
             file.settle(force)
