@@ -322,7 +322,9 @@ CODES: dict[str, Code] = {
     "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
     "unaligned": Code(
-        _D, "No shared clock is known for these ranks; their times are kept as they are."
+        _D,
+        "No shared clock is known for these ranks: compare no times across them. They are kept as "
+        "stamped or, if that is far from the others, moved to start with them.",
     ),
     "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
     # steps and overlap

@@ -111,7 +111,10 @@ def finish(
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
     known = [p.collective_records() for p in ranks.spilled]
-    clock = clocks.plan(ranks.captures, options.align, known, options.align_max_error_ns)
+    spans = {p.rank: p.account.span for p in ranks.spilled}
+    clock = clocks.plan(
+        ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
+    )
     report = Report.of(options.mode, ranks.captures, target.path, ranks.issues, clock)
     job = _job_summary(ranks.spilled, options, clock, executor)
     own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
