@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from traceconv.core.clock import us_text
-from traceconv.core.errors import EmptyResultError
+from traceconv.core.errors import EmptyResultError, Issue, Severity
 from traceconv.core.model import Capture
 from traceconv.core.ranks import title
 from traceconv.pipeline.options import MergeOptions
@@ -27,7 +27,8 @@ def refuse_empty(spilled: Sequence[SpilledRank], options: MergeOptions) -> None:
     stage = _emptied_by(spilled)
     if stage == "read":
         tables = dict.fromkeys(name for one in spilled for name in one.account.tables)
-        raise nothing_read([one.account.capture for one in spilled], list(tables))
+        lost = [i for one in spilled for i in one.account.issues if i.severity is Severity.LOSS]
+        raise nothing_read([one.account.capture for one in spilled], list(tables), lost)
     raise EmptyResultError(f"not one event is left: {_reason(stage, spilled, options)}")
 
 
@@ -51,11 +52,18 @@ def refuse_empty_window(
     )
 
 
-def nothing_read(captures: Sequence[Capture], tables: Sequence[str] = ()) -> EmptyResultError:
-    """The error for input without a single event; it names the tables that are there."""
+def nothing_read(
+    captures: Sequence[Capture], tables: Sequence[str] = (), lost: Sequence[Issue] = ()
+) -> EmptyResultError:
+    """The error for input without a single event; it names the tables that are there, or what of
+    the events could not be read.
+    """
     where = _listed([title(one) for one in captures])
     if not tables:
-        return EmptyResultError(f"{where}: holds no events")
+        why = _listed([f"{one.code} x{one.count}" for one in lost])
+        return EmptyResultError(
+            f"{where}: holds no events" + (f" that can be read: {why}" * bool(why))
+        )
     return EmptyResultError(
         f"{where}: holds tables without a timeline ({_listed(tables)}); use `stats` for them"
     )
