@@ -102,7 +102,7 @@ def is_broken(case):
     issues = case.folder / "expect" / "issues.txt"
     codes = issues.read_text(encoding="utf-8") if issues.exists() else ""
     return bool(
-        case.error or {"truncated", "malformed-record", "skipped-bytes"} & set(codes.split())
+        case.broken or {"truncated", "malformed-record", "skipped-bytes"} & set(codes.split())
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import traceconv
 from traceconv.alignment.plan import plan, shift
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, Anchor, Domain
@@ -217,3 +218,48 @@ def test_shifting_out_of_int64_is_refused(trace, offset):
     """The end of a slice counts, too; the message names rank and offset."""
     with pytest.raises(ClockError, match=rf"rank 0: an offset of {offset} ns"):
         shift(trace, offset)
+
+
+# -- ranks whose clock nobody knows ----------------------------------------------------------
+
+
+def test_an_unaligned_rank_far_away_is_moved_to_the_start_of_the_others():
+    """Since boot beside Unix time: the trace would be 53 years long. It stays unaligned."""
+    captures = [_capture(0, Anchor(Domain.UNIX)), _capture(1, host="b")]
+    spans = {0: (UNIX, UNIX + 900), 1: (BOOT, BOOT + 500)}
+    found = plan(captures, records=[], spans=spans)
+    assert _offsets(found) == {0: 0, 1: UNIX - BOOT}
+    [issue] = found.issues
+    assert (issue.code, issue.rank, issue.count) == ("unaligned", 1, 1)
+    assert issue.places == ("moved to the start of the other ranks",)
+    assert found.error_ns(1) is None
+
+
+def test_an_unaligned_rank_near_the_others_is_kept_as_stamped():
+    """Up to as far as all that was recorded is long."""
+    captures = [_capture(0, Anchor(Domain.UNIX)), _capture(1, host="b")]
+    for start, offset in ((UNIX + 2300, 0), (UNIX + 2301, -2301)):
+        spans = {0: (UNIX, UNIX + 900), 1: (start, start + 500)}
+        assert plan(captures, records=[], spans=spans).offset_ns(1) == offset
+
+
+def test_where_no_rank_is_aligned_the_first_decides():
+    """Every host counts from its own boot."""
+    captures = [_capture(rank, host=str(rank)) for rank in range(3)]
+    spans = {0: (BOOT, BOOT + 10), 1: (5, 15), 2: None}
+    found = plan(captures, records=[], spans=spans)
+    assert (_offsets(found), found.issues.count("unaligned")) == ({0: 0, 1: BOOT - 5, 2: 0}, 3)
+
+
+def test_a_merge_with_one_unaligned_rank_is_as_long_as_its_ranks(tmp_path):
+    """In the written trace: the last end of all, from the first start."""
+    for rank, us in ((0, UNIX // 1000), (1, 7)):
+        event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": us, "dur": 5 + rank}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps([event]))
+    traceconv.merge(
+        tmp_path, out=tmp_path / "x.json", mode="detail", rank_from="name", layers="other,host"
+    )
+    written = json.loads((tmp_path / "x.json").read_bytes())
+    ends = [e["ts"] + e["dur"] for e in written["traceEvents"] if e["ph"] == "X"]
+    assert (len(ends), max(ends)) == (2, 6)
+    assert written["metadata"]["traceconv"]["issues"]["unaligned"] == 1

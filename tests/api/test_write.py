@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import traceconv
-from traceconv.core.errors import OutputError, RankError, StrictError
+from traceconv.core.errors import OptionError, OutputError, RankError, StrictError
 from traceconv.core.model import Layer
 from traceconv.writers.size_limit import SizeLimit
 
@@ -110,7 +110,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
     with pytest.raises(OutputError, match="exists"):
         traceconv.write(never(), out)
-    with pytest.raises(OutputError, match="names no output format"):
+    with pytest.raises(OptionError, match=r"no output format ends in '\.exe'"):
         traceconv.write(never(), tmp_path / "a.exe")
     traceconv.write(_made(), out, force=True)
     assert out.read_text() != "mine"

@@ -117,10 +117,22 @@ def test_no_color_is_respected(here, monkeypatch, capsys):
         (["merge", SAMPLE, "--ranks", "9"], 3),
         (["merge", SAMPLE, "--graphs", "9"], 3),
         (["merge", SAMPLE, "--steps", "99"], 3),
-        (["merge", SAMPLE, "--from", "nonsense"], 3),
+        (["merge", SAMPLE, "--from", "kinetoo"], 2),
         (["merge", SAMPLE, "--layers", "nonsense"], 2),
-        (["merge", SAMPLE, "-o", "no/folder/out.pftrace"], 3),
-        (["merge", SAMPLE, "-o", "out.xyz"], 3),
+        (["merge", SAMPLE, "-o", "no/folder/out.pftrace"], 2),
+        (["merge", SAMPLE, "-o", "out.xyz"], 2),
+        (["merge", SAMPLE, "-o", "out.pftrce"], 2),
+        (["merge", SAMPLE, "--to", "perfeto"], 2),
+        (["merge", SAMPLE, "--mode", "sumary"], 2),
+        (["merge", SAMPLE, "--rank-from", "("], 2),
+        (["merge", SAMPLE, "--map", "nsys"], 2),
+        (["merge", SAMPLE, "--shard", "0/2", "-o", "a.pftrace"], 2),
+        (["merge", SAMPLE, "--engine-address", "tcp://x"], 2),
+        (["merg", SAMPLE], 2),
+        (["stats", SAMPLE, "-o", "tables.xlsx"], 2),
+        (["stats", SAMPLE, "--by", "opp"], 2),
+        (["diagnose", SAMPLE, "-o", "found.htm"], 2),
+        (["diagnose", SAMPLE, "--rule", "long-tial"], 2),
         (["convert", CUT, "-o", "x.json", "--strict"], 4),
         (["convert", SAMPLE, "-o", "x.json", "--report", "x.pdf"], 2),
         (["merge", SAMPLE, "-o", "-", "--json"], 2),
@@ -132,6 +144,44 @@ def test_exit_code(here, capsys, arguments, code):
     """Each way to end has its number."""
     assert run(arguments) == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["merge", SAMPLE, "-o", "out.pftrce"], "'.pftrace'"),
+        (["merge", SAMPLE, "--to", "perfeto"], "'perfetto'"),
+        (["merge", SAMPLE, "--from", "kinetoo"], "'kineto'"),
+        (["merge", SAMPLE, "--mode", "sumary"], "'summary'"),
+        (["merg", SAMPLE], "'merge'"),
+        (["stats", SAMPLE, "-o", "tables.jsn"], "'.json'"),
+        (["stats", SAMPLE, "--by", "opp"], "'op'"),
+        (["diagnose", SAMPLE, "-o", "found.htm"], "'.html'"),
+        (["diagnose", SAMPLE, "--rule", "long-tial"], "'long-tail'"),
+        (["align", SAMPLE, "--align", "colective"], "'collective'"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_the_nearest(here, capsys, arguments, meant):
+    """Exit code 2, no file, and what was probably meant."""
+    assert run(arguments) == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err.replace("Did", "did")
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "line"),
+    [
+        (["--engine", "dask"], "distributed", "pip install 'traceconv[dask]'"),
+        (["-o", "s3://bucket/x.json"], "fsspec.core", "pip install 'traceconv[s3]'"),
+    ],
+)
+def test_a_missing_extra_is_answered_with_the_line_that_installs_it(
+    here, monkeypatch, capsys, arguments, module, line
+):
+    """Exit code 2: the input is not at fault."""
+    monkeypatch.setitem(sys.modules, module, None)
+    assert run(["merge", SAMPLE, *arguments]) == 2
+    assert line in capsys.readouterr().err
 
 
 def test_strict_leaves_no_file(here, capsys):
@@ -176,14 +226,14 @@ def test_internal_error_is_one_line_without_v(tmp_path, flags, traceback):
 def test_existing_file_is_not_overwritten(here, capsys):
     """A second run needs -f."""
     assert run(["merge", SAMPLE, "-q"]) == 0
-    assert run(["merge", SAMPLE, "-q"]) == 3
+    assert run(["merge", SAMPLE, "-q"]) == 2
     assert run(["merge", SAMPLE, "-q", "-f"]) == 0
 
 
 def test_existing_report_is_not_overwritten(here, capsys):
     """The same holds for the report, before anything is read."""
     (here / "r.md").write_text("mine")
-    assert run(["merge", SAMPLE, "--report", "r.md"]) == 3
+    assert run(["merge", SAMPLE, "--report", "r.md"]) == 2
     assert [p.name for p in here.iterdir()] == ["r.md"]
 
 

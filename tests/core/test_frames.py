@@ -8,7 +8,7 @@ import pytest
 
 import traceconv
 from traceconv.core import frames
-from traceconv.core.errors import PluginError
+from traceconv.core.errors import MissingExtraError
 from traceconv.core.model import EventTable, OpClass
 from traceconv.core.side_tables import ABSENT, DataTable, SideTable
 from traceconv.pipeline.report import Report
@@ -121,7 +121,9 @@ def test_a_missing_library_is_named_with_its_extra(trace, monkeypatch, method, m
     side = SideTable("x", "x.csv", lambda: {"a": np.arange(2)})
     tables = (trace.events, trace.counters, trace.flows, DataTable("x", {}, {}), side)
     for table in tables:
-        with pytest.raises(PluginError, match=rf"{module} .*pip install 'traceconv\[{extra}\]'"):
+        with pytest.raises(
+            MissingExtraError, match=rf"{module} .*pip install 'traceconv\[{extra}\]'"
+        ):
             getattr(table, method)()
 
 

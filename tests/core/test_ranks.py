@@ -2,7 +2,7 @@
 
 import pytest
 
-from traceconv.core.errors import Issues, RankError
+from traceconv.core.errors import Issues, OptionError, RankError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import chosen, format_ranges, rank_in_name, resolve
 from traceconv.io.sources import FileSource
@@ -49,7 +49,7 @@ def test_the_user_may_name_ranks_by_pattern(tmp_path):
 @pytest.mark.parametrize("rule", ["(", r"host\d", "(host)"])
 def test_a_bad_pattern_is_named(tmp_path, rule):
     """Neither a traceback nor a silent rank."""
-    with pytest.raises(RankError, match="rank_from="):
+    with pytest.raises(OptionError, match="`rank_from`: "):
         resolve(
             [_capture(tmp_path, "host4.json"), _capture(tmp_path, "host5.json")], rule, Issues()
         )

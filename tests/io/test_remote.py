@@ -19,7 +19,7 @@ from remote_places import memory, put, s3_server
 from small_jobs import job
 
 import traceconv
-from traceconv.core.errors import OutputError, SourceError, StrictError
+from traceconv.core.errors import MissingExtraError, OutputError, SourceError, StrictError
 from traceconv.io.remote import Ranged
 from traceconv.io.sources import sources
 from traceconv.io.storage import BLOCK_BYTES, Storage, is_url, original_url, redact_url, redacted
@@ -198,7 +198,7 @@ def test_more_files_than_anyone_has_are_a_mistake(fs, monkeypatch):
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
     """fsspec is not among what is always installed."""
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(SourceError, match=r"pip install 'traceconv\[remote\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'traceconv\[s3\]'"):
         sources(["s3://bucket/x"])
 
 

@@ -2,11 +2,14 @@
 
 import json
 from collections import Counter
+from decimal import Decimal
 
 import pytest
 from paths import ROOT
 
 import traceconv
+from traceconv.core.errors import StrictError
+from traceconv.pipeline import copying
 
 PAIR = ROOT / "golden/trace_view/demo/input"
 
@@ -105,3 +108,50 @@ def test_gzip_in_and_out(tmp_path):
     out, _ = merged(tmp_path, packed, name="out.json.gz")
     events = json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]
     assert len(events) == len(document(plain)["traceEvents"])
+
+
+def _overlapping(tmp_path, second=5):
+    """A capture in which two slices of one lane cross: viewers misplace the second."""
+    path = tmp_path / "cross.json"
+    events = [
+        {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": 10}
+        for name, ts in (("a", 0), ("b", second))
+    ]
+    path.write_text(json.dumps(events))
+    return path
+
+
+def test_a_report_changes_no_byte_of_a_copy(tmp_path):
+    """The analysis reads the ranks apart; its times count from the first event of the copy."""
+    plain, _ = merged(tmp_path, PAIR)
+    out, report = merged(tmp_path, PAIR, name="analysed.json", analyse=True)
+    assert out.read_bytes() == plain.read_bytes()
+    earliest = min(Decimal(e["ts"]) for e in document(out)["traceEvents"] if "ts" in e)
+    assert int(report.overview["zero_ns"]) == int(earliest * 1000)
+    assert report.overview["findings"]
+    assert not [text for text in report.overview["remarks"] if "steps and overlap only" in text]
+
+
+def test_a_copy_that_viewers_misread_is_in_doubt(tmp_path):
+    """With the rules that it breaks; a sound one is not."""
+    _, report = merged(tmp_path, _overlapping(tmp_path))
+    assert not traceconv.validate(str(tmp_path / "out.json")).ok
+    faulty = [one for one in report.issues if one.code == "copy-faulty"]
+    assert [(one.count, one.places) for one in faulty] == [(1, ("J16-overlap",))]
+    _, report = merged(tmp_path, _overlapping(tmp_path, second=10))
+    assert traceconv.validate(str(tmp_path / "out.json")).ok
+    assert report.issues.count("copy-faulty") == 0
+
+
+def test_strict_refuses_a_copy_in_doubt(tmp_path):
+    """Before it has its name."""
+    with pytest.raises(StrictError, match="copy-faulty x1"):
+        merged(tmp_path, _overlapping(tmp_path), strict=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["cross.json"]
+
+
+def test_a_large_copy_says_that_it_was_not_checked(tmp_path, monkeypatch):
+    """Checking takes longer than copying."""
+    monkeypatch.setattr(copying, "CHECKED_BYTES", 100)
+    _, report = merged(tmp_path, _overlapping(tmp_path))
+    assert (report.issues.count("copy-faulty"), report.issues.count("copy-unchecked")) == (0, 1)

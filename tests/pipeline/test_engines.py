@@ -13,7 +13,14 @@ import pytest
 from small_jobs import job
 
 import traceconv
-from traceconv.core.errors import EngineError, InputError, Issues, MalformedInputError
+from traceconv.core.errors import (
+    EngineError,
+    InputError,
+    Issues,
+    MalformedInputError,
+    MissingExtraError,
+    OptionError,
+)
 from traceconv.pipeline import engines, merging
 from traceconv.pipeline.engines import Run
 from traceconv.pipeline.executor import Executor
@@ -160,12 +167,12 @@ def test_workers_end_with_their_engine():
     ("name", "address", "said"),
     [
         ("spark", None, "there are: local, dask, ray"),
-        ("local", "tcp://x", "has no address"),
+        ("local", "tcp://x", "local engine has none"),
     ],
 )
 def test_engines_there_are_not(name, address, said):
     """Said with those there are."""
-    with pytest.raises(EngineError, match=said), engines.opened(name, 2, address):
+    with pytest.raises(OptionError, match=said), engines.opened(name, 2, address):
         pass
 
 
@@ -174,7 +181,7 @@ def test_an_engine_that_is_not_installed_says_how_to(name, monkeypatch):
     """They are extras."""
     monkeypatch.setitem(sys.modules, NEEDS[name], None)
     with (
-        pytest.raises(EngineError, match=rf"pip install 'traceconv\[{name}\]'"),
+        pytest.raises(MissingExtraError, match=rf"pip install 'traceconv\[{name}\]'"),
         engines.opened(name, 2, None),
     ):
         pass

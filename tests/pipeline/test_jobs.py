@@ -19,9 +19,9 @@ from small_jobs import capture_of, job
 import traceconv
 from traceconv import cli
 from traceconv.core.errors import (
-    EngineError,
     InputError,
     MalformedInputError,
+    OptionError,
     OutputError,
     SourceError,
     TraceconvError,
@@ -278,7 +278,7 @@ def test_shards_of_different_merges_are_refused(captures, tmp_path):
 @pytest.mark.parametrize("share", [(2, 2), (-1, 2), (0, 0)])
 def test_there_is_no_such_share(captures, tmp_path, share):
     """Shares count from 0."""
-    with pytest.raises(OutputError, match="no shard"):
+    with pytest.raises(OptionError, match="no shard"):
         traceconv.merge(str(captures), out=str(tmp_path / "a.shard"), shard=share)
 
 
@@ -395,7 +395,7 @@ def test_workers_may_be_set_by_the_environment(monkeypatch):
 def test_a_number_of_workers_that_is_none(monkeypatch, jobs, environment):
     """Said, not guessed."""
     monkeypatch.setenv("TRACECONV_JOBS", environment)
-    with pytest.raises(EngineError):
+    with pytest.raises(OptionError):
         worker_count(jobs, [1])
 
 

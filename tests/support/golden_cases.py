@@ -21,6 +21,7 @@ class Case:
     Attributes:
         options: keyword arguments for ``traceconv.merge``, from ``[options]``.
         error:   text the expected error contains, or "".
+        broken:  whether the input is at fault for it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,7 +32,9 @@ class Case:
             about[key] for key in ("shows", "written_by", "cut_down")
         )
         self.options = about.get("options", {})
-        self.error = about.get("error", {}).get("contains", "")
+        error = about.get("error", {})
+        self.error = error.get("contains", "")
+        self.broken = bool(self.error) and error.get("broken", "tables without" not in self.error)
 
     def merge(self, out: Path, mode: str, **more) -> traceconv.Report:
         """Merge ``input``, which is looked for in the current folder."""

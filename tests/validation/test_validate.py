@@ -43,7 +43,12 @@ from trace_bytes import (
     x,
 )
 
-from traceconv.core.errors import MalformedInputError, SourceError, UnknownFormatError
+from traceconv.core.errors import (
+    MalformedInputError,
+    MissingExtraError,
+    SourceError,
+    UnknownFormatError,
+)
 from traceconv.validation import (
     RULES,
     Severity,
@@ -343,7 +348,7 @@ def test_zstd_without_a_decompressor_says_what_to_install(
 
     monkeypatch.setattr(_container.importlib, "import_module", nothing)
     for content in (b"\x28\xb5\x2f\xfd\x00", packet((133, b"\x28\xb5\x2f\xfd"))):
-        with pytest.raises(SourceError, match="install the package zstandard"):
+        with pytest.raises(MissingExtraError, match="pip install zstandard"):
             verdict_on(tmp_path, content)
 
 

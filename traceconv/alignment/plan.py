@@ -106,6 +106,7 @@ def plan(
     records: Sequence[CollectiveRecords] | None = None,
     max_error_ns: int | None = None,
     groups: Sequence[Matched] | None = None,
+    spans: Mapping[int, tuple[int, int] | None] | None = None,
 ) -> Plan:
     """The offset of every capture.
 
@@ -119,6 +120,8 @@ def plan(
         max_error_ns: the largest acceptable error, ns; None = any.
         groups: the matched collectives, as :func:`.collective_matching.matched` returns them for
             ``records``, where the caller has them already.
+        spans: earliest start and latest end of every rank, ns on its own clock; with them, ranks
+            that are not aligned and far from the others are moved to the start of those.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -132,11 +135,43 @@ def plan(
     else:
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
+    if spans:
+        offsets, issues = _brought_near(offsets, issues, spans)
     name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
     found = Plan(name, offsets, issues, remark)
     if max_error_ns is not None and records is not None:
         _refuse_error(found, max_error_ns)
     return found
+
+
+def _brought_near(
+    offsets: dict[int, Offset], issues: Issues, spans: Mapping[int, tuple[int, int] | None]
+) -> tuple[dict[int, Offset], Issues]:
+    """Offsets and issues with unaligned ranks at the start of the others, where their own stamps
+    would leave most of the timeline empty.
+
+    Stamps since boot beside Unix time would make it half a century long.
+    """
+    lost = {one.rank for one in issues if one.code == "unaligned"}
+    free = [r for r, one in offsets.items() if r in lost and one.method == "none" and spans.get(r)]
+    kept = [r for r in offsets if r not in free and spans.get(r)] or free[:1]
+    if not free:
+        return offsets, issues
+    every = {
+        r: tuple(offsets[r].correction.of(t) for t in span) for r, span in spans.items() if span
+    }
+    start, end = min(every[r][0] for r in kept), max(every[r][1] for r in kept)
+    far = {
+        r: Offset(start - every[r][0], "start", "moved to the start of the other ranks")
+        for r in free
+        if max(every[r][0] - end, start - every[r][1]) > end - start + every[r][1] - every[r][0]
+    }
+    found = Issues()
+    for one in issues:
+        moved = one.code == "unaligned" and one.rank in far
+        places = (far[one.rank].evidence,) if moved else one.places
+        found.extend([replace(one, places=places)])
+    return {**offsets, **far}, found
 
 
 def _refuse_error(found: Plan, max_error_ns: int) -> None:

@@ -12,7 +12,7 @@ from traceconv.api.open import open as find
 from traceconv.core.clock import us_text
 from traceconv.core.errors import Issues
 from traceconv.pipeline.options import EngineName
-from traceconv.pipeline.summaries import Summarizing, analysed
+from traceconv.pipeline.summaries import Summarizing, analysed, spans_of
 from traceconv.writers.output import Progress, silent
 
 ALIGN_VERSION = 1
@@ -106,6 +106,7 @@ def align(
     work = Summarizing(SummaryRequest(), None, patterns, collectives=True)
     with analysed(captures.found, captures.issues, run) as every:
         read, summaries = every.summaries(work)
-    plan = clocks.plan(read, how, [one.collectives for one in summaries], most)
+    records = [one.collectives for one in summaries]
+    plan = clocks.plan(read, how, records, most, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
     return Alignment(plan, every.issues)

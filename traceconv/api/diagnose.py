@@ -21,7 +21,7 @@ from traceconv.core.model import Capture
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline.options import EngineName, Selection
 from traceconv.pipeline.report import Report
-from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers
+from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers, spans_of
 from traceconv.report import html, run_summary
 from traceconv.writers.output import Progress, silent
 
@@ -143,7 +143,7 @@ def diagnose(
     refuse_missing(kept.numbers, found_numbers(summaries))
     records = [one.collectives for one in summaries]
     groups = tuple(matched(records))
-    plan = clocks.plan(read, how, records, groups=groups)
+    plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
     verdict = lateness.judge(summaries, plan, groups)
     judged = run_summary.Judged(rules.judge(summaries, values, only), verdict)

@@ -176,7 +176,7 @@ def _merge(
 
         try:
             if copyable(captures.found, asked, target, moved):
-                return copied(captures.found, target, report, run.progress)
+                return copied(captures.found, target, report, asked, run, clock)
         except Unusual as e:
             captures.issues.add("not-copied", target.path, str(e)[:300])
     with _started(captures.found, run) as executor:

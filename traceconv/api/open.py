@@ -79,11 +79,15 @@ class Captures:
     def _traces(
         self, passes: Sequence[Pass], align: str, patterns: Sequence[str], progress: Progress
     ) -> Iterator[Trace]:
-        known = None
+        known, spans = None, {}
         if align in clocks.FROM_EVENTS and len(self.found) > 1:
-            every = (_events(capture, progress, patterns) for capture in self.found)
-            known = [collective_records(trace) for trace in every]
-        plan = clocks.plan(self.found, align, known)
+            known = []
+            for capture in self.found:
+                trace = _events(capture, progress, patterns)
+                known.append(collective_records(trace))
+                spans[trace.rank] = trace.span()
+                del trace  # one rank at a time
+        plan = clocks.plan(self.found, align, known, spans=spans)
         for capture in self.found:
             trace = passed(_events(capture, progress, patterns), passes)
             yield clocks.aligned(trace, plan)

@@ -17,7 +17,7 @@ from traceconv.core.model import Trace
 from traceconv.core.ranks import refuse_missing
 from traceconv.passes.select import time_window
 from traceconv.pipeline.options import EngineName, Selection
-from traceconv.pipeline.summaries import Ranks, Summarizing, analysed, found_numbers
+from traceconv.pipeline.summaries import Ranks, Summarizing, analysed, found_numbers, spans_of
 from traceconv.writers.output import Progress, silent
 
 Window = tuple[int | None, int | None]
@@ -96,14 +96,15 @@ def _on_one_clock(
     """
     several = len(every.captures) > 1
     by_events = several and align in clocks.FROM_EVENTS
-    records, spans = None, {}
+    records = None
+    spans: dict[int, tuple[int, int] | None] = {}
     if by_events or (several and time is not None):
         first = replace(work, requested=SummaryRequest(issues=False), collectives=by_events)
         read, summaries = every.summaries(first, "looking through")
         every = replace(every, captures=read)
-        spans = {one.rank: one.span_ns for one in summaries}
+        spans = spans_of(summaries)
         records = [one.collectives for one in summaries] if by_events else None
-    plan = clocks.plan(every.captures, align, records)
+    plan = clocks.plan(every.captures, align, records, spans=spans)
     every.issues.extend(plan.issues)
     starts = [plan.offsets[r].correction.of(span[0]) for r, span in spans.items() if span]
     base_ns = min(starts, default=0) if several else None

@@ -16,7 +16,7 @@ from traceconv.api.open import open as find
 from traceconv.core.errors import Issues
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline.options import EngineName, Selection
-from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers
+from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers, spans_of
 from traceconv.writers.output import Progress, silent
 
 
@@ -109,7 +109,7 @@ def stragglers(
     refuse_missing({"step": kept.steps}, found_numbers(summaries))
     records = [one.collectives for one in summaries]
     groups = tuple(matched(records))
-    plan = clocks.plan(read, how, records, most, groups)
+    plan = clocks.plan(read, how, records, most, groups, spans_of(summaries))
     every.issues.extend(plan.issues)
     verdict = lateness.judge(summaries, plan, groups)
     slow = tuple(links.slow(summaries))

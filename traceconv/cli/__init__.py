@@ -87,8 +87,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
 
 
 EPILOG = """\b
-Exit codes: 0 done, 1 internal error, 2 usage, 3 input unreadable or nothing
-matched, 4 losses or doubts under --strict, 5 alignment refused, 10 findings
+Exit codes: 0 done, 1 internal error, 2 usage (a wrong option, an output that
+exists, a missing package), 3 input unreadable, nothing matched, or nothing left
+to write, 4 losses or doubts under --strict, 5 alignment refused, 10 findings
 under --fail-on.
 """
 

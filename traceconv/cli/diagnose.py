@@ -45,14 +45,14 @@ GATE = 10
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
-    help="How findings are written; default: as the ending of -o says, else text.",
+    type=options.Choice(FORMATS),
+    help="How findings are written; default: as the ending of -o says; text without one.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Where to; default standard output.")
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["note", "warning"]),
+    type=options.Choice(["note", "warning"]),
     help=f"End with exit code {GATE} if a finding is at least as grave.",
 )
 @click.option(

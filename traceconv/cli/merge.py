@@ -21,7 +21,7 @@ from traceconv.cli import options, outcome, say
 @click.option(
     "-m",
     "--mode",
-    type=click.Choice(["summary", "detail", "source"]),
+    type=options.Choice(["summary", "detail", "source"]),
     default="summary",
     show_default=True,
     help="summary: steps and overlap. detail: every stream, plane, call and counter. source: what "

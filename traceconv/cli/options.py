@@ -7,12 +7,19 @@ Values are read by :mod:`traceconv.api.options`, which is imported when there is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from traceconv.cli import say
+from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
+
+if TYPE_CHECKING:
+    _Words = click.Choice[str]
+else:
+    _Words = click.Choice  # which is not generic in click 8.1
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -38,9 +45,31 @@ def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
 
 def form_of(output: str | None, forms: Sequence[str]) -> str:
-    """The one of ``forms`` that the ending of ``output`` names, else "text"."""
-    ending = (output or "").rpartition(".")[2]
-    return ending if ending in forms else "text"
+    """The one of ``forms`` that the ending of ``output`` names; "text" without an ending.
+
+    Raises:
+        click.BadParameter: the ending names none of them.
+    """
+    ending = PurePath(output or "").suffix
+    known = {f".{form}" if form != "text" else ".txt": form for form in forms}
+    if ending and ending not in known:
+        why = unknown("format ends in", ending, known)
+        raise click.BadParameter(f"{why}; or say which with --format", param_hint="'-o'")
+    return known[ending] if ending else "text"
+
+
+class Choice(_Words):
+    """One of some words; what is none of them is answered with the nearest."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word.
+
+        Raises:
+            click.BadParameter: it is none of the choices.
+        """
+        if value not in self.choices:
+            self.fail(unknown("choice", value, self.choices), param, ctx)
+        return str(super().convert(value, param, ctx))
 
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -162,7 +191,7 @@ limiting = together(
     ),
     click.option(
         "--target",
-        type=click.Choice(["perfetto", "chrome", "none"]),
+        type=Choice(["perfetto", "chrome", "none"]),
         default="none",
         show_default=True,
         help="Limits that suit a viewer (perfetto: 1G and 10M events, chrome: 256M and 2M); "
@@ -170,7 +199,7 @@ limiting = together(
     ),
     click.option(
         "--over-limit",
-        type=click.Choice(["reduce", "split", "fail"]),
+        type=Choice(["reduce", "split", "fail"]),
         default="reduce",
         show_default=True,
         help="At the limit: leave out what matters least, go on in another file, or give up.",
@@ -233,7 +262,7 @@ working = together(
     ),
     click.option(
         "--engine",
-        type=click.Choice(["local", "dask", "ray"]),
+        type=Choice(["local", "dask", "ray"]),
         default="local",
         show_default=True,
         help="Who runs the workers; dask and ray are extras. All must see TRACECONV_TMPDIR.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceconv.cli import files, say
-from traceconv.core.errors import OutputError, StrictError
+from traceconv.core.errors import OutputPathError, StrictError
 
 if TYPE_CHECKING:
     from traceconv import Report, SizeLimit
@@ -209,4 +209,4 @@ def _check_report(report: str, force: bool) -> None:
         raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
     files.refuse_existing(Path(report), force)
     if not Path(report).parent.is_dir():
-        raise OutputError(f"{report}: its folder does not exist")
+        raise OutputPathError(f"{report}: its folder does not exist")

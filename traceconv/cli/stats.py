@@ -55,8 +55,8 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
-    help="How tables are written; default: as the ending of -o says, else text.",
+    type=options.Choice(FORMATS),
+    help="How tables are written; default: as the ending of -o says; text without one.",
 )
 @click.option(
     "-o", "--output", metavar="FILE", help="Where to; several CSV tables: FILE_<table>.csv."

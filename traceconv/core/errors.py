@@ -11,11 +11,14 @@ Two kinds, never mixed:
     │   ├── AmbiguousFormatError  two readers claim it
     │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
     │   ├── RankError             a rank is unknown, doubled or missing
-    │   └── SelectionError        a rank, graph, step or window was selected that does not exist
+    │   ├── SelectionError        a rank, graph, step or window was selected that does not exist
+    │   └── EmptyResultError      not one event is left to be written
     ├── OptionError               an argument of a wrong type, or a choice that does not exist
     ├── ClockError                times beyond int64 nanoseconds, or alignment refused
     ├── SizeLimitError            the chosen policy cannot keep the limit
     ├── OutputError               the result cannot be written
+    │   └── OutputPathError       what was named for it exists, or is no place for a file
+    ├── MissingExtraError         a package that is needed is not installed
     ├── EngineError               workers cannot be started, or died
     ├── StrictError               losses or doubts where ``strict=True``
     ├── ResourceError             a limit on memory cannot be kept
@@ -85,6 +88,10 @@ class SelectionError(InputError):
     """Something was selected that does not exist. The message lists what does."""
 
 
+class EmptyResultError(InputError):
+    """Not one event is left to be written; the message says why."""
+
+
 class OptionError(TraceconvError):
     """An argument has a wrong type or value. The message lists what is valid.
 
@@ -119,6 +126,18 @@ class OutputError(TraceconvError):
     """The result cannot be written."""
 
     exit_code = 3
+
+
+class OutputPathError(OutputError):
+    """What was named for the result exists already, or is no place for a file."""
+
+    exit_code = 2
+
+
+class MissingExtraError(TraceconvError):
+    """A package that is needed is not installed. The message has the line that installs it."""
+
+    exit_code = 2
 
 
 class EngineError(TraceconvError):
@@ -222,6 +241,16 @@ CODES: dict[str, Code] = {
     "missing-name": Code(_D, "An event without a name is kept under an empty name."),
     "not-copied": Code(
         _I, "The files could not be merged by copying bytes; they were read and written again."
+    ),
+    "copy-faulty": Code(
+        _D,
+        "The files were copied by their bytes, and viewers drop or misplace some of that: "
+        "`validate` says what. As .pftrace, or by `convert`, it is repaired where possible.",
+    ),
+    "copy-unchecked": Code(
+        _I,
+        "The files were copied by their bytes; for their size they were not checked. `validate` "
+        "says whether viewers show all of them.",
     ),
     "name-unknown": Code(
         _D, "The file that names numbers lacks some of them; the numbers are used as names."
@@ -328,7 +357,9 @@ CODES: dict[str, Code] = {
     "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
     "unaligned": Code(
-        _D, "No shared clock is known for these ranks; their times are kept as they are."
+        _D,
+        "No shared clock is known for these ranks: compare no times across them. They are kept as "
+        "stamped or, if that is far from the others, moved to start with them.",
     ),
     "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
     # steps and overlap

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I32, Args, CounterTable, Names, Table
-from traceconv.core.errors import PluginError
+from traceconv.core.errors import MissingExtraError
 from traceconv.core.markup import table_html
 from traceconv.core.model import Kind, OpClass
 from traceconv.core.side_tables import ABSENT, Columns
@@ -71,7 +71,7 @@ def to_pandas(columns: Frame, complete: Collection[str] = ()) -> Any:
         complete: names of columns that never have absent cells; they stay int64.
 
     Raises:
-        PluginError: pandas is not installed.
+        MissingExtraError: pandas is not installed.
     """
     pandas = _extra("pandas")
 
@@ -92,7 +92,7 @@ def to_arrow(columns: Frame) -> Any:
     """A ``pyarrow.Table``; texts that repeat are dictionaries.
 
     Raises:
-        PluginError: pyarrow is not installed.
+        MissingExtraError: pyarrow is not installed.
     """
     arrow = _extra("pyarrow", "arrow")
 
@@ -116,7 +116,7 @@ def to_polars(columns: Frame) -> Any:
     """A ``polars.DataFrame``; texts that repeat are categoricals.
 
     Raises:
-        PluginError: polars is not installed.
+        MissingExtraError: polars is not installed.
     """
     polars = _extra("polars")
 
@@ -146,7 +146,7 @@ def _extra(module: str, extra: str = "") -> Any:
     try:
         return import_module(module)
     except ImportError as e:
-        raise PluginError(
+        raise MissingExtraError(
             f"{module} is not installed; pip install 'traceconv[{extra or module}]'"
         ) from e
 

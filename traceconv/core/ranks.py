@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from traceconv.core.errors import Issues, RankError, SelectionError
+from traceconv.core.errors import Issues, OptionError, RankError, SelectionError
 from traceconv.core.model import Capture
 
 _IN_NAME = (
@@ -87,14 +87,14 @@ def _ranked(capture: Capture, rule: str) -> Capture:
     try:
         match = re.search(rule, path)
     except re.error as e:
-        raise RankError(f"`rank_from='{rule}'`: not a regular expression: {e}") from e
+        raise OptionError(f"{rule!r} is not a regular expression: {e}", "rank_from") from e
     if match is None:
         return replace(capture, rank=None)
     try:
         return replace(capture, rank=int(match[1]), rank_from=f"pattern {rule}")
     except (IndexError, ValueError, TypeError) as e:
-        raise RankError(
-            f"`rank_from='{rule}'`: the first group must be the rank's digits, e.g. 'rank(\\d+)'"
+        raise OptionError(
+            f"{rule!r}: the first group must be the rank's digits, e.g. 'rank(\\d+)'", "rank_from"
         ) from e
 
 

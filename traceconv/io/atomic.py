@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from traceconv.core.errors import OutputError
+from traceconv.core.errors import OutputError, OutputPathError
 from traceconv.io.storage import Storage, is_url, original_url
 from traceconv.io.streams import pieces
 
@@ -121,9 +121,11 @@ class Destination(ABC):
 
     Attributes:
         size: bytes written.
+        unnamed: the file as long as it has another name than its own; None for streams and URLs.
     """
 
     size: int = 0
+    unnamed: Path | None = None
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -167,9 +169,9 @@ def opened(path: str) -> Iterator[Destination]:
 
 
 def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
-    """Raise OutputError if a file is there that may not be overwritten."""
+    """Raise OutputPathError if a file is there that may not be overwritten."""
     if exists and not force:
-        raise OutputError(f"{path}: {what}; pass `force=True` to overwrite it")
+        raise OutputPathError(f"{path}: {what}; pass `force=True` to overwrite it")
 
 
 def check_url(path: str, force: bool) -> None:
@@ -182,7 +184,7 @@ def check_url(path: str, force: bool) -> None:
     storage = Storage(original_url(path), OutputError)
     with storage.guarded(f"{path}: cannot be written", OutputError):
         if storage.fs.isdir(storage.path):
-            raise OutputError(f"{path}: is a folder; name a file")
+            raise OutputPathError(f"{path}: is a folder; name a file")
         refuse_existing(path, storage.fs.exists(storage.path), force)
 
 
@@ -204,7 +206,6 @@ class LocalFile(Destination):
             OutputError: it cannot be opened.
         """
         self._path = path
-        self._unnamed: Path | None = None  # set while the file has a temporary name
         with output_errors(path):
             if path == "-":
                 self._raw: IO[bytes] = sys.stdout.buffer
@@ -214,7 +215,7 @@ class LocalFile(Destination):
                 self._target = Path(path).resolve()
                 unnamed = self._target.with_name(_incomplete(Path(path).name))
                 self._raw = unnamed.open("xb")
-                self._unnamed = unnamed
+                self.unnamed = unnamed
 
     def write(self, data: bytes) -> None:
         with output_errors(self._path):
@@ -226,7 +227,7 @@ class LocalFile(Destination):
         with output_errors(self._path), path.open("rb", buffering=0) as source:
             size = os.fstat(source.fileno()).st_size
             self._raw.flush()
-            if self._unnamed is None or not self._copied(source.fileno(), size):
+            if self.unnamed is None or not self._copied(source.fileno(), size):
                 for piece in pieces(source):
                     self._raw.write(piece)
         self.size += size
@@ -246,22 +247,22 @@ class LocalFile(Destination):
     def finish(self) -> None:
         with output_errors(self._path):
             self._raw.flush()
-            if self._unnamed is not None:
+            if self.unnamed is not None:
                 os.fsync(self._raw.fileno())
                 self._raw.close()
 
     def settle(self, force: bool) -> None:
-        if self._unnamed is None:
+        if self.unnamed is None:
             return
         with output_errors(self._path):
             refuse_existing(self._path, self._target.exists(), force, _MEANWHILE)
-            self._unnamed.replace(self._target)
-            self._unnamed = None
+            self.unnamed.replace(self._target)
+            self.unnamed = None
 
     def discard(self) -> None:
         with output_errors(self._path):
-            if self._unnamed is not None:
-                self._unnamed.unlink(missing_ok=True)
+            if self.unnamed is not None:
+                self.unnamed.unlink(missing_ok=True)
             if self._path != "-":
                 self._raw.close()
 

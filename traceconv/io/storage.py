@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from urllib.parse import unquote
 
-from traceconv.core.errors import SourceError, TraceconvError
+from traceconv.core.errors import MissingExtraError, SourceError, TraceconvError
 
 BLOCK_BYTES = 64 << 10
 """The least that is requested, and the unit of the cache."""
@@ -32,6 +32,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z0-9+.\-]+)*://")
 _LOGIN = re.compile(r"(?<=://)[^/\s@'\"]*@")
 _VALUE = re.compile(r"([?&;])([\w.\-~%]+)=[^&#;\s'\")>]*")
 _WEB_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^=&\s'\"]+(?=[\s'\"]|$)")
+_PACKAGES = re.compile(r"\"([\w.-]+)\"|install (?:the )?([\w-]+)", re.IGNORECASE)
 _LEAST_SECRET = 3
 
 _FOREIGN = {
@@ -116,16 +117,15 @@ class Storage:
             error: raised where it cannot be reached.
 
         Raises:
-            TraceconvError: fsspec, or what it needs for this protocol, is not installed; or the
-                URL makes no sense.
+            MissingExtraError: fsspec, or what it needs for this protocol, is not installed.
+            TraceconvError: of the type ``error``: the URL makes no sense.
         """
         self.url, self.label = url, redacted(url)
         try:
             import fsspec.core  # type: ignore[import-untyped]
         except ImportError:
-            raise error(
-                f"{self.label}: needs fsspec: pip install 'traceconv[remote]' (for S3: "
-                "'traceconv[s3]')"
+            raise MissingExtraError(
+                f"{self.label}: needs a package: {_install_line(url)}"
             ) from None
         with self.guarded(self.label, error):
             self.fs, self.path = fsspec.core.url_to_fs(url)
@@ -153,10 +153,15 @@ class Storage:
         """Around what may fail for reasons of the storage.
 
         Raises:
+            MissingExtraError: a package of the storage is not installed.
             TraceconvError: of the type ``error``, free of secrets, with advice.
         """
         try:
             yield
+        except ImportError as e:
+            raise MissingExtraError(
+                f"{title}: {self._cleared(str(e))}: {_install_line(self.url, str(e))}"
+            ) from None
         except _failures() as e:
             # not "from e": the message of the storage may contain the URL with its secrets
             raise error(f"{title}: {self._reason(e)}") from None
@@ -165,9 +170,6 @@ class Storage:
         if isinstance(e, FileNotFoundError):
             return "no such file or folder"
         text = self._cleared(str(e) or type(e).__name__)
-        if isinstance(e, ImportError):
-            name = self.url.partition("://")[0]
-            return f"{text} (for s3://: pip install 'traceconv[s3]')" if name == "s3" else text
         if isinstance(e, PermissionError) or "redential" in text:
             return (
                 f"access denied ({text}); credentials are looked for where the storage's own "
@@ -205,6 +207,14 @@ class Storage:
         return data
 
 
+def _install_line(url: str, reason: str = "") -> str:
+    """What installs fsspec or the package it needs for a URL, which it names in ``reason``."""
+    if url.partition("://")[0] in ("s3", "s3a"):
+        return "pip install 'traceconv[s3]'"
+    named = [one or other for one, other in _PACKAGES.findall(reason)]
+    return f"pip install {' '.join(named)}" if named else "pip install 'traceconv[remote]'"
+
+
 @lru_cache(maxsize=4)
 def cached_storage(url: str) -> Storage:
     """The storage of a URL, made once per process: workers open it for every rank."""
@@ -219,7 +229,6 @@ def _failures() -> tuple[type[BaseException], ...]:
         ValueError,
         KeyError,
         RuntimeError,
-        ImportError,
         NotImplementedError,
     )
     loaded = [

@@ -12,11 +12,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
-from traceconv.pipeline.merging import Target
-from traceconv.pipeline.options import MergeOptions
+from traceconv.pipeline.emptiness import nothing_read
+from traceconv.pipeline.merging import Target, refuse_losses
+from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.patch import Copier, Unusual
 from traceconv.pipeline.ranks import stored
 from traceconv.pipeline.report import Report
@@ -24,10 +26,17 @@ from traceconv.writers import Document, Part, output
 from traceconv.writers.chrome import ChromeJsonWriter
 from traceconv.writers.output import Progress
 
+if TYPE_CHECKING:
+    from traceconv.alignment.plan import Plan
+    from traceconv.pipeline.job_summary import JobSummary
+
 READERS = ("trace_view", "msprof", "kineto", "chrome_json")
 """Those whose files are arrays of trace events."""
 
 SUFFIXES = (".json", ".json.gz")
+
+CHECKED_BYTES = 16 << 20
+"""Larger copies are not checked: that takes ten times as long as the copy."""
 
 BASE = "baseTimeNanoseconds"
 """A member beside the events that moves all of them."""
@@ -42,7 +51,10 @@ def copyable(
         moved: whether clocks are corrected.
     """
     plain = options.of_any_rank == MergeOptions(
-        mode="source", align=options.align, comm_patterns=options.comm_patterns
+        mode="source",
+        align=options.align,
+        comm_patterns=options.comm_patterns,
+        analyse=options.analyse,
     )
     json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
     files = all(c.reader in READERS and len(c.files) == 1 for c in captures)
@@ -51,14 +63,45 @@ def copyable(
 
 
 def copied(
-    captures: Sequence[Capture], target: Target, report: Report, progress: Progress
+    captures: Sequence[Capture],
+    target: Target,
+    report: Report,
+    options: MergeOptions,
+    run: RunOptions,
+    clock: Plan,
 ) -> Report:
-    """Write the ranks of ``captures``.
+    """Write the ranks of ``captures``; an analysis that is requested reads them apart.
+
+    Args:
+        report: gets what is written, in doubt and found.
+        clock:  of the ranks, as they are copied: nothing is moved.
 
     Raises:
         Unusual: a file has to go through the model; nothing is written.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
+    job = _job_summary(captures, options, run, clock) if options.analyse else None
+    _copy(captures, target, report, run.progress)
+    if job is not None:
+        report.verdict = job.verdict()
+        report.overview = job.overview(options, clock, report.issues, None)
+    return report
+
+
+def _job_summary(
+    captures: Sequence[Capture], options: MergeOptions, run: RunOptions, clock: Plan
+) -> JobSummary:
+    from traceconv.pipeline.job_summary import JobSummary
+    from traceconv.pipeline.summaries import Summarizing, analysed
+    from traceconv.report import run_summary
+
+    work = Summarizing(run_summary.request(), comm_patterns=options.comm_patterns)
+    with analysed(captures, Issues(), run) as every:
+        _, summaries = every.summaries(work)
+    return JobSummary(summaries, run_summary.judge(summaries, clock))
+
+
+def _copy(captures: Sequence[Capture], target: Target, report: Report, progress: Progress) -> None:
     known = _Members()
     total = sum(stored(c) for c in captures)
     for capture in captures:
@@ -69,11 +112,28 @@ def copied(
 
     def accept(done: Sequence[output.Written]) -> None:
         known.base()
+        if not any(sum(one.counts.values()) for one in done):
+            raise nothing_read(captures)
         report.take(done)
+        for one in done:
+            _check(one, report.issues)
+        if target.strict:
+            refuse_losses(report)
 
     writer = partial(_Writer, known)
     output.write(parts, writer, target.path, force=target.force, accept=accept)
-    return report
+
+
+def _check(copy: output.Written, issues: Issues) -> None:
+    """Add an issue if viewers do not show all of a copy, or if that was not looked at."""
+    if copy.unnamed is None or copy.content > CHECKED_BYTES:
+        issues.add("copy-unchecked", copy.path)
+        return
+    from traceconv.validation import BAD, validate
+
+    found = [one for one in validate(copy.unnamed).findings if one.severity in BAD]
+    for one in found:
+        issues.add("copy-faulty", copy.path, one.rule, one.count)
 
 
 def _advance(progress: Progress, total: int, n: int) -> None:

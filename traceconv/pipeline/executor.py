@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from traceconv.core.errors import EngineError, OutputError
+from traceconv.core.errors import OptionError, OutputError
 from traceconv.io.memory import LOWEST, limited
 from traceconv.io.temporary import ADVICE, temporary_folder
 from traceconv.pipeline import engines
@@ -177,12 +177,12 @@ def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = No
             there are processors and memory for.
 
     Raises:
-        EngineError: it is no positive number.
+        OptionError: it is no positive number.
     """
     requested = jobs if jobs is not None else _requested_by_environment()
     if requested is not None:
         if requested < 1:
-            raise EngineError(f"{requested} workers do nothing; pass `jobs=1` or more")
+            raise OptionError(f"{requested} workers do nothing; pass 1 or more", "jobs")
         return min(requested, max(len(sizes), 1))
     if sum(sizes) < SMALL_RUN_BYTES:
         return 1
@@ -199,7 +199,7 @@ def _requested_by_environment() -> int | None:
     try:
         return int(text)
     except ValueError as e:
-        raise EngineError(f"TRACECONV_JOBS={text!r} is not a number of workers") from e
+        raise OptionError(f"TRACECONV_JOBS={text!r} is not a number of workers") from e
 
 
 def _processors() -> int:

@@ -49,9 +49,13 @@ class JobSummary:
         return found.line() if found.culprit else f"straggler: {found.line()}"
 
     def overview(
-        self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int
+        self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int | None
     ) -> dict[str, Any]:
-        """The analysis of a report."""
+        """The analysis of a report.
+
+        Args:
+            base_ns: the zero of the trace; None for the earliest event.
+        """
         found = run_summary.overview(self.summaries, clock, issues, self.judged, base_ns)
         window = options.selection.time is not None
         return {**found, "remarks": [*found["remarks"], *run_summary.remarks(options.mode, window)]}

@@ -17,6 +17,7 @@ from traceconv.core.errors import Issues, Severity, StrictError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline import engines
+from traceconv.pipeline.emptiness import refuse_empty, refuse_empty_window
 from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.ranks import counted_progress, map_ranks
@@ -110,7 +111,10 @@ def finish(
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
     known = [p.collective_records() for p in ranks.spilled]
-    clock = clocks.plan(ranks.captures, options.align, known, options.align_max_error_ns)
+    spans = {p.rank: p.account.span for p in ranks.spilled}
+    clock = clocks.plan(
+        ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
+    )
     report = Report.of(options.mode, ranks.captures, target.path, ranks.issues, clock)
     job = _job_summary(ranks.spilled, options, clock, executor)
     own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
@@ -119,6 +123,7 @@ def finish(
         for p in own or ranks.spilled
     ]
     _refuse_missing(options, spilled)
+    refuse_empty(spilled, options)
     if options.selection.time is not None:
         spilled = _within(spilled, options.selection.time, executor)
     for one in spilled:
@@ -157,7 +162,7 @@ def _write(
     def accept(done: Sequence[output.Written]) -> None:
         report.take(done)
         if target.strict:
-            _refuse_losses(report)
+            refuse_losses(report)
 
     def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
         named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
@@ -183,13 +188,20 @@ def _base_ns(spilled: Sequence[SpilledRank]) -> int:
 def _within(
     spilled: Sequence[SpilledRank], time: tuple[int | None, int | None], executor: Executor
 ) -> list[SpilledRank]:
-    """Only what is in a window that is counted from the earliest event of all ranks."""
+    """Only what is in a window that is counted from the earliest event of all ranks.
+
+    Raises:
+        EmptyResultError: nothing is.
+    """
     base_ns = _base_ns(spilled)
     start, end = (None if t is None else base_ns + t for t in time)
     jobs = [
         Narrowing(p, start, end, _file(executor, f"window-{p.rank}", len(spilled))) for p in spilled
     ]
-    return list(engines.ordered(executor.run(narrow, jobs)))
+    found = list(engines.ordered(executor.run(narrow, jobs)))
+    last_ns = max((p.account.span[1] for p in spilled if p.account.span), default=base_ns)
+    refuse_empty_window(found, time, last_ns - base_ns)
+    return found
 
 
 def _annotated(
@@ -220,7 +232,8 @@ def _refuse_missing(options: MergeOptions, spilled: Sequence[SpilledRank]) -> No
     refuse_missing(options.selection.numbers, found)
 
 
-def _refuse_losses(report: Report) -> None:
+def refuse_losses(report: Report) -> None:
+    """Raise StrictError if anything was lost or is in doubt."""
     grave = [i for i in report.issues if i.severity is not Severity.INFO]
     if grave:
         shown = "; ".join(f"{i.code} x{i.count} ({i.file or 'run'})" for i in grave[:5])

@@ -57,6 +57,9 @@ VERSION = 3
 
 MAGIC = b"tcspill\x00"
 
+_OF_ACCOUNT = ("counts", "span", "tables")
+"""What an account says of a trace besides its fields."""
+
 TABLES: dict[str, type[Table]] = {
     "events": EventTable,
     "counters": CounterTable,
@@ -114,6 +117,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
         "iterations": trace.present.iterations,
         "coverage": msgspec.to_builtins(trace.coverage, str_keys=True),
         "overlap": msgspec.to_builtins(trace.overlap),
+        "tables": list(trace.side_tables),
         "notes": trace.notes,
         "issues": issue_rows(trace.issues),
         "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
@@ -279,6 +283,7 @@ def _account(opened: _Opened) -> dict[str, Any]:
         "steps": _table(opened, "steps"),
         "coverage": msgspec.convert(described["coverage"], Coverage, str_keys=True),
         "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
+        "tables": tuple(map(str, described["tables"])),
         "notes": described["notes"],
         "windows": opened.column("windows").reshape(-1, 2).copy(),
         "issues": issues_of(described["issues"]),
@@ -347,7 +352,7 @@ def _trace(opened: _Opened) -> Trace:
         tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.described["tracks"]),
         strings=_strings(opened),
         args=Args(blobs, address, length),
-        **{name: value for name, value in known.items() if name not in ("counts", "span")},
+        **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},
         **tables,
     )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import PathFinder
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Generic, Protocol, TypeVar
 
 import traceconv.readers
@@ -29,7 +29,7 @@ from traceconv.core.choices import unknown as unknown_choice
 from traceconv.core.errors import (
     AmbiguousFormatError,
     Issues,
-    OutputError,
+    OptionError,
     PluginError,
     UnknownFormatError,
 )
@@ -166,11 +166,11 @@ def writer_named(name: str) -> type[Writer]:
     """The writer called ``name``.
 
     Raises:
-        OutputError: there is none; the message lists those there are.
+        OptionError: there is none; the message lists those there are.
     """
     found = writers().found
     if name not in found:
-        raise OutputError(unknown_choice("output format", name, found))
+        raise OptionError(unknown_choice("output format", name, found), "writer")
     return found[name]
 
 
@@ -178,7 +178,7 @@ def writer_for(path: str, name: str | None = None) -> type[Writer]:
     """The writer called ``name``, or without one the writer whose suffix ``path`` ends in.
 
     Raises:
-        OutputError: there is none of that name or suffix; the message lists those there are.
+        OptionError: there is none of that name or suffix; the message lists those there are.
     """
     if name:
         return writer_named(name)
@@ -186,21 +186,21 @@ def writer_for(path: str, name: str | None = None) -> type[Writer]:
     for suffix in sorted(suffixes, key=len, reverse=True):
         if path.endswith(suffix):
             return suffixes[suffix]
-    raise OutputError(
-        f"{path}: the ending names no output format; use one of {', '.join(sorted(suffixes))}, "
-        "or pass `writer`"
-    )
+    endings = PurePath(path).suffixes
+    ending = "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
+    known = unknown_choice("output format ends in", ending, sorted(suffixes))
+    raise OptionError(f"{path}: {known}; or pass `writer`", "out")
 
 
 def reader_named(name: str) -> Reader:
     """The reader called ``name``.
 
     Raises:
-        UnknownFormatError: there is none; the message lists those there are.
+        OptionError: there is none; the message lists those there are.
     """
     found = readers().found
     if name not in found:
-        raise UnknownFormatError(unknown_choice("input format", name, found))
+        raise OptionError(unknown_choice("input format", name, found), "reader")
     return found[name]
 
 

@@ -17,7 +17,8 @@ from traceconv.core.errors import (
     InputError,
     Issues,
     MalformedInputError,
-    OutputError,
+    OptionError,
+    OutputPathError,
     SourceError,
     TraceconvError,
 )
@@ -69,21 +70,24 @@ def check(path: str, force: bool, index: int, of: int) -> None:
     """Refuse early what could not be written later.
 
     Raises:
-        OutputError: there is no such shard, its name is none, its folder is missing, or it is
-            there already.
+        OptionError: there is no such shard.
+        OutputPathError: its name is none, its folder is missing, or it is there already.
     """
     if not 0 <= index < of:
-        raise OutputError(f"no shard {index}/{of}: they count from 0/{of} to {of - 1}/{of}")
+        last = f"{of - 1}/{of}"
+        raise OptionError(f"no shard {index}/{of}: they count from 0/{of} to {last}", "shard")
     if is_url(path):
-        raise OutputError(f"{path}: a shard is a folder of files that are mapped; name one on disk")
+        raise OutputPathError(
+            f"{path}: a shard is a folder of files that are mapped; name one on disk"
+        )
     if not path.endswith(SUFFIX):
-        raise OutputError(f"{path}: the name of a shard ends in {SUFFIX}")
+        raise OutputPathError(f"{path}: the name of a shard ends in {SUFFIX}")
     target = Path(path).resolve()
     if not target.parent.is_dir():
-        raise OutputError(f"{path}: its folder {target.parent} does not exist; create it first")
+        raise OutputPathError(f"{path}: its folder {target.parent} does not exist; create it")
     refuse_existing(path, target.exists(), force)
     if target.exists() and not (target / _ABOUT).is_file():
-        raise OutputError(f"{path}: exists and is no shard; name another")
+        raise OutputPathError(f"{path}: exists and is no shard; name another")
 
 
 def describe(folder: Path, shard: Shard) -> None:

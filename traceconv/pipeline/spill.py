@@ -51,12 +51,14 @@ class RankAccount:
         capture: of the trace.
         counts:  rows by kind.
         span:    earliest start, latest end; None if it is empty.
+        tables:  names of its side tables.
         hints, present, steps, coverage, overlap, notes, windows, issues, ledger: of the trace.
     """
 
     capture: Capture
     counts: Mapping[str, int] = field(default_factory=dict)
     span: tuple[int, int] | None = None
+    tables: tuple[str, ...] = ()
     hints: Hints = field(default_factory=Hints)
     present: Present = field(default_factory=Present)
     steps: StepTable = field(default_factory=StepTable.empty)
@@ -74,6 +76,7 @@ class RankAccount:
             trace.capture,
             trace.counts(),
             trace.span(),
+            tuple(trace.side_tables),
             trace.hints,
             trace.present,
             trace.steps,

@@ -105,6 +105,11 @@ def analysed(captures: Sequence[Capture], issues: Issues, run: RunOptions) -> It
         yield Ranks(tuple(captures), executor, run, issues.copy())
 
 
+def spans_of(summaries: Sequence[RankSummary]) -> dict[int, tuple[int, int] | None]:
+    """Earliest start and latest end by rank, for :func:`traceconv.alignment.plan.plan`."""
+    return {one.rank: one.span_ns for one in summaries}
+
+
 def found_numbers(summaries: Sequence[RankSummary]) -> dict[str, set[int]]:
     """Graphs and steps of all ranks, as :func:`traceconv.core.ranks.refuse_missing` takes them."""
     return {

@@ -53,7 +53,7 @@ def remarks(mode: str | None, window: bool) -> list[str]:
         window: whether it holds a window of time only.
     """
     found = []
-    if mode != "detail":
+    if mode == "summary":
         found.append(
             "The trace beside this report shows steps and overlap only; operators and collectives "
             'that are named here are in one made with `mode="detail"`.'

@@ -22,6 +22,7 @@ from traceconv.validation.perfetto import build as perfetto
 from traceconv.validation.rules import BAD, RULES, Finding, Refused, Severity, Tally
 
 __all__ = [
+    "BAD",
     "RULES",
     "Decoded",
     "Finding",

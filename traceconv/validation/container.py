@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from traceconv.core.errors import SourceError, UnknownFormatError
+from traceconv.core.errors import MissingExtraError, SourceError, UnknownFormatError
 from traceconv.io.remote import RemoteFolder
 from traceconv.io.sources import (
     FileSource,
@@ -178,9 +178,8 @@ def _zstd_reader(raw: Any, label: str) -> tuple[Any, type[Exception]]:
             return module.ZstdFile(raw), module.ZstdError
         unpacker = module.ZstdDecompressor()
         return unpacker.stream_reader(raw, read_across_frames=True), module.ZstdError
-    raise SourceError(
-        f"{label}: is compressed with zstd, which this Python cannot unpack; "
-        "install the package zstandard"
+    raise MissingExtraError(
+        f"{label}: is compressed with zstd, which needs a package: pip install zstandard"
     )
 
 

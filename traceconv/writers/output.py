@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from traceconv.core.errors import Issues, OutputError, TraceconvError
+from traceconv.core.errors import Issues, OutputError, OutputPathError, TraceconvError
 from traceconv.io.atomic import (
     Destination,
     check_url,
@@ -269,6 +269,7 @@ class Written:
         ranks:   in it, ascending.
         counts:  rows by kind.
         issues:  what the format could not represent as it was.
+        unnamed: the file while it is not accepted yet; None for streams and URLs.
     """
 
     path: str
@@ -277,6 +278,7 @@ class Written:
     ranks: tuple[int, ...]
     counts: dict[str, int]
     issues: Issues = field(default_factory=Issues)
+    unnamed: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form used in reports."""
@@ -294,8 +296,9 @@ def check(path: str, force: bool = False) -> None:
     """Refuse early what could not be written later.
 
     Raises:
-        OutputError: the folder is missing or read-only, the path is a folder, or a file is there
-            and ``force`` is not given.
+        OutputPathError: the folder is missing or read-only, the path is a folder, or a file is
+            there and ``force`` is not given.
+        OutputError: it cannot be looked at.
     """
     if path == "-":
         return
@@ -305,14 +308,14 @@ def check(path: str, force: bool = False) -> None:
     target = Path(path)
     try:
         if target.is_dir():
-            raise OutputError(f"{path}: is a folder; name a file")
+            raise OutputPathError(f"{path}: is a folder; name a file")
         if is_stream(target):
             return
         if not target.parent.is_dir():
-            raise OutputError(f"{path}: its folder {target.parent} does not exist; create it first")
+            raise OutputPathError(f"{path}: its folder {target.parent} does not exist; create it")
         refuse_existing(path, target.exists(), force)
         if not os.access(target.parent, os.W_OK | os.X_OK):
-            raise OutputError(f"{path}: its folder {target.parent} is not writable")
+            raise OutputPathError(f"{path}: its folder {target.parent} is not writable")
     except (OSError, ValueError) as e:  # ValueError: a NUL in the name
         reason = (isinstance(e, OSError) and e.strerror) or str(e)
         raise OutputError(f"{path}: cannot be written: {reason}") from e
@@ -345,7 +348,8 @@ def write(
     """
     plan = plan if isinstance(plan, Plan) else Plan(tuple(plan))
     if len(plan.parts) > 1 and (path == "-" or is_stream(Path(path))):
-        raise OutputError(f"{path}: {len(plan.parts)} parts cannot go to one stream; name a file")
+        parts = len(plan.parts)
+        raise OutputPathError(f"{path}: {parts} parts cannot go to one stream; name a file")
     paths = part_paths(path, len(plan.parts), writer_factory().suffixes)
     for one in paths:
         check(one, force)
@@ -361,7 +365,8 @@ def write(
             file = unnamed.enter_context(opened(name))
             files.append(file)
             sink = Sink(file, name, plan.max_bytes, _labelled(progress, plan.predicted, name))
-            done.append(_written(part, own, writer_factory(), sink, made))
+            written = _written(part, own, writer_factory(), sink, made)
+            done.append(replace(written, unnamed=file.unnamed))
         accept(done)
         for file in files:
             file.settle(force)

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from event_logs import Log, lanes, rows, written
 
-from traceconv.core.errors import InputError, MalformedInputError, SourceError
+from traceconv.core.errors import MalformedInputError, OptionError, SourceError
 from traceconv.core.model import Layer
 from traceconv.readers.event_log import find as _event_log_presets
 from traceconv.readers.event_log import reader as event_log
@@ -109,7 +109,7 @@ def test_file_can_build_on_a_preset(tmp_path):
 )
 def test_mappings_that_cannot_be_understood(mapping, message):
     """The message says what is wrong and what there is."""
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(OptionError) as caught:
         event_log.with_mapping(mapping)
     assert message in str(caught.value)
 
@@ -128,7 +128,7 @@ def test_map_files_that_cannot_be_understood(tmp_path, content, message):
     """The same for files."""
     file = tmp_path / "map.json"
     file.write_text(content)
-    with pytest.raises(InputError, match=r"map\.json") as caught:
+    with pytest.raises(OptionError, match=r"map\.json") as caught:
         event_log.with_mapping(str(file))
     assert message in str(caught.value)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from traceconv.core.choices import unknown
-from traceconv.core.errors import EngineError, TraceconvError
+from traceconv.core.errors import OptionError, TraceconvError
 
 ATTEMPTS = 2
 """How often a job is begun: a worker that dies is no proof that its job killed it."""
@@ -82,13 +82,16 @@ def opened(
         memory: bytes each worker of this machine may take; None for no limit.
 
     Raises:
-        EngineError: there is no such engine, it is not installed, or does not answer.
+        OptionError: there is no such engine, or it has no address.
+        MissingExtraError: it is not installed.
+        EngineError: it does not answer.
     """
     if name not in ENGINES:
-        raise EngineError(unknown("engine", name, ENGINES))
+        raise OptionError(unknown("engine", name, ENGINES), "engine")
     if name == "local" and address:
-        raise EngineError(
-            'the local engine has no address; pass `engine="dask"` or `engine="ray"` with it'
+        raise OptionError(
+            'the local engine has none; pass `engine="dask"` or `engine="ray"` with it',
+            "engine_address",
         )
     if name == "local" and workers <= 1:
         return nullcontext(in_process)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from traceconv.core.errors import EngineError
+from traceconv.core.errors import EngineError, MissingExtraError
 from traceconv.pipeline.engines import Done, Run, Work, attempt
 
 _BLAME_AT_ONCE = {"distributed.scheduler.allowed-failures": 0}
@@ -20,12 +20,15 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     """The cluster at ``address``, or ``workers`` processes of a cluster of our own.
 
     Raises:
-        EngineError: ``distributed`` is not installed, or no scheduler answers.
+        MissingExtraError: ``distributed`` is not installed.
+        EngineError: no scheduler answers.
     """
     try:
         dask = importlib.import_module("distributed")
     except ImportError as e:
-        raise EngineError("`engine=\"dask\"` needs a package: pip install 'traceconv[dask]'") from e
+        raise MissingExtraError(
+            "`engine=\"dask\"` needs a package: pip install 'traceconv[dask]'"
+        ) from e
     with ExitStack() as owned:
         try:
             if address is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from traceconv.core.errors import EngineError
+from traceconv.core.errors import EngineError, MissingExtraError
 from traceconv.pipeline.engines import ATTEMPTS, Done, Run, Work, attempt
 
 
@@ -17,14 +17,17 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     """The cluster at ``address``, or a local one of ``workers`` processes.
 
     Raises:
-        EngineError: ``ray`` is not installed, or no cluster answers.
+        MissingExtraError: ``ray`` is not installed.
+        EngineError: no cluster answers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         ray = importlib.import_module("ray")
     except ImportError as e:
-        raise EngineError("`engine=\"ray\"` needs a package: pip install 'traceconv[ray]'") from e
+        raise MissingExtraError(
+            "`engine=\"ray\"` needs a package: pip install 'traceconv[ray]'"
+        ) from e
     own: dict[str, Any] = {"address": address} if address else _alone(workers)
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", **own)

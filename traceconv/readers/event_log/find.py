@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
-from traceconv.core.errors import InputError, Issues, MalformedInputError
+from traceconv.core.errors import Issues, MalformedInputError, OptionError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (
@@ -299,11 +299,11 @@ def mapping_of(text_or_path: str) -> Mapping:
     """The mapping a user asked for: a preset, a preset and changes to it, a file, or a text.
 
     Raises:
-        InputError: it cannot be understood, or leaves out ``ts`` or ``name``.
+        OptionError: it cannot be understood, or leaves out ``ts`` or ``name``.
     """
     head, comma, rest = text_or_path.strip().partition(",")
     if head == "chrome-jsonl":
-        raise InputError(
+        raise OptionError(
             '`mapping="chrome-jsonl"`: lines of Chrome events need no mapping; leave `mapping` '
             'out, or pass `reader="chrome_json"`'
         )
@@ -316,13 +316,13 @@ def mapping_of(text_or_path: str) -> Mapping:
     elif text_or_path.endswith(".json"):
         mapping = from_file(text_or_path, PRESETS)
     else:
-        raise InputError(
+        raise OptionError(
             f"`mapping={text_or_path!r}`: neither a preset ({', '.join(PRESETS)}), nor a .json "
             "file, nor a mapping such as name=Name,ts=Start"
         )
     lacking = {"ts", "name"} - {f.target for f in mapping.fields}
     if lacking:
-        raise InputError(f"{mapping.name}: says nothing of {' and '.join(sorted(lacking))}")
+        raise OptionError(f"{mapping.name}: says nothing of {' and '.join(sorted(lacking))}")
     return mapping
 
 

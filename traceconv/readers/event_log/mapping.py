@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from traceconv.core.errors import InputError, SourceError
+from traceconv.core.errors import OptionError, SourceError
 
 TIMES = ("ts", "dur", "end")
 TARGETS = (
@@ -92,14 +92,14 @@ def parsed(text: str, name: str = "`mapping`") -> Mapping:
     """A mapping from its text.
 
     Raises:
-        InputError: it cannot be understood; the message says which part.
+        OptionError: it cannot be understood; the message says which part.
     """
     items: list[tuple[str, Any]] = []
     at = 0
     while at < len(text):
         match = _ITEM.match(text, at)
         if match is None:
-            raise InputError(f"{name}: cannot understand {text[at : at + 40]!r}; see {_EXAMPLE}")
+            raise OptionError(f"{name}: cannot understand {text[at : at + 40]!r}; see {_EXAMPLE}")
         items.append((match["target"] + (match["optional"] or ""), match["value"]))
         at = match.end()
     return _mapping(name, items)
@@ -110,22 +110,22 @@ def from_file(path: str, presets: Dict[str, Mapping]) -> Mapping:
 
     Raises:
         SourceError: it cannot be read.
-        InputError: it is no mapping.
+        OptionError: it is no mapping.
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as e:
         raise SourceError(f"`mapping={path!r}`: cannot read: {e.strerror or e}") from e
     except (ValueError, RecursionError) as e:
-        raise InputError(f"`mapping={path!r}`: not JSON: {e}") from e
+        raise OptionError(f"`mapping={path!r}`: not JSON: {e}") from e
     if not isinstance(document, dict):
-        raise InputError(
+        raise OptionError(
             f'`mapping={path!r}`: not an object such as {{"name": "Name", "ts": "Start"}}'
         )
     base = document.pop("preset", None)
     ignored = document.pop("ignore", [])
     if not isinstance(ignored, list) or (base is not None and base not in presets):
-        raise InputError(
+        raise OptionError(
             f"`mapping={path!r}`: ignore is a list, preset one of {', '.join(presets)}"
         )
     items = [*document.items(), *(("ignore", str(column)) for column in ignored)]
@@ -148,13 +148,13 @@ def _mapping(name: str, items: Sequence[tuple[str, Any]]) -> Mapping:
             fields.append(_field(name, target, value, key.endswith("?")))
         else:
             known = ", ".join((*TARGETS, "args.<key>", *SETTINGS, "ignore"))
-            raise InputError(f"{name}: no field {target!r}; there are: {known}")
+            raise OptionError(f"{name}: no field {target!r}; there are: {known}")
     return Mapping(name, tuple(fields), settings, tuple(ignored))
 
 
 def _setting(name: str, target: str, value: str) -> str:
     if SETTINGS[target] and value not in SETTINGS[target]:
-        raise InputError(f"{name}: {target} {value!r} is none of {', '.join(SETTINGS[target])}")
+        raise OptionError(f"{name}: {target} {value!r} is none of {', '.join(SETTINGS[target])}")
     return value
 
 
@@ -163,14 +163,14 @@ def _field(name: str, target: str, value: Any, optional: bool) -> Field:
         return Field(target, constant=value[1:-1])
     stated = _COLUMN.match(value).groupdict() if isinstance(value, str) and value else value  # type: ignore[union-attr]
     if not isinstance(stated, dict):
-        raise InputError(f"{name}: {target} is neither a column nor a 'constant'")
+        raise OptionError(f"{name}: {target} is neither a column nor a 'constant'")
     if isinstance(stated.get("constant"), str):
         return Field(target, constant=stated["constant"])
     column, unit = stated.get("column"), stated.get("unit") or ""
     if not isinstance(column, str) or not column:
-        raise InputError(f"{name}: {target} names no column")
+        raise OptionError(f"{name}: {target} names no column")
     if unit and (target not in TIMES or unit not in UNITS):
-        raise InputError(f"{name}: {target}: unit {unit!r}: only ts, dur and end have one")
+        raise OptionError(f"{name}: {target}: unit {unit!r}: only ts, dur and end have one")
     return Field(target, column, unit, _regex(name, target, stated.get("regex")), optional=optional)
 
 
@@ -180,9 +180,9 @@ def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
     try:
         pattern = re.compile(text, re.DOTALL)
     except (re.error, TypeError) as e:
-        raise InputError(f"{name}: {target}: not a regular expression: {e}") from e
+        raise OptionError(f"{name}: {target}: not a regular expression: {e}") from e
     if pattern.groups != 1:
-        raise InputError(f"{name}: {target}: the regular expression needs one group, in brackets")
+        raise OptionError(f"{name}: {target}: the regular expression needs one group, in brackets")
     return pattern
 
 

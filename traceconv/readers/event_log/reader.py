@@ -93,7 +93,7 @@ def with_mapping(text_or_path: str) -> Reader:
             which changes may follow (``nsys-gpu,rank='3'``).
 
     Raises:
-        InputError: it cannot be understood; the message says which part, and what there is.
+        OptionError: it cannot be understood; the message says which part, and what there is.
         SourceError: the file cannot be read.
     """
     from traceconv.readers.event_log.find import mapping_of
