@@ -75,6 +75,7 @@ def test_steps_say_how_their_time_divides():
     assert figures == {
         "computing_ns": 50 * US, "communication_ns": 0, "not_overlapped_ns": 0,
         "free_ns": 50 * US, "copying_ns": 0, "copy_not_overlapped_ns": 0, "known_ns": 100 * US,
+        "input_wait_ns": None, "pause_ns": 0,
     }  # fmt: skip
 
 

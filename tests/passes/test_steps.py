@@ -189,7 +189,7 @@ def test_the_table_of_steps_holds_them_and_their_device_work(build):
         "start_ns": [100, 200], "dur_ns": [100, 100],
         "device_start_ns": [100, 270], "device_dur_ns": [170, 100], "work_start_ns": [210, 310],
         "window": [1, 1], "covered": [Covered.TIMELINE] * 2,
-        **{name: [UNKNOWN] * 2 for name in StepTable.FIGURES},
+        **{name: [UNKNOWN] * 2 for name in StepTable.LENGTHS},
     }  # fmt: skip
     assert {name: c.tolist() for name, c in trace.steps.columns().items()} == expected
     assert (trace.present.steps.tolist(), trace.present.iterations) == ([1, 2], 2)

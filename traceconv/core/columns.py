@@ -282,11 +282,15 @@ class StepTable(Table):
       over devices;
     * ``known_ns``: how much of the window was recorded, summed over devices;
     * ``free_ns``: idle, which is what of ``known_ns`` is neither computing nor communication. On
-      GPUs copies are not idle either; on NPUs they are, as the vendor counts.
+      GPUs copies are not idle either; on NPUs they are, as the vendor counts;
+    * ``input_wait_ns``: the part of ``free_ns`` in which the rank waits for input, filled by
+      :func:`traceconv.passes.input_wait.input_wait`; :data:`UNKNOWN` where no source says so;
+    * ``pause_ns``: idle time between the device window of the step before, of the same graph, and
+      this one, filled there, too; :data:`UNKNOWN` of a first step, and unless both are covered.
 
-    The last seven are :data:`UNKNOWN` where a step is not covered, and until
+    The seven before are :data:`UNKNOWN` where a step is not covered, and until
     :func:`traceconv.passes.overlap.overlap` fills them. Where they are from the vendor's own table
-    of steps, so are those of copies. 118 bytes a row.
+    of steps, so are those of copies. 134 bytes a row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {
@@ -307,6 +311,8 @@ class StepTable(Table):
         "copying_ns": "i8",
         "copy_not_overlapped_ns": "i8",
         "known_ns": "i8",
+        "input_wait_ns": "i8",
+        "pause_ns": "i8",
     }
     FIGURES: ClassVar[tuple[str, ...]] = (
         "computing_ns",
@@ -317,6 +323,9 @@ class StepTable(Table):
         "copy_not_overlapped_ns",
         "known_ns",
     )
+    """The lanes of the overlap analysis, and what is known."""
+    LENGTHS: ClassVar[tuple[str, ...]] = (*FIGURES, "input_wait_ns", "pause_ns")
+    """All columns in which a value may be :data:`UNKNOWN`."""
     graph: I32
     step: I32
     window: I32
@@ -334,6 +343,8 @@ class StepTable(Table):
     copying_ns: I64
     copy_not_overlapped_ns: I64
     known_ns: I64
+    input_wait_ns: I64
+    pause_ns: I64
 
     @property
     def end_ns(self) -> I64:

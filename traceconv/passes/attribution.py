@@ -85,7 +85,7 @@ def step_table(trace: Trace, source: StepSource) -> StepTable:
         device_start_ns=own.start_ns,
         device_dur_ns=own.dur_ns,
         work_start_ns=own.start_ns,
-        **{name: np.full(len(own), UNKNOWN, np.int64) for name in StepTable.FIGURES},
+        **{name: np.full(len(own), UNKNOWN, np.int64) for name in StepTable.LENGTHS},
     )
 
 

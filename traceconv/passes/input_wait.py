@@ -1,0 +1,229 @@
+"""Waiting for input: the time in which a device is idle because nobody has data for it.
+
+Sources say so in three ways, which are taken together:
+
+* ranges of the host around fetching a batch: ``enumerate(DataLoader)#...__next__`` of PyTorch,
+  ``_DataLoaderIter...`` of Paddle, ``train_dataloader_next`` of Lightning, and ranges that users
+  call so (NVTX, ``record_function``). Of the threads that give the device work to do, or mark
+  steps: a thread that fetches ahead keeps nobody waiting;
+* operators and marks of the device that wait for the queue of data (``GetNext``, ``InitData``);
+* fetches of the device in MindSpore's tables of queues (``minddata_aicpu``,
+  ``minddata_getnext_profiling``).
+
+Of a step whose figures are from the vendor's own table, its ``Preparing`` is taken: the time from
+the start of the step to its first work, in which the device is idle, too, though it is not part of
+the vendor's Free. That table says no more, so it is the most that the step can have waited.
+
+Waiting counts only while the device does nothing: it is part of the idle time. Where no source says
+anything of a step, it is unknown. What is idle between steps is in no step's window: it is a
+figure of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.errors import TraceconvError
+from traceconv.core.intervals import (
+    EMPTY,
+    intersection,
+    length_within,
+    merged,
+    subtraction,
+    union,
+)
+from traceconv.core.model import (
+    I64,
+    STEP_TABLE,
+    UNKNOWN,
+    Covered,
+    Kind,
+    Layer,
+    Mask,
+    OpClass,
+    StepTable,
+    Trace,
+)
+from traceconv.core.side_tables import ABSENT
+
+_RANGES = re.compile(
+    r"enumerate\(DataLoader\)#.*"
+    r"|torch/utils/data/dataloader\.py\(\d+\): __next__"
+    r"|(?:.*[.:/])?_\w*DataLoaderIter\w*(?:\.__next__)?"
+    r"|.*_dataloader_next"
+)
+"""Names that frameworks give."""
+
+_WORDS = re.compile(
+    r"(?:(?:train|val|eval|test) )?(?:data ?loader|(?:data|input|batch) (?:load(?:er|ing)?|wait"
+    r"(?:ing)?|fetch(?:ing)?|time|next|iter(?:ator)?)|dataload(?:ing)?)(?: (?:next|wait|time))?"
+    r"|(?:load|get|fetch|next|wait|read)(?:ing)?(?: for| next| a| the)*"
+    r" (?:data|batch|inputs?|samples?)"
+)
+"""Names that users give, as words: ``## data_load ##`` is "data load"."""
+
+_FETCHES = re.compile(r"(?:.*/)?(?:Iterator)?(?:GetNext|InitData)(?![a-z])[^/]*")
+_QUEUES = ("minddata_aicpu", "minddata_getnext_profiling")
+_NO_WORD = re.compile(r"[\W_]+")
+_DERIVED = (Layer.OVERLAP, Layer.SCOPE)
+
+
+def input_wait(trace: Trace) -> Trace:
+    """Fill ``input_wait_ns`` and ``pause_ns`` of the steps; after the overlap analysis."""
+    steps = trace.steps
+    known = _known(trace) & (steps.covered == Covered.TIMELINE)
+    preparing = _preparing(trace)
+    before = np.maximum(preparing, 0)
+    waits = preparing
+    if known.any():
+        spans, waiting = steps.device_spans, input_spans(trace)
+        if len(trace.windows):
+            waiting = intersection(waiting, trace.windows)
+        idle = [length_within(subtraction(waiting, busy), spans) for busy in _busy(trace)]
+        within = np.minimum(np.sum(idle, axis=0, dtype=np.int64), steps.free_ns)
+        waits = np.where(known, within, waits)
+    changed = {name: getattr(steps, name) + before for name in ("free_ns", "known_ns")}
+    pauses = _pauses(trace)
+    steps = steps.with_columns(input_wait_ns=waits, pause_ns=pauses, **changed)
+    return replace(trace, steps=steps)
+
+
+def input_spans(trace: Trace) -> I64:
+    """When a rank waits for input, whatever its device does meanwhile: an interval set."""
+    rows = input_rows(trace)
+    spans = union(trace.events.start_ns[rows], trace.events.end_ns[rows])
+    return merged(spans, _queue_spans(trace))
+
+
+def input_rows(trace: Trace) -> Mask:
+    """The event rows that say so: ranges of the host, and fetches of the device."""
+    return _ranges(trace) | fetches(trace)
+
+
+def is_input(name: str) -> bool:
+    """Whether a range of the host with this name is about fetching input."""
+    return bool(
+        _RANGES.fullmatch(name) or _WORDS.fullmatch(_NO_WORD.sub(" ", name).strip().lower())
+    )
+
+
+def _ranges(trace: Trace) -> Mask:
+    """Ranges of the threads that make the device work."""
+    rows = _slices_named(trace, [i for i, name in enumerate(trace.strings) if is_input(name)])
+    rows &= ~trace.rows_of(*_DERIVED, Layer.DEVICE, Layer.COMM, Layer.STEP)
+    return rows & _leading(trace)[trace.events.track] if rows.any() else rows
+
+
+def fetches(trace: Trace) -> Mask:
+    """Event rows that wait for the queue of data: operators and marks of the device, and operators
+    of a host that runs graphs."""
+    found = [i for i, name in enumerate(trace.strings) if _FETCHES.fullmatch(name)]
+    return _slices_named(trace, found) & ~trace.rows_of(*_DERIVED)
+
+
+def _slices_named(trace: Trace, names: list[int]) -> Mask:
+    found: Mask = np.isin(trace.events.name, names) & (trace.events.kind == Kind.SLICE)
+    return found
+
+
+def _leading(trace: Trace) -> NDArray[np.bool_]:
+    """Per track, whether it is of a thread from which arrows lead to the device, or with marks of
+    steps; all are where there are no arrows. A thread is what its tracks are called."""
+    events, flows = trace.events, trace.flows
+    launching = trace.rows_of(Layer.DEVICE, Layer.COMM)[flows.dst]
+    launching &= trace.rows_of(Layer.HOST, Layer.RUNTIME)[flows.src]
+    if not launching.any():
+        return np.ones(len(trace.tracks), bool)
+    marks = trace.rows_of(Layer.HOST) & (events.step >= 0)
+    tracks = np.union1d(events.track[flows.src[launching]], events.track[marks])
+    threads = {(trace.tracks[i].group, trace.tracks[i].name) for i in tracks.tolist()}
+    return np.array([(track.group, track.name) in threads for track in trace.tracks], bool)
+
+
+def _queue_spans(trace: Trace) -> I64:
+    """Fetches of the device in the tables of queues."""
+    for name in _QUEUES:
+        if name not in trace.side_tables:
+            continue
+        try:
+            columns = trace.side_tables[name].columns
+        except TraceconvError:
+            return EMPTY  # whoever shows the table reports it
+        start, end = (columns.get(f"{edge}(ns)", EMPTY[:, 0]) for edge in ("start", "end"))
+        if len(start) == len(end) and start.dtype == end.dtype == np.int64:
+            whole = (start != ABSENT) & (end != ABSENT)
+            return union(start[whole], end[whole])
+    return EMPTY
+
+
+def _known(trace: Trace) -> Mask:
+    """The steps of which a source says how long they wait, if at all.
+
+    Ranges tell of all steps that touch what was recorded of the host, fetches of all from the
+    first to the last of them.
+    """
+    spans = trace.steps.device_spans
+    told = np.zeros(len(spans), bool)
+    queues = _queue_spans(trace)
+    at = trace.events.take(fetches(trace))
+    every = merged(union(at.start_ns, at.end_ns), queues)
+    if len(every):
+        told |= (spans[:, 1] > every[0, 0]) & (spans[:, 0] < every[-1, 1])
+    if _ranges(trace).any():
+        for first, last in trace.coverage.layers.get(Layer.HOST, ()):
+            told |= (spans[:, 1] > first) & (spans[:, 0] < last)
+    return told
+
+
+def _busy(trace: Trace) -> list[I64]:
+    """Per device the time in which it is not idle, from the lanes of the overlap analysis."""
+    events = trace.events
+    classes = [OpClass.COMPUTING, OpClass.COMMUNICATION]
+    if trace.hints.vendor != "ascend":
+        classes.append(OpClass.COPYING)
+    lanes = trace.rows_of(Layer.OVERLAP)
+    devices = {track.group for track in trace.tracks if track.layer is Layer.OVERLAP}
+    rows = lanes & np.isin(events.op, classes)
+    found = []
+    for device in sorted(devices):
+        of = np.array([track.group == device for track in trace.tracks], bool)
+        mine = rows & of[events.track]
+        found.append(union(events.start_ns[mine], events.end_ns[mine]))
+    return found
+
+
+def _pauses(trace: Trace) -> I64:
+    """The idle time before each step, since the one before it in its graph; else unknown."""
+    steps, every = trace.steps, _busy(trace)
+    found = np.full(len(steps), UNKNOWN, np.int64)
+    order = np.argsort(steps.graph, kind="stable")  # steps are by start
+    before, after = order[:-1], order[1:]
+    covered, spans = steps.covered == Covered.TIMELINE, steps.device_spans
+    known = (steps.graph[before] == steps.graph[after]) & covered[before] & covered[after]
+    known &= steps.window[before] == steps.window[after]
+    before, after = before[known], after[known]
+    if len(after) and every:
+        end = spans[before, 1]
+        gaps = np.stack((end, np.maximum(spans[after, 0], end)), axis=1)
+        length = gaps[:, 1] - gaps[:, 0]
+        found[after] = sum(length - length_within(busy, gaps) for busy in every)
+    return found
+
+
+def _preparing(trace: Trace) -> I64:
+    """``Preparing`` of the steps whose figures are from the vendor's own table, else unknown."""
+    steps: StepTable = trace.steps
+    waits = np.full(len(steps), UNKNOWN, np.int64)
+    own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
+    if len(own):
+        columns = trace.side_tables[STEP_TABLE].columns
+        number, length = columns["Step"], columns.get("Preparing(ns)")
+        if length is not None and length.dtype == np.int64:
+            order = np.argsort(number, kind="stable")
+            found = length[order[np.searchsorted(number, steps.step[own], sorter=order)]]
+            waits[own] = np.where(found == ABSENT, UNKNOWN, found)
+    return waits
