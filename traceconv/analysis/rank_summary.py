@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.losses import Losses
 from traceconv.core.columns import I64
 from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.model import Coverage
@@ -23,7 +24,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 2
+VERSION = 3
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -80,6 +81,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
         coverage: which of its steps have device data.
+        losses:   what its steps lose.
+        world_size: ranks of the job, -1 if unknown.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
     """
@@ -95,6 +98,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     graphs: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     coverage: Coverage = Coverage()
+    losses: Losses = Losses()
+    world_size: int = -1
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
 

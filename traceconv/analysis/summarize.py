@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.excerpts import excerpts
+from traceconv.analysis.losses import losses
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
@@ -66,6 +67,8 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         graphs=tuple(trace.present.graphs.tolist()),
         steps=tuple(trace.present.steps.tolist()),
         coverage=trace.coverage,
+        losses=losses(trace.steps, trace.overlap),
+        world_size=trace.capture.world_size,
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
     )

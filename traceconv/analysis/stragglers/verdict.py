@@ -9,7 +9,6 @@ others was passed on to it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,18 +19,26 @@ import numpy as np
 
 from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.lateness import REASONS, Clocks, Judged, Lateness, lateness
+from traceconv.analysis.stragglers.lateness import (
+    REASONS,
+    WITHIN,
+    Clocks,
+    Judged,
+    Lateness,
+    lateness,
+)
 from traceconv.core.columns import I64
 from traceconv.core.intervals import length_within, merged, subtraction, union
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.passes.input_wait import fetches, input_spans
 
 SCHEMA_VERSION = 1
 
 PARTS = ("compute", "host gap", "input wait", "earlier communication")
 """What the time before a collective is split into."""
 
-_INPUT = re.compile(r"dataloader|getnext", re.IGNORECASE)
 _FAMILY = 0.001  # probability that a run without a straggler is reported to have one
 
 
@@ -57,10 +64,9 @@ def time_before(trace: Trace, known: CollectiveRecords) -> I64:
     known_before = before[:, 0] >= 0
     events = trace.events
     device = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE)
-    waits = [i for i, name in enumerate(trace.strings) if _INPUT.search(name)]
-    named = np.isin(events.name, waits) & (events.kind == Kind.SLICE)
-    pauses = _spans(trace, (events.op == OpClass.INTERVAL) | named)
-    compute = _spans(trace, device & (events.op == OpClass.COMPUTE) & ~named)
+    inputs = input_spans(trace)
+    pauses = merged(_spans(trace, events.op == OpClass.INTERVAL), inputs)
+    compute = _spans(trace, device & (events.op == OpClass.COMPUTE) & ~fetches(trace))
     comm = subtraction(union(known.start_ns, known.end_ns), compute)
     waiting = subtraction(pauses, merged(compute, comm))
     parts = [length_within(one, before) for one in (compute, waiting, comm)]
@@ -86,6 +92,8 @@ class Finding:
         uncertain_ns: what cannot be distinguished from chance.
         parts_ns: what it spent more than the others since they last met, by :data:`PARTS`.
         step:    the step, or -1 for the run.
+        others:  the other ranks of the group.
+        collectives: at how many collectives it comes so late.
     """
 
     rank: int
@@ -96,6 +104,13 @@ class Finding:
     uncertain_ns: int
     parts_ns: tuple[int, ...] = ()
     step: int = -1
+    others: tuple[int, ...] = ()
+    collectives: int = 1
+
+    @property
+    def certain(self) -> bool:
+        """Whether it comes later than by what cannot be distinguished from chance."""
+        return self.late_ns > self.uncertain_ns
 
     @property
     def why(self) -> str:
@@ -113,6 +128,7 @@ class Finding:
             "late_ns": self.late_ns,
             "late_by_arrival_ns": self.arrival_ns,
             "uncertainty_ns": self.uncertain_ns,
+            "collectives": self.collectives,
             "cause": self.why,
             "excess_ns": dict(zip(PARTS, self.parts_ns, strict=False)),
         }
@@ -139,6 +155,7 @@ class Verdict:
         steps:  per step number, the finding, or None: inconclusive.
         compared: collectives that at least two ranks were seen in.
         doubt:   why nobody is named, or "".
+        late:    per rank that others wait for, by how much in all; most first.
     """
 
     ranks: tuple[int, ...]
@@ -148,6 +165,7 @@ class Verdict:
     steps: dict[int, Finding | None] = field(default_factory=dict)
     compared: int = 0
     doubt: str = ""
+    late: tuple[Late, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -196,10 +214,11 @@ def judge(
     compared = list(lateness(groups, by_rank, clocks))
     z = _strictness(len(one.own) * one.places * len(one.ranks) for one in compared)
     judged = [(one, one.usual(z)) for one in compared]
-    worst, total = dict[int, Finding](), Counter[int]()
+    worst, total, waiting = dict[int, Finding](), Counter[int](), dict[int, set[int]]()
     for finding in sorted(_findings(judged), key=lambda f: -f.late_ns):
         worst.setdefault(finding.rank, finding)
-        total[finding.rank] += finding.late_ns
+        total[finding.rank] += finding.late_ns * finding.collectives
+        waiting.setdefault(finding.rank, set()).update(finding.others)
     order = sorted(worst, key=lambda rank: (-total[rank], rank))
     culprit = worst[order[0]] if order else None
     return Verdict(
@@ -210,6 +229,7 @@ def judge(
         _by_step(compared),
         sum(len(one.step) for one in compared),
         "" if culprit else _doubt(judged),
+        tuple(Late(rank, sorted(waiting[rank]), total[rank]) for rank in order),
     )
 
 
@@ -227,8 +247,9 @@ def _findings(judged: Pairs, steps: bool = False) -> Iterator[Finding]:
         for at in np.flatnonzero(rows.culprit >= 0).tolist():
             first = int(rows.first[at])
             parts = rows.parts[at]
-            yield Finding(
-                group.ranks[int(rows.culprit[at])],
+            rank = group.ranks[int(rows.culprit[at])]
+            found = Finding(
+                rank,
                 group.key,
                 group.kinds[first],
                 round(float(rows.late[at])),
@@ -236,7 +257,11 @@ def _findings(judged: Pairs, steps: bool = False) -> Iterator[Finding]:
                 round(float(rows.unsure[at])),
                 () if np.isnan(parts).any() else tuple(np.rint(parts).astype(int).tolist()),
                 int(group.step[first]) if steps else -1,
+                tuple(other for other in group.ranks if other != rank),
+                1 if steps else int(np.count_nonzero(group.place == group.place[first])),
             )
+            if found.certain:
+                yield found
 
 
 def _by_step(groups: Sequence[Lateness]) -> dict[int, Finding | None]:
@@ -257,8 +282,9 @@ def _doubt(judged: Pairs) -> str:
     if not rows:
         return "no collective was seen on two ranks"
     group, one, at = max(rows, key=lambda r: r[1].late[r[2]] / max(r[1].unsure[r[2]], 1.0))
+    reason = int(one.reason[at]) if one.late[at] > one.unsure[at] else WITHIN
     return (
         f"rank {group.ranks[int(one.last[at])]} comes {one.late[at] / 1e3:.1f} µs late to "
         f"{group.kinds[int(one.first[at])]} of {group.key}, uncertainty "
-        f"{one.unsure[at] / 1e3:.1f} µs: {REASONS[int(one.reason[at])]}"
+        f"{one.unsure[at] / 1e3:.1f} µs: {REASONS[reason]}"
     )

@@ -1,0 +1,188 @@
+"""What a step loses, in time: classes of time of the device that have nothing in common.
+
+Of the device windows of the steps that a capture covers, as :mod:`traceconv.analysis.utilisation`
+takes them; every instant counts in one class only:
+
+* communication that is not overlapped; of it the part in which ranks wait for one that comes late;
+* waiting for input (:mod:`traceconv.passes.input_wait`), which is idle time;
+* idle otherwise;
+* memory copies that nothing hides (on NPUs they are idle time, as the vendor counts);
+* pauses: what is idle between steps, beside their windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.utilisation import measured, share
+from traceconv.core.columns import I64, UNKNOWN, StepTable
+from traceconv.core.model import OverlapSums, StepSource
+
+INPUT_MS = 10.0
+"""A step that waits longer for input is slow for that: msprof-analyze's limit of a DataLoader."""
+
+INPUT_PERCENT = 5.0
+"""The same as a share of the step: PaddlePaddle's limit of its Reader Ratio."""
+
+EXPOSED, LATE, INPUT, IDLE, COPIES = "exposed", "late", "input", "idle", "copies"
+PAUSE = "pause"
+"""Classes of lost time."""
+
+COMPUTING = "computing"
+
+
+class Losses(msgspec.Struct, frozen=True):
+    """What the time of one rank went to, ns, summed over its measured steps.
+
+    Attributes:
+        steps:    how many; 0 if nothing is known.
+        per_step: whether they are steps; else the capture counts as one.
+        known_ns: their device time as far as it was recorded, summed over devices.
+        computing_ns, exposed_ns, copies_ns: parts of it.
+        free_ns:  idle, whatever for.
+        input_ns: the part of ``free_ns`` that waits for input; :data:`UNKNOWN` where no source says
+            so of any step.
+        pauses, pause_ns: how many pauses before steps are known, and what of them is idle; in none
+            of the others.
+    """
+
+    steps: int = 0
+    per_step: bool = True
+    known_ns: int = 0
+    computing_ns: int = 0
+    exposed_ns: int = 0
+    copies_ns: int = 0
+    free_ns: int = 0
+    input_ns: int = UNKNOWN
+    pauses: int = 0
+    pause_ns: int = 0
+
+    def knows(self, name: str) -> bool:
+        """Whether anything is known of a class; of pauses, of at least half of them."""
+        if name == PAUSE:
+            return self.pauses > 0 and 2 * self.pauses >= self.steps - 1
+        return self.steps > 0 and (name != INPUT or self.input_ns >= 0)
+
+    def per(self, name: str) -> float:
+        """A class, ns per step; 0 where nothing is known."""
+        if name == PAUSE:
+            return self.pause_ns / self.pauses if self.knows(PAUSE) else 0.0
+        waits = max(self.input_ns, 0)
+        sums = {EXPOSED: self.exposed_ns, INPUT: waits, IDLE: self.free_ns - waits,
+                COPIES: self.copies_ns, COMPUTING: self.computing_ns}  # fmt: skip
+        return sums[name] / self.steps if self.steps else 0.0
+
+    @property
+    def step_ns(self) -> float:
+        """The mean step, ns."""
+        return self.known_ns / self.steps if self.steps else 0.0
+
+
+def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
+    """Those of a rank.
+
+    Args:
+        steps:   of its trace.
+        overlap: sums of its overlap analysis, which are taken where no step is covered.
+    """
+    steps = measured(steps)
+    if not len(steps):
+        return Losses() if overlap is None else _of_capture(overlap)
+    if not steps.computing_ns.any() and steps.copying_ns.max() <= 0:
+        return Losses()  # a log of collectives alone does not say what the device did besides
+    waits = steps.input_wait_ns
+    known, computing, exposed, free = (
+        int(column.sum())
+        for column in (steps.known_ns, steps.computing_ns, steps.not_overlapped_ns, steps.free_ns)
+    )
+    return Losses(
+        steps=len(steps),
+        per_step=bool((steps.source != StepSource.WHOLE_RANGE).all()),
+        known_ns=known,
+        computing_ns=computing,
+        exposed_ns=exposed,
+        copies_ns=known - computing - exposed - free,
+        free_ns=free,
+        input_ns=int(waits[waits >= 0].sum()) if (waits >= 0).any() else UNKNOWN,
+        pauses=int(np.count_nonzero(steps.pause_ns >= 0)),
+        pause_ns=int(steps.pause_ns[steps.pause_ns >= 0].sum()),
+    )
+
+
+def _of_capture(overlap: OverlapSums) -> Losses:
+    sums = overlap.sums_ns
+    if not sums.computing and sums.copying <= 0:
+        return Losses()
+    rest = sums.known - sums.computing - sums.not_overlapped - overlap.idle_ns
+    return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
+                  rest, overlap.idle_ns)  # fmt: skip
+
+
+def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
+    """Which steps wait for input for so long that nobody may say that their host keeps up."""
+    waits: NDArray[np.bool_] = input_ns > INPUT_MS * 1e6
+    waits |= share(input_ns, known_ns) > INPUT_PERCENT  # NaN, of unknown values, is not
+    return waits
+
+
+# -- of all ranks -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Late:
+    """A rank that others wait for.
+
+    Attributes:
+        rank:   which.
+        others: that wait for it.
+        total_ns: by how much it comes late, summed over the collectives of the capture.
+    """
+
+    rank: int
+    others: Sequence[int]
+    total_ns: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One class of lost time of a job.
+
+    Attributes:
+        name: of the class.
+        ns:   per step: the mean over ranks.
+        rank: that others wait for, -1 of other classes.
+    """
+
+    name: str
+    ns: float
+    rank: int = -1
+
+
+def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
+    """What a step of a job loses, largest first: the mean over the ranks of which that is known.
+
+    Waiting for a rank is taken out of the communication that is not overlapped, and is never more
+    than that.
+    """
+    known = {rank: one for rank, one in every.items() if one.steps}
+    if not known:
+        return []
+    left = {rank: one.per(EXPOSED) for rank, one in known.items()}
+    found = []
+    for one in late:
+        waits = {
+            rank: min(one.total_ns / known[rank].steps, left[rank])
+            for rank in one.others
+            if rank in left
+        }
+        left.update({rank: left[rank] - ns for rank, ns in waits.items()})
+        found.append(Loss(LATE, sum(waits.values()) / len(known), one.rank))
+    found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
+    for name in (INPUT, IDLE, COPIES, PAUSE):
+        found.append(Loss(name, sum(one.per(name) for one in known.values()) / len(known)))
+    return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)
