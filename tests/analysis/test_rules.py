@@ -64,10 +64,11 @@ def test_every_rule_has_a_case_that_fires_and_one_that_does_not():
 def test_rule_fires(rule):
     """It names itself, a rank, a value beyond its threshold, and what to do."""
     found = _judged(rule, FIRES[rule])
-    assert found.findings
+    spoken = (*found.findings, *found.good)
+    assert spoken
     assert found.quiet == ()
-    for finding in found.findings:
-        main, limit = finding.rule.limits[0], finding.limits[""]
+    for finding in spoken:
+        main, limit = finding.limit, finding.limits[finding.limit.name]
         assert finding.rule.id == rule
         assert finding.rank in {trace.rank for trace in _traces(FIRES[rule])}
         assert finding.case.value < limit if main.below else finding.case.value > limit
@@ -96,9 +97,10 @@ def test_rule_without_data_is_not_checked(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_threshold_can_be_set(rule):
-    """The main threshold, far out, silences every case that fires."""
+    """The main threshold, far out, silences every case that fires by it."""
     far = -1e9 if RULES[rule].limits[0].below else 1e9
-    assert not _judged(rule, FIRES[rule], **{rule.replace("-", "_"): far}).findings
+    found = _judged(rule, FIRES[rule], **{rule.replace("-", "_"): far})
+    assert not [one for one in (*found.findings, *found.good) if not one.case.limit]
 
 
 @pytest.mark.parametrize("rule", RULES)

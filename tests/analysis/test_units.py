@@ -41,6 +41,7 @@ def _host(build, t):
             (OpClass.INTERVAL, -4, 4),
         ):  # fmt: skip
             build.slice(lane, (start + at) * t, ticks * t, f"{op.name} {step}", op=op, step=step)
+        build.slice(host, start * t, 2 * t, "dataloader", op=OpClass.HOST)
         build.slice(host, (start + 2) * t, 80 * t, "Net.forward", op=OpClass.HOST)
         build.slice(host, (start + 4) * t, 60 * t, "nn.Module: Net_0", op=OpClass.HOST)
         build.slice(host, (start + 6) * t, 20 * t, "aten::mm", op=OpClass.HOST,

@@ -91,6 +91,22 @@ def launched(late, length=10 * US, every=100 * US):
     return [build]
 
 
+def starved(wait, compute, steps=3):
+    """Steps of waiting for a DataLoader, then compute."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls, length = build.track(Layer.RUNTIME, "Thread 1"), wait + compute
+    fetch = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        build.slice(host, at, wait, fetch, op=OpClass.HOST)
+        call = build.slice(calls, at + wait, US, "cudaLaunchKernel")
+        kernel = build.slice(stream, at + wait, compute, "kernel", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "ac2g")
+    return [build]
+
+
 # -- data preparation ---------------------------------------------------------------------
 
 
@@ -233,6 +249,7 @@ FIRES = {
     "forward-backward": iterations(MS, MS, fp_bp=0.9),
     "long-tail": iterations(MS, MS, tail=0.3),
     "first-step": iterations(5 * MS, MS, MS, MS),
+    "input-wait": starved(20 * MS, 80 * MS),
     "device-queue-empty": device_queue([3, 0, 2, 0]),
     "host-queue-empty": host_queue([0, 0, 5, 6]),
     "sending-slow": both_queues([10, 10, 9, 10], [0, 0, 1]),
@@ -264,6 +281,7 @@ QUIET = {
     "forward-backward": iterations(MS, MS, fp_bp=0.7),
     "long-tail": iterations(MS, MS, tail=0.1),
     "first-step": iterations(MS, MS, MS, MS),
+    "input-wait": starved(2 * MS, 80 * MS),
     "device-queue-empty": device_queue([3, 1, 2, 4]),
     "host-queue-empty": host_queue([0, 5, 5, 6]),
     "sending-slow": both_queues([0, 0, 0, 1], [0, 0, 1]),

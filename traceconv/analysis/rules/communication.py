@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.losses import EXPOSED
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules.definition import (
+    ALL,
     OWN,
     SLICES_KEPT,
     Case,
@@ -29,6 +31,7 @@ from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables.fields import fields, floats, named, numbers, whole
 from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.utilisation import measured
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -56,6 +59,7 @@ def _waits(trace: Trace) -> Known | None:
         return None
     most = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
     return {
+        "steps": max(len(measured(trace.steps)), 1),
         "operations": len(waiting),
         "elapsed_ns": elapsed,
         "wait_ns": wait,
@@ -93,7 +97,10 @@ def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         early = known["before_first_transfer_ns"] > known["wait_ns"] / 2
         figures = {key: number for key, number in known.items() if key != "longest"}
         shown = [Slice(*row) for row in known["longest"]]
-        yield Case(rank, value, figures, "", (), shown, _LATE if early else "")
+        yield Case(
+            rank, value, figures, "", (), shown, _LATE if early else "",
+            saves_ns=known["wait_ns"] / known["steps"], part_of=(EXPOSED,),
+        )  # fmt: skip
 
 
 # -- packages -----------------------------------------------------------------------------
@@ -166,7 +173,8 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         time = sum(size.time_ns for size in sizes)
         value = 100 * sum(size.time_ns for size in small) / time
         if value > limits[""]:
-            yield Case(rank, value, _package_figures(sizes, small), transport)
+            figures = _package_figures(sizes, small)
+            yield Case(rank, value, figures, transport, saves_ns=ALL, part_of=(EXPOSED,))
 
 
 def _by_transport(known: Known) -> dict[str, list[_Size]]:
@@ -213,7 +221,8 @@ def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
             "time_ns": link.time_ns,
         }
         where = f"{link.source} to {link.destination} of {link.group or 'all'}, {link.transport}"
-        yield Case(link.rank, 100 * link.bandwidth / link.usual, figures, where)
+        value = 100 * link.bandwidth / link.usual
+        yield Case(link.rank, value, figures, where, saves_ns=ALL, part_of=(EXPOSED,))
 
 
 RULES: tuple[Rule, ...] = (

@@ -30,6 +30,9 @@ STEPS_KEPT = 50
 OWN = "chosen here"
 """The source of a threshold that nobody else names."""
 
+ALL = math.inf
+"""Of what a step would save: all of the classes of lost time that a case is part of."""
+
 UNSAID = math.nan
 """A threshold without a default: what a capture records of a rank under its name is used, unless
 somebody says it; a rank of which nobody does is not checked."""
@@ -38,6 +41,7 @@ somebody says it; a rank of which nobody does is not checked."""
 class Severity(StrEnum):
     """How much a finding asks for."""
 
+    GOOD = "good"  # nothing to do: said, but no finding
     NOTE = "note"  # where the time goes; not necessarily a fault
     WARNING = "warning"  # time is lost
 
@@ -88,6 +92,10 @@ class Case:
         steps:   numbers of the steps concerned, () if it is the run.
         slices:  what to look at.
         advice:  in place of the rule's own.
+        limit:   name of the threshold that ``value`` is compared with.
+        saves_ns: what a step would save at most, were this gone; None if that is unknown.
+        part_of: classes of lost time (:mod:`traceconv.analysis.losses`) that this is part of, so
+            that it saves no more than these; () where ``saves_ns`` is bounded already.
     """
 
     rank: int
@@ -97,6 +105,9 @@ class Case:
     steps: Sequence[int] = ()
     slices: Sequence[Slice] = ()
     advice: str = ""
+    limit: str = ""
+    saves_ns: float | None = None
+    part_of: Sequence[str] = ()
 
 
 Judge = Callable[[Mapping[int, Known], Limits], Iterable[Case]]

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.analysis.losses import EXPOSED, IDLE, waiting_for_input
 from traceconv.analysis.rules.definition import (
+    ALL,
     OWN,
     STEPS_KEPT,
     Case,
@@ -24,14 +26,14 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.utilisation import measured, share, utilisation
-from traceconv.core.model import F64, Layer, OpClass, OverlapTimes, StepTable, Trace
+from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
 
 THEME = "device"
 RANKS = "ranks"
 PADDLE = "PaddlePaddle's tuning guide"
 
 _KEYS = ("computing", "not_overlapped", "free")
-_COLUMNS = ("graph", "step", "dur_ns", *StepTable.FIGURES)
+_COLUMNS = ("graph", "step", "dur_ns", *StepTable.LENGTHS)
 _PERCENTILES = (5, 25, 50, 75, 95)
 _FEWEST = 20  # launches; a distribution of fewer says nothing
 
@@ -64,7 +66,7 @@ def _whole(trace: Trace) -> dict[str, list[int]]:
     sums = OverlapTimes(0, 0, 0, 0)
     if trace.overlap is not None:
         sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
-    row = (-1, -1, sums.known, *sums)
+    row = (-1, -1, sums.known, *sums, UNKNOWN, UNKNOWN)
     return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 
 
@@ -75,6 +77,11 @@ def _lane(trace: Trace, op: OpClass) -> list[dict[str, Any]]:
 def _total(pieces: Pieces, name: str) -> int:
     """Sum over the pieces of which it is known."""
     return sum(max(ns, 0) for ns in pieces[name])
+
+
+def _mean(pieces: Pieces, name: str) -> float:
+    """Mean of one column over all pieces, ns."""
+    return _total(pieces, name) / len(pieces["step"])
 
 
 def _percent(pieces: Pieces, name: str) -> float:
@@ -90,6 +97,8 @@ def _figures(known: Known) -> dict[str, Any]:
     """The shares, and of how much time they are."""
     pieces = known["pieces"]
     shares = {f"{key}_percent": _percent(pieces, f"{key}_ns") for key in _KEYS}
+    if any(ns >= 0 for ns in pieces["input_wait_ns"]):
+        shares["input_wait_percent"] = _percent(pieces, "input_wait_ns")
     if any(ns > 0 for ns in pieces["copying_ns"]):
         shares["copy_not_overlapped_percent"] = _percent(pieces, "copy_not_overlapped_ns")
     window = {"window_ns": _total(pieces, "known_ns"), "steps": len(pieces["step"])}
@@ -115,13 +124,25 @@ def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             lambda percent: percent < limits[""],
             lambda pieces: utilisation(pieces["free_ns"], pieces["known_ns"]),
         )
-        yield Case(rank, value, _figures(known), "", steps, slices(known["idle"]))
+        waits = 2 * _total(known["pieces"], "input_wait_ns") > _total(known["pieces"], "free_ns")
+        yield Case(
+            rank, value, _figures(known), "", steps, slices(known["idle"]),
+            _STARVED if waits else "", saves_ns=ALL, part_of=(IDLE,),
+        )  # fmt: skip
+
+
+_STARVED = "Most of the idle time is waiting for input: speed up data preparation first."
 
 
 def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _utilisation(known["pieces"])
+    """Of the steps that do not wait for input: of the others nobody can say that."""
+    columns = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
+    waits = waiting_for_input(columns["input_wait_ns"], columns["known_ns"])
+    pieces = {name: column[~waits].tolist() for name, column in columns.items()}
+    value = _utilisation(pieces)
     if value > limits[""]:
-        yield Case(rank, value, _figures(known))
+        steps = pieces["step"][:STEPS_KEPT] if waits.any() else ()
+        yield Case(rank, value, _figures({**known, "pieces": pieces}), "", steps)
 
 
 def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -132,7 +153,10 @@ def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             lambda percent: percent > limits[""],
             lambda pieces: share(pieces["not_overlapped_ns"], pieces["known_ns"]),
         )
-        yield Case(rank, value, _figures(known), "", steps, slices(known["exposed"]))
+        yield Case(
+            rank, value, _figures(known), "", steps, slices(known["exposed"]),
+            saves_ns=ALL, part_of=(EXPOSED,),
+        )  # fmt: skip
 
 
 def _communicating(trace: Trace) -> Known | None:
@@ -169,7 +193,8 @@ def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = known["p50_ns"] / 1e3
     if value < limits[""] and known["idle_percent"] > limits["idle"]:
         figures = {key: value for key, value in known.items() if key != "idle"}
-        yield Case(rank, value, figures, "", (), slices(known["idle"]))
+        shown = slices(known["idle"])
+        yield Case(rank, value, figures, "", (), shown, saves_ns=ALL, part_of=(IDLE,))
 
 
 # -- ranks --------------------------------------------------------------------------------
@@ -200,7 +225,8 @@ def _compute_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case
             "rank_of_least": fast,
             "ranks": len(means),
         }
-        yield Case(slow, value, figures)
+        waits = sum(_mean(known[fast]["pieces"], name) for name in ("not_overlapped_ns", "free_ns"))
+        yield Case(slow, value, figures, saves_ns=min(means[slow] - means[fast], waits))
 
 
 def _idle_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
@@ -214,7 +240,9 @@ def _idle_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
             "rank_of_least": least,
             "ranks": len(idle),
         }
-        yield Case(most, value, figures, "", (), slices(known[most]["idle"]))
+        more = value / 100 * _mean(known[most]["pieces"], "known_ns")
+        shown = slices(known[most]["idle"])
+        yield Case(most, value, figures, "", (), shown, saves_ns=more, part_of=(IDLE,))
 
 
 _OVERLAP = "compute slices of the device"
@@ -247,7 +275,7 @@ RULES: tuple[Rule, ...] = (
         "will shorten the step.",
         _overlap,
         each_rank(_device_bound),
-        Severity.NOTE,
+        Severity.GOOD,
     ),
     Rule(
         "launch-starved",

@@ -9,11 +9,13 @@ from typing import Any
 
 import orjson
 
+from traceconv.analysis.losses import PAUSE, Losses
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds
 from traceconv.analysis.rules.definition import (
     Case,
     Known,
+    Limit,
     Limits,
     Rule,
     Severity,
@@ -66,11 +68,14 @@ class Finding:
         rule:   which.
         case:   rank, value, figures, steps and slices.
         limits: the thresholds it was judged by.
+        ms_per_step: what a step of its rank would save at most, were it gone; never more than the
+            step loses. None if that is unknown.
     """
 
     rule: Rule
     case: Case
     limits: Limits
+    ms_per_step: float | None = None
 
     @property
     def rank(self) -> int:
@@ -96,17 +101,29 @@ class Finding:
         """Rank, and where on it."""
         return f"rank {self.case.rank}" + (f", {self.case.where}" if self.case.where else "")
 
+    @property
+    def limit(self) -> Limit:
+        """The threshold that the value is compared with."""
+        return next(one for one in self.rule.limits if one.name == self.case.limit)
+
     def amount(self) -> str:
         """The value with its unit."""
-        return f"{self.case.value:.4g} {self.rule.limits[0].spelled}"
+        return f"{self.case.value:.4g} {self.limit.spelled}"
+
+    def basis(self) -> str:
+        """What was measured, and the threshold."""
+        side = "below" if self.limit.below else "above"
+        value = f"{self.limits[self.limit.name]:g} {self.limit.spelled}"
+        return f"{self.rule.measure}; {side} {value}"
+
+    def saving(self) -> str:
+        """What a step would save; "" if that is unknown."""
+        return "" if self.ms_per_step is None else f"at most {self.ms_per_step:.3f} ms per step"
 
     def text(self) -> str:
         """One line: what, where, and by how much."""
-        main = self.rule.limits[0]
         return (
-            f"{self.rule.id}: {self.place()}: {self.rule.title}: {self.amount()} "
-            f"({self.rule.measure}; {'below' if main.below else 'above'} "
-            f"{self.limits['']:g} {main.spelled})"
+            f"{self.rule.id}: {self.place()}: {self.rule.title}: {self.amount()} ({self.basis()})"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -122,7 +139,8 @@ class Finding:
             "steps": list(case.steps),
             "measure": self.rule.measure,
             "value": case.value,
-            "unit": self.rule.limits[0].unit,
+            "unit": self.limit.unit,
+            "ms_per_step": self.ms_per_step,
             "thresholds": {name or self.rule.id: value for name, value in self.limits.items()},
             "figures": dict(case.figures),
             "slices": [vars(one) for one in case.slices],
@@ -165,7 +183,8 @@ class Findings:
 
     Attributes:
         ranks:     that were looked at, ascending.
-        findings:  warnings first, then in the order of the rules.
+        findings:  by what a step would save, most first; where that is unknown, warnings first.
+        good:      what rules say of a run that needs nothing done about it.
         quiet:     rules that looked at every rank they need, and found nothing.
         unchecked: rules that could not look, and on which ranks; never to be read as "fine".
     """
@@ -174,6 +193,7 @@ class Findings:
     findings: tuple[Finding, ...]
     quiet: tuple[Rule, ...]
     unchecked: tuple[Unchecked, ...]
+    good: tuple[Finding, ...] = ()
 
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""
@@ -187,6 +207,7 @@ class Findings:
             "schema_version": SCHEMA_VERSION,
             "ranks": list(self.ranks),
             "findings": [one.as_dict() for one in self.findings],
+            "good": [one.as_dict() for one in self.good],
             "quiet": [rule.id for rule in self.quiet],
             "not_checked": [one.as_dict() for one in self.unchecked],
         }
@@ -205,6 +226,7 @@ class Findings:
             lines += [f"    -> {advice}" for advice in _advices(first, others)]
         if not self.findings:
             lines.append("no rule reports anything")
+        lines += [f"good: {one.text()}" for one in self.good]
         if self.quiet:
             lines.append(f"checked, nothing found: {', '.join(rule.id for rule in self.quiet)}")
         return [*lines, *(one.text() for one in self.unchecked)]
@@ -218,6 +240,7 @@ class Findings:
             lines += [f"  - {_escaped(row)}" for row in rows]
             lines += [f"  - {advice}" for advice in _advices(first, others)]
         lines += [] if self.findings else ["No rule reports anything."]
+        lines += [f"- good: {_escaped(one.text())}" for one in self.good]
         if self.quiet:
             quiet = ", ".join(f"`{rule.id}`" for rule in self.quiet)
             lines += ["", f"Checked, nothing found: {quiet}."]
@@ -231,16 +254,25 @@ class Findings:
         return "\n".join(lines) + "\n"
 
     def by_rule(self) -> list[tuple[Finding, list[Finding]]]:
-        """Per rule with findings its most severe one and the others, most severe rule first."""
+        """Per rule with findings its most severe one and the others, in the order of findings."""
         found: dict[str, list[Finding]] = {}
         for one in self.findings:
             found.setdefault(one.rule.id, []).append(one)
         groups = [
-            sorted(group, key=lambda one: one.case.value, reverse=not one.rule.limits[0].below)
+            sorted(group, key=lambda one: (_by_saving(one), _by_value(one)))
             for group in found.values()
-            for one in group[:1]
         ]
         return [(group[0], group[1:]) for group in groups]
+
+
+def _by_saving(one: Finding) -> tuple[bool, float, int]:
+    """Sorts by what a step would save, most first; then by severity."""
+    known = one.ms_per_step is not None
+    return not known, -(one.ms_per_step or 0.0), -list(Severity).index(one.severity)
+
+
+def _by_value(one: Finding) -> float:
+    return one.case.value if one.limit.below else -one.case.value
 
 
 def _also(others: Sequence[Finding]) -> str:
@@ -263,7 +295,7 @@ def _escaped(text: str) -> str:
 
 def _evidence(one: Finding) -> list[str]:
     """Figures, steps and slices, a line each."""
-    case, lines = one.case, []
+    case, lines = one.case, [one.saving()] if one.saving() else []
     if case.figures:
         lines.append(", ".join(figure(name, value) for name, value in case.figures.items()))
     if case.steps:
@@ -326,6 +358,7 @@ def judge(
     """
     limits = thresholds(values or {})
     summaries = sorted(summaries, key=lambda one: one.rank)
+    lost = {one.rank: one.losses for one in summaries}
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
@@ -340,15 +373,36 @@ def judge(
             continue
         cases = list(rule.judge(known, limits[rule.id]))
         findings += [
-            Finding(rule, case, completed(limits[rule.id], known.get(case.rank, {})))
+            Finding(
+                rule,
+                case,
+                completed(limits[rule.id], known.get(case.rank, {})),
+                _saving(case, lost[case.rank]),
+            )
             for case in cases
         ]
         if blind:
             unchecked.append(Unchecked(rule, rule.needs, blind, broken))
         elif not cases:
             quiet.append(rule)
-    order = list(Severity)
-    findings.sort(key=lambda one: -order.index(one.severity))
+    findings.sort(key=_by_saving)
+    good = tuple(one for one in findings if one.severity is Severity.GOOD)
     return Findings(
-        tuple(one.rank for one in summaries), tuple(findings), tuple(quiet), tuple(unchecked)
+        tuple(one.rank for one in summaries),
+        tuple(one for one in findings if one not in good),
+        tuple(quiet),
+        tuple(unchecked),
+        good,
     )
+
+
+def _saving(case: Case, known: Losses) -> float | None:
+    """What a step of the rank would save at most, ms; None if that is unknown."""
+    if case.saves_ns is None:
+        return None
+    # a pause that the source marks is one, whatever is known of the device
+    classes = [name for name in case.part_of if name != PAUSE or known.knows(PAUSE)]
+    if not all(known.knows(name) for name in classes):
+        return None
+    most = sum(known.per(name) for name in classes) if classes else case.saves_ns
+    return max(min(case.saves_ns, most), 0.0) / 1e6

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.losses import COMPUTING
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,
@@ -28,6 +29,7 @@ from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables.fields import is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
+from traceconv.analysis.utilisation import measured
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -62,6 +64,7 @@ def _conversions(trace: Trace) -> Known | None:
         if kind:
             by_kind[kind[1]] += ns
     return {
+        "steps": max(len(measured(trace.steps)), 1),
         "compute_ns": int(length.sum()),
         "count": int(found.sum()),
         "kinds": dict(sorted(by_kind.items())),
@@ -75,7 +78,9 @@ def _converting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if value > limits[""]:
         kinds = {f"{kind.lower()}_ns": ns for kind, ns in known["kinds"].items()}
         figures = {"count": known["count"], **kinds, "compute_ns": known["compute_ns"]}
-        yield Case(rank, value, figures, "", (), slices(known["longest"]))
+        shown = slices(known["longest"])
+        saves = spent / known["steps"]
+        yield Case(rank, value, figures, "", (), shown, saves_ns=saves, part_of=(COMPUTING,))
 
 
 # -- shapes -------------------------------------------------------------------------------
@@ -102,6 +107,7 @@ def _shapes(trace: Trace) -> Known | None:
     order = np.flatnonzero(odd)[np.argsort(-time[odd], kind="stable")]
     worst = [" ".join(pairs[i]) for i in groups.first[order[:SLICES_KEPT]].tolist()]
     return {
+        "steps": max(len(measured(trace.steps)), 1),
         "cube_ns": int(time.sum()),
         "unaligned_ns": int(time[odd].sum()),
         "shapes": worst,
@@ -126,7 +132,9 @@ def _unaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = 100 * known["unaligned_ns"] / known["cube_ns"] if known["cube_ns"] else 0.0
     if value > limits[""]:
         figures: dict[str, Any] = {key: known[key] for key in ("cube_ns", "unaligned_ns", "shapes")}
-        yield Case(rank, value, figures, "", (), slices(known["longest"]))
+        shown = slices(known["longest"])
+        saves = known["unaligned_ns"] / known["steps"]
+        yield Case(rank, value, figures, "", (), shown, saves_ns=saves, part_of=(COMPUTING,))
 
 
 # -- memory -------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from traceconv.analysis.losses import INPUT
 from traceconv.analysis.rules.definition import (
+    ALL,
     OWN,
     Case,
     Known,
@@ -122,7 +124,8 @@ def _case(rank: int, operator: Operator, value: float) -> Case:
     if operator["workers"] != ABSENT:
         figures["workers"] = operator["workers"]
     where = f"{operator['name']} (operator {operator['id']})"
-    return Case(rank, value, figures, where, advice=_advice(operator, operator["leaf"]))
+    advice = _advice(operator, operator["leaf"])
+    return Case(rank, value, figures, where, advice=advice, saves_ns=ALL, part_of=(INPUT,))
 
 
 def _inner(rank: int, known: Known, limits: Limits) -> Iterator[Case]:

@@ -7,11 +7,14 @@ the *device queue* between that and the training step.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.losses import INPUT, INPUT_MS, INPUT_PERCENT
 from traceconv.analysis.rules.definition import (
+    ALL,
     SLICES_KEPT,
     STEPS_KEPT,
     Case,
@@ -21,13 +24,17 @@ from traceconv.analysis.rules.definition import (
     Rule,
     Slice,
     each_rank,
+    longest,
     of_table,
     rows_of,
+    slices,
 )
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import named, numbers
+from traceconv.analysis.utilisation import measured, share
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT
+from traceconv.passes.input_wait import input_rows
 
 THEME = "data preparation"
 MINDSPORE = "MindSpore's profiler"
@@ -91,7 +98,7 @@ def _share_empty(host: Known) -> float:
 def _processing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = _share_empty(known)
     if value > limits[""]:
-        yield Case(rank, value, _figures(known), known["Queue"])
+        yield Case(rank, value, _figures(known), known["Queue"], saves_ns=ALL, part_of=(INPUT,))
 
 
 def _starving(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -99,7 +106,7 @@ def _starving(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if value > limits[""]:
         figures = {"fetches": known["fetches"], "empty": known["empty"]}
         shown = [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in known["waits"]]
-        yield Case(rank, value, figures, "", known["steps"], shown)
+        yield Case(rank, value, figures, "", known["steps"], shown, saves_ns=ALL, part_of=(INPUT,))
 
 
 def _sending(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -107,7 +114,7 @@ def _sending(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         for case in _starving(rank, known["device"], limits):
             host = {f"host_queue_{k}": v for k, v in _figures(known["host"]).items()}
             figures = {**case.figures, **host}
-            yield Case(rank, case.value, figures, "", case.steps, case.slices)
+            yield replace(case, figures=figures)
 
 
 # -- Paddle's timer -----------------------------------------------------------------------
@@ -127,13 +134,72 @@ def _reader_ratio(trace: Trace) -> Known | None:
 
 def _reading(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if known["ratio"] > limits[""]:
-        yield Case(rank, known["ratio"], {k: v for k, v in known.items() if k != "ratio"})
+        figures = {k: v for k, v in known.items() if k != "ratio"}
+        cost = known.get("reader_cost_s")
+        saves = None if cost is None else cost * 1e9  # a batch is a step
+        yield Case(rank, known["ratio"], figures, saves_ns=saves)
+
+
+# -- waiting within steps -----------------------------------------------------------------
+
+
+def _waits(trace: Trace) -> Known | None:
+    """Of the steps of which it is known: number, length and waiting, ns; and the longest waits."""
+    steps = measured(trace.steps)
+    steps = steps.take(steps.input_wait_ns >= 0)
+    if not len(steps):
+        return None
+    columns = {
+        name: getattr(steps, name).tolist() for name in ("step", "known_ns", "input_wait_ns")
+    }
+    return {**columns, "longest": longest(trace, np.flatnonzero(input_rows(trace)))}
+
+
+def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """By the steps that wait for long; else by the share of waiting in all."""
+    columns = ("step", "known_ns", "input_wait_ns")
+    step, length, waits = (np.array(known[name], np.int64) for name in columns)
+    share_of_all = float(share(waits.sum(), length.sum()))
+    long = waits > limits[""] * 1e6
+    figures = {
+        "steps": len(step),
+        "waiting_ns": round(float(waits.mean())),
+        "longest_ns": int(waits.max()),
+        "share_percent": share_of_all,
+    }
+    if long.any():  # one long wait is enough: a worker that died, storage that stalled
+        value, limit, shown = float(waits[long].mean()) / 1e6, "", long
+    elif share_of_all > limits["share"]:
+        value, limit, shown = share_of_all, "share", share(waits, length) > limits["share"]
+    else:
+        return
+    numbers_of = step[shown & (step >= 0)].tolist()[:STEPS_KEPT]
+    yield Case(
+        rank, value, figures, "", numbers_of, slices(known["longest"]),
+        limit=limit, saves_ns=ALL, part_of=(INPUT,),
+    )  # fmt: skip
 
 
 _HOST = "samples of the host queue (device_queue_profiling or dataset_iterator_profiling)"
 _DEVICE = "fetches of the device with the size of its queue (minddata_aicpu)"
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "input-wait",
+        "Steps wait for input",
+        THEME,
+        "time per step in which the device is idle because the host waits for data",
+        (
+            Limit(INPUT_MS, "ms", "msprof-analyze (a DataLoader that takes longer is slow)"),
+            Limit(INPUT_PERCENT, "%", "PaddlePaddle's tuning guide, of its Reader Ratio", "share"),
+        ),
+        "steps with device work, and what waits for data: ranges of a DataLoader, GetNext, the "
+        "tables of the device queue, or Preparing of step_trace_time",
+        "Training waits for data: raise num_workers and prefetching of the data loader, make "
+        "transformations cheaper or do them offline, use faster storage.",
+        _waits,
+        each_rank(_waiting),
+    ),
     Rule(
         "device-queue-empty",
         "Steps find no data: the device queue is empty",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.losses import EXPOSED, IDLE, PAUSE
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,
@@ -105,11 +106,18 @@ def _pauses(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
                 "longest_ns": max(lengths),
                 "step_mean_ns": round(fmean(steps)) if steps else 0,
             }
-            yield Case(rank, value, figures, _named(graph), long[:STEPS_KEPT], _shown(rows))
+            yield Case(
+                rank, value, figures, _named(graph), long[:STEPS_KEPT], _shown(rows),
+                saves_ns=value * 1e6, part_of=(PAUSE,),
+            )  # fmt: skip
 
 
-def _share(part: str) -> Any:
-    """Cases of graphs whose steps spend much of their time in one part."""
+def _share(part: str, *lost: str) -> Any:
+    """Cases of graphs whose steps spend much of their time in one part.
+
+    Args:
+        lost: the classes of lost time in it that a step would save.
+    """
 
     def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         for graph, rows in _by_graph(known[part]):
@@ -130,7 +138,10 @@ def _share(part: str) -> Any:
                     "step_mean_ns": round(whole / len(rows)),
                     "reduce_percent": 100 * reduce / whole,
                 }
-                yield Case(rank, value, figures, _named(graph), (), _shown(rows))
+                yield Case(
+                    rank, value, figures, _named(graph), (), _shown(rows),
+                    saves_ns=figures["mean_ns"] if lost else None, part_of=lost,
+                )  # fmt: skip
 
     return test
 
@@ -192,7 +203,7 @@ RULES: tuple[Rule, ...] = (
         "Fuse the reduction of gradients into fewer operations, or split it so that it overlaps "
         "with backward.",
         _having("tail"),
-        each_rank(_share("tail")),
+        each_rank(_share("tail", EXPOSED, IDLE)),
     ),
     Rule(
         "first-step",

@@ -195,7 +195,7 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
     """Graph, step, window and the columns ``names`` as int64; ABSENT where a length is unknown."""
     key = ("graph", "step", "window")
     columns = {name: getattr(steps, name).astype(np.int64) for name in (*key, *names)}
-    for name in set(names) & set(StepTable.FIGURES):
+    for name in set(names) & set(StepTable.LENGTHS):
         columns[name][columns[name] == UNKNOWN] = ABSENT
     return columns
 
@@ -282,16 +282,23 @@ _LEGENDS = StepTable.FIGURES
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
     steps = trace.steps
-    rows = _columns(steps, *_LEGENDS)
+    rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
     if trace.overlap is not None and len(steps) == trace.present.iterations:
         # where only some of the steps were selected, sums of the whole rank would mislead
         sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
-        whole = [-1, ABSENT, ABSENT, *sums]
+        whole = [-1, ABSENT, ABSENT, *sums, _input_wait(steps), ABSENT]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
     known = (rows["known_ns"] != ABSENT).any()
     return {**rows, "source": texts(sources)} if known else NOTHING
+
+
+def _input_wait(steps: StepTable) -> int:
+    """Of a whole rank: that of its steps, where it is known of all of them."""
+    waits = steps.input_wait_ns
+    graphs = np.unique(steps.graph)
+    return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
@@ -303,7 +310,7 @@ def _overlap(ranked: Ranked) -> Columns:
     if len(ranked) > 1:
         known = {name: column[rows["known_ns"] != ABSENT] for name, column in rows.items()}
         groups = Groups.of(known["graph"], _dense(known["step"]), known["window"])
-        job = {name: _mean_known(groups, known[name]) for name in _LEGENDS}
+        job = {name: _mean_known(groups, known[name]) for name in StepTable.LENGTHS}
         job |= {key: known[key][groups.first] for key in ("graph", "step", "window")}
         job[RANK] = np.full(len(groups), ABSENT, np.int64)
         job["source"] = texts(["" for _ in range(len(groups))])
@@ -325,6 +332,8 @@ def _overlap(ranked: Ranked) -> Columns:
         "Utilization(%)": utilisation(free, known_ns),
         "Window": rows["window"],
         "Source": rows["source"],
+        "Input Wait(ns)": rows["input_wait_ns"],
+        "Input Wait(%)": share(rows["input_wait_ns"], known_ns),
     }
 
 
@@ -451,10 +460,13 @@ TABLES: Sequence[Table] = (
         "which the profiler was collecting, summed over devices. Idle = |Known| - |K or M or C|; "
         "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
         "is before the first task and after the last one. Utilization = 100 - "
-        "Idle / Known. Percentages are of Known. All are the overlap lanes of the trace, clipped "
-        "to the window; Source says if they are from the vendor's own table instead. Steps whose "
-        "device work was not recorded have no figures. A row without a step is the whole rank; a "
-        "row without a rank is the mean over the ranks that have figures.",
+        "Idle / Known. Input Wait = the part of Idle in which the host, or the device itself, "
+        "waits for input: ranges of data loaders, GetNext, fetches in tables of the device queue; "
+        "it is unknown where no source says so. Percentages are of Known. All are the "
+        "overlap lanes of the trace, clipped to the window; Source says if they are from the "
+        "vendor's own table instead: there Input Wait is its Preparing, which is idle, too. Steps "
+        "whose device work was not recorded have no figures. A row without a step is the whole "
+        "rank; a row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",
         (
             *Column.whole(RANK, "Graph", "Step"),
@@ -464,7 +476,8 @@ TABLES: Sequence[Table] = (
                 "Memory Copy Not Overlapped",
             ),
             *Column.percent("Compute", "Exposed Communication", "Idle", "Utilization"),
-            *Column.whole("Window"), *Column.text("Source"),
+            *Column.whole("Window"), *Column.text("Source"), *Column.ns("Input Wait"),
+            *Column.percent("Input Wait"),
         ),
         _overlap_facts,
         _overlap,

@@ -1,0 +1,220 @@
+"""What steps lose: generated loops whose losses are known, and what is written of them."""
+
+import re
+
+import pytest
+from kineto_files import NCCL, row, write
+from rule_cases import CAPACITY, FIRES, passed
+
+import traceconv
+from traceconv.analysis.losses import COPIES, EXPOSED, IDLE, INPUT, LATE, PAUSE, Late, Losses, lost
+from traceconv.analysis.rules.findings import judge
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.report.headline import headline
+
+MS = 1_000_000
+STEP, STEPS = 100, 4  # ms
+FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+HOST, STREAM, COPY_STREAM, COMM_STREAM = (900, 900), (0, 7), (0, 8), (0, 20)
+
+
+def loop(path, rank=0, world=1, **parts):
+    """A capture of four steps of 100 ms, each with these parts of it, ms: (from, to).
+
+    Args:
+        parts: ``fetch`` on the main thread, ``prefetch`` on another one; ``kernel``, ``copy`` and
+            ``comm`` on the device.
+    """
+    device = {
+        "kernel": ("kernel", "gemm", STREAM), "comm": ("kernel", NCCL, COMM_STREAM),
+        "copy": ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", COPY_STREAM),
+    }  # fmt: skip
+    host = {"fetch": HOST, "prefetch": (900, 901)}
+    events = []
+    for number in range(STEPS):
+        at = 1_000_000 + number * STEP * 1000
+        mark = f"ProfilerStep#{number + 1}"
+        events.append(row("user_annotation", mark, *HOST, at, STEP * 1000))
+        for key, (start, end) in parts.items():
+            start, length = at + round(start * 1000), round((end - start) * 1000)
+            if key in host:
+                events.append(row("user_annotation", FETCH, *host[key], start, length))
+                continue
+            cat, name, (pid, stream) = device[key]
+            number_of = len(events) + 1
+            call = row("cuda_runtime", "cudaLaunchKernel", *HOST, start, 1, correlation=number_of)
+            work = row(cat, name, pid, stream, start, length, device=0, stream=stream,
+                       correlation=number_of)  # fmt: skip
+            events += [call, work]
+    info = {"distributedInfo": {"rank": rank, "world_size": world}}
+    return str(write(path / f"rank{rank}.pt.trace.json", events, {"schemaVersion": 1, **info}))
+
+
+def merged(tmp_path, *paths):
+    """The overview of a merge, and what it wrote."""
+    out = tmp_path / "out.txt"
+    report = traceconv.merge(*paths, out=str(out), mode="detail", analyse=True, force=True)
+    return report, out.read_text()
+
+
+def classes(report):
+    return {one["class"]: pytest.approx(one["ms_per_step"]) for one in report.overview["losses"]}
+
+
+LOOPS = {
+    "starved": ({"fetch": (0, 40), "kernel": (40, 98)}, {INPUT: 40, IDLE: 2},
+                "Rank 0: lost of a step of 100 ms: waiting for input 40 ms (40 %), "
+                "idle 2 ms (2 %)"),
+    "communicating": ({"kernel": (0, 50), "comm": (40, 95)}, {EXPOSED: 45, IDLE: 5},
+                      "Rank 0: lost of a step of 100 ms: communication not overlapped 45 ms "
+                      "(45 %), idle 5 ms (5 %)"),
+    "copying": ({"copy": (0, 60), "kernel": (50, 95)}, {COPIES: 50, IDLE: 5},
+                "Rank 0: lost of a step of 100 ms: memory copies not overlapped 50 ms (50 %), "
+                "idle 5 ms (5 %)"),
+    "healthy": ({"fetch": (0, 40), "kernel": (0, 99.5)}, {IDLE: 0.5},
+                "Rank 0: device busy for 99.5 % of a step of 100 ms; no loss is above 1 % of it"),
+    "fetching ahead": ({"prefetch": (0, 90), "kernel": (40, 100)}, {IDLE: 40},
+                       "Rank 0: lost of a step of 100 ms: idle 40 ms (40 %)"),
+    "half hidden": ({"fetch": (10, 60), "copy": (20, 30), "kernel": (50, 100)},
+                    {IDLE: 10, INPUT: 30, COPIES: 10},
+                    "Rank 0: lost of a step of 100 ms: waiting for input 30 ms (30 %), "
+                    "idle 10 ms (10 %), memory copies not overlapped 10 ms (10 %)"),
+}  # fmt: skip
+"""Parts of a step, what it loses, and the headline."""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_loses_what_was_planted(tmp_path, name):
+    """In the document, and in the same words with an analysis and without."""
+    parts, expected, line = LOOPS[name]
+    path = loop(tmp_path, **parts)
+    report, _ = merged(tmp_path, path)
+    assert classes(report) == expected
+    assert (report.overview["headline"], report.lines()[-1]) == (line, line)
+    plain = traceconv.merge(path, out=str(tmp_path / "plain.txt"))
+    assert plain.lines()[-1] == line
+    assert traceconv.diagnose(path).text().startswith(f"{line}\n")
+
+
+def written(text, pattern):
+    """Milliseconds in which slices with a name are written, from the first one of the steps on."""
+    rows = [(int(a), int(b)) for a, b in re.findall(rf'\n    (\d+) \+(\d+) "{pattern}"', text)]
+    return {ms for a, n in rows for ms in range(a // MS, (a + n) // MS)}
+
+
+@pytest.mark.parametrize("name", ["starved", "half hidden", "healthy"])
+def test_waiting_is_what_the_written_trace_shows(tmp_path, name):
+    """Milliseconds of a fetch that are in no slice of the device, counted one by one."""
+    path = loop(tmp_path, **LOOPS[name][0])
+    report, text = merged(tmp_path, path)
+    fetch = written(text, re.escape(FETCH))
+    device = written(text, "gemm") | written(text, "Memcpy HtoD.*")
+    table = traceconv.stats(path, by="overlap")["overlap"]
+    known = [
+        ns for ns, step in zip(table["Input Wait(ns)"], table["Step"], strict=True) if step > 0
+    ]
+    assert sum(known) == len(fetch - device) * MS
+    steps = next(iter(report.as_dict()["notes"].values()))["steps"]
+    assert [one["input_wait_ns"] for one in steps] == known
+
+
+def test_starved_steps_are_not_called_device_bound(tmp_path):
+    """Neither that the host keeps up, nor nothing: what they wait for, and how long."""
+    found = traceconv.diagnose(loop(tmp_path, fetch=(0, 7), kernel=(7, 100))).findings
+    assert [(one.rule.id, one.amount()) for one in found.findings] == [("input-wait", "7 %")]
+    assert found.findings[0].ms_per_step == pytest.approx(7)
+    assert found.good == ()
+    assert "device-busy" in {rule.id for rule in found.quiet}
+
+
+def test_a_long_wait_is_named_with_its_steps(tmp_path):
+    """Above the limit of msprof-analyze."""
+    [found] = traceconv.diagnose(loop(tmp_path, fetch=(0, 18), kernel=(18, 100))).findings.findings
+    assert (found.rule.id, found.amount(), found.case.steps) == (
+        "input-wait",
+        "18 ms",
+        [1, 2, 3, 4],
+    )
+    assert found.text().endswith("; above 10 ms)")
+
+
+def test_good_utilisation_is_no_finding(tmp_path):
+    """It is said, and fails no gate."""
+    found = traceconv.diagnose(loop(tmp_path, kernel=(0, 99.5)))
+    assert found.findings.findings == ()
+    assert not found.findings.at_least("note")
+    assert [one.rule.id for one in found.findings.good] == ["device-busy"]
+    assert "\ngood: device-busy: rank 0: The device is busy" in found.text()
+    assert [one["rule"] for one in found.as_dict()["good"]] == ["device-busy"]
+
+
+def test_findings_are_sorted_by_what_they_could_save(tmp_path):
+    """Communication of 45 ms before 22 ms of idle time, though that rule comes first."""
+    path = loop(tmp_path, kernel=(0, 43), comm=(33, 78))
+    found = traceconv.diagnose(path).findings.findings
+    assert [(one.rule.id, one.ms_per_step) for one in found] == [
+        ("exposed-communication", pytest.approx(35)), ("device-idle", pytest.approx(22)),
+    ]  # fmt: skip
+
+
+def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
+    """Rank 1 computes 10 ms longer: rank 0 waits for it, and the job loses 5 ms a step for that."""
+    paths = [
+        loop(tmp_path, 0, 8, kernel=(0, 50), comm=(50, 80)),
+        loop(tmp_path, 1, 8, kernel=(0, 60), comm=(60, 80)),
+    ]
+    report, _ = merged(tmp_path, *paths)
+    assert classes(report) == {IDLE: 20, EXPOSED: 20, LATE: 5}
+    assert report.overview["headline"] == (
+        "Ranks 0-1 (2 of 8 ranks of the job): lost of a step of 100 ms: communication not "
+        "overlapped 20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 5 ms (5 %)"
+    )
+    late = next(one for one in report.overview["findings"] if one["rule"] == "straggler")
+    assert late["ms_per_step"] == pytest.approx(5)
+
+
+def test_waiting_is_never_more_than_communication_alone():
+    """A rank that hides its communication does not wait."""
+    every = {0: Losses(2, known_ns=200, exposed_ns=20), 1: Losses(2, known_ns=200, exposed_ns=8)}
+    late = [Late(2, (0, 1), 12), Late(1, (0,), 1000)]
+    found = {(one.name, one.rank): one.ns for one in lost(every, late)}
+    assert found == {(LATE, 2): (6 + 4) / 2, (LATE, 1): 4 / 2}
+
+
+def test_pauses_are_beside_the_steps():
+    """Means of those that are known."""
+    every = {0: Losses(3, known_ns=300, free_ns=30, pauses=2, pause_ns=80)}
+    assert {one.name: one.ns for one in lost(every)} == {PAUSE: 40, IDLE: 10}
+
+
+def test_few_known_pauses_say_nothing():
+    """Of ten steps, one pause."""
+    every = {0: Losses(10, known_ns=300, free_ns=30, pauses=1, pause_ns=80)}
+    assert {one.name: one.ns for one in lost(every)} == {IDLE: 3}
+
+
+def test_a_saving_is_never_more_than_what_is_lost():
+    """On every rank of every case of the rules: by the classes of lost time, recomputed."""
+    for rule, builders in FIRES.items():
+        parts = [summarize(passed(one), SummaryRequest(rules=[rule])) for one in builders]
+        for found in judge(parts, CAPACITY if rule == "memory-capacity" else {}, [rule]).findings:
+            steps = passed(builders[found.rank]).steps
+            steps = steps.take(steps.known_ns > 0)
+            if found.ms_per_step is None or not len(steps):
+                continue
+            pauses = steps.pause_ns[steps.pause_ns > 0]
+            assert found.ms_per_step * 1e6 <= max(
+                float((steps.known_ns).mean()), *(pauses.tolist() or [0])
+            )
+
+
+def test_what_is_not_known_is_not_summed_up():
+    """Ranks without device work do not lower the means; without any, nothing is said."""
+    every = {0: Losses(1, known_ns=100, free_ns=30), 1: Losses()}
+    assert [(one.name, one.ns) for one in lost(every)] == [(IDLE, 30)]
+    assert lost({1: Losses()}) == []
+    line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
+    assert line == (
+        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 comes 3 ms late in all; no computing was "
+        "recorded, so what steps lose is unknown"
+    )
