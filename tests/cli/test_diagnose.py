@@ -16,7 +16,9 @@ def test_findings_go_to_stdout(capsys):
     """Messages to stderr."""
     assert run(["diagnose", SAMPLE]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
+    headline, finding, *_ = out.splitlines()
+    assert headline.startswith("Ranks 0-1: lost of a step of 4.06 ms: ")
+    assert finding.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
     assert "not checked: reader-ratio: needs a log of Paddle's timer" in out
     assert "warning" not in err
 
@@ -34,7 +36,9 @@ def test_the_ending_names_the_format(tmp_path, capsys):
     """Markdown by its ending; the file is named on stderr."""
     path = tmp_path / "f.md"
     assert run(["diagnose", SAMPLE, "-o", str(path)]) == 0
-    assert path.read_text().startswith("## Findings\n\n- **warning: iteration-gap")
+    headline, rest = path.read_text().split("\n\n", 1)
+    assert headline.startswith("**Ranks 0-1: lost of a step of 4.06 ms: ")
+    assert rest.startswith("## Findings\n\n- **warning: iteration-gap")
     assert "## Stragglers" in path.read_text()
     assert f"wrote {path}" in capsys.readouterr().err
 
@@ -68,9 +72,8 @@ def test_thresholds_can_be_set(capsys):
     """Tails of 25 % do not reach 30 %."""
     call = ["diagnose", SAMPLE, "--rule", "long-tail", "--threshold", "long-tail=30", "-q"]
     assert run(call) == 0
-    assert capsys.readouterr().out.startswith(
-        "no rule reports anything\nchecked, nothing found: long-tail\n"
-    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == ["no rule reports anything", "checked, nothing found: long-tail"]
 
 
 @pytest.mark.parametrize("said", ["long-tail", "long-tail=much", "=3", "long-tail=nan", "A=1"])
@@ -97,7 +100,7 @@ def test_what_is_not_there_is_refused(capsys):
         (["--fail-on", "warning"], 10),
         (["--fail-on", "note"], 10),
         (["--fail-on", "warning", "--rule", "device-busy"], 0),
-        (["--fail-on", "note", "--rule", "device-busy"], 10),
+        (["--fail-on", "note", "--rule", "device-busy"], 0),
         (["--fail-on", "note", "--rule", "reader-ratio"], 0),
     ],
 )

@@ -94,9 +94,10 @@ def test_without_an_analysis_the_account_stands_alone(told):
 
 
 def test_the_verdict_is_three_sentences_and_names_the_slow_rank(told):
-    """The planted rank, from the collectives alone."""
+    """The planted rank, 300 us late, for which three of four ranks wait."""
     assert len(told["overview"]["sentences"]) == 3
-    assert told["overview"]["headline"] == "Rank 2 delays the other ranks"
+    start = "Ranks 0-3: lost of a step of 1.24 ms: waiting for rank 2 225 µs (18 %), "
+    assert told["overview"]["headline"].startswith(start)
     assert told["overview"]["sentences"][1].startswith("Rank 2 comes ")
 
 
@@ -183,7 +184,7 @@ def test_64_ranks_and_20_steps_are_small():
 def test_more_ranks_than_can_be_drawn_are_condensed():
     """Bars of both ends and the mean of the rest; neighbours share a row of the map."""
     keys = ("pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns", "idle_ns")
-    row = dict.fromkeys(keys, 10)
+    row = {**dict.fromkeys(keys, 10), "input_wait_ns": None}
     rows = [{"rank": r, "steps": 1, "known_ns": 40, **row} for r in range(1000)]
     told = small()
     told["overview"]["overlap"] = {"per": "step", "rows": rows}

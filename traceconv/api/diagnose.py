@@ -31,6 +31,7 @@ class Diagnosis:
     """What is wrong with a run.
 
     Attributes:
+        headline: what the steps lose, in one line.
         findings: of the rules.
         verdict:  which rank delays the others; None if there is one rank only.
         issues:   what finding and reading the ranks noted.
@@ -41,10 +42,12 @@ class Diagnosis:
     verdict: lateness.Verdict | None
     issues: Issues = field(default_factory=Issues)
     document: Mapping[str, Any] | None = None
+    headline: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
+            "headline": self.headline,
             **self.findings.as_dict(),
             "stragglers": self.verdict.as_dict() if self.verdict else None,
             "issues": [issue.as_dict() for issue in self.issues],
@@ -68,12 +71,12 @@ class Diagnosis:
 
     def text(self) -> str:
         """What people read."""
-        return "\n".join([*self.findings.lines(), *self._late()]) + "\n"
+        return "\n".join([self.headline, *self.findings.lines(), *self._late()]) + "\n"
 
     def markdown(self) -> str:
         """The same as Markdown."""
         late = [f"- {line}" for line in self._late()]
-        return self.findings.markdown() + "\n".join(
+        return f"**{self.headline}**\n\n{self.findings.markdown()}" + "\n".join(
             ["", "## Stragglers", "", *late, ""] * bool(late)
         )
 
@@ -149,7 +152,11 @@ def diagnose(
     judged = run_summary.Judged(rules.judge(summaries, values, only), verdict)
     document = _document(read, plan, every.issues, summaries, judged) if analyse else None
     return Diagnosis(
-        judged.findings, verdict if len(summaries) > 1 else None, every.issues, document
+        judged.findings,
+        verdict if len(summaries) > 1 else None,
+        every.issues,
+        document,
+        run_summary.headline_of(summaries, verdict),
     )
 
 

@@ -83,7 +83,7 @@ def copied(
     job = _job_summary(captures, options, run, clock) if options.analyse else None
     _copy(captures, target, report, run.progress)
     if job is not None:
-        report.verdict = job.verdict()
+        report.headline, report.verdict = job.headline(), job.verdict()
         report.overview = job.overview(options, clock, report.issues, None)
     return report
 

@@ -48,6 +48,10 @@ class JobSummary:
             return ""
         return found.line() if found.culprit else f"straggler: {found.line()}"
 
+    def headline(self) -> str:
+        """What the steps lose, in a line."""
+        return run_summary.headline_of(self.summaries, self.judged.verdict)
+
     def overview(
         self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int | None
     ) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def finish(
     plan = limits.plan(spilled, document, target.writer, options.limit, executor.each)
     report.settle(plan)
     if job:
-        report.verdict = job.verdict()
+        report.headline, report.verdict = job.headline(), job.verdict()
     if job and options.analyse:
         report.overview = job.overview(options, clock, report.issues, base_ns)
     _write(plan, target, report, executor, progress)

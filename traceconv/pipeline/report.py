@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
+_FEWEST = 3
+"""Steps of a rank whose scatter is known."""
+
+_CERTAIN = 4.0
+"""Standard errors that are no chance, among as many ranks as jobs have."""
+
 WINDOWS_KEPT = 200
 """Most collection windows per rank that are listed in trace metadata."""
 
@@ -34,6 +40,7 @@ class Report:
         mode:     "summary", "detail" or "source".
         ranks:    in the output, ascending.
         output:   the file asked for; parts carry a number.
+        world_size: ranks of the job, -1 if unknown.
         captures: per rank: reader, label, host, device, what named the rank.
         clock:    method, and per rank the offset in ns and its evidence.
         issues:   everything lost or in doubt, of all ranks.
@@ -43,12 +50,14 @@ class Report:
         written:  the files: path, bytes, rows.
         overview: the analysis, if one was requested; see
             :func:`traceconv.report.run_summary.overview`.
+        headline: what the steps lose, by an analysis; "" without one.
         verdict:  which rank delays the others, in a line; "" without an analysis.
     """
 
     mode: str
     ranks: tuple[int, ...]
     output: str
+    world_size: int = -1
     captures: list[dict[str, Any]] = field(default_factory=list)
     clock: dict[str, Any] = field(default_factory=dict)
     issues: Issues = field(default_factory=Issues)
@@ -57,6 +66,7 @@ class Report:
     dropped: list[DroppedRows] = field(default_factory=list)
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
+    headline: str = ""
     verdict: str = ""
 
     @classmethod
@@ -66,6 +76,7 @@ class Report:
         """The report of a run that has found its captures and planned its clocks."""
         report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
         report.captures = [described(c) for c in captures]
+        report.world_size = max((c.world_size for c in captures), default=-1)
         report.clock = clock.as_dict()
         report.issues.extend(issues)
         report.issues.extend(clock.issues)
@@ -145,9 +156,8 @@ class Report:
         lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
         if steps := self._steps_line():
             lines.append(steps)
-        if slowest := self.verdict or self._slowest_line():
-            lines.append(slowest)
-        return lines
+        closing = (self.headline or self._headline(), self.verdict or self._slowest_line())
+        return [*lines, *filter(None, closing)]
 
     def _steps_line(self) -> str:
         counts: set[str] = set()
@@ -160,33 +170,44 @@ class Report:
         data = f" ({' or '.join(covered)})" if covered else ""
         return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}{data}"
 
-    def _slowest_line(self) -> str:
-        """The rank that computes longest per step: at a barrier, the others wait for it."""
-        means = {
-            rank: mean for rank, known in self.found.items() if (mean := _mean_step(known.steps))
-        }
-        if len(means) < 2:
+    def _headline(self) -> str:
+        """What the steps lose, without a look at who comes late; "" where no device was seen."""
+        from traceconv.analysis.losses import losses
+        from traceconv.report.headline import headline
+
+        every = {rank: losses(one.steps, one.overlap) for rank, one in self.found.items()}
+        if not any(one.steps for one in every.values()):
             return ""
-        slow = max(means, key=lambda r: means[r]["computing_ns"])
-        rest = [m["computing_ns"] for r, m in means.items() if r != slow]
-        usual, own = sum(rest) / len(rest), means[slow]
-        more = 100 * (own["computing_ns"] - usual) / usual if usual else 0.0
+        return headline(every, job_size=self.world_size)
+
+    def _slowest_line(self) -> str:
+        """The rank that computes longest per step, where that is more than steps scatter."""
+        known = {rank: _computing(one.steps) for rank, one in self.found.items()}
+        known = {rank: one for rank, one in known.items() if one[0] > 0}
+        if len(known) < 2:
+            return ""
+        slow = max(known, key=lambda rank: known[rank][0])
+        rest = [one for rank, one in known.items() if rank != slow]
+        usual = sum(mean for mean, _ in rest) / len(rest)
+        own, variance = known[slow]
+        doubt = _CERTAIN * (variance + sum(v for _, v in rest) / len(rest) ** 2) ** 0.5
+        if own - usual <= doubt:
+            return ""
         return (
-            f"most computing: rank {slow}, {own['computing_ns'] / 1e6:.3f} ms per step, "
-            f"{more:+.1f} % against the other{'s' * (len(rest) > 1)}; "
-            f"step {own['dur_ns'] / 1e6:.3f} ms, "
-            f"communication not overlapped {own['not_overlapped_ns'] / 1e6:.3f} ms, "
-            f"free {own['free_ns'] / 1e6:.3f} ms"
+            f"most computing: rank {slow}, {own / 1e6:.3f} ms per step, "
+            f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(rest) > 1)} "
+            f"(uncertainty {100 * doubt / usual:.1f} %)"
         )
 
 
-def _mean_step(steps: StepTable) -> dict[str, float]:
-    """Mean figures of the steps with device work, of the graph that takes most of the time."""
-    steps = steps.take(steps.computing_ns > 0).of_main_graph()
-    if not len(steps):
-        return {}
-    keys = ("dur_ns", "computing_ns", "not_overlapped_ns", "free_ns")
-    return {key: int(getattr(steps, key).sum()) / len(steps) for key in keys}
+def _computing(steps: StepTable) -> tuple[float, float]:
+    """Mean of what the measured steps compute, ns, and the variance of that mean; NaN for few."""
+    from traceconv.analysis.utilisation import measured
+
+    computing = measured(steps).computing_ns.astype(np.float64)
+    if len(computing) < _FEWEST:
+        return np.nan, np.nan
+    return float(computing.mean()), float(computing.var(ddof=1)) / len(computing)
 
 
 def _noted(known: RankAccount) -> dict[str, Any]:
@@ -217,7 +238,7 @@ def _hinted(hints: Hints) -> dict[str, Any]:
 
 def _steps(steps: StepTable) -> list[dict[str, int | None]]:
     """A step each; figures that are unknown are null, and left out where no step has them."""
-    known = [name for name in StepTable.FIGURES if (getattr(steps, name) != UNKNOWN).any()]
+    known = [name for name in StepTable.LENGTHS if (getattr(steps, name) != UNKNOWN).any()]
     places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     names = (*places, *known)
     rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)

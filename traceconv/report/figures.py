@@ -28,6 +28,11 @@ def exact(ns: int) -> str:
     return f"{us_text(ns)} µs"
 
 
+def exact_or_unknown(ns: int | None) -> str:
+    """:func:`exact`; a dash where nobody knows."""
+    return "–" if ns is None else exact(ns)
+
+
 def stamp(ns: int) -> str:
     """An instant, to the nanosecond, as viewers write it: ``1.234 567 890 s``."""
     second, rest = divmod(abs(ns), 10**9)

@@ -78,11 +78,15 @@ def _code(text: str) -> str:
 def _overlap(section: Section) -> Iterator[str]:
     keys = ("known_ns", "pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns", "idle_ns")
     head = ("rank", "steps", "known", "computing", "computing and communicating",
-            "communication not overlapped", "memory copies", "idle")  # fmt: skip
+            "communication not overlapped", "memory copies", "idle",
+            "of it waiting for input")  # fmt: skip
     yield from _table(
         head,
         [
-            (row["rank"], row["steps"], *(say.exact(row[key]) for key in keys))
+            (
+                *(row["rank"], row["steps"], *(say.exact(row[key]) for key in keys)),
+                say.exact_or_unknown(row["input_wait_ns"]),
+            )
             for row in section["rows"]
         ],
     )

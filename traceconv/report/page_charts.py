@@ -21,6 +21,9 @@ CLASSES = (
 )
 """The classes that add up to what is known of a step: key, colour, words."""
 
+INPUT_WAIT = "of it waiting for input"
+"""Heading of the part of the idle time that waits for input."""
+
 RANKS_DRAWN = 64
 """Beyond, the ranks that compute longest and shortest are drawn, and the mean of the rest."""
 
@@ -73,13 +76,14 @@ def _condensed(rows: Sequence[Section]) -> Sequence[Section]:
 
 def overlap_table(section: Section) -> Markup:
     """The same as figures."""
-    head = ("rank", "steps", "known", *(words for _, _, words in CLASSES))
+    head = ("rank", "steps", "known", *(words for _, _, words in CLASSES), INPUT_WAIT)
     rows = [
         (row["rank"], row["steps"], say.exact(row["known_ns"]),
-         *(f"{say.exact(row[key])} ({_of(row, key)})" for key, _, _ in CLASSES))
+         *(f"{say.exact(row[key])} ({_of(row, key)})" for key, _, _ in CLASSES),
+         say.exact_or_unknown(row["input_wait_ns"]))
         for row in section["rows"]
     ]  # fmt: skip
-    return table(head, rows, right=range(1, 8))
+    return table(head, rows, right=range(1, 9))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Any = ()) -> Markup:

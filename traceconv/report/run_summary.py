@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.plan import Plan
+from traceconv.analysis.losses import lost
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import chosen
@@ -22,7 +23,7 @@ from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.core.errors import Issues
-from traceconv.report import excerpts, sections, wording
+from traceconv.report import excerpts, headline, sections, wording
 from traceconv.report.figures import exact, ranks, time
 
 SCHEMA_VERSION = 1
@@ -121,7 +122,8 @@ def overview(
         zero_ns: the zero of the trace, on the shared clock; None for the earliest event.
 
     Returns:
-        ``headline``, ``sentences`` (three), ``tiles``; ``findings`` and ``places`` with evidence
+        ``headline``, ``losses`` (what it is made of), ``sentences`` (three), ``tiles``;
+        ``findings``, most lost time first, ``good`` and ``places`` with evidence
         and where to look; ``not_checked``; the sections "overlap", "steps", "heat",
         "communication", "links", "operators", "curves" (see :mod:`.analysis.sections`).
     """
@@ -132,17 +134,21 @@ def overview(
     drawn["overlap"]["coverage"] = _coverage(summaries)
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
-    found = [*rows.straggler(late), *rows.findings(judged.findings)]
+    every = {one.rank: one.losses for one in summaries}
+    found = [*rows.straggler(judged.verdict), *rows.findings(judged.findings)]
+    found.sort(key=lambda one: (one["ms_per_step"] is None, -(one["ms_per_step"] or 0)))
     curves = excerpts.curves(summaries, plan, zero_ns)
     plain: dict[str, Any] = _bounded(
         {
             "schema_version": SCHEMA_VERSION,
             "zero_ns": str(zero_ns),
-            "headline": wording.headline(late, drawn["overlap"]),
+            "headline": headline_of(summaries, judged.verdict),
+            "losses": headline.losses_as_dicts(every, judged.verdict.late),
             "sentences": wording.sentences(late, drawn, found, issues, _clocks(plan)),
             "tiles": wording.tiles(late, drawn),
             "remarks": [f"Not looked at: {why}" for one in summaries for why in one.unread],
             "findings": found,
+            "good": [one.as_dict() for one in judged.findings.good],
             "not_checked": [one.as_dict() for one in judged.findings.unchecked],
             "places": rows.places(),
             "straggler": late,
@@ -152,6 +158,17 @@ def overview(
         }
     )
     return plain
+
+
+def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -> str:
+    """What the steps of a run lose, in one line."""
+    groups = [group.size for one in summaries for group in one.collectives.groups]
+    return headline.headline(
+        {one.rank: one.losses for one in summaries},
+        verdict.late,
+        max((one.world_size for one in summaries), default=-1),
+        max(groups, default=-1),
+    )
 
 
 def _coverage(summaries: Sequence[RankSummary]) -> list[str]:
@@ -198,21 +215,22 @@ class _Rows:
         """Of every rule that speaks the gravest place in full; the others by name."""
         for first, others in judged.by_rule():
             also = [f"{one.place()} ({one.amount()})" for one in others]
-            main = first.rule.limits[0]
-            side = "below" if main.below else "above"
+            saving = [first.saving()] if first.saving() else []
             yield {
                 **first.as_dict(),
-                "text": f"{first.place()}: {first.amount()} ({first.rule.measure}; "
-                f"{side} {first.limits['']:g} {main.spelled})",
-                "evidence": [figure(k, v) for k, v in first.case.figures.items()],
+                "text": f"{first.place()}: {first.amount()} ({first.basis()})",
+                "evidence": [*saving, *(figure(k, v) for k, v in first.case.figures.items())],
                 "also": also,
                 "places": [
                     self.place(first.rank, {"lane": "", **vars(one)}) for one in first.slices
                 ],
             }
 
-    def straggler(self, verdict: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:
         """The rank that delays the others, and further ones."""
+        verdict = judged.as_dict()
+        every = {rank: one.losses for rank, one in self._summaries.items()}
+        waits = {one.rank: one.ns / 1e6 for one in lost(every, judged.late) if one.rank >= 0}
         for one in [verdict["culprit"], *verdict["others"]] if verdict["culprit"] else ():
             worst = _worst_step(verdict, one["rank"])
             yield {
@@ -223,6 +241,7 @@ class _Rows:
                 "rank": one["rank"],
                 "where": one["group"],
                 "steps": [] if worst is None else [worst],
+                "ms_per_step": waits.get(one["rank"]),
                 "text": f"{wording.late(one)}.",
                 "evidence": [
                     f"late by {exact(one['late_ns'])}",

@@ -105,7 +105,10 @@ def _overlap(result: Result) -> Section:
         sums = {key: int(rows[heading][mine].sum()) for key, heading in _CLASSES.items()}
         # on GPUs copies that nothing hides are the rest; on NPUs they are idle time
         sums["copy_ns"] = 2 * sums["known_ns"] - sum(sums.values())
-        means = {key: (2 * ns + n) // (2 * n) for key, ns in sums.items()}
+        means: dict[str, int | None] = {k: (2 * ns + n) // (2 * n) for k, ns in sums.items()}
+        waits = rows["Input Wait(ns)"][mine]
+        waits = waits[waits != ABSENT]
+        means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
         found.append({"rank": rank, "steps": n, **means})
     return {"per": "step" if worked.any() else "capture", "rows": found}
 

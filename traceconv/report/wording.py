@@ -18,26 +18,9 @@ _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
     ("communication not overlapped", ("exposed_ns",)),
     ("memory copies", ("copy_ns",)),
+    ("waiting for input", ("input_wait_ns",)),
     ("idle", ("idle_ns",)),
 )
-
-
-def headline(verdict: Told, overlap: Told) -> str:
-    """The one thing to know.
-
-    Args:
-        verdict: on stragglers (:meth:`traceconv.analysis.stragglers.verdict.Verdict.as_dict`).
-        overlap: the section of that name.
-    """
-    if verdict["culprit"]:
-        return f"Rank {verdict['culprit']['rank']} delays the other ranks"
-    shares = _shares(overlap)
-    who = ranks(verdict["ranks"])
-    who = who[:1].upper() + who[1:]
-    if not any(shares.values()):
-        return f"{who}: no device work was seen"
-    words, most = max(shares.items(), key=lambda item: item[1])
-    return f"{who}: {100 * most:.0f} % of a step is {words}"
 
 
 def sentences(
@@ -71,10 +54,12 @@ def _shares(overlap: Told) -> dict[str, float]:
     """Of what is known, over all ranks: from 0 to 1."""
     rows = overlap.get("rows", ())
     known = sum(row["known_ns"] for row in rows)
-    return {
-        words: sum(row[key] for row in rows for key in keys) / known if known else 0.0
-        for words, keys in _SHARES
-    }
+    waits = [row["input_wait_ns"] for row in rows if row["input_wait_ns"] is not None]
+    sums = {words: sum(row[key] or 0 for row in rows for key in keys) for words, keys in _SHARES}
+    sums["idle"] -= sum(waits)
+    if not waits:
+        del sums["waiting for input"]
+    return {words: ns / known if known else 0.0 for words, ns in sums.items()}
 
 
 def _mean_step(steps: Told) -> tuple[float, int]:

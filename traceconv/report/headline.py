@@ -1,0 +1,96 @@
+"""The headline of a run: what its steps lose, most first, and of how much of the job that is so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from traceconv.analysis.losses import (
+    COPIES,
+    EXPOSED,
+    IDLE,
+    INPUT,
+    LATE,
+    PAUSE,
+    Late,
+    Loss,
+    Losses,
+    lost,
+)
+from traceconv.report.figures import digits, ranks, time
+
+WORDS = {
+    EXPOSED: "communication not overlapped",
+    LATE: "waiting for rank",
+    INPUT: "waiting for input",
+    IDLE: "idle",
+    COPIES: "memory copies not overlapped",
+    PAUSE: "pauses between steps",
+}
+"""What people read of each class of lost time."""
+
+_LEAST = 0.01
+"""Of a step: smaller losses are not named."""
+
+
+def headline(
+    every: Mapping[int, Losses], late: Sequence[Late] = (), job_size: int = -1, group_size: int = -1
+) -> str:
+    """What a step loses, in one line.
+
+    Args:
+        every: what is known of each rank.
+        late:  ranks that others wait for, as far as that is certain.
+        job_size, group_size: ranks of the job, and of its largest group; -1 if unknown.
+    """
+    who = captured(list(every), job_size, group_size)
+    known = [one for one in every.values() if one.steps]
+    if not known:
+        waits = [f"rank {one.rank} comes {time(one.total_ns)} late in all" for one in late]
+        rest = "no computing was recorded, so what steps lose is unknown"
+        return f"{who}: {'; '.join([*waits, rest])}"
+    step_ns = sum(one.step_ns for one in known) / len(known)
+    step = f"a step of {time(step_ns)}" if _steps(known) else f"the {time(step_ns)} recorded"
+    found = lost(every, late)
+    shown = [one for one in found if one.ns >= _LEAST * step_ns]
+    if not shown:
+        busy = 100 * (1 - sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step_ns)
+        return f"{who}: device busy for {busy:.1f} % of {step}; no loss is above 1 % of it"
+    return f"{who}: lost of {step}: {', '.join(_words(one, step_ns) for one in shown)}"
+
+
+def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
+    """Which ranks were captured, and how many there are: ``Ranks 0-1 (2 of 8 ranks of the job)``.
+
+    Args:
+        every: their numbers.
+        job_size, group_size: as in :func:`headline`.
+    """
+    who = ranks(every)
+    who = who[:1].upper() + who[1:]
+    if job_size > len(every):
+        return f"{who} ({len(every)} of {job_size} ranks of the job)"
+    if group_size > len(every):
+        return f"{who} ({len(every)} of {group_size} ranks of the group)"
+    return who
+
+
+def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[dict[str, Any]]:
+    """The classes of lost time, most first, as JSON values; ms per step, the mean over ranks."""
+    return [
+        {
+            "class": one.name,
+            "rank": one.rank if one.rank >= 0 else None,
+            "ms_per_step": one.ns / 1e6,
+        }
+        for one in lost(every, late)
+    ]
+
+
+def _steps(known: Sequence[Losses]) -> bool:
+    return all(one.per_step for one in known)
+
+
+def _words(one: Loss, step_ns: float) -> str:
+    name = f"{WORDS[one.name]} {one.rank}" if one.rank >= 0 else WORDS[one.name]
+    return f"{name} {time(one.ns)} ({digits(round(100 * one.ns / step_ns))} %)"
