@@ -66,6 +66,10 @@ _WORDS = re.compile(
 )
 """Names that users give, as words: ``## data_load ##`` is "data load"."""
 
+_HINT = re.compile(r"load|data|batch|input|sample", re.IGNORECASE)
+_LONGEST = 200
+"""Of names that are looked at closely: a trace may have a million, and only few can match."""
+
 _FETCHES = re.compile(r"(?:.*/)?(?:Iterator)?(?:GetNext|InitData)(?![a-z])[^/]*")
 _QUEUES = ("minddata_aicpu", "minddata_getnext_profiling")
 _NO_WORD = re.compile(r"[\W_]+")
@@ -75,12 +79,13 @@ _DERIVED = (Layer.OVERLAP, Layer.SCOPE)
 def input_wait(trace: Trace) -> Trace:
     """Fill ``input_wait_ns`` and ``pause_ns`` of the steps; after the overlap analysis."""
     steps = trace.steps
-    known = _known(trace) & (steps.covered == Covered.TIMELINE)
+    rows = input_rows(trace)
+    known = _known(trace, rows) & (steps.covered == Covered.TIMELINE)
     preparing = _preparing(trace)
     before = np.maximum(preparing, 0)
     waits = preparing
     if known.any():
-        spans, waiting = steps.device_spans, input_spans(trace)
+        spans, waiting = steps.device_spans, _spans(trace, rows)
         if len(trace.windows):
             waiting = intersection(waiting, trace.windows)
         idle = [length_within(subtraction(waiting, busy), spans) for busy in _busy(trace)]
@@ -94,7 +99,10 @@ def input_wait(trace: Trace) -> Trace:
 
 def input_spans(trace: Trace) -> I64:
     """When a rank waits for input, whatever its device does meanwhile: an interval set."""
-    rows = input_rows(trace)
+    return _spans(trace, input_rows(trace))
+
+
+def _spans(trace: Trace, rows: Mask) -> I64:
     spans = union(trace.events.start_ns[rows], trace.events.end_ns[rows])
     return merged(spans, _queue_spans(trace))
 
@@ -106,9 +114,10 @@ def input_rows(trace: Trace) -> Mask:
 
 def is_input(name: str) -> bool:
     """Whether a range of the host with this name is about fetching input."""
-    return bool(
-        _RANGES.fullmatch(name) or _WORDS.fullmatch(_NO_WORD.sub(" ", name).strip().lower())
-    )
+    if len(name) > _LONGEST or not _HINT.search(name):
+        return False
+    words = _NO_WORD.sub(" ", name).strip().lower()
+    return bool(_RANGES.fullmatch(name) or _WORDS.fullmatch(words))
 
 
 def _ranges(trace: Trace) -> Mask:
@@ -160,20 +169,19 @@ def _queue_spans(trace: Trace) -> I64:
     return EMPTY
 
 
-def _known(trace: Trace) -> Mask:
-    """The steps of which a source says how long they wait, if at all.
+def _known(trace: Trace, rows: Mask) -> Mask:
+    """The steps of which a source says how long they wait, if at all; ``rows`` say so.
 
     Ranges tell of all steps that touch what was recorded of the host, fetches of all from the
     first to the last of them.
     """
     spans = trace.steps.device_spans
     told = np.zeros(len(spans), bool)
-    queues = _queue_spans(trace)
-    at = trace.events.take(fetches(trace))
-    every = merged(union(at.start_ns, at.end_ns), queues)
+    own = fetches(trace)
+    every = _spans(trace, own)
     if len(every):
         told |= (spans[:, 1] > every[0, 0]) & (spans[:, 0] < every[-1, 1])
-    if _ranges(trace).any():
+    if (rows & ~own).any():
         for first, last in trace.coverage.layers.get(Layer.HOST, ()):
             told |= (spans[:, 1] > first) & (spans[:, 0] < last)
     return told
