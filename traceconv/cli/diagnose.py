@@ -19,7 +19,7 @@ GATE = 10
 
 
 @click.command(short_help="Say what is wrong, with evidence and advice.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "--rule",
     callback=options.parsed("words"),
@@ -78,7 +78,9 @@ def diagnose(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Judge the ranks below PATH... by rules; each gives its evidence, or what it would need.
+    """Judge the ranks below PATH... (default: here) by rules, with evidence.
+
+    A rule that cannot look says what it would need.
 
     \b
     traceconv diagnose ./prof

@@ -228,6 +228,7 @@ CODES: dict[str, Code] = {
         "A file of a numbered series is missing, while its neighbours exist; its content is lost, "
         "or was read from files with less detail. Was the copy complete?",
     ),
+    "own-output": Code(_I, "Written by traceconv, and left out; to read it, name the file itself."),
     "unused-file": Code(_I, "The file is known, and has nothing the trace needs."),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
