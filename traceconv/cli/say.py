@@ -36,7 +36,6 @@ FLAGS = {
     "args": "--args",
     "by": "--by",
     "comm_patterns": "--comm-pattern",
-    "convert": "traceconv convert",
     "engine": "--engine",
     "engine_address": "--engine-address",
     "exclude": "--exclude",
@@ -59,17 +58,14 @@ FLAGS = {
     "rule": "--rule",
     "scope": "--scope",
     "shard": "--shard",
-    "stats": "traceconv stats",
     "steps": "--steps",
     "strict": "--strict",
     "threshold": "--threshold",
     "time": "--time",
     "top": "--top",
-    "validate": "traceconv validate",
     "writer": "--to",
 }
-"""The flag for every keyword argument, the command for every function, that messages of the library
-name in backticks."""
+"""The flag for every keyword argument that messages of the library name in backticks."""
 
 API_ONLY = {"analyse", "merge_options", "selection"}
 """Keywords that messages name and the command line has no flag for, as it never needs them."""

@@ -245,13 +245,13 @@ CODES: dict[str, Code] = {
     ),
     "copy-faulty": Code(
         _D,
-        "The files were copied by their bytes, and viewers drop or misplace some of that: "
-        "`validate` says what. As .pftrace, or by `convert`, it is repaired where possible.",
+        "The files were copied by their bytes, and viewers drop or misplace some of that: see "
+        "`traceconv validate`. `traceconv convert` and a .pftrace repair what can be repaired.",
     ),
     "copy-unchecked": Code(
         _I,
-        "The files were copied by their bytes; for their size they were not checked. `validate` "
-        "says whether viewers show all of them.",
+        "The files were copied by their bytes; for their size they were not checked: "
+        "`traceconv validate` says whether viewers show all of them.",
     ),
     "name-unknown": Code(
         _D, "The file that names numbers lacks some of them; the numbers are used as names."
