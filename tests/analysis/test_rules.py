@@ -137,7 +137,9 @@ def test_a_broken_table_leaves_its_rules_unchecked():
     assert "long-tail" in {one.rule.id for one in found.findings}
     told = {one.rule.id: one.text() for one in found.unchecked}
     assert told["workers-few"].endswith("(summary.json: byte 7: not JSON)")
-    assert "(summary.json: byte 7: not JSON)" in found.markdown()
+    assert "; unreadable: summary.json: byte 7: not JSON" in found.lines()[-1]
+    assert found.markdown().endswith("; unreadable: summary.json: byte 7: not JSON.\n")
+    assert "(summary.json: byte 7: not JSON)" in found.markdown(every=True)
     assert "(" not in told["first-step"]
 
 
@@ -244,7 +246,7 @@ def test_some_ranks_without_data_are_named():
     found = _judged("device-queue-empty", [*device_queue([0, 0]), builder(3)])
     assert [one.rank for one in found.findings] == [0]
     assert [(one.rule.id, one.ranks) for one in found.unchecked] == [("device-queue-empty", (3,))]
-    assert "not checked on rank 3: device-queue-empty" in "\n".join(found.lines())
+    assert "not checked: device-queue-empty (rank 3)" in "\n".join(found.lines())
 
 
 def test_empty_fetches_are_steps():

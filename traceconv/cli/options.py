@@ -83,6 +83,11 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return add
 
 
+paths = click.argument(
+    "paths", nargs=-1, metavar="[PATH]...", callback=lambda ctx, param, value: value or (".",)
+)
+"""Files and folders; the current folder if none is named."""
+
 reading = together(
     click.option(
         "--from", "reader", metavar="FORMAT", help="Ask this reader only (see `formats`)."

@@ -27,7 +27,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 
 
 @click.command(short_help="Tables: steps, overlap, operators, communication, memory ...")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "--by",
     callback=options.parsed("words"),
@@ -92,7 +92,7 @@ def stats(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Tables of the ranks below PATH...: per rank, and over all ranks where that makes sense.
+    """Tables of the ranks below PATH... (default: here), per rank and over all ranks.
 
     \b
     traceconv stats ./prof --by step,overlap

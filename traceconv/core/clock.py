@@ -101,6 +101,13 @@ def us_text(ns: int) -> str:
     return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
+def stamp_text(ns: int) -> str:
+    """Time since the start of a trace as viewers write it: ``1.234 567 890 s``."""
+    second, rest = divmod(abs(ns), 10**9)
+    digits_ = f"{rest:09d}"
+    return f"{'-' * (ns < 0)}{second}.{digits_[:3]} {digits_[3:6]} {digits_[6:]} s"
+
+
 class Domain(StrEnum):
     """What the zero of a capture's clock is."""
 

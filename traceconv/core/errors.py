@@ -228,6 +228,7 @@ CODES: dict[str, Code] = {
         "A file of a numbered series is missing, while its neighbours exist; its content is lost, "
         "or was read from files with less detail. Was the copy complete?",
     ),
+    "own-output": Code(_I, "Written by traceconv, and left out; to read it, name the file itself."),
     "unused-file": Code(_I, "The file is known, and has nothing the trace needs."),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
@@ -244,13 +245,13 @@ CODES: dict[str, Code] = {
     ),
     "copy-faulty": Code(
         _D,
-        "The files were copied by their bytes, and viewers drop or misplace some of that: "
-        "`validate` says what. As .pftrace, or by `convert`, it is repaired where possible.",
+        "The files were copied by their bytes, and viewers drop or misplace some of that: see "
+        "`traceconv validate`. `traceconv convert` and a .pftrace repair what can be repaired.",
     ),
     "copy-unchecked": Code(
         _I,
-        "The files were copied by their bytes; for their size they were not checked. `validate` "
-        "says whether viewers show all of them.",
+        "The files were copied by their bytes; for their size they were not checked: "
+        "`traceconv validate` says whether viewers show all of them.",
     ),
     "name-unknown": Code(
         _D, "The file that names numbers lacks some of them; the numbers are used as names."

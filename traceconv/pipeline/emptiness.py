@@ -65,7 +65,7 @@ def nothing_read(
             f"{where}: holds no events" + (f" that can be read: {why}" * bool(why))
         )
     return EmptyResultError(
-        f"{where}: holds tables without a timeline ({_listed(tables)}); use `stats` for them"
+        f"{where}: holds tables without a timeline ({_listed(tables)}); use `traceconv stats`"
     )
 
 

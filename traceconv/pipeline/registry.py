@@ -15,7 +15,7 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.machinery import PathFinder
 from itertools import groupby
@@ -224,7 +224,8 @@ def discover(
 ) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
-    What one reader claims, later ones do not see.
+    What one reader claims, later ones do not see. Outputs of ours that lie in a folder among
+    captures are left out, each with an issue.
 
     Args:
         only: the one reader to ask, by name.
@@ -240,11 +241,42 @@ def discover(
         from traceconv.readers.event_log.reader import with_mapping
 
         asked = [with_mapping(mapping), *asked]
+    from traceconv.pipeline.own_outputs import is_own, own_outputs
+
+    own = [own_outputs(source) for source in sources]
+    found = _asked(sources, asked, own)
+    if not found.captures and any(own):
+        own = [{} for _ in sources]
+        found = _asked(sources, asked, own)
+    if not found.captures:
+        raise UnknownFormatError(_unknown_message(sources, found.unknown, asked))
+    for source, outputs in zip(sources, own, strict=True):
+        for name in outputs:
+            found.issues.add("own-output", source.title(name))
+    others = tuple(one for one in found.captures if not is_own(one))
+    if len(others) in (0, len(found.captures)):
+        return found
+    for title in {one.label for one in found.captures} - {one.label for one in others}:
+        found.issues.add("own-output", title)
+    return replace(found, captures=others)
+
+
+def _asked(
+    sources: Sequence[Source],
+    asked: Sequence[Reader],
+    own: Sequence[Mapping[str, Sequence[str]]],
+) -> Discovery:
+    """What the readers claim of the sources.
+
+    Args:
+        own: per source, files by output that readers do not see.
+    """
     issues = Issues()
     captures: list[Capture] = []
     unknown: list[tuple[Source, str]] = []
-    for source in sources:
-        left = list(source.names())
+    for source, outputs in zip(sources, own, strict=True):
+        hidden = {name for files in outputs.values() for name in files}
+        left = [name for name in source.names() if name not in hidden]
         for _, group in groupby(asked, key=lambda r: r.order):
             claims = _claims(list(group), source, left, issues)
             captures += claims
@@ -253,8 +285,6 @@ def discover(
             if not left:
                 break
         unknown += [(source, name) for name in left]
-    if not captures:
-        raise UnknownFormatError(_unknown_message(sources, unknown, asked))
     return Discovery(tuple(captures), tuple(unknown), issues)
 
 
@@ -277,7 +307,7 @@ def _claims(
 
 
 def _unknown_message(
-    sources: Sequence[Source], unknown: list[tuple[Source, str]], asked: list[Reader]
+    sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
     seen = ", ".join(name for _, name in unknown[:3]) or "no files"

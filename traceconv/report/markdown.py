@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from traceconv.core.clock import stamp_text
 from traceconv.core.markup import visible
 from traceconv.report import figures as say
 
@@ -62,10 +63,14 @@ def _findings(found: Sequence[Section]) -> Iterator[str]:
             yield f"  - {_text(one['advice'])}"
         for place in one["places"]:
             yield (
-                f"  - {_text(place['name'])} of rank {place['rank']} at "
-                f"{say.stamp(place['start_ns'])}, {say.time(place['dur_ns'])} long: "
+                f"  - {_text(place['name'])} of rank {place['rank']}{_lane(place)} at "
+                f"{stamp_text(place['start_ns'])}, {say.time(place['dur_ns'])} long: "
                 f"{_code(place['query'])}"
             )
+
+
+def _lane(place: Section) -> str:
+    return f" on {_text(place['lane'])}" if place["lane"] else ""
 
 
 def _code(text: str) -> str:

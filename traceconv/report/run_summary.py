@@ -101,7 +101,7 @@ class Judged:
 
 def judge(summaries: Sequence[RankSummary], plan: Plan) -> Judged:
     """What is wrong, by the summaries of all ranks and the rules' own thresholds."""
-    return Judged(rules.judge(summaries), stragglers.judge(summaries, plan))
+    return Judged(rules.judge(summaries, clocks=plan), stragglers.judge(summaries, plan))
 
 
 def overview(
@@ -200,15 +200,18 @@ class _Rows:
             also = [f"{one.place()} ({one.amount()})" for one in others]
             main = first.rule.limits[0]
             side = "below" if main.below else "above"
+            places = [self.place(first.rank, vars(one)) for one in first.slices]
             yield {
                 **first.as_dict(),
+                "slices": [
+                    {**vars(one), "since_start_ns": place["start_ns"]}
+                    for one, place in zip(first.slices, places, strict=True)
+                ],
                 "text": f"{first.place()}: {first.amount()} ({first.rule.measure}; "
                 f"{side} {first.limits['']:g} {main.spelled})",
                 "evidence": [figure(k, v) for k, v in first.case.figures.items()],
                 "also": also,
-                "places": [
-                    self.place(first.rank, {"lane": "", **vars(one)}) for one in first.slices
-                ],
+                "places": places,
             }
 
     def straggler(self, verdict: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
