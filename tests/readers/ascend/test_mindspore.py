@@ -284,7 +284,9 @@ AI CPU Total Time(ms):  4.122000
     assert issues(trace) == {}
 
 
-@pytest.mark.parametrize("rule", ["", "--- --------- --------- -------\n", "----  ----  ----  ----\n"])
+@pytest.mark.parametrize(
+    "rule", ["", "--- --------- --------- -------\n", "----  ----  ----  ----\n"]
+)
 def test_an_ai_cpu_table_separated_by_single_blanks(folder, rule):
     """Headings are where words are, not where a rule says; the last line needs no end."""
     text = f"num node_type_name run_start run_end\n{rule}1 TopK 2298200600 2298200601\n"
