@@ -284,6 +284,18 @@ AI CPU Total Time(ms):  4.122000
     assert issues(trace) == {}
 
 
+@pytest.mark.parametrize(
+    "rule", ["", "--- --------- --------- -------\n", "----  ----  ----  ----\n"]
+)
+def test_an_ai_cpu_table_separated_by_single_blanks(folder, rule):
+    """Headings are where words are, not where a rule says; the last line needs no end."""
+    text = f"num node_type_name run_start run_end\n{rule}1 TopK 2298200600 2298200601\n"
+    text += "AI CPU Total Time(ms): 4.122000"
+    trace = one(folder.add("output_data_preprocess_aicpu_0.txt", text))
+    assert rows(trace, Layer.DEVICE) == [("TopK", 2298200600000, 2298200601000)]
+    assert issues(trace) == {}
+
+
 def test_operators_of_the_host(folder):
     """Starts in ns, durations in ms: the worked example of the format's description."""
     text = "Default/Add-op1;Add;1000000,0.5,77 2000000,0.25,77\nx;y;1,2\n"
