@@ -281,6 +281,16 @@ def test_modules_with_what_they_launched(build):
     ]  # fmt: skip
 
 
+def test_a_module_projected_onto_the_device_is_no_second_call(build):
+    """With scopes there is a lane of projections, which are in device time."""
+    _launched(build).hints.free_rule = ""
+    build.slice(build.track(Layer.HOST, "Thread 7"), -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
+    rows = _table("module", build)
+    assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
+        ("Net_0", 1, 200, 12),
+    ]  # fmt: skip
+
+
 def test_phases_of_a_step(build):
     """Outermost ranges by name; the rest of the step is said, too."""
     host = build.track(Layer.HOST, "Thread 1")
