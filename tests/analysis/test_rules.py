@@ -354,6 +354,12 @@ def test_a_slow_package_is_not_small_if_a_smaller_one_is_fast():
     assert not _judged("small-packets", packages(*sizes)).findings
 
 
+def test_no_package_is_small_whatever_the_threshold():
+    """Nothing is reported of packages that are not there."""
+    ranks = packages((1 << 26, 67 * US))
+    assert not _judged("small-packets", ranks, small_packets=-1).findings
+
+
 def test_packages_of_the_profilers_own_table():
     """Sizes and times by transport, without the sums."""
     ranks = [

@@ -198,11 +198,14 @@ def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
 
 
 def test_types_of_tasks_from_the_profilers_table(build):
-    """Where the timeline names no type, the table of kernels does, by start time."""
+    """By name and start, which tables round to 250 ns; its core goes before the timeline's."""
     build.hints.vendor = "ascend"
-    build.slice(build.track(Layer.DEVICE, "Stream 1"), 7, 5, "op0", op=OpClass.COMPUTE)
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    args = {"Task Type": "AI_CORE"}
+    build.slice(stream, 1007, 5, "op0", op=OpClass.COMPUTE, args=args)
     columns = {
-        "Start Time(ns)": np.array([3, 7]),
+        "Name": np.array(["op1", "op0"], object),
+        "Start Time(ns)": np.array([1007, 1250]),
         "Type": np.array(["Add", "Mul"], object),
         "Accelerator Core": np.array(["AI_CORE", "AI_VECTOR_CORE"], object),
     }
@@ -285,6 +288,16 @@ def test_modules_with_what_they_launched(build):
     rows = _table("module", build)
     assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
         ("Net_0", 1, 200, 12), ("Linear_0", 1, 30, 5),
+    ]  # fmt: skip
+
+
+def test_a_module_projected_onto_the_device_is_no_second_call(build):
+    """With scopes there is a lane of projections, which are in device time."""
+    _launched(build).hints.free_rule = ""
+    build.slice(build.track(Layer.HOST, "Thread 7"), -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
+    rows = _table("module", build)
+    assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
+        ("Net_0", 1, 200, 12),
     ]  # fmt: skip
 
 

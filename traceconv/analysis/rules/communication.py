@@ -165,7 +165,7 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         small = list(takewhile(lambda s: s.n_bytes < largest and s.speed < enough, sizes))  # noqa: B023
         time = sum(size.time_ns for size in sizes)
         value = 100 * sum(size.time_ns for size in small) / time
-        if value > limits[""]:
+        if small and value > limits[""]:
             yield Case(rank, value, _package_figures(sizes, small), transport)
 
 

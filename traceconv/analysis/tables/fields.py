@@ -92,13 +92,14 @@ def _said(raw: bytes) -> str:
 
 # -- the profiler's own tables -------------------------------------------------------------
 
-_COLUMNS = {
-    "OP Type": "Type",
-    "Core Type": "Accelerator Core",
+_LARGEST = 2.0**62
+_ARGUMENTS = {
+    "OP Type": "Op Type",
+    "Core Type": "Task Type",
+    "Core Type of the table": "Accelerator Core",
     "Input Shapes": "Input Shapes",
 }
-_LARGEST = 2.0**62
-_ARGUMENTS = {"OP Type": "Op Type", "Core Type": "Task Type", "Input Shapes": "Input Shapes"}
+"""The timeline's type of a task may be that of its queue entry, so the table's goes before."""
 
 
 def is_ascend(trace: Trace) -> bool:
@@ -150,18 +151,10 @@ def _column(side_table: SideTable, heading: str) -> NDArray[Any]:
 def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     """Operator type, core type and input shapes of device tasks; "" where nothing says.
 
-    From the profiler's table of kernels, joined by start time, else from the arguments.
+    From their arguments, among which the profiler's table of kernels is where there is one
+    (:mod:`traceconv.passes.kernel_args`).
     """
     found = dict(zip(_ARGUMENTS, fields(trace, rows, *_ARGUMENTS.values()), strict=True))
-    side_table = trace.side_tables.get("kernel_details")
-    if side_table is None or not len(side_table):
-        return found
-    start = numbers(side_table, "Start Time(ns)")
-    order = np.argsort(start, kind="stable")
-    task_start = trace.events.start_ns[rows]
-    at = order[np.minimum(np.searchsorted(start[order], task_start), len(order) - 1)]
-    known = start[at] == task_start
-    for name, heading in _COLUMNS.items():
-        found_text = named(side_table, heading)[at]
-        found[name] = np.where(known & (found_text != ""), found_text, found[name])
+    core = found.pop("Core Type of the table")
+    found["Core Type"] = np.where(core == "", found["Core Type"], core)
     return found
