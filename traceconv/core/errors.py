@@ -290,6 +290,11 @@ CODES: dict[str, Code] = {
     "rank-failed": Code(
         _L, "A rank could not be read and is not in the output; the place gives the reason."
     ),
+    "window-failed": Code(
+        _L,
+        "One of several captures of a rank could not be read and is not in the output; its other "
+        "captures are.",
+    ),
     "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
     "unaligned": Code(
