@@ -306,6 +306,17 @@ CODES: dict[str, Code] = {
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
+    "borders-derived": Code(
+        _I,
+        "The profiler marked no borders of forward and backward; they are those of the operators "
+        "that it recorded beside the timeline, or that `PROFILING_FP_START` and `PROFILING_BP_END` "
+        "name.",
+    ),
+    "borders-missing": Code(
+        _I,
+        "Iterations without borders of forward and backward, in which the operators that are to be "
+        "these borders do not run, or not one after the other.",
+    ),
     "overlap-recomputed": Code(
         _I, "The profiler's own overlap lane was replaced by the one computed here."
     ),

@@ -245,6 +245,8 @@ class Capture:
             workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
+        border_operators: names of the operators that forward begins and backward ends with, as the
+            user gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
         optional: whether a run goes on without it, where its rank is unknown.
         parts:    the captures of a rank that has several, its collection windows: each is read
             by its own reader, and all together are the rank. ``files``, ``known``, ``tables`` and
@@ -267,6 +269,7 @@ class Capture:
     detail: Any = None
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
+    border_operators: tuple[str, str] = ("", "")
     optional: bool = False
     parts: tuple[Capture, ...] = ()
 

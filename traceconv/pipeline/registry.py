@@ -11,11 +11,12 @@ need; what reads and what encodes is imported when it does.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.machinery import PathFinder
 from itertools import groupby
@@ -37,6 +38,10 @@ from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers import Reader
 from traceconv.writers import REQUIRED, Writer
+
+BORDERS = ("PROFILING_FP_START", "PROFILING_BP_END")
+"""Variables of the environment by which users of MindSpore name the operators that forward begins
+and backward ends with. Workers elsewhere get them with the capture."""
 
 _SIGN = b"[traceconv."
 """How our groups begin where a package lists its entry points."""
@@ -224,7 +229,8 @@ def discover(
 ) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
-    What one reader claims, later ones do not see.
+    What one reader claims, later ones do not see. The variables :data:`BORDERS` of the environment
+    become :attr:`~traceconv.core.model.Capture.border_operators`.
 
     Args:
         only: the one reader to ask, by name.
@@ -255,6 +261,9 @@ def discover(
         unknown += [(source, name) for name in left]
     if not captures:
         raise UnknownFormatError(_unknown_message(sources, unknown, asked))
+    borders = os.environ.get(BORDERS[0], ""), os.environ.get(BORDERS[1], "")
+    if any(borders):
+        captures = [replace(capture, border_operators=borders) for capture in captures]
     return Discovery(tuple(captures), tuple(unknown), issues)
 
 
