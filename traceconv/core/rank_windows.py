@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
 
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import RankError, SourceError
@@ -32,11 +31,7 @@ def as_one(captures: Sequence[Capture]) -> Capture:
         RankError: two of them are copies, or parts of one file, or nothing says which was first.
     """
     ordered = sorted(captures, key=lambda capture: natural_order(capture.title))
-    for one, other in combinations([c for c in ordered if c.files], 2):
-        if _files(one) & _files(other):
-            raise twice(one, other, "they are in one file")
-        if _same_content(one, other):
-            raise twice(one, other, "they have the same content")
+    _refuse_copies([capture for capture in ordered if capture.files])
     clock = _clock(ordered)
     return _of_all(replace(ordered[0], clock=clock, parts=tuple(ordered)))
 
@@ -53,18 +48,26 @@ def twice(one: Capture, other: Capture, why: str, advice: str = "") -> RankError
     )
 
 
-def _files(capture: Capture) -> set[str]:
-    return {capture.source.title(name) for name in capture.files}
+def _refuse_copies(captures: Sequence[Capture]) -> None:
+    in_file: dict[str, Capture] = {}
+    alike: dict[int, list[Capture]] = {}
+    for capture in captures:
+        for name in capture.files:
+            other = in_file.setdefault(capture.source.title(name), capture)
+            if other is not capture:
+                raise twice(other, capture, "they are in one file")
+        similar = alike.setdefault(hash(capture.source.head(capture.files[0])), [])
+        for other in similar:
+            if _same_content(other, capture):
+                raise twice(other, capture, "they have the same content")
+        similar.append(capture)
 
 
 def _same_content(one: Capture, other: Capture) -> bool:
-    """Whether all files are the same, decompressed; cheap where they begin differently."""
-    if len(one.files) != len(other.files):
-        return False
-    pairs = list(zip(one.files, other.files, strict=True))
-    if any(one.source.head(a) != other.source.head(b) for a, b in pairs):
-        return False
-    return all(_digest(one, a) == _digest(other, b) for a, b in pairs)
+    """Whether all files are the same, decompressed."""
+    return len(one.files) == len(other.files) and all(
+        _digest(one, a) == _digest(other, b) for a, b in zip(one.files, other.files, strict=True)
+    )
 
 
 def _digest(capture: Capture, name: str) -> bytes:

@@ -20,7 +20,7 @@ from traceconv.core.columns import (
     FlowTable,
     Strings,
 )
-from traceconv.core.errors import Issues, RankError, TraceconvError
+from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
 from traceconv.core.model import Capture, Ledger, Trace, arranged
@@ -88,33 +88,30 @@ def _described(capture: Capture, traces: Sequence[Trace]) -> Capture:
 
 
 def _refuse_copies(traces: Sequence[Trace]) -> None:
-    for one, other in combinations(traces, 2):
-        if refusal := _refusal(one, other):
-            raise refusal
+    """Raise RankError if two captures cannot be windows of one rank."""
+    timed = [(span, trace) for trace in traces if (span := trace.span()) is not None]
+    for ((low, high), one), ((start, end), other) in combinations(timed, 2):
+        if min(high, end) > max(low, start):
+            _refuse_copy(one, other, max(low, start), min(high, end))
 
 
-def _refusal(one: Trace, other: Trace) -> RankError | None:
-    """Why two captures cannot be windows of one rank; None if they can."""
-    span, others = one.span(), other.span()
-    if span is None or others is None or min(span[1], others[1]) <= max(span[0], others[0]):
-        return None
-    between = max(span[0], others[0]), min(span[1], others[1])
-    mine, theirs = (_starting(trace.events, *between) for trace in (one, other))
+def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
+    """The same for two captures that have a span of time in common."""
+    mine, theirs = (_starting(trace.events, low, high) for trace in (one, other))
     if not len(mine) or not len(theirs):
-        return None
+        return
     a, b = one.capture, other.capture
     if a.reader != b.reader:
-        length_ms = (between[1] - between[0]) / 1e6
-        return twice(a, b, f"both recorded the same {length_ms:.3f} ms, in two formats")
+        why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
+        raise twice(a, b, why)
     same = len(np.intersect1d(_identity(mine), _identity(theirs)))
     if same > SAME_EVENTS * min(len(mine), len(theirs)):
-        return twice(a, b, f"{same} of their events are the same")
+        raise twice(a, b, f"{same} of their events are the same")
     for what in ("host", "pid", "device"):
         values = [getattr(c, what) for c in (a, b)]
         if values[0] != values[1] and "" not in values and -1 not in values:
             why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
-            return twice(a, b, why, "Say which rank each is with `rank_from='REGEX'`.")
-    return None
+            raise twice(a, b, why, "Say which rank each is with `rank_from='REGEX'`.")
 
 
 def _starting(events: EventTable, low: int, high: int) -> EventTable:
