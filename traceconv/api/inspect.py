@@ -13,7 +13,7 @@ from typing import Any
 from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import format_ranges, resolve
+from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import sources
 from traceconv.pipeline import registry
@@ -333,16 +333,15 @@ def inspect(
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
-    found = registry.discover(
-        sources(options.paths(paths)), reader, options.path(mapping, "mapping")
-    )
+    below = sources(options.paths(paths))
+    found = registry.discover(below, reader, options.path(mapping, "mapping"))
     inspection = Inspection(
         captures=list(found.captures),
         unknown=[source.title(name) for source, name in found.unknown],
         issues=found.issues,
     )
     try:
-        inspection.take(resolve(found.captures, rank_from, found.issues))
+        inspection.take(registry.ranked(found, below, rank_from, reader))
     except RankError as e:
         inspection.problem = str(e)
         return inspection

@@ -36,15 +36,13 @@ def as_one(captures: Sequence[Capture]) -> Capture:
     return _of_all(replace(ordered[0], clock=clock, parts=tuple(ordered)))
 
 
-def twice(one: Capture, other: Capture, why: str, advice: str = "") -> RankError:
+def twice(
+    one: Capture, other: Capture, why: str, advice: str = "Name one of them only."
+) -> RankError:
     """The error for two captures that cannot both be of one rank."""
-    if not advice and one.reader != other.reader:
-        choices = " or ".join(f'`reader="{capture.reader}"`' for capture in (one, other))
-        advice = f"Choose one of them with {choices}, or name one of them only."
     return RankError(
         f"rank {one.rank} is claimed twice: by {one.title} ({one.rank_from or one.reader}) and by "
-        f"{other.title} ({other.rank_from or other.reader}); {why}. "
-        + (advice or "Name one of them only.")
+        f"{other.title} ({other.rank_from or other.reader}); {why}. " + advice
     )
 
 

@@ -103,7 +103,8 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
     a, b = one.capture, other.capture
     if a.reader != b.reader:
         why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
-        raise twice(a, b, why)
+        choices = f'`reader="{a.reader}"` or `reader="{b.reader}"`'
+        raise twice(a, b, why, f"Choose one with {choices}, or name one of them only.")
     same = len(np.intersect1d(_identity(mine), _identity(theirs)))
     if same > SAME_EVENTS * min(len(mine), len(theirs)):
         raise twice(a, b, f"{same} of their events are the same")

@@ -29,12 +29,15 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.choices import unknown as unknown_choice
 from traceconv.core.errors import (
     AmbiguousFormatError,
+    InputError,
     Issues,
     OutputError,
     PluginError,
+    RankError,
     UnknownFormatError,
 )
 from traceconv.core.model import Capture
+from traceconv.core.ranks import resolve
 from traceconv.io.sources import Source
 from traceconv.readers import Reader
 from traceconv.writers import REQUIRED, Writer
@@ -265,6 +268,41 @@ def discover(
     if any(borders):
         captures = [replace(capture, border_operators=borders) for capture in captures]
     return Discovery(tuple(captures), tuple(unknown), issues)
+
+
+def ranked(
+    found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
+) -> tuple[Capture, ...]:
+    """What was found in ``sources`` as one capture per rank, ascending.
+
+    Args:
+        rule: see :func:`traceconv.core.ranks.resolve`.
+        only: the one reader that was asked.
+
+    Raises:
+        RankError, OptionError: as there. Where readers of several formats have found something,
+            the message names those that give every capture a rank if they alone are asked.
+    """
+    try:
+        return resolve(found.captures, rule, found.issues)
+    except RankError as e:
+        names = dict.fromkeys(capture.reader for capture in found.captures)
+        alone = [n for n in names if _has_ranks(sources, n, rule)] if len(names) > 1 else []
+        if only or not alone:
+            raise
+        choices = " or ".join(f'`reader="{name}"`' for name in alone)
+        raise RankError(f"{e} Or read one format only, with {choices}.") from e
+
+
+def _has_ranks(sources: Sequence[Source], reader: str, rule: str) -> bool:
+    """Whether all that a reader finds has a rank."""
+    if reader not in readers().found:
+        return False
+    try:
+        resolve(discover(sources, reader).captures, rule, Issues())
+    except InputError:
+        return False
+    return True
 
 
 def _claims(
