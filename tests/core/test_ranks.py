@@ -100,6 +100,8 @@ def test_the_size_of_the_job_in_a_name_is_known(tmp_path):
         ["drank0.json", "drank1.json"],
         ["job0.json", "job1.json"],
         ["ep0.json", "ep1.json"],  # epochs
+        ["run_tp4.json", "run_tp8.json"],  # sizes of grids
+        ["lora_rank8.json", "lora_rank16.json"],
     ],
 )
 def test_names_that_leave_a_doubt_are_not(tmp_path, names):

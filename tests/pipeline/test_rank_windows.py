@@ -253,3 +253,14 @@ def mark(step, at):
         "ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 7, "tid": 7,
         "ts": at, "dur": 100, "args": {},
     }  # fmt: skip
+
+
+def test_every_verb_takes_a_rank_of_several_captures():
+    """Steps of both windows in tables, operations of both matched."""
+    job = str(ROOT / "golden" / "kineto" / "two_windows" / "input")
+    steps = traceconv.stats(job)["step"]
+    rows = zip(steps["Rank"].tolist(), steps["Step"].tolist(), strict=True)
+    assert [row for row in rows if row[0] >= 0] == [(0, 2), (0, 10), (1, 2), (1, 10)]
+    assert sorted(traceconv.align(job, method="wall").plan.offsets) == [0, 1]
+    assert traceconv.diagnose(job).findings
+    assert "2 collectives of 2 ranks" in traceconv.stragglers(job).lines()[0]

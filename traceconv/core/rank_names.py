@@ -22,7 +22,7 @@ outside of ``dp``. ``rank`` is a number within all others. Any other name is slo
 the order in which the names are given, so that every layout can be described."""
 
 _WORD = re.compile(
-    r"(?<![a-z])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])",
+    r"(?<![a-z])(?<!lora[-_])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])",
     re.IGNORECASE,
 )
 _LOOSE = (
@@ -97,11 +97,16 @@ def _in_name(capture: Capture) -> tuple[Place, int] | None:
 
 
 def _is_grid(places: Sequence[Place]) -> bool:
-    """Whether coordinates are all combinations of theirs, and only one of them is cut short."""
+    """Whether coordinates count from 0 without gaps and are all combinations; ranks may be any.
+
+    ``tp8`` alone is the size of a grid, not a place in it.
+    """
     kept = _independent(places)
+    if kept == ["rank"]:
+        return True
     values = [sorted({place[name] for place in places}) for name in kept]
-    if any(v != list(range(len(v))) for v in values[1:]):
-        return len(kept) < 2
+    if any(v != list(range(len(v))) for v in values):
+        return False
     return {tuple(place[name] for name in kept) for place in places} == set(product(*values))
 
 
