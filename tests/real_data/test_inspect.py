@@ -141,9 +141,10 @@ def test_lines_for_people_name_everything(whole):
 
 
 def test_lists_of_tables_fit_a_screen():
-    """Captures whose rank others claim, too, are called by their place below the common folder."""
+    """A rank with several captures has the tables of all of them."""
     lines = CliRunner().invoke(cli, ["inspect", "-q", str(ASCEND / TORCH)]).stdout.splitlines()
-    of_level0 = "tables of text/level0/rank0_ascend_pt: kernel_details, l2_cache, memory_record, "
-    at = lines.index(f"{of_level0}npu_module_mem,")
-    assert lines[at + 1] == "    operator_details, operator_memory, step_trace_time"
+    assert "rank 0-1: 6 captures, each a collection window of its rank" in lines
+    first = "communication, communication_bandwidth, communication_matrix, kernel_details,"
+    at = lines.index(f"tables of rank 0: {first}")
+    assert lines[at + 2] == "    api_statistic, op_statistic"
     assert max(len(line) for line in lines[at:] if not line.startswith("problem: ")) <= 100

@@ -366,5 +366,5 @@ def test_ranks_of_the_samples():
 )
 def test_memory_of_devices_is_noted(name, memory):
     """80 GB of Nvidia, its list behind the events; 192 GB of AMD; a file that has no list."""
-    [trace] = traceconv.open(str(KINETO / name), rank_from="order").traces(None)
+    [trace] = traceconv.open(str(KINETO / name)).traces(None)
     assert trace.hints.device_memory_bytes == memory

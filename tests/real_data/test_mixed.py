@@ -1,5 +1,6 @@
 """Captures of four producers in one folder: one merge, one inspection."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,13 @@ def test_inspecting_all_samples_names_every_format():
     }
     told = {Path(name).relative_to(DATA / "gpu").as_posix() for name in seen.unknown}
     assert set(taken) | told == everything
+
+
+def test_a_folder_of_two_formats_says_which_reader_helps():
+    """Raw data without a rank beside its export; every choice the message names works."""
+    job = str(DATA / "ascend/mindinsight/JOB_AICPU")
+    with pytest.raises(traceconv.TraceconvError, match="read one format only") as caught:
+        traceconv.open(job)
+    choices = re.findall(r'reader="(\w+)"', str(caught.value))
+    assert set(choices) == {"mindspore", "ascend_raw"}
+    assert [traceconv.open(job, reader=reader).found[0].rank for reader in choices] == [0, 0]

@@ -139,6 +139,11 @@ class Anchor:
         """What must be ADDED to a local stamp to put it on the shared clock."""
         return self.shared_ns - self.local_ns
 
+    @property
+    def is_tied(self) -> bool:
+        """Whether it ties the capture's clock to Unix time."""
+        return self.domain is Domain.UNIX or self.shared_ns > 0
+
 
 Ns = TypeVar("Ns", int, "I64")
 

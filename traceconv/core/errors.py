@@ -355,6 +355,11 @@ CODES: dict[str, Code] = {
     "rank-failed": Code(
         _L, "A rank could not be read and is not in the output; the place gives the reason."
     ),
+    "window-failed": Code(
+        _L,
+        "One of several captures of a rank could not be read and is not in the output; its other "
+        "captures are.",
+    ),
     "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
     "unaligned": Code(
@@ -371,6 +376,17 @@ CODES: dict[str, Code] = {
     "steps-uncovered": Code(
         _D,
         "Device work was recorded for some of the steps only; figures of the others are unknown.",
+    ),
+    "borders-derived": Code(
+        _I,
+        "The profiler marked no borders of forward and backward; they are those of the operators "
+        "that it recorded beside the timeline, or that `PROFILING_FP_START` and `PROFILING_BP_END` "
+        "name.",
+    ),
+    "borders-missing": Code(
+        _I,
+        "Iterations without borders of forward and backward, in which the operators that are to be "
+        "these borders do not run, or not one after the other.",
     ),
     "overlap-recomputed": Code(
         _I, "The profiler's own overlap lane was replaced by the one computed here."

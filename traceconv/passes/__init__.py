@@ -88,9 +88,10 @@ def compose(
         passes.append(partial(step_trace, merge_graphs=merge_graphs))
     passes.append(attribution)
     if mode is not None:
+        from traceconv.passes.forward_backward import forward_backward
         from traceconv.passes.overlap import overlap
 
-        passes.append(overlap)
+        passes += [forward_backward, overlap]
     if steps is not None:
         passes.append(partial(by_step, selected=steps))
     if scope and mode == "detail":

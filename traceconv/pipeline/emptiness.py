@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from traceconv.core.clock import us_text
 from traceconv.core.errors import EmptyResultError, Issue, Severity
 from traceconv.core.model import Capture
-from traceconv.core.ranks import title
 from traceconv.pipeline.options import MergeOptions
 from traceconv.pipeline.spill import SpilledRank
 
@@ -58,7 +57,7 @@ def nothing_read(
     """The error for input without a single event; it names the tables that are there, or what of
     the events could not be read.
     """
-    where = _listed([title(one) for one in captures])
+    where = _listed([one.title for one in captures])
     if not tables:
         why = _listed([f"{one.code} x{one.count}" for one in lost])
         return EmptyResultError(

@@ -11,6 +11,7 @@ need; what reads and what encodes is imported when it does.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,15 +29,22 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.choices import unknown as unknown_choice
 from traceconv.core.errors import (
     AmbiguousFormatError,
+    InputError,
     Issues,
     OptionError,
     PluginError,
+    RankError,
     UnknownFormatError,
 )
 from traceconv.core.model import Capture
+from traceconv.core.ranks import resolve
 from traceconv.io.sources import Source
 from traceconv.readers import Reader
 from traceconv.writers import REQUIRED, Writer
+
+BORDERS = ("PROFILING_FP_START", "PROFILING_BP_END")
+"""Variables of the environment by which users of MindSpore name the operators that forward begins
+and backward ends with. Workers elsewhere get them with the capture."""
 
 _SIGN = b"[traceconv."
 """How our groups begin where a package lists its entry points."""
@@ -224,8 +232,9 @@ def discover(
 ) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
-    What one reader claims, later ones do not see. Outputs of ours that lie in a folder among
-    captures are left out, each with an issue.
+    What one reader claims, later ones do not see. Outputs of ours that are in a folder among
+    captures are left out, each with an issue. The variables :data:`BORDERS` of the environment
+    become :attr:`~traceconv.core.model.Capture.border_operators`.
 
     Args:
         only: the one reader to ask, by name.
@@ -285,7 +294,45 @@ def _asked(
             if not left:
                 break
         unknown += [(source, name) for name in left]
+    borders = os.environ.get(BORDERS[0], ""), os.environ.get(BORDERS[1], "")
+    if any(borders):
+        captures = [replace(capture, border_operators=borders) for capture in captures]
     return Discovery(tuple(captures), tuple(unknown), issues)
+
+
+def ranked(
+    found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
+) -> tuple[Capture, ...]:
+    """What was found in ``sources`` as one capture per rank, ascending.
+
+    Args:
+        rule: see :func:`traceconv.core.ranks.resolve`.
+        only: the one reader that was asked.
+
+    Raises:
+        RankError, OptionError: as there. Where readers of several formats have found something,
+            the message names those that give every capture a rank if they alone are asked.
+    """
+    try:
+        return resolve(found.captures, rule, found.issues)
+    except RankError as e:
+        names = dict.fromkeys(capture.reader for capture in found.captures)
+        alone = [n for n in names if _has_ranks(sources, n, rule)] if len(names) > 1 else []
+        if only or not alone:
+            raise
+        choices = " or ".join(f'`reader="{name}"`' for name in alone)
+        raise RankError(f"{e} Or read one format only, with {choices}.") from e
+
+
+def _has_ranks(sources: Sequence[Source], reader: str, rule: str) -> bool:
+    """Whether all that a reader finds has a rank."""
+    if reader not in readers().found:
+        return False
+    try:
+        resolve(discover(sources, reader).captures, rule, Issues())
+    except InputError:
+        return False
+    return True
 
 
 def _claims(
