@@ -127,7 +127,9 @@ def test_legends_of_the_job_are_means_over_ranks(build):
 def test_the_vendors_columns(build):
     """The worked example of step_trace_time: stage 35, bubble 15, preparing 4."""
     (row,) = _table("step_trace_time", _overlapping(build))
-    assert [row[name] for name in list(row)[3:]] == [25, 15, 8, 23, 10, 35, 15, 0, 4]
+    assert [row[name] for name in list(row)[3:]] == [
+        25, 15, 8, 23, 10, 35, 15, 0, 4, 0, "timeline",
+    ]  # fmt: skip
 
 
 def test_stages_are_shares_of_the_steps(build):

@@ -160,7 +160,7 @@ def test_ranks_together_are_the_rows_of_a_cluster_table():
     assert both[:2] == alone
     assert both[2] == {
         heading: max(row[heading] for row in alone) for heading in both[2] if heading != "Rank"
-    } | {"Rank": ABSENT}
+    } | {"Rank": ABSENT, "Device": ABSENT, "Source": ""}
 
 
 CLUSTERS = [
@@ -178,14 +178,16 @@ def test_the_row_of_all_ranks_is_the_stage_of_a_cluster_table(folder):
     members = set(stage["Index"].strip("()").split(", "))
     headings = list(stage)[3:]
     table = TABLES["step_trace_time"]
-    keys = dict(zip([column.name for column in table.columns[3:]], list(_NAMES), strict=True))
+    keys = dict(zip([column.name for column in table.columns[3:12]], list(_NAMES), strict=True))
     ranked = []
     for row in rows:
         if row["Type"] == "rank" and row["Index"] in members:
             facts = {key: np.array([_ns(row.get(h, "0") or "0")])
                      for h, key in keys.items()}  # fmt: skip
             ranked.append((int(row["Index"]), {**facts, "graph": np.array([-1]),
-                                               "step": np.array([ABSENT])}))  # fmt: skip
+                                               "step": np.array([ABSENT]),
+                                               "device": np.array([ABSENT]),
+                                               "source": np.array([""], object)}))  # fmt: skip
     built = table.build(ranked)
     assert built["Rank"][-1] == ABSENT
     assert {h: int(built[f"{h}(ns)"][-1]) for h in headings} == {h: _ns(stage[h]) for h in headings}

@@ -16,7 +16,7 @@ from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import step as _step_tables
-from traceconv.analysis.tables.definition import RANK, Result, Table
+from traceconv.analysis.tables.definition import RANK, Ranked, Result, Table
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Trace
@@ -128,7 +128,7 @@ def tables(summaries: Sequence[RankSummary], top: int | None = None) -> list[Res
 
 
 def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> Result:
-    ranked = [(one.rank, one.tables[table.name]) for one in summaries if one.tables[table.name]]
+    ranked = _by_rank({one.rank: one.tables[table.name] for one in summaries})
     built = table.build(ranked) if ranked else {}
     columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0
@@ -136,6 +136,20 @@ def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> 
         columns = _first(columns, top)
     units = {column.key: column.unit for column in table.columns} if built else {}
     return Result(table, DataTable(table.name, columns, units), rows)
+
+
+def _by_rank(facts: Mapping[int, Columns]) -> Ranked:
+    """Facts by the rank they are of, ascending; captures without data are left out.
+
+    Tables of a whole cluster have a column :data:`RANK`; a rank's own facts are preferred.
+    """
+    found: dict[int, Columns] = {}
+    for columns in (one for one in facts.values() if RANK in one):
+        of = columns[RANK]
+        rows = {name: column for name, column in columns.items() if name != RANK}
+        found |= {r: {n: c[of == r] for n, c in rows.items()} for r in np.unique(of).tolist()}
+    own = {rank: one for rank, one in facts.items() if one and RANK not in one}
+    return sorted({**found, **own}.items(), key=lambda pair: pair[0])
 
 
 def _first(columns: Columns, top: int) -> Columns:

@@ -10,8 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table, stacked
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    Column,
+    Ranked,
+    Table,
+    stacked,
+    texts,
+)
 from traceconv.analysis.tables.groups import Groups, mean, pooled, share
+from traceconv.analysis.tables.stated_steps import (
+    VENDOR_NAMES,
+    device_time,
+    only_stated,
+    stated_steps,
+)
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
     I64,
@@ -185,9 +199,21 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
 def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
     if not len(steps):
-        return NOTHING
+        return _stated_lengths(_stated(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_dur_ns")
     return {**facts, **{name: _phase(trace, op) for name, op in _PHASES.items()}}
+
+
+def _stated_lengths(stated: Columns) -> Columns:
+    """Of a table of steps: how long the device took; when they began is not in it."""
+    if not stated:
+        return NOTHING
+    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
+    named = {key: stated[key] for key in (RANK, "graph", "step") if key in stated}
+    return {
+        **named, "start_ns": nothing, "dur_ns": nothing, "device_dur_ns": device_time(stated),
+        **dict.fromkeys(_PHASES, nothing),
+    }  # fmt: skip
 
 
 def _phase(trace: Trace, op: OpClass) -> I64:
@@ -224,10 +250,21 @@ def _steps(ranked: Ranked) -> Columns:
 
 def _summary_facts(trace: Trace) -> Columns:
     if not len(trace.steps):
-        return NOTHING
+        return _stated_summary(_stated_lengths(_stated(trace)))
     steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
     return {"graph": steps["graph"][groups.first], **groups.measured(steps["dur_ns"])}
+
+
+def _stated_summary(steps: Columns) -> Columns:
+    """Spread of the device times, as a table of steps has no others."""
+    steps = {name: column[steps["device_dur_ns"] != ABSENT] for name, column in steps.items()}
+    if not len(steps.get("step", ())):
+        return NOTHING
+    keys = [steps[name] for name in (RANK, "graph") if name in steps]
+    groups = Groups.of(*(np.unique(key, return_inverse=True)[1] for key in keys))
+    named = {name: steps[name][groups.first] for name in (RANK, "graph") if name in steps}
+    return {**named, **groups.measured(steps["device_dur_ns"])}
 
 
 def _summary(ranked: Ranked) -> Columns:
@@ -260,6 +297,11 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
+    if stated := _stated(trace):
+        named = [key for key in (RANK, "graph", "step", *_LEGENDS[:-1]) if key in stated]
+        rows = {**{key: stated[key] for key in named}, "known_ns": device_time(stated)}
+        complete = rows["known_ns"] != ABSENT
+        return {key: column[complete] for key, column in rows.items()} if complete.any() else {}
     rows = _columns(trace.steps.take(trace.steps.known_ns != UNKNOWN), *_LEGENDS)
     if trace.overlap is not None and len(trace.steps) == trace.present.iterations:
         # where only some of the steps were selected, sums of the whole rank would mislead
@@ -300,25 +342,27 @@ def _dense(column: NDArray[Any]) -> NDArray[Any]:
 
 # -- the vendor's own columns -------------------------------------------------------------
 
-_VENDOR_NAMES = {
-    "Computing": "computing_ns",
-    "Communication(Not Overlapped)": "not_overlapped_ns",
-    "Overlapped": "overlapped_ns",
-    "Communication": "communication_ns",
-    "Free": "free_ns",
-    "Stage": "stage_ns",
-    "Bubble": "bubble_ns",
-    "Communication(Not Overlapped and Exclude Receive)": "exclude_receive_ns",
-    "Preparing": "preparing_ns",
-}
-_VENDOR_COLUMNS = Column.ns(*_VENDOR_NAMES)
-_VENDOR = {column.key: _VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
+_VENDOR_COLUMNS = Column.ns(*VENDOR_NAMES)
+_VENDOR = {column.key: VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
 
 
 def _vendor_facts(trace: Trace) -> Columns:
+    if stated := _stated(trace):
+        return stated
     if not (trace.steps.known_ns != UNKNOWN).any():
         return NOTHING
-    return step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
+    rows = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch")
+    device = np.full(len(trace.steps), max(trace.capture.device, -1), np.int64)
+    return {
+        **rows,
+        "device": np.where(device < 0, ABSENT, device),
+        "source": texts(["timeline"] * len(device)),
+    }
+
+
+def _stated(trace: Trace) -> Columns:
+    """What the profiler's own table says, where nothing else is known of the steps' work."""
+    return stated_steps(trace) if only_stated(trace) else NOTHING
 
 
 def _is_mindspore(trace: Trace) -> bool:
@@ -332,9 +376,10 @@ def _vendor(ranked: Ranked) -> Columns:
     if len(ranked) > 1:
         groups = Groups.of(rows["graph"], _dense(rows["step"]))
         job = {key: groups.high(rows[key]) for key in ("graph", "step", *_VENDOR.values())}
-        job[RANK] = np.full(len(groups), ABSENT, np.int64)
+        job[RANK] = job["device"] = np.full(len(groups), ABSENT, np.int64)
+        job["source"] = texts([""] * len(groups))
         rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
-    return _named(rows, {"Step": "step", **_VENDOR})
+    return _named(rows, {"Step": "step", **_VENDOR, "Device": "device", "Source": "source"})
 
 
 TABLES: Sequence[Table] = (
@@ -343,7 +388,7 @@ TABLES: Sequence[Table] = (
         "Step times: mean and spread",
         "Mean = sum of Duration / Count. Standard Deviation = root of the mean squared distance "
         "from the mean. Spread = Standard Deviation / Mean. Job-wide rows take all steps of all "
-        "ranks together.",
+        "ranks together. Of tables without a timeline it is the steps' device time.",
         "steps, or any events",
         (
             *Column.whole(RANK, "Graph", "Count"),
@@ -356,7 +401,8 @@ TABLES: Sequence[Table] = (
         "step",
         "Steps",
         "Duration = end - start of the step as marked. Device Time = from the first to the last "
-        "device or communication row of the step, or to its end if later. FP_BP, Iteration "
+        "device or communication row of the step, or to its end if later; of tables without a "
+        "timeline, Computing + Communication(Not Overlapped) + Free. FP_BP, Iteration "
         "Refresh (tail) and Data Aug Bound (the pause before the step) as the source marks them.",
         "steps, or any events",
         (
@@ -378,7 +424,8 @@ TABLES: Sequence[Table] = (
         "M|. Communication Not Overlapped = |M| - |K and M|. Idle = |Known| - |K or M|. Known = "
         "the part of the step's device time in which the profiler was collecting = Total Compute "
         "+ Communication Not Overlapped + Idle. Percentages are of Known. A row without a step is "
-        "the whole rank; a row without a rank is the mean over ranks.",
+        "the whole rank; a row without a rank is the mean over ranks. Of tables without a "
+        "timeline the figures are those of step_trace_time.",
         "device or communication slices",
         (
             *Column.whole(RANK, "Graph", "Step"),
@@ -399,9 +446,13 @@ TABLES: Sequence[Table] = (
         "Communication(Not Overlapped). Bubble = operations that receive from another pipeline "
         "stage. Stage = first start to last end - Bubble. Exclude Receive = Communication(Not "
         "Overlapped) - Bubble. Preparing = first work - start of the step. A row without a rank "
-        "is the largest of all ranks, column by column.",
-        "device or communication slices",
-        (*Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS),
+        "is the largest of all ranks, column by column. Source = what the row is from: the "
+        "timeline, or the profiler's own table where there is no timeline.",
+        "device or communication slices, or step_trace_time",
+        (
+            *Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS, *Column.whole("Device"),
+            *Column.text("Source"),
+        ),
         _vendor_facts,
         _vendor,
     ),

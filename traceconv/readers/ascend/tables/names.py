@@ -33,17 +33,23 @@ _TRANSIT = {
     "transit_time": "Transit Time(ms)", "bandwidth": "Bandwidth(GB/s)",
 }  # fmt: skip
 
+STEP_TIMES: Mapping[str, str] = {
+    heading: f"{heading}(us)"
+    for heading in (
+        "Computing", "Communication(Not Overlapped)", "Overlapped", "Communication", "Free",
+        "Stage", "Bubble", "Communication(Not Overlapped and Exclude Receive)", "Preparing",
+    )
+}  # fmt: skip
+"""Columns of ``step_trace_time.csv``: all are us, which their headings leave out."""
+
 SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "step_trace_time": (
         "StepTraceTime",
         {
-            "deviceId": "Device_id", "step": "Step", "computing": "Computing",
-            "communication_not_overlapped": "Communication(Not Overlapped)",
-            "overlapped": "Overlapped", "communication": "Communication", "free": "Free",
-            "stage": "Stage", "bubble": "Bubble",
-            "communication_not_overlapped_and_exclude_receive":
-                "Communication(Not Overlapped and Exclude Receive)",
-            "preparing": "Preparing",
+            "deviceId": "Device_id",
+            "step": "Step",
+            **{heading.lower().replace("(", "_").replace(")", "").replace(" ", "_"): in_us
+               for heading, in_us in STEP_TIMES.items()},
         },
     ),
     "communication": (
@@ -305,12 +311,12 @@ def _numbered(name: str) -> tuple[int, ...]:
 
 MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
     ("step_trace_raw", r"step_trace_raw_\d+_detail_time\.csv", "csv"),
-    ("step_trace_time", r"step_trace_time_\d+\.csv", "csv"),
+    ("step_trace_time", r"step_trace_time_\d+\.csv", "step times"),
     ("step_trace_point_info", r"step_trace_point_info(?:_\d+)?\.json", "object"),
     ("hccl_raw", r"hccl_raw_\d+\.csv", "collectives"),
     ("hccl_raw_links", r"hccl_raw_\d+\.csv", "links"),
-    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", "csv"),
-    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", "csv"),
+    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", "core times"),
+    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", "core times"),
     ("aicpu_intermediate", r"aicpu_intermediate_\d+\.csv", "csv"),
     ("output_op_compute_time", r"output_op_compute_time_\d+\.txt", "ruled"),
     ("output_op_compute_time_type", r"output_op_compute_time_detail_\d+\.txt", "ruled"),
