@@ -83,6 +83,39 @@ def test_runtime_calls_are_api_statistic(capture):
         assert row["Variance"] == pytest.approx(float(t["Variance"]), rel=1e-5, abs=0.001)
 
 
+def test_host_operators_are_operator_details():
+    """Calls, total and self time of every operator, to the ns; queues are none of them."""
+    ours = {
+        row["Operator"]: [row[f"{name}(ns)"] for name in ("Total Time", "Self Time")]
+        for row in _rows(traceconv.stats(str(TEXT[0]), by=["op"])["op"])
+        if row["Core Type"] == "Host CPU"
+    }
+    told = {}
+    for t in _told(TEXT[0], "operator_details.csv"):
+        sums = told.setdefault(t["Name"], [0, 0])
+        for i, part in enumerate(("Total", "Self")):
+            sums[i] += _ns(t[f"Host {part} Duration(us)"])
+    assert ours == told
+    assert ours["Conv2D"] == [887_050, 887_050]
+
+
+def test_the_pause_before_a_step_is_the_files_own():
+    """Data_aug Bound of the step trace, which is written at the end of the iteration before."""
+    folder = DATA / "ascend/mindinsight/profiler"
+    (prof,) = folder.glob("PROF_000001_20230818142704322_*")
+    events = json.loads(
+        (prof / "device_0/timeline/step_trace_0_2_1.json").read_text(), parse_float=Decimal
+    )
+    told = [
+        _ns(e["args"]["Data_aug Bound(us)"])
+        for e in events
+        if e["ph"] == "t" and e["name"].startswith("Data_aug Bound")
+    ]
+    ours = traceconv.stats(str(prof), by=["step"])["step"]["Data Aug Bound(ns)"].tolist()
+    assert (told[0], ours[0]) == (0, ABSENT)  # nothing was recorded before the first
+    assert ours[1:] == told[1:]
+
+
 @pytest.mark.parametrize("capture", TEXT)
 def test_step_times_are_step_trace_time(capture):
     """Sums are equal to the ns, also in the five legends; stage and preparing to 250 ns."""

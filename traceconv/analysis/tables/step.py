@@ -69,7 +69,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         computing), ``stage_ns`` (from the first to the last activity, without the bubble),
         ``bubble_ns`` (waiting for another pipeline stage), ``exclude_receive_ns`` (communication
         not overlapped, without the bubble), ``preparing_ns`` (from the start of the step to its
-        first computing or communication).
+        first computing or communication; ABSENT where nothing was recorded before that).
     """
     steps, torch = trace.steps, style == "torch"
     spans = steps.device_spans if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
@@ -176,16 +176,16 @@ def _free_within(trace: Trace, steps: StepTable) -> I64:
 
 
 def _preparing(trace: Trace, classes: Mapping[OpClass, _Begun]) -> I64:
-    """From the start of each step to its first work; 0 where the host was not recorded."""
+    """From the start of each step to its first work; ABSENT where the host was not recorded."""
     steps = trace.steps
     work = (classes[op].first() for op in (OpClass.COMPUTING, OpClass.COMMUNICATION))
     first = np.minimum.reduce(list(work))
     known = _marked(steps) & (first < _EVER)
     known &= bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
-    return np.where(known, first - steps.start_ns, 0)
+    return np.where(known, first - steps.start_ns, ABSENT)
 
 
-_PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL, "interval": OpClass.INTERVAL}
+_PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL}
 
 
 def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
@@ -201,7 +201,8 @@ def _step_facts(trace: Trace) -> Columns:
     if not len(steps):
         return _stated_lengths(_stated(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_dur_ns")
-    return {**facts, **{name: _phase(trace, op) for name, op in _PHASES.items()}}
+    phases = {name: _phase(trace, op) for name, op in _PHASES.items()}
+    return {**facts, **phases, "interval": _data_bound(trace)}
 
 
 def _stated_lengths(stated: Columns) -> Columns:
@@ -212,7 +213,7 @@ def _stated_lengths(stated: Columns) -> Columns:
     named = {key: stated[key] for key in (RANK, "graph", "step") if key in stated}
     return {
         **named, "start_ns": nothing, "dur_ns": nothing, "device_dur_ns": device_time(stated),
-        **dict.fromkeys(_PHASES, nothing),
+        **dict.fromkeys((*_PHASES, "interval"), nothing),
     }  # fmt: skip
 
 
@@ -227,6 +228,31 @@ def _phase(trace: Trace, op: OpClass) -> I64:
     wanted = _key(trace.steps)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[at] == wanted, sums[at], ABSENT)
+
+
+def _data_bound(trace: Trace) -> I64:
+    """The pause before each step; where the step comes right after it, up to its forward pass, as
+    the profiler counts it. ABSENT where the source marks none.
+    """
+    steps, pause = trace.steps, _phase(trace, OpClass.INTERVAL)
+    ends, forward = (
+        _at_edge(trace, op, edge) for op, edge in ((OpClass.INTERVAL, 1), (OpClass.FP_BP, 0))
+    )
+    before = (ends == steps.start_ns) & (forward > steps.start_ns) & (pause != ABSENT)
+    return np.where(before, pause + forward - steps.start_ns, pause)
+
+
+def _at_edge(trace: Trace, op: OpClass, edge: int) -> I64:
+    """The start (0) or the end (1) of the rows of one class in each step; ABSENT without any."""
+    events = trace.events.take(trace.events.op == op)
+    found = np.full(len(trace.steps), ABSENT, np.int64)
+    if len(events):
+        times = (events.start_ns, events.end_ns)[edge]
+        keys, first = np.unique(_key(events), return_index=True)
+        at = np.minimum(np.searchsorted(keys, _key(trace.steps)), len(keys) - 1)
+        known = keys[at] == _key(trace.steps)
+        found = np.where(known, times[first[at]], ABSENT)
+    return found
 
 
 def _key(rows: EventTable | StepTable) -> I64:
@@ -403,7 +429,8 @@ TABLES: Sequence[Table] = (
         "Duration = end - start of the step as marked. Device Time = from the first to the last "
         "device or communication row of the step, or to its end if later; of tables without a "
         "timeline, Computing + Communication(Not Overlapped) + Free. FP_BP, Iteration "
-        "Refresh (tail) and Data Aug Bound (the pause before the step) as the source marks them.",
+        "Refresh (tail) as the source marks them. Data Aug Bound = start of the forward pass - end "
+        "of the iteration before, or the pause that the source marks.",
         "steps, or any events",
         (
             *Column.whole(RANK, "Graph", "Step"),
