@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from traceconv.analysis.rank_summary import decode, encode
 from traceconv.analysis.summarize import SummaryRequest, summarize
-from traceconv.analysis.tables.catalog import BY, TABLES, chosen, tables
+from traceconv.analysis.tables.catalog import BY, FILES, TABLES, chosen, tables
 from traceconv.analysis.tables.groups import Groups, mean, pooled
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import OptionError
@@ -491,7 +491,7 @@ def test_a_table_without_data_is_empty_and_says_what_it_needs(name):
 def test_every_question_is_answered_by_tables():
     """Keys of BY name tables, every table answers one question, and "all" is all of them."""
     named = [name for names in BY.values() for name in names]
-    assert sorted(named) == sorted(TABLES)
+    assert sorted(named) == sorted([*TABLES, *FILES])
     assert chosen(["all"]) == list(TABLES)
 
 

@@ -294,6 +294,7 @@ TABLES: Sequence[Table] = (
         _kind_facts,
         _kinds,
         capped=True,
+        reads=("communication",),
     ),
     Table(
         "comm_op",
@@ -311,6 +312,7 @@ TABLES: Sequence[Table] = (
         _operation_facts,
         _operations,
         capped=True,
+        reads=("communication",),
     ),
     Table(
         "link",
@@ -327,5 +329,6 @@ TABLES: Sequence[Table] = (
         _link_facts,
         _links,
         capped=True,
+        reads=("communication_matrix",),
     ),
 )  # fmt: skip

@@ -31,7 +31,8 @@ VENDOR_NAMES: Mapping[str, str] = {
 }
 """The profiler's columns and what they are called here."""
 
-_OWN, _CLUSTER = "step_trace_time", "cluster_step_trace_time"
+STATED = _OWN, _CLUSTER = "step_trace_time", "cluster_step_trace_time"
+"""The profilers' tables of steps: of one rank, and of all."""
 
 
 def only_stated(trace: Trace) -> bool:

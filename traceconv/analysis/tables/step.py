@@ -21,6 +21,7 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.groups import Groups, mean, pooled, share
 from traceconv.analysis.tables.stated_steps import (
+    STATED,
     VENDOR_NAMES,
     device_time,
     only_stated,
@@ -422,6 +423,7 @@ TABLES: Sequence[Table] = (
         ),
         _summary_facts,
         _summary,
+        reads=STATED,
     ),
     Table(
         "step",
@@ -442,6 +444,7 @@ TABLES: Sequence[Table] = (
         _step_facts,
         _steps,
         capped=True,
+        reads=STATED,
     ),
     Table(
         "overlap",
@@ -464,6 +467,7 @@ TABLES: Sequence[Table] = (
         ),
         _overlap_facts,
         _overlap,
+        reads=STATED,
     ),
     Table(
         "step_trace_time",
@@ -482,5 +486,6 @@ TABLES: Sequence[Table] = (
         ),
         _vendor_facts,
         _vendor,
+        reads=STATED,
     ),
 )  # fmt: skip

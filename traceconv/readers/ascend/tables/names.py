@@ -137,19 +137,37 @@ _IDENTITY = re.compile(
 _RAW = ("data", "sqlite", "FRAMEWORK")
 """Folders of raw data within a capture: of many files, and none is looked at."""
 
-_USES = (
-    (re.compile(r".*\.done"), "marks a finished file"),
-    (_IDENTITY, "rank, device, host, clock"),
-    (re.compile(r".*-(?:wal|shm)"), "read with its database"),
-    (re.compile(r".*\.log"), "log"),
-    (re.compile(r"flops.*|dynamic_shape_info.*|parallel_strategy.*|.*timeline_summary.*"
-                r"|minddata_.*|pipeline_profiling.*|device_queue_profiling.*"
-                r"|dataset_iterator_profiling.*|min_cycle_counter.*|step_trace_point_info.*"
-                r"|output_.*\.txt|cpu_op_execute_timestamp.*"), "figures of the framework"),
-    (re.compile(r".*\.csv(?:\.gz)?"), "table"),
-    (re.compile(r".*\.json(?:\.gz)?"), "repeats what other files hold"),
-    (re.compile(r".*\.db"), "repeats what other files hold"),
-)  # fmt: skip
+USES = (
+    ("*.done", re.compile(r".*\.done"), "marks a finished file"),
+    (
+        "profiler_info*.json, profiler_metadata.json, info.json*, start_info*, end_info*, "
+        "host_start.log*, dev_start.log*, sample.json*, incompatible_features.json*",
+        _IDENTITY,
+        "rank, device, host, clock",
+    ),
+    ("*-wal, *-shm", re.compile(r".*-(?:wal|shm)"), "read with its database"),
+    ("*.log", re.compile(r".*\.log"), "log"),
+    (
+        "output_format_data_hwts_*.txt",
+        re.compile(r"output_format_data_hwts_\d+\.txt"),
+        "repeats output_timeline_data",
+    ),
+    (
+        "other *.json, *.db",
+        re.compile(r".*\.(?:json(?:\.gz)?|db)"),
+        "repeats what other files hold",
+    ),
+)
+"""Files of captures that hold neither events nor a table, for people; the same as a pattern of
+names; and what they are good for, in words for ``inspect``."""
+
+
+def offered() -> frozenset[str]:
+    """The name of every table that may be found in a capture."""
+    plain = {_ALIASES.get(name, name) for name in _PLAIN}
+    other = {name.format(of) for _, name in _OTHER_NAMES for of in ("", "cluster_")}
+    old = {name for name, _, _ in MINDSPORE_TABLES}
+    return frozenset({*plain, *other, *_BANDWIDTH.values(), *SUMS, *TABLES, *old})
 
 
 def table_of(name: str) -> str:
@@ -224,7 +242,7 @@ def _use_of(source: Source, name: str) -> str:
         return "empty"
     if table := table_of(name):
         return f"another export of table {table}"
-    return next((words for pattern, words in _USES if pattern.fullmatch(base)), "not needed")
+    return next((words for _, pattern, words in USES if pattern.fullmatch(base)), "not needed")
 
 
 def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -53,6 +53,7 @@ class AscendTablesReader:
     title = "Ascend tables without a timeline"
     files = "kernel_details.csv, op_summary_*.csv, communication.json, analysis.db, ..."
     order = 150
+    shown = "lanes of operators; the tables below"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per folder."""
