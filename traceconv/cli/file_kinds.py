@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import FILES, TABLES
+from traceconv.api.inspect import NOT_NEEDED
 from traceconv.core.table_kinds import KINDS
 from traceconv.passes import kernel_args, table_counters
 from traceconv.readers.ascend.tables.names import USES
@@ -26,7 +27,8 @@ def rows(readers: Plugins[Reader]) -> list[Row]:
     """(kind, files, where they are shown) of everything that readers recognise."""
     found = [(r.title, r.files, getattr(r, "shown", _LANES)) for r in readers.found.values()]
     found += [(f"table {kind}", KINDS[kind].files, "; ".join(_shown(kind))) for kind in KINDS]
-    return found + [("beside them", files, f"`inspect`: {use}") for files, _, use in USES]
+    found += [("beside them", files, f"`inspect`: {use}") for files, _, use in USES]
+    return [*found, ("beside them", "anything else in the folder", f"`inspect`: {NOT_NEEDED}")]
 
 
 def _shown(kind: str) -> Iterator[str]:

@@ -137,7 +137,14 @@ _IDENTITY = re.compile(
 _RAW = ("data", "sqlite", "FRAMEWORK")
 """Folders of raw data within a capture: of many files, and none is looked at."""
 
+_RAW_USE = "raw data, as the timeline holds it"
+
 USES = (
+    (
+        "data/*, sqlite/*, FRAMEWORK/* beside a timeline",
+        re.compile(r"(?!)"),  # found by its folder
+        _RAW_USE,
+    ),
     ("*.done", re.compile(r".*\.done"), "marks a finished file"),
     (
         "profiler_info*.json, profiler_metadata.json, info.json*, start_info*, end_info*, "
@@ -237,7 +244,7 @@ def _use_of(source: Source, name: str) -> str:
     """What a file that is not read is good for, in words for ``inspect``."""
     base = name.rpartition("/")[2]
     if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
-        return "raw data, as the timeline holds it"
+        return _RAW_USE
     if not source.size(name):
         return "empty"
     if table := table_of(name):
