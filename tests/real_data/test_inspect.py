@@ -10,6 +10,8 @@ from paths import ASCEND
 
 from traceconv.api.inspect import NOT_NEEDED
 from traceconv.cli import cli
+from traceconv.core.table_kinds import KINDS
+from traceconv.readers.ascend.tables.names import USES
 
 TORCH = "msinsight/test/data/pytorch"
 
@@ -92,6 +94,17 @@ def test_every_known_file_has_a_use(whole):
         "mindinsight/JOB3/DATA_PREPROCESS.dev.TDT.1.slice_0",
         "mindinsight/JOB3/data/DATA_PREPROCESS.dev.AICPUMI.1.slice_0",
     }
+
+
+def test_every_table_listed_has_a_kind_and_every_other_use_is_on_the_page(whole):
+    """What a file is listed as can be looked up in docs/files.md."""
+    words = {use for _, _, use in USES} | {NOT_NEEDED, "empty"}
+    for capture in whole["captures"]:
+        assert capture["tables"].keys() <= KINDS.keys()
+        for use in capture["uses"].values():
+            what, _, names = use.rpartition("table ")
+            known = set(names.split(", ")) <= KINDS.keys()
+            assert use in words or (what in ("", "another export of ") and known), use
 
 
 def test_files_can_be_found_again(whole):

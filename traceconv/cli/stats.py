@@ -34,8 +34,8 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     metavar="TABLE,...",
     default="step,overlap",
     show_default=True,
-    help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary; "
-    "one of their single tables; or all.",
+    help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary, "
+    "files; one of their single tables; or all.",
 )
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
@@ -106,6 +106,9 @@ def stats(
 
     with say.bar(quiet=quiet) as progress:
         found = stats(*paths, **given, progress=progress)
+    if not found.results:
+        say.message("profilers left no tables beside these timelines")
+        return
     texts = _rendered(found.results, form, explain)
     if output is None or output == "-":
         say.data("\n".join(texts.values()).rstrip("\n"))

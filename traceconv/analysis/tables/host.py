@@ -18,7 +18,7 @@ from traceconv.passes.projection import is_projection
 _THREAD = re.compile(r"Thread (-?\d{1,18})")
 _MODULE = re.compile(r"nn\.Module: ")
 _NO_OPERATOR = re.compile(
-    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|Enqueue@|Dequeue@",
+    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
     re.DOTALL,
 )
 """Names of rows of the host layer that are Python's own calls, or queues, and no operators."""

@@ -80,12 +80,16 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     for at, line in enumerate(body, first):
         cells = line.split()
         if len(cells) == len(headings) and not _SUMS.match(line):
-            rows.append(dict(zip(headings, cells, strict=True)))
+            rows.append(dict(zip(map(_with_unit, headings), cells, strict=True)))
         elif not _SUMS.match(line):
             doubt("malformed-record", f"line {at}", 1)
     if cut:
         doubt("truncated", f"line {len(lines)}", 1)
     return table(rows, doubt)
+
+
+def _with_unit(heading: str) -> str:
+    return "avg_execution_time(ms)" if heading == "avg_execution_time" else heading
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[str]]]:
