@@ -3,10 +3,12 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 from paths import DATA
 
 import traceconv
+from traceconv.core.model import OpClass
 from traceconv.core.side_tables import ABSENT
 
 KINETO = DATA / "gpu" / "kineto"
@@ -58,6 +60,28 @@ def test_one_number_everywhere(name):
     assert finding.case.figures["window_ns"] == known
     tiles = {tile["name"]: tile["value"] for tile in found.document["overview"]["tiles"]}
     assert tiles["Device utilisation"] == f"{device:.1f} %"
+
+
+def test_idle_time_of_hta_is_the_lane_between_first_and_last_kernel():
+    """HTA: first start to last end of all that runs on a stream, less its union; in ns."""
+    path = KINETO / "tracelens_h100_bert_small.json.gz"
+    with gzip.open(path) as file:
+        events = [e for e in json.load(file)["traceEvents"] if e.get("cat") in DEVICE]
+    rows = sorted((e["ts"], e["ts"] + e["dur"]) for e in events)
+    idle, seen = 0.0, rows[0][1]
+    for start, end in rows:
+        idle += max(start - seen, 0)
+        seen = max(seen, end)
+    (trace,) = traceconv.open(str(path)).traces("summary")
+    free = trace.events.take(trace.events.op == OpClass.FREE)
+    busy = trace.events.take((trace.events.op == OpClass.COMPUTING) | _copies(trace))
+    first, last = int(busy.start_ns.min()), int(busy.end_ns.max())
+    inside = np.minimum(free.end_ns, last) - np.maximum(free.start_ns, first)
+    assert int(np.maximum(inside, 0).sum()) == pytest.approx(1000 * idle, abs=len(rows))
+
+
+def _copies(trace):
+    return trace.events.op == OpClass.COPYING
 
 
 def test_a_step_without_device_data_has_no_figures():
