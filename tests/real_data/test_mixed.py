@@ -9,11 +9,12 @@ from paths import DATA
 import traceconv
 from traceconv.validation import decode, validate
 
-OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free"}
+COPIES = {"Memory Copy", "Memory Copy(Not Overlapped)"}
+OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free", *COPIES}
 
 
 def test_four_producers_in_one_summary(four, tmp_path):
-    """Every rank has the same overlap lanes and a step trace, whoever recorded it."""
+    """Every rank has overlap lanes of what it recorded and a step trace, whoever recorded it."""
     (four / "rank2" / "mfu_2gpu_after.sqlite").unlink()
     (four / "rank2" / "mock.sqlite").symlink_to(DATA / "gpu/nsys/mock.sqlite")
     out = tmp_path / "four.pftrace"
@@ -24,10 +25,11 @@ def test_four_producers_in_one_summary(four, tmp_path):
     lanes = {}
     for path in decode(out).slices.track:
         lanes.setdefault(path[0].split()[1], set()).add((path[-2], path[-1]))
-    for rank in "013":
-        assert {name for layer, name in lanes[rank] if layer == "Overlap Analysis"} == OVERLAP
-    # two kernels and no collective: nothing communicates
-    assert {n for layer, n in lanes["2"] if layer == "Overlap Analysis"} == {"Computing", "Free"}
+    found = {r: {n for layer, n in lanes[r] if layer == "Overlap Analysis"} for r in "0123"}
+    assert found["0"] == found["1"] == OVERLAP
+    assert found["3"] == OVERLAP - COPIES
+    # two kernels, a copy and no collective: nothing communicates
+    assert found["2"] == {"Computing", "Free", *COPIES}
     assert all(("Step Trace", "iterations") in found for found in lanes.values())
 
 

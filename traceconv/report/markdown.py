@@ -83,7 +83,7 @@ def _code(text: str) -> str:
 def _overlap(section: Section) -> Iterator[str]:
     keys = ("known_ns", "pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns", "idle_ns")
     head = ("rank", "steps", "known", "computing", "computing and communicating",
-            "communication not overlapped", "memory copies", "idle")  # fmt: skip
+            "communication not overlapped", "memory copies (GPUs)", "idle")  # fmt: skip
     yield from _table(
         head,
         [

@@ -14,10 +14,11 @@ Told = Mapping[str, Any]
 """JSON values: a section, a verdict on stragglers, a finding."""
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
+_COPIES = "memory copies"
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
     ("communication not overlapped", ("exposed_ns",)),
-    ("memory copies", ("copy_ns",)),
+    (_COPIES, ("copy_ns",)),
     ("idle", ("idle_ns",)),
 )
 
@@ -68,13 +69,14 @@ def late(one: Told) -> str:
 
 
 def _shares(overlap: Told) -> dict[str, float]:
-    """Of what is known, over all ranks: from 0 to 1."""
+    """Of what is known, over all ranks: from 0 to 1; copies only where they are a share."""
     rows = overlap.get("rows", ())
     known = sum(row["known_ns"] for row in rows)
-    return {
+    shares = {
         words: sum(row[key] for row in rows for key in keys) / known if known else 0.0
         for words, keys in _SHARES
     }
+    return {words: share for words, share in shares.items() if share or words != _COPIES}
 
 
 def _mean_step(steps: Told) -> tuple[float, int]:
