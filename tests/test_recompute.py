@@ -5,11 +5,6 @@ from golden_cases import Case, case_folder
 
 from tests.recompute.capture import Capture
 from tests.recompute.compare import DIFFERENT, EQUAL, UNKNOWN_HERE, Tally
-from traceconv.core.model import OpClass
-
-NEEDS_COVERAGE = pytest.mark.skipif(
-    not hasattr(OpClass, "COPYING"), reason="recomputes by the definitions of coverage"
-)
 
 
 def tallied(folder, tmp_path, monkeypatch):
@@ -22,7 +17,6 @@ def tallied(folder, tmp_path, monkeypatch):
     return Capture("input", tmp_path, **options).compared()
 
 
-@NEEDS_COVERAGE
 def test_figures_are_those_of_the_written_trace(golden, tmp_path, monkeypatch):
     """Tables, findings, headline and report: equal, or not in the trace."""
     tally = tallied(golden, tmp_path, monkeypatch)
