@@ -13,24 +13,28 @@ from functools import partial
 from typing import Any
 
 from .scenarios import SCENARIOS, Scenario
-from .scores import RESULTS, clock_outcome, clock_row, straggler_outcome, straggler_row
+from .scores import RESULTS, clock_outcomes, clock_row, straggler_outcome, straggler_row
 
-_VERDICT = (*RESULTS, "steps wrong", "gain")
+_VERDICT = (*RESULTS, "clear", "steps wrong", "gain")
 _CLOCK = ("accepted", "start", "middle", "end", "wrong", "kept", "error us", "worst us")
 
 
-def one(name: str, align: str, seed: int) -> Any:
-    """The outcome of one scenario for one seed; an error of the library is one, too."""
-    job = SCENARIOS[name].job(seed)
-    return clock_outcome(job, align)[0] if align else straggler_outcome(job)[0]
+def outcomes(name: str, seed: int) -> list[Any]:
+    """What one scenario gives for one seed: a verdict, or the fits of each method."""
+    scenario = SCENARIOS[name]
+    job = scenario.job(seed)
+    if not scenario.align:
+        return [straggler_outcome(job)[0]]
+    return [fits for fits, _ in clock_outcomes(job, scenario.align)]
 
 
 def rows(scenario: Scenario, seeds: Sequence[int], run=map) -> Iterator[tuple[str, dict]]:
     """The lines of one scenario: its name with the method, and figures."""
-    for align in scenario.align or ("",):
-        found = list(run(partial(one, scenario.name, align), seeds))
+    found = list(run(partial(outcomes, scenario.name), seeds))
+    for index, align in enumerate(scenario.align or ("",)):
+        column = [one[index] for one in found]
         shown = scenario.name + (f" [{align}]" if align else "")
-        yield shown, clock_row(found) if align else straggler_row(found)
+        yield shown, clock_row(column) if align else straggler_row(column)
 
 
 def failed(scenario: Scenario, row: dict[str, float]) -> list[str]:
@@ -85,13 +89,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for scenario in scenarios:
         columns = _CLOCK if scenario.align else _VERDICT
         if columns != heading:
-            print(f"{'scenario':50}" + "".join(f"{c:>10}" for c in columns) + "  missed")
+            print(f"{'scenario':50}" + "".join(f"{c:>12}" for c in columns) + "  missed")
             heading = columns
         began = time.perf_counter()
         for shown, row in rows(scenario, seeds, run):
             lacking = failed(scenario, row)
             missed += bool(lacking)
-            cells = "".join(f"{_text(row.get(c), c):>10}" for c in columns)
+            cells = "".join(f"{_text(row.get(c), c):>12}" for c in columns)
             print(f"{shown:50}{cells}  {', '.join(lacking)}", flush=True)
             every[shown] = {**row, "missed": lacking, "seconds": time.perf_counter() - began}
     print(f"{len(every)} lines, {missed} miss what they must reach; {len(seeds)} seeds each")
@@ -105,13 +109,12 @@ def _show(scenarios: Sequence[Scenario], seed: int) -> int:
     """Print what is true and what is said of single jobs."""
     for scenario in scenarios:
         job = scenario.job(seed)
-        for align in scenario.align or ("",):
-            print(f"== {scenario.name} {align} seed {seed}")
-            if align:
-                fits, text = clock_outcome(job, align)
+        print(f"== {scenario.name} seed {seed}")
+        if scenario.align:
+            for fits, text in clock_outcomes(job, scenario.align):
                 print(text)
                 print(f"stated ns {fits.error_ns.tolist()}\ntrue ns {fits.apart_ns.tolist()}")
-                continue
-            outcome, found = straggler_outcome(job)
-            print(f"slow: {job.delays or job.slow_group or 'nobody'}\n{outcome}\n{found.text}")
+            continue
+        outcome, found = straggler_outcome(job)
+        print(f"slow: {job.delays or job.slow_group or 'nobody'}\n{outcome}\n{found.text}")
     return 0

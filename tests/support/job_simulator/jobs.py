@@ -25,8 +25,8 @@ class Delay:
         every, phase: steps whose number leaves ``phase`` when divided by ``every``.
         only:   these steps instead, if any.
         chance: share of these steps that are affected, at random.
-        spread: over all pieces of computing of the step, instead of before its first collective;
-            "any": before a random one.
+        spread: over all pieces of computing of the step, instead of in its first;
+        anywhere: in any of them, at random.
         cause:  "compute" (kernels take longer), "host" (nothing runs), "gc" (the same, and the host
             says what it does), "input" (waiting for the data loader).
     """
@@ -37,7 +37,8 @@ class Delay:
     phase: int = 0
     only: tuple[int, ...] = ()
     chance: float = 1.0
-    spread: bool | str = False
+    spread: bool = False
+    anywhere: bool = False
     cause: str = "compute"
 
     def steps(self, count: int, seed: int) -> np.ndarray:

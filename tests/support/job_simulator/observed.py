@@ -5,6 +5,7 @@ Whoever changes how a verdict or a plan states something changes the readings he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -106,13 +107,18 @@ class Clocks:
         return shown[0] - shown[1]
 
 
-def clocks(run: Run, align: str = "auto") -> Clocks:
-    """What ``traceconv align`` says."""
+def clocks(run: Run, methods: Sequence[str] = ("auto",)) -> list[Clocks]:
+    """What ``traceconv align`` says, by each method."""
     every = [attribution(steps(one)) for one in traces(run)]
     records = [collective_records(one) for one in every]
     captures = [capture(run.job, rank) for rank in run.job.captured]
     spans = {one.rank: one.span() for one in every}
-    found = plan(captures, align, records, spans=spans)
+    groups = tuple(matched(records))
+    plans = (plan(captures, m, records, groups=groups, spans=spans) for m in methods)
+    return [_as_measured(found) for found in plans]
+
+
+def _as_measured(found: Plan) -> Clocks:
     fitted = {r: o for r, o in found.offsets.items() if o.method == "collective"}
     leads = [r for r, o in fitted.items() if not o.matches]
     doubted = {issue.rank for issue in found.issues}

@@ -79,12 +79,25 @@ def add(name: str, job, goal, align: tuple[str, ...] = (), **more) -> None:
     )  # fmt: skip
 
 
-def one_slow(job: Job, times: float, **delay) -> Callable[[int], Job]:
-    """The job with any one rank slower by so many times the jitter."""
+def pieces(job: Job) -> int:
+    """Pieces of computing per step, on stages of as many layers as the first."""
+    return job.micro_batches * job.layers_of(0) * 2 * (1 + (job.ep > 1)) + 1
+
+
+def varying(job: Job) -> float:
+    """How much what a rank does before its first collective of a step varies by chance, ns."""
+    alone = job.tp == job.ep == 1 and not job.overlap
+    return job.jitter * (pieces(job) if alone else 2) ** 0.5
+
+
+def one_slow(job: Job, times: float, everywhere: bool = False, **delay) -> Callable[[int], Job]:
+    """The job with any one rank slower, before its first collective of the step by so many times
+    what varies there by chance; or everywhere, in each piece by so many times the jitter."""
+    ns = times * (job.jitter * pieces(job) if everywhere else varying(job))
 
     def made(seed: int) -> Job:
         rank = int(np.random.default_rng((seed, 22)).choice(job.captured))
-        return replace(job, delays=(Delay((rank,), times * job.jitter, **delay),))
+        return replace(job, delays=(Delay((rank,), ns, spread=everywhere, **delay),))
 
     return made
 
@@ -106,6 +119,11 @@ LAYOUTS = {
     "pp2-ep2": Job(dp=4, ep=2, pp=2, micro_batches=4, tied=True, jitter=150e3),
     "pp4": Job(dp=2, pp=4, micro_batches=4, jitter=200e3, layers=1),
 }  # fmt: skip
+STRONG = {
+    name: replace(job, jitter=0.02 * 3e6 * job.layers_of(0) * job.micro_batches / (2**0.5 if
+                  job.tp > 1 or job.ep > 1 else 5**0.5)) for name, job in LAYOUTS.items()
+}  # fmt: skip
+"""So much jitter that three times as much is more than one percent of a step, beyond doubt."""
 TINY = 2e3
 """Jitter of a very regular machine, 0.03 % of a step."""
 
@@ -181,12 +199,19 @@ def _nobody() -> None:
 
 def _slow() -> None:
     for noise in SHAPES:
-        add(f"slow/3x-8-steps-{noise}", one_slow(replace(GRID, steps=8), 3), NAMED, noise=noise)
-        add(f"slow/3x-{noise}", one_slow(DP8, 3), NAMED, noise=noise)
-        add(f"slow/10x-8-steps-{noise}", one_slow(replace(GRID, steps=8), 10), CERTAIN,
+        add(
+            f"slow/3x-8-steps-{noise}",
+            one_slow(replace(STRONG["tp2-dp4"], steps=8), 3),
+            NAMED,
+            noise=noise,
+        )
+        add(f"slow/3x-{noise}", one_slow(STRONG["dp8"], 3), NAMED, noise=noise)
+        add(f"slow/10x-8-steps-{noise}", one_slow(replace(STRONG["tp2-dp4"], steps=8), 10), CERTAIN,
             noise=noise)  # fmt: skip
     for name, job in LAYOUTS.items():
-        add(f"slow/3x-{name}", one_slow(job, 3 * job.micro_batches**0.5), NAMED)
+        if job.pp == 1:
+            add(f"slow/3x-{name}", one_slow(STRONG[name], 3), NAMED)
+        add(f"slow/3x-everywhere-{name}", one_slow(job, 3, everywhere=True), NAMED)
         add(f"slow/10x-{name}", one_slow(job, 10), CERTAIN)
         add(f"slow/1-step-100x-{name}", one_slow(replace(job, steps=1), 100), HARMLESS)
     for count in (2, 3, 4, 5):
@@ -197,13 +222,13 @@ def _slow() -> None:
     add("slow/300x-3-steps-2-ranks", one_slow(replace(TWO, jitter=1e4), 300), FEW, steps=3)
     add("slow/10x-64-ranks", one_slow(LARGE, 10), CERTAIN)
     add("slow/30x-256-ranks", one_slow(HUGE, 30), FEW)
-    add("slow/6x-spread", one_slow(DP8, 12, spread=True), NAMED)
-    add("slow/spread-pp", one_slow(PIPE, 30, spread=True), NAMED)
+    add("slow/6x-everywhere", one_slow(DP8, 6, everywhere=True), NAMED)
+    add("slow/1x-everywhere-pp", one_slow(PIPE, 1, everywhere=True), NAMED)
     for cause in ("host", "input", "gc"):
         add(f"slow/10x-{cause}", one_slow(GRID, 10, cause=cause), CERTAIN)
-        add(f"slow/10x-{cause}-anywhere", one_slow(GRID, 10, cause=cause, spread="any"), NAMED)
+        add(f"slow/10x-{cause}-anywhere", one_slow(GRID, 10, cause=cause, anywhere=True), NAMED)
     add("slow/regular", one_slow(replace(GRID, jitter=TINY), 100), CERTAIN)
-    add("slow/5pct-regular", one_slow(replace(DP8, jitter=TINY), 150, spread=True), CERTAIN)
+    add("slow/5pct-regular", one_slow(replace(DP8, jitter=TINY), 30, everywhere=True), CERTAIN)
     add("slow/warm-up", one_slow(replace(GRID, warm_up=8.0, warm_up_spread=0.3), 10), CERTAIN)
     add("slow/evaluation", one_slow(replace(GRID, evaluation=4, world=True, steps=16), 10), NAMED)
     add("slow/mid-step", one_slow(replace(GRID, mid={3: 0.6}), 10), CERTAIN)
@@ -243,26 +268,32 @@ def _slow() -> None:
                                      ("tp2-dp2-pp2", "tp", 3), ("dp8-ep4", "ep", 1),
                                      ("tp2-dp2-pp2", "pp", 1)):  # fmt: skip
         add(f"slow/link-3x-{parallelism}-of-{name}", LAYOUTS[name], NAMED,
-            slow_group=(parallelism, index, 3.0), layers=4, jitter=30e3)  # fmt: skip
+            slow_group=(parallelism, index, 3.0), layers=4, jitter=30e3,
+            transfer_ns=dict.fromkeys(("tp", "dp", "ep", "pp"), 3e5))  # fmt: skip
 
 
 def _sometimes() -> None:
+    grid = STRONG["tp2-dp4"]
     for noise in SHAPES:
-        add(f"sometimes/10x-every-5-{noise}", one_slow(GRID, 10, every=5, phase=4), NAMED,
+        add(f"sometimes/10x-every-5-{noise}", one_slow(grid, 10, every=5, phase=4), NAMED,
             steps=30, noise=noise)  # fmt: skip
     for name in ("2-ranks", "dp8", "tp2-dp2-pp2", "dp8-ep4", "overlapped"):
-        job = LAYOUTS[name]
-        times = 10 if job.pp == 1 else 20
-        add(f"sometimes/every-5-{name}", one_slow(job, times, every=5, phase=4), NAMED, steps=30)
-    for cause, spread in (("host", "any"), ("gc", "any"), ("input", False)):
-        add(f"sometimes/10x-every-5-{cause}", one_slow(GRID, 10, every=5, phase=4, cause=cause,
-            spread=spread), NAMED, steps=30)  # fmt: skip
-    add("sometimes/10x-every-5-20-steps", one_slow(GRID, 10, every=5), NAMED, steps=20)
+        job = STRONG[name]
+        add(
+            f"sometimes/every-5-{name}",
+            one_slow(job, 10 * (1 + (job.pp > 1)), every=5, phase=4),
+            NAMED,
+            steps=30,
+        )
+    for cause, anywhere in (("host", True), ("gc", True), ("input", False)):
+        add(f"sometimes/10x-every-5-{cause}", one_slow(grid, 10, every=5, phase=4, cause=cause,
+            anywhere=anywhere), NAMED, steps=30)  # fmt: skip
+    add("sometimes/10x-every-5-20-steps", one_slow(grid, 10, every=5), NAMED, steps=20)
     add("sometimes/100x-every-5", one_slow(GRID, 100, every=5, phase=4), NAMED, steps=30)
     add("sometimes/100x-every-5-10-steps", one_slow(GRID, 100, every=5, phase=4), NAMED, steps=10)
     add("sometimes/100x-every-3", one_slow(DP8, 100, every=3, phase=1), NAMED, steps=12)
     add("sometimes/every-2", one_slow(GRID, 10, every=2), NAMED, steps=20)
-    add("sometimes/gc-every-10", one_slow(GRID, 100, every=10, phase=5, cause="gc", spread="any"),
+    add("sometimes/gc-every-10", one_slow(GRID, 100, every=10, phase=5, cause="gc", anywhere=True),
         NAMED, steps=30)  # fmt: skip
     add("sometimes/at-random", one_slow(GRID, 30, chance=0.25), HARMLESS, steps=30)
     add("sometimes/once", one_slow(GRID, 100, only=(7,)), HARMLESS)
@@ -305,7 +336,8 @@ def _clocks() -> None:
                 jitter=TINY / 2, input_ns=0, windows={3: (6, 24), 5: (0, 18)}, steps=24,
                 numbering=numbering)  # fmt: skip
         add(f"clocks/alike-equal-length-{numbering}", TWO, COVERED, pace=3e-5, jitter=TINY / 2,
-            input_ns=0, windows={0: (0, 18), 1: (6, 24)}, steps=24, numbering=numbering, layers=1)  # fmt: skip
+            input_ns=0, windows={0: (0, 18), 1: (6, 24)}, steps=24, numbering=numbering,
+            layers=1)  # fmt: skip
         add(f"clocks/little-overlap-{numbering}", little_overlap, COVERED, numbering=numbering)
     add("clocks/no-overlap", TWO, REFUSED, windows={0: (0, 10), 1: (12, 22)}, steps=22)
     add("clocks/no-overlap-relative", TWO, REFUSED, windows={0: (0, 10), 1: (12, 22)}, steps=22,
@@ -355,7 +387,7 @@ def little_overlap(seed: int) -> Job:
 def jumping(seed: int, by: int, job: Job = REGULAR) -> Job:
     """A clock is set anywhere in the middle half of the run."""
     rng = np.random.default_rng((seed, 23))
-    length = job.steps * 7.2e6 * (1 + (job.tp == 1) * 0)
+    length = job.steps * 7e6
     every = list(any_clocks(seed, job.ranks))
     rank = int(rng.integers(1, job.ranks))
     every[rank] = replace(every[rank], jumps=((int(rng.uniform(0.25, 0.75) * length), by),))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .jobs import Job
-from .observed import Said, clocks, verdict
-from .simulate import run
+from .observed import Clocks, Said, clocks, verdict
+from .simulate import Run, run
 from .truth import Truth, instants, truth
 
 WRONG_TIMES = 3.0
@@ -28,14 +28,14 @@ class Outcome:
         result: one of :data:`RESULTS`.
         steps_wrong: a step's line names a rank that is not slow in it.
         gain: stated over true gain, NaN if none is stated.
-        kind: what is true (:class:`.truth.Truth`).
+        true: what is.
     """
 
     seed: int
     result: str
     steps_wrong: bool
     gain: float
-    kind: str
+    true: Truth
 
 
 RESULTS = ("false", "right", "partial", "kind", "wrong", "nothing")
@@ -53,7 +53,7 @@ def straggler_outcome(job: Job) -> tuple[Outcome, Said]:
     true, found = truth(happened), verdict(happened)
     gain = found.gain_ns / true.gain_ns if found.gain_ns and true.gain_ns > 0 else np.nan
     stray = set(found.steps.values()) - true.ranks
-    return Outcome(job.seed, result(true, found, job.steps), bool(stray), gain, true.kind), found
+    return Outcome(job.seed, result(true, found, job.steps), bool(stray), gain, true), found
 
 
 def result(true: Truth, found: Said, steps: int) -> str:
@@ -73,7 +73,7 @@ def result(true: Truth, found: Said, steps: int) -> str:
         seen = found.intermittent or set(found.steps.values()) == true.ranks
         return "right" if seen else "nothing"
     if not found.named:
-        return "nothing"
+        return "nothing" if true.clear else "right"
     if found.named != true.ranks:
         return "partial"
     same = found.constant if true.kind == "constant" else found.intermittent
@@ -112,29 +112,35 @@ class Fits:
         return (most > WRONG_TIMES * (self.error_ns + 1)) | ~self.possible
 
 
-def clock_outcome(job: Job, align: str) -> tuple[Fits, str]:
-    """Simulate a job, let its clocks be aligned, and compare."""
+def clock_outcomes(job: Job, methods: Sequence[str]) -> list[tuple[Fits, str]]:
+    """Simulate a job, let its clocks be aligned by each method, and compare."""
     happened = run(job)
-    found = clocks(happened, align)
+    return [_fits(happened, found) for found in clocks(happened, methods)]
+
+
+def _fits(happened: Run, found: Clocks) -> tuple[Fits, str]:
+    job = happened.job
     ranks = sorted(found.error_ns)
     apart = [found.apart_ns(happened, r, instants(happened, r)) for r in ranks]
     strange = [(r in job.foreign) != (found.lead in job.foreign) for r in ranks]
     offsets = [job.clock(r).offset_ns for r in job.captured]
     refuted = max(offsets) - min(offsets) > REFUTED_NS
-    return Fits(
+    fits = Fits(
         job.seed,
         len(job.captured) - 1,
         np.array([found.error_ns[r] for r in ranks], np.int64),
         np.array(apart, np.int64).reshape(-1, 3),
         ~np.array(strange, bool),
         len(found.kept) if refuted else 0,
-    ), found.text
+    )
+    return fits, found.text
 
 
 def straggler_row(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Shares over many jobs."""
+    """Shares over many jobs; ``clear`` is that of jobs whose truth is no matter of a limit."""
     count = len(outcomes)
     row = {name: sum(o.result == name for o in outcomes) / count for name in RESULTS}
+    row["clear"] = sum(o.true.clear for o in outcomes) / count
     row["steps wrong"] = sum(o.steps_wrong for o in outcomes) / count
     gains = [o.gain for o in outcomes if o.gain == o.gain]
     row["gain"] = float(np.median(gains)) if gains else np.nan

@@ -170,9 +170,9 @@ class _Machine:
                 if rank // self.size != stage:
                     continue
                 column = rank % self.size
-                if delay.spread is True:
+                if delay.spread:
                     more[index, :, column] = delay.ns / pieces
-                elif delay.spread == "any":
+                elif delay.anywhere:
                     rng = np.random.default_rng((self.job.seed, 8, step, rank))
                     more[index, rng.integers(pieces), column] = delay.ns
                 else:
