@@ -70,8 +70,9 @@ def recorded(run: Run, rank: int) -> Recorded:
     begin = borders[first] + job.mid.get(rank, 0.0) * (borders[first + 1] - borders[first])
     rng = np.random.default_rng((job.seed, 11, rank))
     lost = ~quiet[sort] & (rng.random(len(start)) < job.lost.get(rank, 0.0))
-    rows = np.flatnonzero((start >= begin) & (start < borders[last]) & ~lost)
-    start, end, sort = start[rows], end[rows], sort[rows]
+    seen = end > begin + 500 if job.clipped else start >= begin
+    rows = np.flatnonzero(seen & (start < borders[last]) & ~lost)
+    start, end, sort = np.maximum(start[rows], begin), end[rows], sort[rows]
     end = np.maximum(end + _bias(job, rank, sorts)[sort], start + 500)
     start, end, sort = _split(job.split.get(rank, 0.0), rng, start, end, sort, ~quiet)
     clock = job.clock(rank)
@@ -82,8 +83,9 @@ def recorded(run: Run, rank: int) -> Recorded:
         for step, number in zip(marked, _numbers(job, marked), strict=True)
     )
     span = int(true[0].min()), int(true[1].max())
+    shown = [clock.local(t) // job.resolution_ns * job.resolution_ns for t in true]
     return Recorded(
-        rank, sorts, sort, clock.local(true[0]), clock.local(true[1]),
+        rank, sorts, sort, *shown,
         () if job.numbering == "none" else marks, np.array([span[0], sum(span) // 2, span[1]]),
     )  # fmt: skip
 

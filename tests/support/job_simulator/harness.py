@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fnmatch import fnmatch
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from .captures import write_kineto
 from .scenarios import SCENARIOS, Scenario
 from .scores import RESULTS, clock_outcomes, clock_row, straggler_outcome, straggler_row
+from .simulate import run as simulate
 
 _VERDICT = (*RESULTS, "clear", "steps wrong", "gain")
 _CLOCK = ("accepted", "start", "middle", "end", "wrong", "kept", "error us", "worst us")
@@ -74,10 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--json", help="write the figures to this file, too")
     parser.add_argument("--show", type=int, metavar="SEED", help="print what is said of one job")
+    parser.add_argument("--write", metavar="FOLDER", help="write one job as PyTorch traces")
     given = parser.parse_args(arguments)
     scenarios = [s for s in chosen(given.names) if s.ranks <= given.largest]
     if given.list:
         print("\n".join(f"{s.name:44} {s.ranks:4} ranks" for s in scenarios))
+        return 0
+    if given.write:
+        (scenario,) = scenarios
+        paths = write_kineto(simulate(scenario.job(given.first)), Path(given.write))
+        print(f"{len(paths)} files in {given.write}")
         return 0
     if given.show is not None:
         return _show(scenarios, given.show)
@@ -100,8 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             every[shown] = {**row, "missed": lacking, "seconds": time.perf_counter() - began}
     print(f"{len(every)} lines, {missed} miss what they must reach; {len(seeds)} seeds each")
     if given.json:
-        with open(given.json, "w") as file:  # noqa: PTH123
-            json.dump(every, file, indent=1)
+        Path(given.json).write_text(json.dumps(every, indent=1))
     return int(missed > 0)
 
 

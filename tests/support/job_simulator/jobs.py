@@ -97,6 +97,9 @@ class Job:
         end_jitter, end_noise: of the ends of one collective on its members, the same.
         pace:   standard deviation of a factor on all computing of one step, equal on all ranks.
         spikes: chance that a piece of computing takes ``spike_ns`` longer, on any rank.
+        wander: how much each rank's computing wanders by itself: standard deviation of a factor
+            that keeps 80 % of its value from step to step.
+        noisy:  per rank, by how much more its ends scatter.
         imbalance: half the range of a constant factor on each rank's computing.
         warm_up: step 0 takes longer by this factor; ``warm_up_spread``: by so much of it more or
             less, per rank.
@@ -110,6 +113,7 @@ class Job:
             parallelism and rank.
         windows: per rank, (first, last + 1) of the steps its capture holds.
         mid:    per rank, share of its first step that the capture misses; the step has no mark.
+        clipped: what runs when a capture begins is in it, from then on.
         lost:   per rank, share of collectives missing anywhere.
         split:  per rank, share of collectives recorded as two rows.
         uncaptured: ranks without a capture.
@@ -118,6 +122,7 @@ class Job:
             of the job from 0 again), "none" (no step marks).
         unnamed: lanes and names do not say which group it is.
         dialect: "torch" or "hccl".
+        resolution_ns: of stamps.
         host_size: ranks per host; stamps: "" (nobody knows), "unix", "monotonic".
     """
 
@@ -145,6 +150,8 @@ class Job:
     pace: float = 0.02
     spikes: float = 0.0
     spike_ns: float = 0.0
+    wander: float = 0.0
+    noisy: dict[int, float] = field(default_factory=dict)
     imbalance: float = 0.0
     warm_up: float = 1.0
     warm_up_spread: float = 0.0
@@ -157,6 +164,7 @@ class Job:
     end_bias: tuple[float, ...] | dict[str, tuple[float, ...]] = ()
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     mid: dict[int, float] = field(default_factory=dict)
+    clipped: bool = False
     lost: dict[int, float] = field(default_factory=dict)
     split: dict[int, float] = field(default_factory=dict)
     uncaptured: tuple[int, ...] = ()
@@ -164,6 +172,7 @@ class Job:
     numbering: str = "absolute"
     unnamed: bool = False
     dialect: str = "torch"
+    resolution_ns: int = 1
     host_size: int = 8
     stamps: str = ""
     seed: int = 0

@@ -173,6 +173,16 @@ def _nobody() -> None:
     add("nobody/mid-step-all", GRID, NOBODY, mid={r: 0.1 * r for r in range(8)})
     add("nobody/mid-step-pp", PIPE, NOBODY, mid={1: 0.4, 6: 0.7})
     add("nobody/mid-step-3-steps", DP8, NOBODY, mid={3: 0.6}, steps=3)
+    add("nobody/clipped", GRID, NOBODY, mid={3: 0.6, 5: 0.3}, clipped=True)
+    add("nobody/clipped-all-2-steps", GRID, NOBODY, mid={r: 0.1 * r for r in range(8)},
+        clipped=True, steps=2)  # fmt: skip
+    add("nobody/clipped-1-step", GRID, NOBODY, mid={r: 0.1 * r for r in range(8)}, clipped=True,
+        steps=1)  # fmt: skip
+    add("nobody/one-has-1-step", GRID, NOBODY, windows={6: (4, 5)})
+    add("nobody/wander", GRID, NOBODY, wander=0.003, jitter=5e3)
+    add("nobody/wander-30-steps", DP8, NOBODY, wander=0.003, jitter=5e3, steps=30)
+    add("nobody/noisy-ends", GRID, NOBODY, noisy={2: 20.0})
+    add("nobody/resolution-10us", GRID, NOBODY, resolution_ns=10_000)
     add("nobody/windows", GRID, NOBODY, windows={1: (3, 12), 4: (0, 8), 6: (5, 12)})
     add("nobody/windows-relative", GRID, NOBODY, windows={1: (3, 12), 4: (0, 8)},
         numbering="relative")  # fmt: skip
@@ -251,6 +261,8 @@ def _slow() -> None:
     add("slow/stamps-800ms", one_slow(GRID, 10), CERTAIN, stamps="unix", host_size=4,
         clocks=tuple(Clock(8 * 10**8 * (r // 4)) for r in range(8)))  # fmt: skip
     add("slow/pp-uneven", one_slow(replace(PIPE, layers=(3, 2), tied=True, world=True), 10), NAMED)
+    add("slow/half", replace(DP8, delays=(Delay((0, 2, 5, 7), 9e5),)), HARMLESS)
+    add("slow/wander", one_slow(replace(GRID, wander=0.003), 10), CERTAIN)
     add("slow/pp-only", one_slow(Job(pp=4, micro_batches=4, jitter=1e5), 30), HARMLESS)
     add("slow/not-captured", replace(GRID, uncaptured=(3,), delays=(Delay((3,), 1e6),)), HARMLESS)
     add("slow/not-captured-group", replace(GRID, uncaptured=(2, 3), delays=(Delay((3,), 1e6),)),
@@ -365,6 +377,14 @@ def _clocks() -> None:
     add("clocks/repeated-numbers", REGULAR, COVERED, numbering="repeated", steps=16)
     add("clocks/evaluation", GRID, COVERED, evaluation=4, world=True, steps=16)
     add("clocks/uncaptured", REGULAR, COVERED, uncaptured=(1, 2, 7))
+    add("clocks/resolution-1us", REGULAR, USED, resolution_ns=1000)
+    add("clocks/resolution-10us", REGULAR, COVERED, resolution_ns=10_000)
+    add("clocks/noisy-ranks", REGULAR, COVERED, noisy={0: 10.0, 2: 5.0, 5: 20.0})
+    add("clocks/clipped", REGULAR, COVERED, mid={3: 0.6, 5: 0.2}, clipped=True)
+    add("clocks/one-has-1-step", REGULAR, COVERED, windows={6: (4, 5)})
+    add("clocks/short-windows", replace(DP8, layers=1), COVERED, steps=30,
+        windows={r: (3 * r, 3 * r + 9) for r in range(8)})  # fmt: skip
+    add("clocks/host-jumps-1ms", host_jumping, COVERED)
     add("clocks/two-runs", DP8, COVERED, foreign=(4, 5, 6, 7))
     add("clocks/two-runs-alike", DP8, COVERED, foreign=(4, 5, 6, 7), pace=0.0, jitter=TINY)
     add("clocks/unix-1ms", hosts(1e6), COVERED, ("auto",))
@@ -392,6 +412,15 @@ def jumping(seed: int, by: int, job: Job = REGULAR) -> Job:
     rank = int(rng.integers(1, job.ranks))
     every[rank] = replace(every[rank], jumps=((int(rng.uniform(0.25, 0.75) * length), by),))
     return replace(job, clocks=tuple(every))
+
+
+def host_jumping(seed: int) -> Job:
+    """All clocks of a host are set at once, by 1 ms."""
+    at = int(np.random.default_rng((seed, 27)).uniform(0.25, 0.75) * REGULAR.steps * 7e6)
+    every = any_clocks(seed, REGULAR.ranks)
+    jumps = ((at, 10**6),)
+    return replace(REGULAR, clocks=tuple(
+        replace(c, jumps=jumps) if r >= 4 else c for r, c in enumerate(every)))  # fmt: skip
 
 
 def bending(seed: int) -> Job:

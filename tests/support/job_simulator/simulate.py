@@ -118,6 +118,8 @@ class _Machine:
         self.warm = job.warm_up + (job.warm_up - 1) * job.warm_up_spread * rng.uniform(
             -1, 1, job.ranks
         )
+        self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
+        self.scatter = np.array([job.noisy.get(r, 1.0) for r in range(job.ranks)])
         self.stages = [Stage() for _ in range(job.pp)]
         self.now = [np.zeros(self.size) for _ in range(job.pp)]
         self.stream = [np.zeros(self.size) for _ in range(job.pp)]
@@ -203,7 +205,7 @@ class _Machine:
     def _compute(self, stage: int, ns: float) -> bool:
         job, step = self.job, self.step[stage]
         ranks = slice(stage * self.size, (stage + 1) * self.size)
-        usual = ns * self.pace[step] * self.usual[ranks]
+        usual = ns * self.pace[step] * self.usual[ranks] * self.wander[step, ranks]
         if step == 0:
             usual = usual * self.warm[ranks]
         work = np.maximum(usual + job.jitter * self._noise(stage, job.noise), _LEAST * usual)
@@ -262,7 +264,8 @@ class _Machine:
         return self._ended(stage, last, took * self._slower(name, stage))
 
     def _ended(self, stage: int, last: np.ndarray, took: np.ndarray) -> np.ndarray:
-        off = self.job.end_jitter * self._noise(stage, self.job.end_noise)
+        ranks = slice(stage * self.size, (stage + 1) * self.size)
+        off = self.job.end_jitter * self.scatter[ranks] * self._noise(stage, self.job.end_noise)
         return last + np.maximum(took + off, _SETTLED * took)
 
     def _slower(self, name: str, stage: int) -> np.ndarray:
@@ -323,6 +326,15 @@ class _Machine:
         kinds = ["recv"] * received + ["send"] * sent
         for kind, end in zip(kinds, ends, strict=True):
             self._record(stage, Op("pp", step, kind, size), start, end)
+
+
+def _wandering(rng, job: Job) -> np.ndarray:
+    """A factor per step and rank that remembers, see ``wander``."""
+    found = np.zeros((job.steps, job.ranks))
+    found[0] = rng.standard_normal(job.ranks)
+    for step in range(1, job.steps):
+        found[step] = 0.8 * found[step - 1] + 0.6 * rng.standard_normal(job.ranks)
+    return np.maximum(1 + job.wander * found, 0.3)
 
 
 def true_ns(since) -> np.ndarray:
