@@ -129,6 +129,7 @@ TINY = 2e3
 
 
 def _nobody() -> None:
+    add("nobody/anything", anything, NOBODY)
     for noise in SHAPES:
         add(f"nobody/noise-{noise}", GRID, NOBODY, noise=noise)
         add(f"nobody/noise-ends-{noise}", GRID, NOBODY, noise=noise, end_noise=noise,
@@ -203,11 +204,12 @@ def _nobody() -> None:
         clocks=tuple(Clock(8 * 10**8 * (r // 4)) for r in range(8)))  # fmt: skip
     add("nobody/drift-100ppm", GRID, NOBODY,
         clocks=tuple(Clock(r * 10**6, 100.0 * (r % 2)) for r in range(8)))  # fmt: skip
-    add("nobody/end-bias", GRID, NOBODY, end_bias=tuple(2e4 * (r % 3) for r in range(8)))
+    add("nobody/end-bias", GRID, NOBODY, end_bias=tuple(4e3 * (r % 3) for r in range(8)))
     add("nobody/alike", GRID, NOBODY, pace=0.0, jitter=TINY, windows={1: (6, 12), 4: (0, 7)})
 
 
 def _slow() -> None:
+    add("slow/anything", anything_slow, FEW)
     for noise in SHAPES:
         add(
             f"slow/3x-8-steps-{noise}",
@@ -329,6 +331,7 @@ SHORT = Job(tp=2, dp=4, layers=1, compute_ns=1e6, jitter=5e3)
 
 
 def _clocks() -> None:
+    add("clocks/anything", anything, COVERED)
     for noise in SHAPES:
         add(
             f"clocks/ends-{noise}", REGULAR, COVERED if noise == "cauchy" else USED, end_noise=noise
@@ -394,6 +397,53 @@ def _clocks() -> None:
     add("clocks/unix-800ms-few", hosts(8e8), COVERED, ("auto",), steps=2, layers=1)
     add("clocks/unix-1ms-alike-6-apart", hosts(1e6), COVERED, ("auto",), pace=3e-5, jitter=TINY,
         numbering="relative", steps=24, windows=dict.fromkeys(range(4, 8), (6, 24)))  # fmt: skip
+
+
+def anything(seed: int, fewest: int = 1) -> Job:
+    """Whatever jobs may be, all at once."""
+    rng = np.random.default_rng((seed, 28))
+    job = LAYOUTS[str(rng.choice(list(LAYOUTS)))]
+    steps = int(rng.integers(fewest, 20))
+    maybe = iter((rng.random(16) < 0.2).tolist())
+    chosen = rng.permutation(job.ranks)[:2].tolist()
+    few = steps < 4
+    return replace(
+        job,
+        steps=steps,
+        noise=str(rng.choice(list(SHAPES))),
+        end_noise=str(rng.choice(list(SHAPES))),
+        jitter=job.jitter * float(rng.uniform(0.1, 1.5)),
+        end_jitter=float(10 ** rng.uniform(2.7, 4.5)),
+        pace=float(10 ** rng.uniform(-4, -1.2)),
+        imbalance=0.003 * next(maybe),
+        warm_up=float(rng.uniform(1, 10)) if next(maybe) else 1.0,
+        warm_up_spread=0.3 * next(maybe),
+        evaluation=4 * next(maybe),
+        world=next(maybe),
+        tied=next(maybe),
+        messages=str(rng.choice(["rendezvous", "eager"])),
+        coalesced=next(maybe),
+        windows={}
+        if few or not next(maybe)
+        else {chosen[0]: (1, steps), chosen[1]: (0, steps - 2)},
+        mid={chosen[1]: 0.5} if next(maybe) else {},
+        clipped=next(maybe),
+        lost={chosen[0]: 0.1} if next(maybe) else {},
+        split={chosen[1]: 0.05} if next(maybe) else {},
+        uncaptured=tuple(chosen[:1]) if job.ranks > 2 and next(maybe) else (),
+        numbering=str(rng.choice(["absolute"] * 4 + ["relative", "none"])),
+        dialect=str(rng.choice(["torch", "hccl"])),
+        stamps=str(rng.choice(["", "unix"])),
+        clocks=any_clocks(seed, job.ranks, float(10 ** rng.uniform(5, 9)), 60.0),
+        seed=seed,
+    )
+
+
+def anything_slow(seed: int) -> Job:
+    """The same with a rank that is slow beyond doubt, in at least eight steps."""
+    job = anything(seed, fewest=8)
+    least = 0.05 * 3e6 * job.layers_of(0) * job.micro_batches
+    return one_slow(job, max(8.0, least / varying(job)))(seed)
 
 
 def little_overlap(seed: int) -> Job:
