@@ -394,6 +394,21 @@ def _clocks() -> None:
     add("clocks/unix-800ms", hosts(8e8), COVERED, ("auto",))
     add("clocks/unix-800ms-ends-30us", hosts(8e8, 30e3), COVERED, ("auto",))
     add("clocks/unix-800ms-ends-30us-heavy", hosts(8e8, 30e3), COVERED, ("auto",), end_noise="t3")
+    add("clocks/unix-800ms-ends-150us", hosts(8e8, 150e3), COVERED, ("auto",))
+    add(
+        "clocks/unix-800ms-messages",
+        replace(
+            PIPE,
+            dp=1,
+            tp=1,
+            pp=4,
+            stamps="unix",
+            host_size=2,
+            clocks=tuple(Clock(8 * 10**8 * (r // 2)) for r in range(4)),
+        ),
+        COVERED,
+        ("auto",),
+    )
     add("clocks/unix-800ms-few", hosts(8e8), COVERED, ("auto",), steps=2, layers=1)
     add("clocks/unix-1ms-alike-6-apart", hosts(1e6), COVERED, ("auto",), pace=3e-5, jitter=TINY,
         numbering="relative", steps=24, windows=dict.fromkeys(range(4, 8), (6, 24)))  # fmt: skip
