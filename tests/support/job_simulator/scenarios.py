@@ -342,6 +342,10 @@ def _clocks() -> None:
         add(f"clocks/layout-{name}", job, COVERED)
         add(f"clocks/layout-{name}-2-steps", job, COVERED, steps=2)
         add(f"clocks/layout-{name}-1-step", job, COVERED, steps=1)
+    for coalesced in (True, False):
+        how = "coalesced" if coalesced else "single"
+        add(f"clocks/pp-eager-{how}", PIPE, COVERED, messages="eager", coalesced=coalesced)
+        add(f"clocks/pp-only-{how}", Job(pp=4, micro_batches=4), COVERED, coalesced=coalesced)
     add("clocks/64-ranks", LARGE, COVERED)
     add("clocks/hccl", GRID, COVERED, dialect="hccl")
     add("clocks/unnamed", GRID, COVERED, unnamed=True)
