@@ -7,7 +7,7 @@ import pytest
 
 from traceconv.analysis.rules import catalog as _rules
 from traceconv.analysis.tables.catalog import BY
-from traceconv.cli import cli
+from traceconv.cli import cli, file_kinds
 from traceconv.cli.formats import format_rows, markdown_tables
 from traceconv.pipeline import registry
 
@@ -20,6 +20,7 @@ OPTIONS = sorted(
     if option.startswith("--")
 )
 TABLES = re.compile(r"(?<=<!-- formats -->\n).*?(?=<!-- end of formats -->)", re.DOTALL)
+FILE_TABLE = re.compile(r"(?<=<!-- files -->\n).*?(?=<!-- end of files -->)", re.DOTALL)
 RULE_TABLE = re.compile(r"(?<=<!-- rules -->\n).*?(?=<!-- end of rules -->)", re.DOTALL)
 
 
@@ -67,6 +68,17 @@ def test_table_of_rules_is_the_registry(root, update_golden):
     if update_golden:
         path.write_text(RULE_TABLE.sub(lambda _: table, path.read_text()))
     assert [table] == RULE_TABLE.findall(path.read_text())
+
+
+def test_every_kind_of_file_is_shown_somewhere(root, update_golden):
+    """The page is what readers, tables and rules declare; no row of it is empty."""
+    path = root / "docs" / "files.md"
+    readers = registry.readers()
+    table = file_kinds.markdown_table(readers) + "\n"
+    if update_golden:
+        path.write_text(FILE_TABLE.sub(lambda _: table, path.read_text()))
+    assert [table] == FILE_TABLE.findall(path.read_text())
+    assert [row for row in file_kinds.rows(readers) if not all(row)] == []
 
 
 def test_every_issue_code_has_advice():

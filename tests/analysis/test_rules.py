@@ -139,7 +139,9 @@ def test_a_broken_table_leaves_its_rules_unchecked():
     assert "long-tail" in {one.rule.id for one in found.findings}
     told = {one.rule.id: one.text() for one in found.unchecked}
     assert told["workers-few"].endswith("(summary.json: byte 7: not JSON)")
-    assert "(summary.json: byte 7: not JSON)" in found.markdown()
+    assert "; unreadable: summary.json: byte 7: not JSON" in found.lines()[-1]
+    assert found.markdown().endswith("; unreadable: summary.json: byte 7: not JSON.\n")
+    assert "(summary.json: byte 7: not JSON)" in found.markdown(every=True)
     assert "(" not in told["first-step"]
 
 
@@ -246,7 +248,7 @@ def test_some_ranks_without_data_are_named():
     found = _judged("device-queue-empty", [*device_queue([0, 0]), builder(3)])
     assert [one.rank for one in found.findings] == [0]
     assert [(one.rule.id, one.ranks) for one in found.unchecked] == [("device-queue-empty", (3,))]
-    assert "not checked on rank 3: device-queue-empty" in "\n".join(found.lines())
+    assert "not checked: device-queue-empty (rank 3)" in "\n".join(found.lines())
 
 
 def test_empty_fetches_are_steps():
@@ -352,6 +354,12 @@ def test_a_slow_package_is_not_small_if_a_smaller_one_is_fast():
     """Then something else slows it down."""
     sizes = [(1 << 20, 60 * US), (1 << 23, 1000 * US), (1 << 25, 1900 * US)]
     assert not _judged("small-packets", packages(*sizes)).findings
+
+
+def test_no_package_is_small_whatever_the_threshold():
+    """Nothing is reported of packages that are not there."""
+    ranks = packages((1 << 26, 67 * US))
+    assert not _judged("small-packets", ranks, small_packets=-1).findings
 
 
 def test_packages_of_the_profilers_own_table():

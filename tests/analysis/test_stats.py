@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from traceconv.analysis.rank_summary import decode, encode
 from traceconv.analysis.summarize import SummaryRequest, summarize
-from traceconv.analysis.tables.catalog import BY, TABLES, chosen, tables
+from traceconv.analysis.tables.catalog import BY, FILES, TABLES, chosen, tables
 from traceconv.analysis.tables.groups import Groups, mean, pooled
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import OptionError
@@ -130,7 +130,7 @@ def test_the_vendors_columns(build):
     """The worked example of step_trace_time: stage 35, bubble 15, preparing 4."""
     (row,) = _table("step_trace_time", _overlapping(build))
     assert [row[name] for name in list(row)[3:]] == [
-        25, 15, 8, 23, 10, 35, 15, 0, 4, 1, "timeline",
+        25, 15, 8, 23, 10, 35, 15, 0, 4, 1, 0, "timeline",
     ]  # fmt: skip
 
 
@@ -146,6 +146,16 @@ def test_stages_are_shares_of_the_steps(build):
         ("Forward and Backward", 1, 45, 50.0),
         ("Tail", 1, 40, pytest.approx(44.444, abs=1e-3)),
     ]
+
+
+def test_the_pause_before_a_step_lasts_until_its_forward_pass(build):
+    """Iterations of a graph: 100 to 150, 170 to 220, whose forward pass begins at 175."""
+    lane = build.track(Layer.STEP, "Model 1")
+    for n, start in ((1, 100), (2, 170)):
+        build.slice(lane, start, 50, f"Iteration {n}", op=OpClass.ITERATION, step=n, graph=1)
+        build.slice(lane, start + 5, 20, f"FP_BP {n}", op=OpClass.FP_BP, step=n, graph=1)
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 110, 9, "k", op=OpClass.COMPUTE)
+    assert [row["Data Aug Bound(ns)"] for row in _table("step", build)] == [ABSENT, 25]
 
 
 # -- operators ----------------------------------------------------------------------------
@@ -183,6 +193,14 @@ def test_host_operators_with_their_own_and_their_device_time(build):
     assert _only(rows, "Device Time(ns)", "Ratio(%)") == [(12, 62.5), (12, 37.5)]
 
 
+def test_what_is_put_into_a_queue_is_no_operator(build):
+    """It takes nothing from the time of the operator that puts it there."""
+    host = build.track(Layer.HOST, "Thread 7")
+    for name, start, length in (("Conv2D", 0, 50), ("Enqueue", 10, 5), ("Dequeue@Conv2D", 60, 9)):
+        build.slice(host, start, length, name, op=OpClass.HOST)
+    assert _only(_table("op", build), "Operator", "Self Time(ns)") == [("Conv2D", 50)]
+
+
 def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
     """Types and cores are those of the tasks' arguments."""
     build.hints.vendor = "ascend"
@@ -198,11 +216,14 @@ def test_operators_of_an_npu_by_the_cores_they_ran_on(build):
 
 
 def test_types_of_tasks_from_the_profilers_table(build):
-    """Where the timeline names no type, the table of kernels does, by start time."""
+    """By name and start, which tables round to 250 ns; its core goes before the timeline's."""
     build.hints.vendor = "ascend"
-    build.slice(build.track(Layer.DEVICE, "Stream 1"), 7, 5, "op0", op=OpClass.COMPUTE)
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    args = {"Task Type": "AI_CORE"}
+    build.slice(stream, 1007, 5, "op0", op=OpClass.COMPUTE, args=args)
     columns = {
-        "Start Time(ns)": np.array([3, 7]),
+        "Name": np.array(["op1", "op0"], object),
+        "Start Time(ns)": np.array([1007, 1250]),
         "Type": np.array(["Add", "Mul"], object),
         "Accelerator Core": np.array(["AI_CORE", "AI_VECTOR_CORE"], object),
     }
@@ -285,6 +306,16 @@ def test_modules_with_what_they_launched(build):
     rows = _table("module", build)
     assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
         ("Net_0", 1, 200, 12), ("Linear_0", 1, 30, 5),
+    ]  # fmt: skip
+
+
+def test_a_module_projected_onto_the_device_is_no_second_call(build):
+    """With scopes there is a lane of projections, which are in device time."""
+    _launched(build).hints.free_rule = ""
+    build.slice(build.track(Layer.HOST, "Thread 7"), -10, 200, "nn.Module: Net_0", op=OpClass.HOST)
+    rows = _table("module", build)
+    assert _only(rows, "Module", "Count", "Total Time(ns)", "Device Time(ns)") == [
+        ("Net_0", 1, 200, 12),
     ]  # fmt: skip
 
 
@@ -478,7 +509,7 @@ def test_a_table_without_data_is_empty_and_says_what_it_needs(name):
 def test_every_question_is_answered_by_tables():
     """Keys of BY name tables, every table answers one question, and "all" is all of them."""
     named = [name for names in BY.values() for name in names]
-    assert sorted(named) == sorted(TABLES)
+    assert sorted(named) == sorted([*TABLES, *FILES])
     assert chosen(["all"]) == list(TABLES)
 
 

@@ -111,7 +111,7 @@ def test_no_color_is_respected(here, monkeypatch, capsys):
     ("arguments", "code"),
     [
         (["--version"], 0),
-        (["merge"], 2),
+        (["merge"], 3),
         (["merge", SAMPLE, "--ranks", "x"], 2),
         (["merge", "no/such/folder"], 3),
         (["merge", SAMPLE, "--ranks", "9"], 3),

@@ -1,6 +1,8 @@
 """``traceconv diagnose``: what it prints and writes, and how it ends."""
 
 import json
+import re
+from decimal import Decimal
 
 import pytest
 from paths import ROOT
@@ -19,8 +21,33 @@ def test_findings_go_to_stdout(capsys):
     headline, finding, *_ = out.splitlines()
     assert headline.startswith("Ranks 0-1: lost of a step of 4.06 ms: ")
     assert finding.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
-    assert "not checked: reader-ratio: needs a log of Paddle's timer" in out
+    folded = [line for line in out.splitlines() if line.startswith("not checked: ")]
+    assert (len(folded), ", reader-ratio" in folded[0]) == (1, True)
     assert "warning" not in err
+    assert run(["diagnose", SAMPLE, "-v"]) == 0
+    assert "not checked: reader-ratio: needs a log of Paddle's timer" in capsys.readouterr().out
+
+
+def test_evidence_is_where_a_viewer_shows_it(tmp_path, capsys):
+    """Every slice, by its name and start, is in the trace of the same ranks; no line has a stamp
+    of more digits than a time since its start."""
+    out = tmp_path / "x.json"
+    assert run(["merge", SAMPLE, "-m", "detail", "-q", "-o", str(out)]) == 0
+    events = json.loads(out.read_bytes(), parse_float=Decimal)["traceEvents"]
+    drawn = {(e["name"], int(e["ts"] * 1000)) for e in events if e["ph"] in "XB"}
+    assert run(["diagnose", SAMPLE, "-q", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    told = [one for finding in found for one in finding["slices"] if one["lane"]]
+    assert told
+    assert [one for one in told if (one["name"], one["since_start_ns"]) not in drawn] == []
+    assert run(["merge", SAMPLE, "-q", "-o", str(tmp_path / "y.json"), "--report",
+                str(tmp_path / "r.md")]) == 0  # fmt: skip
+    for form in ("text", "md"):
+        assert run(["diagnose", SAMPLE, "-q", "--format", form]) == 0
+        assert re.findall(r"\d{15,}", capsys.readouterr().out) == []
+    findings = (tmp_path / "r.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
+    assert " on Overlap Analysis / Communication(Not Overlapped) at 0." in findings
+    assert re.findall(r"\d{15,}", findings) == []
 
 
 def test_json_is_one_document(capsys):

@@ -107,7 +107,7 @@ def test_only_advice_in_documents_is_rewritten():
     [
         (["merge", SAMPLE, "-o", "exists.json"], "exists; pass -f to overwrite it"),
         (["merge", SAMPLE, "--ranks", "7"], "Leave --ranks out for all of them"),
-        (["merge", SAMPLE, "--rank-from", "("], "--rank-from: '(' is not a regular"),
+        (["merge", SAMPLE, "--rank-from", "("], "--rank-from: '(' is not a regular expression"),
         (["merge", SAMPLE, "-o", "x.json", "--align", "no.json"], "--align no.json: neither"),
         (["merge", SAMPLE, "--layers", "devices"], "did you mean 'device'"),
         (["merge", SAMPLE, "-o", "x.xyz"], "or pass --to"),

@@ -11,7 +11,7 @@ from golden_cases import Case, case_folder
 from paths import ROOT
 
 import traceconv
-from traceconv.analysis.tables.catalog import TABLES
+from traceconv.analysis.tables.catalog import FILES, TABLES
 from traceconv.analysis.tables.definition import Column, Result, Table
 from traceconv.cli import run
 from traceconv.core.side_tables import ABSENT, DataTable
@@ -213,6 +213,13 @@ def test_what_reading_a_table_meets_is_told(tmp_path):
     assert told == ["malformed-record", "truncated"]
 
 
+def _files_of(options):
+    """The tables with rows of all ranks of a case, as those of files are called."""
+    traces = list(traceconv.open("input", **options).traces())
+    there = {name for t in traces for name, table in t.side_tables.items() if len(table)}
+    return {name for name, table in FILES.items() if there.issuperset(table.reads)}
+
+
 def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
     """Whatever a reader makes of its input, tables are made of it, and can be written."""
     monkeypatch.chdir(case_folder(golden))
@@ -220,8 +227,10 @@ def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
     if case.error:
         pytest.skip("an error is what this case shows")
     options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
-    found = traceconv.stats("input", by=["all"], **options)
-    assert [result.table.name for result in found.results] == list(TABLES)
+    found = traceconv.stats("input", by=["all", "files"], **options)
+    names = [result.table.name for result in found.results]
+    assert names[: len(TABLES)] == list(TABLES)
+    assert names[len(TABLES) :] == [name for name in FILES if name in _files_of(options)]
     told = json.loads(render.json_text(found.results))["tables"]
     for result, table in zip(found.results, told, strict=True):
         assert len(table["rows"]) == result.rows == len(result.data)

@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 import zipfile
+import zlib
 
 import pytest
 
@@ -72,6 +73,24 @@ def test_decompression_is_bounded(tmp_path, monkeypatch):
     (tmp_path / "bomb.json").write_bytes(gzip.compress(b"0" * (1 << 24)))
     with pytest.raises(SourceError, match="decompression bomb"):
         _one(tmp_path / "bomb.json").read("bomb.json")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_cut_gzip_gives_every_byte_before_the_cut(tmp_path, share):
+    """As many as a plain decompressor gets out of it; then the error."""
+    plain = b"".join(b'{"ts":%d,"n":"%x"}\n' % (i, i * i * 2654435761) for i in range(40_000))
+    packed = gzip.compress(plain[:400_000]) + gzip.compress(plain[400_000:])  # two members
+    cut = packed[: int(len(packed) * share)]
+    (tmp_path / "x.json").write_bytes(cut)
+    unpack = zlib.decompressobj(31)
+    known = unpack.decompress(cut)
+    if unpack.eof:
+        known += zlib.decompressobj(31).decompress(unpack.unused_data)
+    got = b""
+    with _one(tmp_path / "x.json").open("x.json") as stream, pytest.raises(SourceError):
+        while piece := stream.read(70_000):
+            got += piece
+    assert got == known
 
 
 def test_damaged_gzip_is_a_named_error(tmp_path):

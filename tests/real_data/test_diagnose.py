@@ -5,7 +5,7 @@ What they find, and whether it is so:
 * MindSpore, two ranks: pauses as long as the steps, and three quarters of a step after backward, in
   the reduction of gradients; the first step waits for the other rank. All three stand in its
   ``step_trace_raw`` tables.
-* Ascend PyTorch, two ranks: computing is 6.5 % of the step, the rest is communication alone. Rank 1
+* Ascend PyTorch, two ranks: computing is 5.7 % of the step, 65 % are communication alone. Rank 1
   comes 5.6 ms late to the first collective. Cast and TransData take 16 % of computing.
 * HTA's pair is a sample of a trace: events were left out before it was published, so that its low
   utilisation is that of what is left.
@@ -67,8 +67,11 @@ def test_mindspore_waits_and_conversions(mindspore):
 
 
 def test_ascend_pytorch(torch):
-    """Exposed communication is that of its step_trace_time.csv, of the time that is known."""
-    assert _values(torch, "exposed-communication") == pytest.approx({0: 74.65, 1: 73.05}, abs=0.01)
+    """Exposed communication is that of its step_trace_time.csv, of all of the step.
+
+    The device waits for 18 ms before the first task of the step (Preparing).
+    """
+    assert _values(torch, "exposed-communication") == pytest.approx({0: 65.37, 1: 62.62}, abs=0.01)
     assert _values(torch, "format-conversion") == pytest.approx({0: 16.10, 1: 16.01}, abs=0.01)
     assert torch.verdict.culprit.rank == 1
     assert torch.findings.ranks == (0, 1)
@@ -86,7 +89,7 @@ def test_ascend_pytorch_is_not_accused_wrongly(torch):
 def test_databases_say_the_same():
     """As text exports of the same kind of run do."""
     found = _found(TORCH / "db" / "level1")
-    assert _values(found, "exposed-communication") == pytest.approx({0: 74.17, 1: 73.12}, abs=0.01)
+    assert _values(found, "exposed-communication") == pytest.approx({0: 64.57, 1: 63.77}, abs=0.01)
     assert found.verdict.culprit.rank == 1
 
 
@@ -102,7 +105,7 @@ def test_tables_alone_tell_of_waits():
 def test_kineto_pair():
     """Two ranks of 128, thinned out: idle by what is left, and unlike in what they compute."""
     found = _found(*(KINETO / f"hta_sampled_rank-{rank}.json.gz" for rank in (0, 1)))
-    assert _values(found, "device-idle") == pytest.approx({0: 44.86, 1: 46.85}, abs=0.01)
+    assert _values(found, "device-idle") == pytest.approx({0: 44.52, 1: 46.83}, abs=0.01)
     assert _values(found, "compute-spread").keys() == {1}
     assert "launch-starved" not in _spoken(found)
 
@@ -116,13 +119,13 @@ def test_starved_gpus(name, late_us):
     found = _found(KINETO / f"{name}.json.gz", rule=["launch-starved", "device-idle"])
     (value,) = _values(found, "launch-starved").values()
     assert value == pytest.approx(late_us, abs=0.1)
-    assert next(iter(_values(found, "device-idle").values())) < 13
+    assert next(iter(_values(found, "device-idle").values())) < 14
 
 
 def test_nsight_of_two_gpus():
-    """Rank 0 is a fifth idle, and its launches are no cause of it."""
+    """Rank 0 is a fifth idle, as far as it does not copy, and its launches are no cause of it."""
     found = _found(DATA / "gpu" / "nsys" / "mfu_2gpu_after.sqlite")
-    assert _values(found, "device-idle") == pytest.approx({0: 79.41}, abs=0.01)
+    assert not _values(found, "device-idle")  # 79.41 without copies, 80.24 with them
     assert not _spoken(found) & {"launch-starved", "compute-spread", "idle-spread"}
 
 
@@ -146,5 +149,5 @@ def test_annotated_merge_of_real_ranks(tmp_path):
     """The straggler and the findings are marks in the trace."""
     out = tmp_path / "a.txt"
     traceconv.merge(str(TORCH / "text" / "level1"), out=str(out), annotate=True)
-    assert '"exposed-communication: 74.65 %"' in out.read_text()
+    assert '"exposed-communication: 65.37 %"' in out.read_text()
     assert '"Straggler of the run: 5614.4 µs late"' in out.read_text()

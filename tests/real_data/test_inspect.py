@@ -10,6 +10,8 @@ from paths import ASCEND
 
 from traceconv.api.inspect import NOT_NEEDED
 from traceconv.cli import cli
+from traceconv.core.table_kinds import KINDS
+from traceconv.readers.ascend.tables.names import USES
 
 TORCH = "msinsight/test/data/pytorch"
 
@@ -94,6 +96,17 @@ def test_every_known_file_has_a_use(whole):
     }
 
 
+def test_every_table_listed_has_a_kind_and_every_other_use_is_on_the_page(whole):
+    """What a file is listed as can be looked up in docs/files.md."""
+    words = {use for _, _, use in USES} | {NOT_NEEDED, "empty"}
+    for capture in whole["captures"]:
+        assert capture["tables"].keys() <= KINDS.keys()
+        for use in capture["uses"].values():
+            what, _, names = use.rpartition("table ")
+            known = set(names.split(", ")) <= KINDS.keys()
+            assert use in words or (what in ("", "another export of ") and known), use
+
+
 def test_files_can_be_found_again(whole):
     """Names are relative to the source of their capture."""
     for capture in whole["captures"]:
@@ -141,9 +154,10 @@ def test_lines_for_people_name_everything(whole):
 
 
 def test_lists_of_tables_fit_a_screen():
-    """Captures whose rank others claim, too, are called by their place below the common folder."""
+    """A rank with several captures has the tables of all of them."""
     lines = CliRunner().invoke(cli, ["inspect", "-q", str(ASCEND / TORCH)]).stdout.splitlines()
-    of_level0 = "tables of text/level0/rank0_ascend_pt: kernel_details, l2_cache, memory_record, "
-    at = lines.index(f"{of_level0}npu_module_mem,")
-    assert lines[at + 1] == "    operator_details, operator_memory, step_trace_time"
+    assert "rank 0-1: 6 captures, each a collection window of its rank" in lines
+    first = "communication, communication_bandwidth, communication_matrix, kernel_details,"
+    at = lines.index(f"tables of rank 0: {first}")
+    assert lines[at + 2] == "    api_statistic, op_statistic"
     assert max(len(line) for line in lines[at:] if not line.startswith("problem: ")) <= 100

@@ -175,7 +175,10 @@ def test_no_stamp_is_off_by_a_nanosecond(sample):
 # -- two ranks of one job -----------------------------------------------------------------
 
 PAIR = ("hta_sampled_rank-0.json.gz", "hta_sampled_rank-1.json.gz")
-LANES = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
+LANES = (
+    "Computing", "Communication", "Communication(Not Overlapped)", "Free", "Memory Copy",
+    "Memory Copy(Not Overlapped)",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -198,19 +201,23 @@ def on_lane(seen, *path):
 
 
 def device_times(rank):
-    """Starts and ends of compute kernels, of collectives, and of all that bounds idle time."""
-    sets = {"compute": [], "comm": [], "any": []}
+    """Starts and ends of compute kernels, collectives, copies, and all that bounds idle time."""
+    sets = {"compute": [], "comm": [], "copy": [], "any": []}
     for event in plain(PAIR[rank])["traceEvents"]:
+        if event["name"].startswith("ProfilerStep"):  # the device waits from its start on
+            sets["any"].append((ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])))
         if event.get("cat") in (*KERNELS, "gpu_memcpy", "gpu_memset"):
             span = (ns(event["ts"]), ns(event["ts"]) + ns(event["dur"]))
             sets["any"].append(span)
             if event["cat"] == "kernel":
                 sets["comm" if "nccl" in event["name"] else "compute"].append(span)
+            else:
+                sets["copy"].append(span)
     return sets
 
 
 def swept(sets):
-    """The four lanes by a plain sweep over all borders."""
+    """The lanes by a plain sweep over all borders."""
     borders = sorted({time for spans in sets.values() for span in spans for time in span})
     change = {what: Counter() for what in sets}
     for what, spans in sets.items():
@@ -225,7 +232,11 @@ def swept(sets):
             "Computing": depth["compute"] > 0,
             "Communication": depth["comm"] > 0,
             "Communication(Not Overlapped)": depth["comm"] > 0 and not depth["compute"],
-            "Free": not depth["comm"] and not depth["compute"],
+            "Free": not depth["comm"] and not depth["compute"] and not depth["copy"],
+            "Memory Copy": depth["copy"] > 0,
+            "Memory Copy(Not Overlapped)": depth["copy"] > 0
+            and not depth["comm"]
+            and not depth["compute"],
         }
         for lane in (name for name, held in holds.items() if held):
             if lanes[lane] and lanes[lane][-1][1] == start:
@@ -247,7 +258,7 @@ def test_both_ranks_show_their_steps(pair, rank):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_overlap_is_that_of_a_plain_loop(pair, rank):
-    """Interval by interval on all four lanes, to the nanosecond."""
+    """Interval by interval on all lanes, to the nanosecond."""
     lanes = swept(device_times(rank))
     assert sum(end - start for start, end in lanes["Communication(Not Overlapped)"]) > 0
     for lane, spans in lanes.items():
@@ -355,5 +366,5 @@ def test_ranks_of_the_samples():
 )
 def test_memory_of_devices_is_noted(name, memory):
     """80 GB of Nvidia, its list behind the events; 192 GB of AMD; a file that has no list."""
-    [trace] = traceconv.open(str(KINETO / name), rank_from="order").traces(None)
+    [trace] = traceconv.open(str(KINETO / name)).traces(None)
     assert trace.hints.device_memory_bytes == memory

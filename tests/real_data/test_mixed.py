@@ -1,5 +1,6 @@
 """Captures of four producers in one folder: one merge, one inspection."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,12 @@ from paths import DATA
 import traceconv
 from traceconv.validation import decode, validate
 
-OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free"}
+COPIES = {"Memory Copy", "Memory Copy(Not Overlapped)"}
+OVERLAP = {"Computing", "Communication", "Communication(Not Overlapped)", "Free", *COPIES}
 
 
 def test_four_producers_in_one_summary(four, tmp_path):
-    """Every rank has the same overlap lanes and a step trace, whoever recorded it."""
+    """Every rank has overlap lanes of what it recorded and a step trace, whoever recorded it."""
     (four / "rank2" / "mfu_2gpu_after.sqlite").unlink()
     (four / "rank2" / "mock.sqlite").symlink_to(DATA / "gpu/nsys/mock.sqlite")
     out = tmp_path / "four.pftrace"
@@ -23,10 +25,11 @@ def test_four_producers_in_one_summary(four, tmp_path):
     lanes = {}
     for path in decode(out).slices.track:
         lanes.setdefault(path[0].split()[1], set()).add((path[-2], path[-1]))
-    for rank in "013":
-        assert {name for layer, name in lanes[rank] if layer == "Overlap Analysis"} == OVERLAP
-    # two kernels and no collective: nothing communicates
-    assert {n for layer, n in lanes["2"] if layer == "Overlap Analysis"} == {"Computing", "Free"}
+    found = {r: {n for layer, n in lanes[r] if layer == "Overlap Analysis"} for r in "0123"}
+    assert found["0"] == found["1"] == OVERLAP
+    assert found["3"] == OVERLAP - COPIES
+    # two kernels, a copy and no collective: nothing communicates
+    assert found["2"] == {"Computing", "Free", *COPIES}
     assert all(("Step Trace", "iterations") in found for found in lanes.values())
 
 
@@ -64,3 +67,13 @@ def test_inspecting_all_samples_names_every_format():
     }
     told = {Path(name).relative_to(DATA / "gpu").as_posix() for name in seen.unknown}
     assert set(taken) | told == everything
+
+
+def test_a_folder_of_two_formats_says_which_reader_helps():
+    """Raw data without a rank beside its export; every choice the message names works."""
+    job = str(DATA / "ascend/mindinsight/JOB_AICPU")
+    with pytest.raises(traceconv.TraceconvError, match="read one format only") as caught:
+        traceconv.open(job)
+    choices = re.findall(r'reader="(\w+)"', str(caught.value))
+    assert set(choices) == {"mindspore", "ascend_raw"}
+    assert [traceconv.open(job, reader=reader).found[0].rank for reader in choices] == [0, 0]

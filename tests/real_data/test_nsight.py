@@ -157,5 +157,5 @@ def _length(spans):
 )
 def test_memory_of_gpus_is_noted(name, memory):
     """Of the one in use: the machine of the first has four."""
-    for trace in traceconv.open(str(NSYS / f"{name}.sqlite"), rank_from="order").traces(None):
+    for trace in traceconv.open(str(NSYS / f"{name}.sqlite")).traces(None):
         assert trace.hints.device_memory_bytes == memory

@@ -83,6 +83,39 @@ def test_runtime_calls_are_api_statistic(capture):
         assert row["Variance"] == pytest.approx(float(t["Variance"]), rel=1e-5, abs=0.001)
 
 
+def test_host_operators_are_operator_details():
+    """Calls, total and self time of every operator, to the ns; queues are none of them."""
+    ours = {
+        row["Operator"]: [row[f"{name}(ns)"] for name in ("Total Time", "Self Time")]
+        for row in _rows(traceconv.stats(str(TEXT[0]), by=["op"])["op"])
+        if row["Core Type"] == "Host CPU"
+    }
+    told = {}
+    for t in _told(TEXT[0], "operator_details.csv"):
+        sums = told.setdefault(t["Name"], [0, 0])
+        for i, part in enumerate(("Total", "Self")):
+            sums[i] += _ns(t[f"Host {part} Duration(us)"])
+    assert ours == told
+    assert ours["Conv2D"] == [887_050, 887_050]
+
+
+def test_the_pause_before_a_step_is_the_files_own():
+    """Data_aug Bound of the step trace, which is written at the end of the iteration before."""
+    folder = DATA / "ascend/mindinsight/profiler"
+    (prof,) = folder.glob("PROF_000001_20230818142704322_*")
+    events = json.loads(
+        (prof / "device_0/timeline/step_trace_0_2_1.json").read_text(), parse_float=Decimal
+    )
+    told = [
+        _ns(e["args"]["Data_aug Bound(us)"])
+        for e in events
+        if e["ph"] == "t" and e["name"].startswith("Data_aug Bound")
+    ]
+    ours = traceconv.stats(str(prof), by=["step"])["step"]["Data Aug Bound(ns)"].tolist()
+    assert (told[0], ours[0]) == (0, ABSENT)  # nothing was recorded before the first
+    assert ours[1:] == told[1:]
+
+
 @pytest.mark.parametrize("capture", TEXT)
 def test_step_times_are_step_trace_time(capture):
     """Sums are equal to the ns, also in the five legends; stage and preparing to 250 ns."""
@@ -164,7 +197,7 @@ def test_ranks_together_are_the_rows_of_a_cluster_table():
     assert both[:2] == alone
     assert both[2] == {
         heading: max(row[heading] for row in alone) for heading in both[2] if heading != "Rank"
-    } | {"Rank": ABSENT, "Source": ""}
+    } | {"Rank": ABSENT, "Device": ABSENT, "Source": ""}
 
 
 CLUSTERS = [
@@ -190,6 +223,7 @@ def test_the_row_of_all_ranks_is_the_stage_of_a_cluster_table(folder):
                      for h, key in keys.items()}  # fmt: skip
             ranked.append((int(row["Index"]), {**facts, "graph": np.array([-1]),
                                                "step": np.array([ABSENT]), "window": np.array([1]),
+                                               "device": np.array([ABSENT]),
                                                "source": np.array([""], object)}))  # fmt: skip
     built = table.build(ranked)
     assert built["Rank"][-1] == ABSENT
@@ -241,11 +275,95 @@ def test_dynamic_shapes_of_mindspore(mindspore):
 
 
 def test_flops_of_mindspore(mindspore):
-    """Row by row."""
+    """The model, then row by row."""
     with (mindspore / "flops_0.txt").open() as file:
         told = [[cell.strip() for cell in row] for row in csv.reader(file)][1:]
-    ours = _rows(traceconv.stats(str(mindspore), by=["flops"])["flops"])
-    assert [list(row.values())[1:] for row in ours] == [[n, *map(float, v)] for n, *v in told]
+    summed = json.loads((mindspore / "flops_summary_0.json").read_text())
+    model, *ours = _rows(traceconv.stats(str(mindspore), by=["flops"])["flops"])
+    assert list(model.values())[1:5] == ["(model)", *summed.values()]
+    assert [list(row.values())[1:5] for row in ours] == [[n, *map(float, v)] for n, *v in told]
+
+
+def test_cube_and_vector_flops_of_mindspore(tmp_path):
+    """All seven columns of the file."""
+    file = DATA / "ascend/mindinsight/profiler/flops_1.txt"
+    (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "profiler_info_1.json").write_text('{"rank_id": 1}')
+    with file.open() as lines:
+        told = [[cell.strip() for cell in row] for row in csv.reader(lines)][1:]
+    ours = _rows(traceconv.stats(str(tmp_path), by=["flops"])["flops"])
+    assert [[row["Operator"], *list(row.values())[5:]] for row in ours] == [
+        [name, *map(float, values)] for name, *values in told
+    ]
+
+
+def test_types_of_mindspore_are_those_of_its_table(tmp_path):
+    """The plain list of operators, summed by the types that the table of operators gives them."""
+    folder = DATA / "ascend/mindinsight/run_1/normal_run/profiler"
+    for name in ("output_timeline_data_1.txt", "output_op_compute_time_detail_1.txt"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    detail = (folder / "output_op_compute_time_detail_1.txt").read_text().splitlines()
+    types = {row[0]: row[1] for line in detail if (row := line.split()) and "-op" in row[0]}
+    told = {}
+    with (folder / "output_timeline_data_1.txt").open() as file:
+        for name, _, _, length in list(csv.reader(file))[1:]:
+            told.setdefault(types[name.rpartition("/")[2]], []).append(_ns(length, 1_000_000))
+    ours = {
+        row["OP Type"]: (row["Count"], row["Total Time(ns)"])
+        for row in _rows(traceconv.stats(str(tmp_path), by=["type"])["type"])
+    }
+    assert ours == {kind: (len(all_), sum(all_)) for kind, all_ in told.items()}
+
+
+def test_a_table_as_it_is_has_every_cell():
+    """Those of l2_cache.csv, in which nothing is a time."""
+    ours = _rows(traceconv.stats(str(TEXT[0]), by=["l2_cache"])["l2_cache"])
+    told = _told(TEXT[0], "l2_cache.csv")
+    for row, t in zip(ours, told, strict=True):
+        for heading, cell in t.items():
+            value = row[heading]
+            assert value in ("", ABSENT) if cell == "N/A" else type(value)(cell) == value, heading
+
+
+@pytest.mark.parametrize("folder", CLUSTERS)
+def test_a_cluster_table_alone_has_every_rank(folder):
+    """Overlap of each rank as the cluster tool's row has it."""
+    path = DATA / "ascend" / folder
+    with (path / "cluster_step_trace_time.csv").open() as file:
+        told = [row for row in csv.DictReader(file) if row["Type"] == "rank"]
+    found = _rows(traceconv.stats(str(path), by=["overlap"])["overlap"])
+    ours = [row for row in found if row["Rank"] != ABSENT]
+    names = {
+        "Total Compute": "Computing",
+        "Communication Overlapped": "Overlapped",
+        "Communication Not Overlapped": "Communication(Not Overlapped)",
+        "Idle": "Free",
+    }
+    assert [row["Rank"] for row in ours] == [int(row["Index"]) for row in told]
+    for row, t in zip(ours, told, strict=True):
+        for mine, theirs in names.items():
+            assert abs(row[f"{mine}(ns)"] - _ns(t[theirs])) <= 1, mine
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_tables_without_a_timeline_are_what_analysis_db_says(rank):
+    """Steps and operations of a capture of which only sums were kept."""
+    capture = DATA / f"ascend/msinsight/test/st/level2/rank_{rank}_ascend_pt"
+    found = traceconv.stats(str(capture), by=["step_trace_time", "comm_op"])
+    with sqlite3.connect(f"file:{capture / OUTPUT / 'analysis.db'}?mode=ro", uri=True) as db:
+        device, step, *times = next(db.execute("SELECT * FROM StepTraceTime"))
+        waits = dict(db.execute("SELECT hccl_op_name, wait_time FROM CommAnalyzerTime"))
+    db.close()
+    (row,) = _rows(found["step_trace_time"])
+    assert (row["Device"], row["Step"]) == (device, int(step))
+    # Stage and Preparing of the text went through doubles of a grid of 0.25 us
+    assert list(row.values())[3:12] == pytest.approx([t * 1000 for t in times], abs=250)
+    waiting = {r["Operation"]: r["Wait Time(ns)"] for r in _rows(found["comm_op"])}
+    assert waiting == {
+        name: pytest.approx(ms * 1e6, abs=1)
+        for name, ms in waits.items()
+        if name != "Total Op Info"
+    }
 
 
 def _section(name):

@@ -133,11 +133,6 @@ def rank_of(capture: Capture) -> int:
     return capture.rank
 
 
-def _usable(anchor: Anchor | None) -> bool:
-    """Whether an anchor ties its clock to Unix time."""
-    return anchor is not None and (anchor.domain is Domain.UNIX or anchor.shared_ns > 0)
-
-
 def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
     """Offsets of the captures with a usable anchor.
 
@@ -153,7 +148,7 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
         shared = clocks.get(capture.host) if anchor.domain is Domain.MONOTONIC else None
         if shared and capture.host:
             offsets[rank_of(capture)] = shared
-        elif _usable(anchor):
+        elif anchor.is_tied:
             offsets[rank_of(capture)] = Offset(anchor.offset_ns, "meta", anchor.evidence)
     return offsets
 
@@ -162,7 +157,7 @@ def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
     anchors: dict[str, list[Anchor]] = {}
     for capture in captures:
         anchor = capture.clock
-        if anchor and anchor.domain is Domain.MONOTONIC and _usable(anchor):
+        if anchor and anchor.domain is Domain.MONOTONIC and anchor.is_tied:
             anchors.setdefault(capture.host, []).append(anchor)
     clocks = {}
     for host, found in anchors.items():

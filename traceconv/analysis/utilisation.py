@@ -8,6 +8,11 @@ because graphs may contain each other, and only of steps that the capture covers
 * busy = computing + communication that is not overlapped + on GPUs copies that are not overlapped
 * idle = known - busy, so a device that waits for data at the start of a step is idle
 * utilisation = busy / known, which is between 0 and 100 %
+
+Other tools take other windows. HTA's temporal breakdown counts copies as work, too, but begins with
+the first kernel, ends with the last, and drops the last step: a device that waits for data before
+its first kernel is not idle there. Paddle's Device Summary takes kernels alone, of the steps as the
+host marked them, which can exceed 100 %.
 """
 
 from __future__ import annotations

@@ -69,14 +69,19 @@ class Diagnosis:
 
         return lines_html("traceconv diagnosis", self.text().splitlines())
 
-    def text(self) -> str:
-        """What people read."""
-        return "\n".join([self.headline, *self.findings.lines(), *self._late()]) + "\n"
+    def text(self, every: bool = False) -> str:
+        """What people read.
 
-    def markdown(self) -> str:
+
+        Args:
+            every: a line for each rule that could not look, with what it needs.
+        """
+        return "\n".join([self.headline, *self.findings.lines(every), *self._late()]) + "\n"
+
+    def markdown(self, every: bool = False) -> str:
         """The same as Markdown."""
         late = [f"- {line}" for line in self._late()]
-        return f"**{self.headline}**\n\n{self.findings.markdown()}" + "\n".join(
+        return f"**{self.headline}**\n\n{self.findings.markdown(every)}" + "\n".join(
             ["", "## Stragglers", "", *late, ""] * bool(late)
         )
 
@@ -149,7 +154,7 @@ def diagnose(
     plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
     verdict = lateness.judge(summaries, plan, groups)
-    judged = run_summary.Judged(rules.judge(summaries, values, only), verdict)
+    judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict)
     document = _document(read, plan, every.issues, summaries, judged) if analyse else None
     return Diagnosis(
         judged.findings,

@@ -13,7 +13,7 @@ from typing import Any
 from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import format_ranges, resolve
+from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import sources
 from traceconv.pipeline import registry
@@ -76,7 +76,8 @@ class Inspection:
     def take(self, ranked: Sequence[Capture]) -> None:
         """Take in the captures that have a rank; those a run leaves out stay, too."""
         left = [c for c in self.captures if c.rank is None and c.optional]
-        whole = len(ranked) + len(left) == len(self.captures)
+        parts = sum(max(len(one.parts), 1) for one in ranked)
+        whole = parts + len(left) == len(self.captures)
         self.captures = [*ranked, *(left if whole else ())]
 
     def add_counts(self, trace: Trace, sizes: Mapping[str, Mapping[str, int]]) -> None:
@@ -105,6 +106,7 @@ class Inspection:
                 {
                     **described(c),
                     "source": c.source.label,
+                    "windows": [described(part) for part in c.parts],
                     "known": list(c.known),
                     "uses": {name: c.uses.get(name, NOT_NEEDED) for name in c.known},
                     "tables": {name: list(files) for name, files in c.tables.items()},
@@ -134,7 +136,7 @@ class Inspection:
         """
         short = len(self.captures) > LINES and not every
         lines = _aligned([_TITLES, *(_alike(self.captures) if short else self._rows())])
-        lines += self._missing_line()
+        lines += self._window_lines() + self._missing_line()
         lines += self._sum_lines() if short else self._count_lines()
         lines += self._table_lines(short)
         if self.unknown:
@@ -146,12 +148,23 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, ...]]:
         for one in self.captures:
-            d = described(one)
             rank = "?" if one.rank is None else str(one.rank)
-            device = str(one.device) if one.device >= 0 else ""
-            graphs = format_ranges(self.counts.get(_rank(one), {}).get("graphs", one.graphs))
-            size = _size(d["bytes"])
-            yield rank, one.reader, one.host, device, graphs, d["clock"], size, d["label"]
+            graphs = self.counts.get(_rank(one), {}).get("graphs", one.graphs)
+            for part in one.parts or (one,):
+                d = described(part)
+                device = str(part.device) if part.device >= 0 else ""
+                shown = format_ranges(part.graphs if one.parts else graphs)
+                size = _size(d["bytes"])
+                yield rank, part.reader, part.host, device, shown, d["clock"], size, d["label"]
+
+    def _window_lines(self) -> list[str]:
+        """Which ranks have several captures."""
+        several = [one.rank for one in self.captures if one.parts and one.rank is not None]
+        if not several:
+            return []
+        found = sum(len(one.parts) for one in self.captures)
+        shown = _cut(format_ranges(several))
+        return [f"rank {shown}: {found} captures, each a collection window of its rank"]
 
     def _missing_line(self) -> list[str]:
         if not self.missing:
@@ -320,21 +333,23 @@ def inspect(
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
-    found = registry.discover(
-        sources(options.paths(paths)), reader, options.path(mapping, "mapping")
-    )
+    below = sources(options.paths(paths))
+    found = registry.discover(below, reader, options.path(mapping, "mapping"))
     inspection = Inspection(
         captures=list(found.captures),
         unknown=[source.title(name) for source, name in found.unknown],
         issues=found.issues,
     )
     try:
-        inspection.take(resolve(found.captures, rank_from, found.issues))
+        inspection.take(registry.ranked(found, below, rank_from, reader))
     except RankError as e:
         inspection.problem = str(e)
         return inspection
     if counts:
-        _count(inspection, progress)
+        try:
+            _count(inspection, progress)
+        except RankError as e:
+            inspection.problem = str(e)
     return inspection
 
 

@@ -10,7 +10,7 @@ from traceconv.alignment.collective_records import collective_records
 from traceconv.api import options
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import chosen, resolve
+from traceconv.core.ranks import chosen
 from traceconv.io.sources import sources
 from traceconv.passes import Pass, compose
 from traceconv.pipeline import registry
@@ -117,9 +117,8 @@ def open(
         OptionError: an argument has a wrong type.
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
-    found = registry.discover(
-        sources(options.paths(paths)), reader, options.path(mapping, "mapping")
-    )
-    captures = resolve(found.captures, rank_from, found.issues)
+    below = sources(options.paths(paths))
+    found = registry.discover(below, reader, options.path(mapping, "mapping"))
+    captures = registry.ranked(found, below, rank_from, reader)
     unknown = tuple(source.title(name) for source, name in found.unknown)
     return Captures(captures, unknown, found.issues)

@@ -11,7 +11,7 @@ from traceconv.cli import files, options, say
 
 
 @click.command(short_help="Estimate how the clocks of ranks differ; print or write it.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option("-o", "--output", metavar="FILE", help="Write the offsets as JSON, for --align FILE.")
 @options.aligning
 @click.option(
@@ -33,7 +33,9 @@ def align(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Say by how much the clocks of the ranks below PATH... differ, and how sure that is.
+    """Say by how much the clocks of the ranks below PATH... (default: here) differ.
+
+    How sure that is, is said for each.
 
     \b
     traceconv align ./prof

@@ -19,7 +19,7 @@ GATE = 10
 
 
 @click.command(short_help="Say what is wrong, with evidence and advice.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "--rule",
     callback=options.parsed("words"),
@@ -78,7 +78,9 @@ def diagnose(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Judge the ranks below PATH... by rules; each gives its evidence, or what it would need.
+    """Judge the ranks below PATH... (default: here) by rules, with evidence.
+
+    A rule that cannot look says what it would need.
 
     \b
     traceconv diagnose ./prof
@@ -93,7 +95,9 @@ def diagnose(
 
     with say.bar(quiet=quiet) as progress:
         found = diagnose(*paths, **given, analyse=form == "html", progress=progress)
-    _write(_rendered(found, form), target, quiet)
+    _write(_rendered(found, form, verbose), target, quiet)
+    if not quiet and not verbose and found.findings.unchecked and form in ("text", "md"):
+        say.message("not checked: -v says what each of these rules needs")
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
     if fail_on and found.findings.at_least(fail_on):
@@ -101,13 +105,13 @@ def diagnose(
         click.get_current_context().exit(GATE)
 
 
-def _rendered(found: Diagnosis, form: str) -> str:
+def _rendered(found: Diagnosis, form: str, every: bool) -> str:
     """The findings as text of a format, with flags where the library names keywords."""
     if form == "html":
         return replace(found, document=say.flagged(found.document)).html_text()
     if form == "json":
         return say.json_text(found.as_dict()) + "\n"
-    return say.with_flags(found.markdown() if form == "md" else found.text())
+    return say.with_flags(found.markdown(every) if form == "md" else found.text(every))
 
 
 def _write(text: str, target: Path | None, quiet: bool) -> None:

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 @click.command(short_help="List the formats that are read and written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--markdown", is_flag=True, help="The tables as they stand in the README.")
-def formats(as_json: bool, markdown: bool) -> None:
+@click.option("--files", is_flag=True, help="Where each kind of file is shown, as Markdown.")
+def formats(as_json: bool, markdown: bool, files: bool) -> None:
     """List readers, in the order they are asked, and writers; plugins and broken ones, too."""
     from traceconv.pipeline import registry
 
+    if files:
+        from traceconv.cli.file_kinds import markdown_table
+
+        say.data(markdown_table(registry.readers()))
+        return
     readers, writers = registry.readers(), registry.writers()
     reads, writes = format_rows(readers, writers)
     broken = [*readers.broken, *writers.broken]

@@ -10,7 +10,7 @@ from traceconv.cli import options, say
 
 
 @click.command(short_help="Say what is here: formats, ranks, graphs, clocks.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "--counts",
     is_flag=True,
@@ -22,8 +22,9 @@ from traceconv.cli import options, say
 def inspect(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Show the captures below PATH...: format, rank, host, device, graphs, clock and size.
+    """Show the captures below PATH... (default: here).
 
+    Of each the format, rank, host, device, graphs, clock and size.
     Reads names and small identity files only, unless --counts is given.
     """
     from traceconv import inspect

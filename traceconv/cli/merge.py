@@ -10,7 +10,7 @@ from traceconv.cli import options, outcome, say
 
 
 @click.command(short_help="Merge ranks and write a trace: the main command.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "-o",
     "--output",
@@ -45,7 +45,7 @@ from traceconv.cli import options, outcome, say
 @options.as_json
 @options.chatter
 def merge(paths: tuple[str, ...], **given: Any) -> None:
-    """Merge the ranks below PATH... (files, folders, archives, patterns, -) into one trace.
+    """Merge the ranks below PATH... (files, folders, archives, patterns, -; default: here).
 
     \b
     traceconv merge ./prof --ranks 0-7

@@ -83,6 +83,11 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return add
 
 
+paths = click.argument(
+    "paths", nargs=-1, metavar="[PATH]...", callback=lambda ctx, param, value: value or (".",)
+)
+"""Files and folders; the current folder if none is named."""
+
 reading = together(
     click.option(
         "--from", "reader", metavar="FORMAT", help="Ask this reader only (see `formats`)."
@@ -92,8 +97,9 @@ reading = together(
         metavar="meta|name|REGEX",
         default="meta",
         show_default=True,
-        help="Where ranks come from: the files' own marks, their names, or the first group of a "
-        "pattern searched in the path.",
+        help="Where ranks come from: the files' own marks (names, where those say nothing and "
+        "names leave no doubt), names, or a pattern searched in the path: its first group, or its "
+        "named groups as coordinates, 'pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'.",
     ),
     click.option(
         "--map",

@@ -19,6 +19,11 @@ ISSUE_LINES = 8
 ALL_LINES = 1000
 """The same under ``-v``."""
 
+FILES_LISTED = 5
+
+_LISTED = ("own-output",)
+"""Codes whose files are named, as they say what a result does not hold."""
+
 _GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue"}
@@ -51,6 +56,7 @@ FLAGS = {
     "ranks": "--ranks",
     "reader": "--from",
     "rule": "--rule",
+    "scope": "--scope",
     "shard": "--shard",
     "steps": "--steps",
     "strict": "--strict",
@@ -163,10 +169,18 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
             *lines[: limit - 2],
             (f"... and {rest} more kinds (-v shows them)", Severity.DOUBT),
         ]
-    if notes := ordered[len(grave) :]:
+    own, notes = _parted(ordered[len(grave) :])
+    lines += [(_issue_line(group), group[0].severity) for group in own]
+    if notes:
         codes = ", ".join(f"{group[0].code} x{_count(group)}" for group in notes)
         lines.append((f"info: {codes} (-v explains)", Severity.INFO))
     return lines
+
+
+def _parted(groups: list[list[Issue]]) -> tuple[list[list[Issue]], list[list[Issue]]]:
+    """Groups that say something of what is in the result, and those that may share a line."""
+    shown = [group for group in groups if group[0].code in _LISTED]
+    return shown, [group for group in groups if group not in shown]
 
 
 def _count(group: list[Issue]) -> int:
@@ -175,8 +189,10 @@ def _count(group: list[Issue]) -> int:
 
 def _issue_line(group: list[Issue]) -> str:
     first, count = group[0], _count(group)
-    files = {issue.file for issue in group if issue.file}
-    where = f" in {len(files)} files" if len(files) > 1 else f" in {files.pop()}" if files else ""
+    files = list(dict.fromkeys(issue.file for issue in group if issue.file))
+    where = f" in {len(files)} files" if len(files) > 1 else f" in {files[0]}" if files else ""
+    if first.code in _LISTED:
+        where = f": {', '.join(files[:FILES_LISTED])}{' ...' * (len(files) > FILES_LISTED)}"
     return f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
 
 

@@ -27,15 +27,15 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 
 
 @click.command(short_help="Tables: steps, overlap, operators, communication, memory ...")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "--by",
     callback=options.parsed("words"),
     metavar="TABLE,...",
     default="step,overlap",
     show_default=True,
-    help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary; "
-    "one of their single tables; or all.",
+    help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary, "
+    "files; one of their single tables; or all.",
 )
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
@@ -92,7 +92,7 @@ def stats(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Tables of the ranks below PATH...: per rank, and over all ranks where that makes sense.
+    """Tables of the ranks below PATH... (default: here), per rank and over all ranks.
 
     \b
     traceconv stats ./prof --by step,overlap
@@ -106,6 +106,9 @@ def stats(
 
     with say.bar(quiet=quiet) as progress:
         found = stats(*paths, **given, progress=progress)
+    if not found.results:
+        say.message("profilers left no tables beside these timelines")
+        return
     texts = _rendered(found.results, form, explain)
     if output is None or output == "-":
         say.data("\n".join(texts.values()).rstrip("\n"))

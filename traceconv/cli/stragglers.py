@@ -10,7 +10,7 @@ from traceconv.cli import options, say
 
 
 @click.command(short_help="Say which rank, and which link, delays the others.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
 )
@@ -27,7 +27,7 @@ from traceconv.cli import options, say
 def stragglers(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Compare the ranks below PATH... at the collectives they share.
+    """Compare the ranks below PATH... (default: here) at the collectives they share.
 
     A rank is named if it is in collectives for the shortest time, arrives last, and made the
     delay itself; else the verdict is inconclusive, with the figures. Exit code 0 either way.

@@ -101,6 +101,13 @@ def us_text(ns: int) -> str:
     return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
+def stamp_text(ns: int) -> str:
+    """Time since the start of a trace as viewers write it: ``1.234 567 890 s``."""
+    second, rest = divmod(abs(ns), 10**9)
+    digits_ = f"{rest:09d}"
+    return f"{'-' * (ns < 0)}{second}.{digits_[:3]} {digits_[3:6]} {digits_[6:]} s"
+
+
 class Domain(StrEnum):
     """What the zero of a capture's clock is."""
 
@@ -131,6 +138,11 @@ class Anchor:
     def offset_ns(self) -> int:
         """What must be ADDED to a local stamp to put it on the shared clock."""
         return self.shared_ns - self.local_ns
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether it ties the capture's clock to Unix time."""
+        return self.domain is Domain.UNIX or self.shared_ns > 0
 
 
 Ns = TypeVar("Ns", int, "I64")

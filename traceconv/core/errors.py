@@ -228,6 +228,7 @@ CODES: dict[str, Code] = {
         "A file of a numbered series is missing, while its neighbours exist; its content is lost, "
         "or was read from files with less detail. Was the copy complete?",
     ),
+    "own-output": Code(_I, "Written by traceconv, and left out; to read it, name the file itself."),
     "unused-file": Code(_I, "The file is known, and has nothing the trace needs."),
     # reading: events
     "missing-duration": Code(_D, "A slice without a duration is kept with duration 0."),
@@ -244,13 +245,13 @@ CODES: dict[str, Code] = {
     ),
     "copy-faulty": Code(
         _D,
-        "The files were copied by their bytes, and viewers drop or misplace some of that: "
-        "`validate` says what. As .pftrace, or by `convert`, it is repaired where possible.",
+        "The files were copied by their bytes, and viewers drop or misplace some of that: see "
+        "`traceconv validate`. `traceconv convert` and a .pftrace repair what can be repaired.",
     ),
     "copy-unchecked": Code(
         _I,
-        "The files were copied by their bytes; for their size they were not checked. `validate` "
-        "says whether viewers show all of them.",
+        "The files were copied by their bytes; for their size they were not checked: "
+        "`traceconv validate` says whether viewers show all of them.",
     ),
     "name-unknown": Code(
         _D, "The file that names numbers lacks some of them; the numbers are used as names."
@@ -354,6 +355,11 @@ CODES: dict[str, Code] = {
     "rank-failed": Code(
         _L, "A rank could not be read and is not in the output; the place gives the reason."
     ),
+    "window-failed": Code(
+        _L,
+        "One of several captures of a rank could not be read and is not in the output; its other "
+        "captures are.",
+    ),
     "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
     "unaligned": Code(
@@ -370,6 +376,17 @@ CODES: dict[str, Code] = {
     "steps-uncovered": Code(
         _D,
         "Device work was recorded for some of the steps only; figures of the others are unknown.",
+    ),
+    "borders-derived": Code(
+        _I,
+        "The profiler marked no borders of forward and backward; they are those of the operators "
+        "that it recorded beside the timeline, or that `PROFILING_FP_START` and `PROFILING_BP_END` "
+        "name.",
+    ),
+    "borders-missing": Code(
+        _I,
+        "Iterations without borders of forward and backward, in which the operators that are to be "
+        "these borders do not run, or not one after the other.",
     ),
     "overlap-recomputed": Code(
         _I, "The profiler's own overlap lane was replaced by the one computed here."

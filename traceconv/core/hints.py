@@ -29,12 +29,16 @@ class Hints:
             paddle; read by the passes of steps and of projection.
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
             read by the memory tables.
+        tables_only: whether event rows were made of a table of operators, so that launches, waits
+            and the host are unknown. Set by the reader of Ascend tables; read by the tables of
+            steps, which then use those of the profiler.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
             collection window that has one. Set by paddle; read by the table of CPUs.
     """
 
     vendor: str = ""
     free_rule: str = ""
+    tables_only: bool = False
     range_lanes: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
     phase_names: Mapping[str, str] = field(default_factory=dict)
@@ -48,6 +52,7 @@ class HintsBuilder:
 
     vendor: str = ""
     free_rule: str = ""
+    tables_only: bool = False
     range_lanes: list[str] = field(default_factory=list)
     range_names: list[str] = field(default_factory=list)
     phase_names: dict[str, str] = field(default_factory=dict)
@@ -59,6 +64,7 @@ class HintsBuilder:
         return Hints(
             self.vendor,
             self.free_rule,
+            self.tables_only,
             tuple(self.range_lanes),
             tuple(self.range_names),
             dict(self.phase_names),

@@ -211,16 +211,16 @@ class Track:
         """Sorts tracks as they appear on screen; numbers in names count as numbers."""
         return (
             self.layer.order,
-            _natural(self.heading),
-            _natural(self.group),
+            natural_order(self.heading),
+            natural_order(self.group),
             self.sort,
-            _natural(self.name),
+            natural_order(self.name),
             self.lane,
             self.unit or "",
         )
 
 
-def _natural(text: str) -> list[tuple[int, int, str]]:
+def natural_order(text: str) -> list[tuple[int, int, str]]:
     """Sort key by which "Stream 3" comes before "Stream 12"."""
     parts: list[tuple[int, int, str]] = []
     word, digits = "", ""
@@ -241,7 +241,7 @@ class Capture:
     """What can be known of a rank without reading its events.
 
     Attributes:
-        reader:   name of the reader that found it.
+        reader:   name of the reader that found it; of several parts, theirs joined by " + ".
         source:   where its files are.
         files:    those that are read for events, relative to the source, in reading order.
         rank:     global rank, or None while it is not known.
@@ -258,7 +258,12 @@ class Capture:
             workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
+        border_operators: names of the operators that forward begins and backward ends with, as the
+            user gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
         optional: whether a run goes on without it, where its rank is unknown.
+        parts:    the captures of a rank that has several, its collection windows: each is read
+            by its own reader, and all together are the rank. ``files``, ``known``, ``tables`` and
+            ``graphs`` are those of all parts; ``clock`` is the one their events come out on.
     """
 
     reader: str
@@ -277,7 +282,16 @@ class Capture:
     detail: Any = None
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
+    border_operators: tuple[str, str] = ("", "")
     optional: bool = False
+    parts: tuple[Capture, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The capture as the user would name it."""
+        if self.label:
+            return self.label
+        return self.source.title(self.files[0]) if self.files else self.source.label
 
 
 Ledger = dict[tuple[str, str], int]

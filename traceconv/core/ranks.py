@@ -1,71 +1,63 @@
 """Which rank a capture is: by its files, by its name, or by the user's pattern.
 
 A rank is never guessed without a report: a single capture without one is rank 0 with an issue,
-several are an error that explains how to name them.
+several are an error that explains how to name them. Several captures of one rank are its
+collection windows.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from traceconv.core.errors import Issues, OptionError, RankError, SelectionError
+from traceconv.core.errors import Issues, RankError, SelectionError
 from traceconv.core.model import Capture
+from traceconv.core.rank_names import agreed, by_pattern, path_of, rank_in_name
+from traceconv.core.rank_windows import as_one
 
-_IN_NAME = (
-    re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
-    re.compile(r"(?:^|[_\-.])r(\d+)(?=[_\-./]|$)"),
-    re.compile(r"worker[_\-. ]?(\d{1,7})(?!\d)", re.IGNORECASE),
-    re.compile(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
-)
-
-
-def title(capture: Capture) -> str:
-    """The capture as the user would name it."""
-    if capture.label:
-        return capture.label
-    return capture.source.title(capture.files[0]) if capture.files else capture.source.label
-
-
-def rank_in_name(path: str) -> int | None:
-    """The rank a path spells ("rank3", "rank_3/x.json", "trace_3.json"), the rightmost first."""
-    for pattern in _IN_NAME:
-        found = pattern.findall(path)
-        if found:
-            return int(found[-1])
-    return None
+LARGEST_IN_NAME = 99_999
+"""A larger number in a name is a time, not a rank."""
 
 
 def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Capture, ...]:
-    """Captures with their ranks, ascending.
+    """One capture per rank, ascending.
 
     Args:
-        rule: "meta" (what the files name), "name" (what the path contains), or a regular expression
-            whose first group is the rank, searched in the path.
+        rule: "meta" (what the files name; where they name nothing, names that leave no doubt, see
+            :func:`traceconv.core.rank_names.agreed`), "name" (what the path contains), or a
+            regular expression that is searched in the path: its first group is the rank, or its
+            named groups are coordinates the rank is computed from
+            (:data:`traceconv.core.rank_names.COORDINATES`).
 
     Captures a run does not need (:attr:`Capture.optional`) are left out if their rank is unknown
     and others exist.
 
     Raises:
-        RankError: a rank stays unknown, or two captures claim the same one.
+        RankError: a rank stays unknown, or two captures cannot both be windows of their rank.
+        OptionError: ``rule`` is no regular expression with groups of digits.
     """
-    ranked = _needed([_ranked(_believed(c, issues), rule) for c in captures], issues)
+    ranked = _needed(_ranked([_believed(c, issues) for c in captures], rule), issues)
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked[0] = replace(ranked[0], rank=0, rank_from="assumed")
-        issues.add("rank-assumed", title(ranked[0]), rank=0)
-    nameless = [c for c in ranked if c.rank is None]
-    if nameless:
-        raise RankError(_nameless_message(nameless, len(ranked), rule))
-    _refuse_doubles(ranked)
-    return tuple(sorted(ranked, key=lambda c: c.rank if c.rank is not None else -1))
+        issues.add("rank-assumed", ranked[0].title, rank=0)
+    if any(c.rank is None for c in ranked):
+        raise RankError(_nameless_message(ranked, rule))
+    return _one_each(ranked)
+
+
+def _one_each(captures: Sequence[Capture]) -> tuple[Capture, ...]:
+    """The captures by rank, those of one rank as one."""
+    groups: dict[int, list[Capture]] = {}
+    for capture in sorted(captures, key=lambda c: c.rank or 0):
+        groups.setdefault(capture.rank or 0, []).append(capture)
+    return tuple(as_one(group) if len(group) > 1 else group[0] for group in groups.values())
 
 
 def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:
     needed = [c for c in captures if c.rank is not None or not c.optional]
     for capture in captures if needed else ():
         if capture.rank is None and capture.optional:
-            issues.add("unused-file", title(capture), "nothing names its rank")
+            issues.add("unused-file", capture.title, "nothing names its rank")
     return needed or captures
 
 
@@ -73,57 +65,62 @@ def _believed(capture: Capture, issues: Issues) -> Capture:
     """The capture, without a rank that none can have."""
     if capture.rank is None or capture.rank >= 0:
         return capture
-    issues.add("rank-conflict", title(capture), f"{capture.rank} is no rank")
+    issues.add("rank-conflict", capture.title, f"{capture.rank} is no rank")
     return replace(capture, rank=None, rank_from="")
 
 
-def _ranked(capture: Capture, rule: str) -> Capture:
+def _ranked(captures: Sequence[Capture], rule: str) -> list[Capture]:
+    """The captures with the ranks that ``rule`` gives them."""
     if rule == "meta":
-        return capture
-    path = capture.source.title(capture.files[0]) if capture.files else title(capture)
+        return _by_files(captures)
     if rule == "name":
-        rank = rank_in_name(path)
-        return replace(capture, rank=rank, rank_from="name") if rank is not None else capture
-    try:
-        match = re.search(rule, path)
-    except re.error as e:
-        raise OptionError(f"{rule!r} is not a regular expression: {e}", "rank_from") from e
-    if match is None:
-        return replace(capture, rank=None)
-    try:
-        return replace(capture, rank=int(match[1]), rank_from=f"pattern {rule}")
-    except (IndexError, ValueError, TypeError) as e:
-        raise OptionError(
-            f"{rule!r}: the first group must be the rank's digits, e.g. 'rank(\\d+)'", "rank_from"
-        ) from e
+        names = _named(captures, agreed([replace(c, rank=None) for c in captures]))
+        loose = (_replaced(c, rank_in_name(path_of(c)), "name") for c in captures)
+        return names or [one or c for one, c in zip(loose, captures, strict=True)]
+    return [
+        _replaced(c, rank, f"pattern {rule}") or replace(c, rank=None)
+        for c, rank in zip(captures, by_pattern(captures, rule), strict=True)
+    ]
 
 
-def _nameless_message(nameless: list[Capture], total: int, rule: str) -> str:
-    shown = ", ".join(title(c) for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
-    message = f"the rank of {len(nameless)} of {total} captures is unknown: {shown}. "
+def _by_files(captures: Sequence[Capture]) -> list[Capture]:
+    """The captures with the ranks that their files name; where some name none, with those in
+    their names, if all agree.
+    """
+    asked = [c for c in captures if not c.optional]
+    if all(c.rank is not None for c in asked):
+        return list(captures)
+    named = _named(asked, agreed(asked))
+    return [*named, *(c for c in captures if c.optional)] if named else list(captures)
+
+
+def _named(captures: Sequence[Capture], found: list[tuple[int, int]] | None) -> list[Capture]:
+    """The captures with the ranks and sizes of the job that were found in their names."""
+    return [
+        c
+        if c.rank == rank
+        else replace(c, rank=rank, rank_from="name", world_size=max(c.world_size, size))
+        for c, (rank, size) in zip(captures, found or (), strict=found is not None)
+    ]
+
+
+def _replaced(capture: Capture, rank: int | None, evidence: str) -> Capture | None:
+    return None if rank is None else replace(capture, rank=rank, rank_from=evidence)
+
+
+def _nameless_message(captures: Sequence[Capture], rule: str) -> str:
+    nameless = [c for c in captures if c.rank is None]
+    shown = ", ".join(c.title for c in nameless[:4]) + (" ..." if len(nameless) > 4 else "")
+    message = f"the rank of {len(nameless)} of {len(captures)} captures is unknown: {shown}. "
     if rule == "meta":
-        named = [rank_in_name(c.source.title(c.files[0])) for c in nameless if c.files]
-        if named and None not in named and len(set(named)) == len(named):
-            return (
-                message + f'Their names contain {named[:8]}: pass `rank_from="name"` to take these.'
-            )
+        named = sorted(c.rank for c in _ranked(captures, "name") if c.rank is not None)
+        if len(set(named)) == len(captures) and named[-1] <= LARGEST_IN_NAME:
+            return f'{message}Names contain {named[:8]}: pass `rank_from="name"` to take these.'
     return message + (
         "Name its place in the path: `rank_from='REGEX'`, with the rank as first group, e.g. "
-        "`rank_from='worker(\\d+)'`; or merge one capture at a time."
+        "`rank_from='worker(\\d+)'`, or with coordinates as named groups, e.g. "
+        "`rank_from='pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'`; or merge one capture at a time."
     )
-
-
-def _refuse_doubles(captures: Sequence[Capture]) -> None:
-    first: dict[int | None, Capture] = {}
-    for capture in captures:
-        other = first.setdefault(capture.rank, capture)
-        if other is not capture:
-            raise RankError(
-                f"rank {capture.rank} is claimed twice: by {title(other)} "
-                f"({other.rank_from or other.reader}) and by {title(capture)} "
-                f"({capture.rank_from or capture.reader}). Name one of them only, or say which "
-                "rank each is with `rank_from=\"name\"` or `rank_from='REGEX'`."
-            )
 
 
 def chosen(

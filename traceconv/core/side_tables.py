@@ -11,7 +11,7 @@ are and how to read each; the file is opened when a column is first looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -185,6 +185,47 @@ class SideTable(DataTable):
         if not self._accounted:
             into.extend(self.issues)
         self._accounted = True
+
+
+def joined_tables(tables: Sequence[SideTable]) -> SideTable:
+    """The rows of tables of one name, below each other; read when the result is.
+
+    A column that one of them lacks is empty there.
+    """
+    issues = Issues()
+
+    def load() -> Columns:
+        loaded = [table._load() for table in tables]
+        for table in tables:
+            table.account(issues)
+        sizes = [len(next(iter(columns.values()), ())) for columns in loaded]
+        names = dict.fromkeys(name for columns in loaded for name in columns)
+        return {name: _below(name, loaded, sizes) for name in names}
+
+    return SideTable(tables[0].name, ", ".join(t.file for t in tables), load, issues)
+
+
+def _below(name: str, loaded: Sequence[Columns], sizes: Sequence[int]) -> NDArray[Any]:
+    """One column of several tables; as text where they differ in its type."""
+    kinds = {columns[name].dtype for columns in loaded if name in columns}
+    dtype = kinds.pop() if len(kinds) == 1 else np.dtype(object)
+    empty: Any = {"i": ABSENT, "f": np.nan}.get(dtype.kind, "")
+    parts = [
+        columns[name] if name in columns else np.full(size, empty, dtype)
+        for columns, size in zip(loaded, sizes, strict=True)
+    ]
+    if dtype.kind == "O":
+        parts = [_texts(part) for part in parts]
+    return np.concatenate(parts)
+
+
+def _texts(column: NDArray[Any]) -> NDArray[Any]:
+    """A column as text, absent cells empty."""
+    if column.dtype.kind == "O":
+        return column
+    absent = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
+    texts = ["" if gone else str(v) for v, gone in zip(column.tolist(), absent, strict=True)]
+    return np.array(texts, object)
 
 
 def _named(loaded: Columns) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -17,7 +17,7 @@ import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -325,6 +325,33 @@ class RecordedSource(Source):
 
     def _open(self, name: str) -> IO[bytes]:
         raise FileNotFoundError(f"{name} is not available: only its events were saved")
+
+
+class JoinedSource(Source):
+    """Files of several sources under the titles they have there."""
+
+    def __init__(self, label: str, files: Iterable[tuple[Source, str]]) -> None:
+        super().__init__(label)
+        self._files = {source.title(name): (source, name) for source, name in files}
+        self.shared = all(source.shared for source, _ in self._files.values())
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._files))
+
+    def size(self, name: str) -> int:
+        source, inner = self._files[name]
+        return source.size(inner)
+
+    def _open(self, name: str) -> IO[bytes]:
+        source, inner = self._files[name]
+        return source._open(inner)
+
+    def path(self, name: str) -> Path | None:
+        source, inner = self._files[name]
+        return source.path(inner)
+
+    def title(self, name: str) -> str:
+        return name
 
 
 def sources(paths: list[str]) -> list[Source]:

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
@@ -24,6 +25,8 @@ RATIO_LIMIT = 300
 RATIO_FREE_BYTES = 1 << 30
 """... or to this size, whichever is more; beyond, it is refused as a decompression bomb."""
 
+
+_PACKED_BYTES = 1 << 16
 
 COPY_BYTES = 1 << 20
 """What is copied from file to file at a time."""
@@ -111,17 +114,20 @@ class Counted:
 
 
 class Bounded:
-    """A decompressing file that refuses to grow past ``limit`` bytes."""
+    """A decompressing file that refuses to grow past ``limit`` bytes.
+
+    What precedes a break in gzip data is handed out before the error is raised: isal drops what it
+    has unpacked of its last block, so the file is unpacked once more, by zlib.
+    """
 
     def __init__(self, raw: Any, limit: int, label: str, beneath: Any = None) -> None:
         self._raw, self._limit, self._label, self._read = raw, limit, label, 0
         self._beneath = beneath  # a gzip file does not close what it reads from
+        self._broken: Exception | None = None
+        self._rest: Iterator[bytes] = iter(())  # what isal dropped
 
     def read(self, n: int = -1) -> bytes:
-        try:
-            data = cast(bytes, self._raw.read(n if n >= 0 else self._limit + 1))
-        except _broken_gzip() as e:
-            raise zlib.error(str(e)) from e
+        data = self._unpacked(n if n >= 0 else self._limit + 1)
         self._read += len(data)
         if self._read > self._limit:
             raise SourceError(
@@ -130,14 +136,51 @@ class Bounded:
             )
         return data
 
+    def _unpacked(self, n: int) -> bytes:
+        if self._broken is None:
+            try:
+                return cast(bytes, self._raw.read(n))
+            except _broken_gzip() as e:
+                self._broken = zlib.error(str(e))
+            except (EOFError, zlib.error) as e:
+                self._broken = e
+            if self._beneath is not None:
+                self._rest = _before_break(self._beneath, self._read)
+        found = next(self._rest, b"")
+        if not found:
+            raise self._broken
+        self._rest = chain((found[n:],), self._rest) if len(found) > n else self._rest
+        return found[:n]
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._read = 0
+        self._read, self._broken = 0, None
         return cast(int, self._raw.seek(offset, whence))
 
     def close(self) -> None:
         self._raw.close()
         if self._beneath is not None:
             self._beneath.close()
+
+
+def _before_break(raw: Any, skip: int) -> Iterator[bytes]:
+    """What of broken gzip data can be unpacked, without the first ``skip`` bytes."""
+    try:
+        raw.seek(0)
+    except (OSError, ValueError):  # a pipe
+        return
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    while packed := raw.read(_PACKED_BYTES):
+        while packed:
+            try:
+                piece = unpack.decompress(packed, COPY_BYTES)
+            except zlib.error:
+                return
+            if len(piece) > skip:
+                yield piece[skip:]
+            skip = max(skip - len(piece), 0)
+            packed = unpack.unconsumed_tail
+            if unpack.eof:  # another member follows
+                packed, unpack = unpack.unused_data, zlib.decompressobj(zlib.MAX_WBITS | 16)
 
 
 def gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:

@@ -88,10 +88,11 @@ def compose(
         passes.append(partial(step_trace, merge_graphs=merge_graphs))
     passes.append(attribution)
     if mode is not None:
+        from traceconv.passes.forward_backward import forward_backward
         from traceconv.passes.input_wait import input_wait
         from traceconv.passes.overlap import overlap
 
-        passes += [overlap, input_wait]
+        passes += [forward_backward, overlap, input_wait]
     if steps is not None:
         passes.append(partial(by_step, selected=steps))
     if scope and mode == "detail":

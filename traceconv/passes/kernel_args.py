@@ -79,10 +79,14 @@ _KEYS = {
 _IN_SLICE = frozenset(
     (
         "Name", "Start Time(ns)", "Duration(ns)", "Step Id", "Device_id", "Model ID", "Model Name",
-        "Task ID", "Stream ID", "Accelerator Core", "Context ID", "Infer ID",
+        "Task ID", "Stream ID", "Context ID", "Infer ID",
     )
 )  # fmt: skip
 """Columns whose value the slice has already."""
+
+_CORE = "Accelerator Core"
+"""What a compute task ran on; written where the slice does not say the same: timelines give the
+type of the queue entry, which is ``AI_CORE`` for vector cores, too."""
 
 _CLASSES = (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK, OpClass.OTHER, OpClass.COPY)
 
@@ -144,8 +148,20 @@ def _joined(
     members: list[bytes] = []
     for first in range(0, len(rows), _BATCH):
         some = rows[first : first + _BATCH]
-        members += _members({heading: c[some] for heading, c in more.items()}, len(some))
+        values = {heading: c[some] for heading, c in more.items()}
+        if _CORE in values:
+            values[_CORE] = _unsaid(trace, own[first : first + _BATCH], values[_CORE])
+        members += _members(values, len(some))
     return _extended(trace, own, members), timed[found < 0]
+
+
+def _unsaid(trace: Trace, rows: I64, cores: NDArray[Any]) -> NDArray[Any]:
+    """The cores of compute tasks that their slices do not name; "" for the others."""
+    raws = map(trace.args.raw, trace.events.args[rows].tolist())
+    names = {core: json.dumps(core).encode() for core in set(cores.tolist())}
+    other = [names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)]
+    compute = trace.events.op[rows] == OpClass.COMPUTE
+    return np.where(compute & np.array(other, bool), cores, "")
 
 
 def _extended(trace: Trace, rows: I64, members: Sequence[bytes]) -> Trace:

@@ -25,6 +25,12 @@ from traceconv.core.model import I64, EventTable, Kind, Layer, OpClass, Trace, T
 TITLE = "{} (device projection)"
 """Heading of the lanes; a lane is named as the thread of its ranges is."""
 
+
+def is_projection(track: Track) -> bool:
+    """Whether a lane holds ranges projected onto the device, not ranges themselves."""
+    return track.layer is Layer.SCOPE and track.title.endswith(TITLE[2:])
+
+
 MAX_DEPTH = 500
 """Ranges nested deeper are not projected (viewers stop drawing there)."""
 
@@ -55,7 +61,7 @@ def projection(trace: Trace) -> Trace:
     of their times) and ``host (ns)`` (length of the range). Ranges that launch nothing have none.
     A trace that has such lanes (a file written by traceconv) is returned as it is.
     """
-    if any(t.layer is Layer.SCOPE and t.title.endswith(TITLE[2:]) for t in trace.tracks):
+    if any(map(is_projection, trace.tracks)):
         return trace
     ranges = _ranges(trace)
     launches = _launches(trace) if len(ranges) else {}

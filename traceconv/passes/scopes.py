@@ -27,7 +27,8 @@ ROOTS = re.compile(r"(?:Default|Gradients|recompute_Default)/")
 MAX_DEPTH = 64
 """Deeper scopes get no lane."""
 
-_FULL_NAME = re.compile(rb'"(?:full_?name|op_full_name)"\s*:\s*"([^"\\]*)"')
+FULL_NAME = re.compile(rb'"(?:full_?name|op_full_name)"\s*:\s*"([^"\\]*)"')
+"""Where the arguments of an operator have its full name."""
 
 Path = tuple[str, ...]
 Span = tuple[int, str, int, int]
@@ -110,7 +111,7 @@ def _operators(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp], list[P
         named[name] = numbers.of(_path(trace.strings[name]))
     which = named[events.name[rows]]
     for i in np.flatnonzero((which < 0) & device[rows] & (events.args[rows] >= 0)).tolist():
-        match = _FULL_NAME.search(trace.args.raw(int(events.args[rows[i]])))
+        match = FULL_NAME.search(trace.args.raw(int(events.args[rows[i]])))
         if match:
             which[i] = numbers.of(_path(match[1].decode("utf-8", "replace")))
     rows, which = rows[which >= 0], which[which >= 0]

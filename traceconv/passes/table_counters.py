@@ -52,6 +52,9 @@ _SERIES = (
     _Series("npu_module_mem", "NPU Module Mem", "Timestamp(ns)", (("Total Reserved", ""),)),
 )
 
+SOURCES = frozenset(series.side_table for series in _SERIES)
+"""The tables whose figures become counters."""
+
 
 def side_table_counters(trace: Trace) -> Trace:
     """The trace with counters from its tables; booked under "tables".

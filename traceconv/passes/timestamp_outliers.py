@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.errors import Issues
 from traceconv.core.model import I64, Trace
 
 FAR_NS = 3_600_000_000_000
@@ -27,31 +28,50 @@ FEWEST = 8
 """Fewer events are not enough to determine the usual range."""
 
 Range = tuple[int, int]
+Rows = NDArray[np.intp]
 
 
 def timestamp_outliers(trace: Trace) -> Trace:
-    """The same trace, with an issue for events and samples that stretch its timeline."""
+    """The same trace, with an issue for events and samples that stretch its timeline.
+
+    In every collection window they are compared with the others of that window.
+    """
     span = trace.span()
     if span is None or span[1] - span[0] <= FAR_NS:
         return trace
-    events, samples = trace.events, trace.counters.start_ns
-    usual = _usual(np.concatenate((events.start_ns, samples)))
-    rows = np.flatnonzero(_outside(events.start_ns, usual) | _outside(events.end_ns, usual))
-    ticks = np.flatnonzero(_outside(samples, usual))
-    count = len(rows) + len(ticks)
-    if not count:
-        return trace
-    issues, where = trace.issues.copy(), trace.capture.label or next(iter(trace.capture.files), "")
+    issues = trace.issues.copy()
+    borders = trace.windows[1:, 0]
+    of_event = np.searchsorted(borders, trace.events.start_ns, "right")
+    of_sample = np.searchsorted(borders, trace.counters.start_ns, "right")
+    for window in range(len(borders) + 1):
+        _book(
+            trace, np.flatnonzero(of_event == window), np.flatnonzero(of_sample == window), issues
+        )
+    return replace(trace, issues=issues)
+
+
+def _book(trace: Trace, rows: Rows, ticks: Rows, issues: Issues) -> None:
+    """Count those of some events and samples that are far from most of them, and place the first.
+
+    Args:
+        rows, ticks: of the table of events, and of that of counters.
+    """
+    events, samples = trace.events, trace.counters
+    starts = np.concatenate((events.start_ns[rows], samples.start_ns[ticks]))
+    if not len(starts):
+        return
+    usual, where = _usual(starts), trace.capture.title
+    rows = rows[_outside(events.start_ns[rows], usual) | _outside(events.end_ns[rows], usual)]
+    ticks = ticks[_outside(samples.start_ns[ticks], usual)]
     for row in rows[: issues.PLACES_KEPT].tolist():
         name = trace.strings[int(events.name[row])][:60]
         near = int(events.start_ns[row]), int(events.end_ns[row])
         issues.add("far-stamp", where, f"{name!r}, {_distance(near, usual)}", 1)
     for row in ticks[: issues.PLACES_KEPT].tolist():
-        name, ns = trace.tracks[int(trace.counters.track[row])].name, int(samples[row])
+        name, ns = trace.tracks[int(samples.track[row])].name, int(samples.start_ns[row])
         issues.add("far-stamp", where, f"{name!r}, {_distance((ns, ns), usual)}", 1)
     located = min(len(rows), issues.PLACES_KEPT) + min(len(ticks), issues.PLACES_KEPT)
-    issues.add("far-stamp", where, count=count - located)
-    return replace(trace, issues=issues)
+    issues.add("far-stamp", where, count=len(rows) + len(ticks) - located)
 
 
 def _usual(starts: I64) -> Range:

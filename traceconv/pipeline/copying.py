@@ -35,7 +35,7 @@ READERS = ("trace_view", "msprof", "kineto", "chrome_json")
 
 SUFFIXES = (".json", ".json.gz")
 
-CHECKED_BYTES = 16 << 20
+CHECKED_BYTES = 4 << 20
 """Larger copies are not checked: that takes ten times as long as the copy."""
 
 BASE = "baseTimeNanoseconds"
@@ -57,7 +57,7 @@ def copyable(
         analyse=options.analyse,
     )
     json_out = target.path.endswith(SUFFIXES) and target.writer().name == "chrome_json"
-    files = all(c.reader in READERS and len(c.files) == 1 for c in captures)
+    files = all(c.reader in READERS and len(c.files) == 1 and not c.parts for c in captures)
     apart = len({(c.source.label, *c.files) for c in captures}) == len(captures)
     return plain and json_out and not moved and files and apart
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from traceconv.core.clock import us_text
 from traceconv.core.errors import EmptyResultError, Issue, Severity
 from traceconv.core.model import Capture
-from traceconv.core.ranks import title
 from traceconv.pipeline.options import MergeOptions
 from traceconv.pipeline.spill import SpilledRank
 
@@ -58,14 +57,14 @@ def nothing_read(
     """The error for input without a single event; it names the tables that are there, or what of
     the events could not be read.
     """
-    where = _listed([title(one) for one in captures])
+    where = _listed([one.title for one in captures])
     if not tables:
         why = _listed([f"{one.code} x{one.count}" for one in lost])
         return EmptyResultError(
             f"{where}: holds no events" + (f" that can be read: {why}" * bool(why))
         )
     return EmptyResultError(
-        f"{where}: holds tables without a timeline ({_listed(tables)}); use `stats` for them"
+        f"{where}: holds tables without a timeline ({_listed(tables)}); use `traceconv stats`"
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import Capture
-from traceconv.core.ranks import title
 from traceconv.pipeline import engines
 from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.options import RunOptions
@@ -53,7 +52,7 @@ def map_ranks(
         if not run.allow_missing_ranks:
             raise done.error
         first = first or done.error
-        book_failure(issues, capture.rank, title(capture), str(done.error))
+        book_failure(issues, capture.rank, capture.title, str(done.error))
         if failed is not None:
             failed(capture, done.error)
     if first is not None and not kept and failed is None:

@@ -11,11 +11,12 @@ need; what reads and what encodes is imported when it does.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.machinery import PathFinder
 from itertools import groupby
@@ -28,15 +29,22 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.choices import unknown as unknown_choice
 from traceconv.core.errors import (
     AmbiguousFormatError,
+    InputError,
     Issues,
     OptionError,
     PluginError,
+    RankError,
     UnknownFormatError,
 )
 from traceconv.core.model import Capture
+from traceconv.core.ranks import resolve
 from traceconv.io.sources import Source
 from traceconv.readers import Reader
 from traceconv.writers import REQUIRED, Writer
+
+BORDERS = ("PROFILING_FP_START", "PROFILING_BP_END")
+"""Variables of the environment by which users of MindSpore name the operators that forward begins
+and backward ends with. Workers elsewhere get them with the capture."""
 
 _SIGN = b"[traceconv."
 """How our groups begin where a package lists its entry points."""
@@ -224,7 +232,9 @@ def discover(
 ) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
-    What one reader claims, later ones do not see.
+    What one reader claims, later ones do not see. Outputs of ours that are in a folder among
+    captures are left out, each with an issue. The variables :data:`BORDERS` of the environment
+    become :attr:`~traceconv.core.model.Capture.border_operators`.
 
     Args:
         only: the one reader to ask, by name.
@@ -240,11 +250,42 @@ def discover(
         from traceconv.readers.event_log.reader import with_mapping
 
         asked = [with_mapping(mapping), *asked]
+    from traceconv.pipeline.own_outputs import is_own, own_outputs
+
+    own = [own_outputs(source) for source in sources]
+    found = _asked(sources, asked, own)
+    if not found.captures and any(own):
+        own = [{} for _ in sources]
+        found = _asked(sources, asked, own)
+    if not found.captures:
+        raise UnknownFormatError(_unknown_message(sources, found.unknown, asked))
+    for source, outputs in zip(sources, own, strict=True):
+        for name in outputs:
+            found.issues.add("own-output", source.title(name))
+    others = tuple(one for one in found.captures if not is_own(one))
+    if len(others) in (0, len(found.captures)):
+        return found
+    for title in {one.label for one in found.captures} - {one.label for one in others}:
+        found.issues.add("own-output", title)
+    return replace(found, captures=others)
+
+
+def _asked(
+    sources: Sequence[Source],
+    asked: Sequence[Reader],
+    own: Sequence[Mapping[str, Sequence[str]]],
+) -> Discovery:
+    """What the readers claim of the sources.
+
+    Args:
+        own: per source, files by output that readers do not see.
+    """
     issues = Issues()
     captures: list[Capture] = []
     unknown: list[tuple[Source, str]] = []
-    for source in sources:
-        left = list(source.names())
+    for source, outputs in zip(sources, own, strict=True):
+        hidden = {name for files in outputs.values() for name in files}
+        left = [name for name in source.names() if name not in hidden]
         for _, group in groupby(asked, key=lambda r: r.order):
             claims = _claims(list(group), source, left, issues)
             captures += claims
@@ -253,9 +294,45 @@ def discover(
             if not left:
                 break
         unknown += [(source, name) for name in left]
-    if not captures:
-        raise UnknownFormatError(_unknown_message(sources, unknown, asked))
+    borders = os.environ.get(BORDERS[0], ""), os.environ.get(BORDERS[1], "")
+    if any(borders):
+        captures = [replace(capture, border_operators=borders) for capture in captures]
     return Discovery(tuple(captures), tuple(unknown), issues)
+
+
+def ranked(
+    found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
+) -> tuple[Capture, ...]:
+    """What was found in ``sources`` as one capture per rank, ascending.
+
+    Args:
+        rule: see :func:`traceconv.core.ranks.resolve`.
+        only: the one reader that was asked.
+
+    Raises:
+        RankError, OptionError: as there. Where readers of several formats have found something,
+            the message names those that give every capture a rank if they alone are asked.
+    """
+    try:
+        return resolve(found.captures, rule, found.issues)
+    except RankError as e:
+        names = dict.fromkeys(capture.reader for capture in found.captures)
+        alone = [n for n in names if _has_ranks(sources, n, rule)] if len(names) > 1 else []
+        if only or not alone:
+            raise
+        choices = " or ".join(f'`reader="{name}"`' for name in alone)
+        raise RankError(f"{e} Or read one format only, with {choices}.") from e
+
+
+def _has_ranks(sources: Sequence[Source], reader: str, rule: str) -> bool:
+    """Whether all that a reader finds has a rank."""
+    if reader not in readers().found:
+        return False
+    try:
+        resolve(discover(sources, reader).captures, rule, Issues())
+    except InputError:
+        return False
+    return True
 
 
 def _claims(
@@ -277,7 +354,7 @@ def _claims(
 
 
 def _unknown_message(
-    sources: Sequence[Source], unknown: list[tuple[Source, str]], asked: list[Reader]
+    sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
     seen = ", ".join(name for _, name in unknown[:3]) or "no files"

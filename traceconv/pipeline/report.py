@@ -11,7 +11,7 @@ import numpy as np
 
 from traceconv.core.errors import Issues, Severity
 from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, OverlapSums, StepTable
-from traceconv.core.ranks import format_ranges, title
+from traceconv.core.ranks import format_ranges
 from traceconv.core.version import __version__
 from traceconv.pipeline.spill import RankAccount
 
@@ -284,7 +284,7 @@ def described(capture: Capture) -> dict[str, Any]:
         "rank": capture.rank,
         "rank_from": capture.rank_from,
         "reader": capture.reader,
-        "label": title(capture),
+        "label": capture.title,
         "host": capture.host,
         "device": capture.device,
         "graphs": list(capture.graphs),

@@ -23,7 +23,7 @@ from traceconv.core.errors import (
     TraceconvError,
 )
 from traceconv.core.model import Capture
-from traceconv.core.ranks import format_ranges, title
+from traceconv.core.ranks import format_ranges
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.sources import RecordedSource
 from traceconv.io.storage import is_url
@@ -187,7 +187,7 @@ def write_shard(
     failed: list[list[Any]] = []
 
     def note(capture: Capture, error: TraceconvError) -> None:
-        failed.append([capture.rank, title(capture), str(error)])
+        failed.append([capture.rank, capture.title, str(error)])
 
     with replacing_folder(Path(report.output)) as folder:
         work = reading(options, folder, alone=True)

@@ -110,12 +110,24 @@ def _set_aside(
 
 
 def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
-    """All events of one capture, as its reader gives them."""
-    capture.source.progress = advance
-    build = TraceBuilder(capture)
-    build.comm_words = tuple(word.lower() for word in comm_patterns)
-    registry.read_capture(capture, build)
-    return build.finish()
+    """All events of one capture, as its reader gives them; of all parts of it, if it has parts.
+
+    Raises:
+        TraceconvError: it cannot be read, or its parts are not windows of one rank.
+    """
+
+    def read(one: Capture) -> Trace:
+        one.source.progress = advance
+        build = TraceBuilder(one)
+        build.comm_words = tuple(word.lower() for word in comm_patterns)
+        registry.read_capture(one, build)
+        return build.finish()
+
+    if not capture.parts:
+        return read(capture)
+    from traceconv.pipeline.rank_windows import read_windows
+
+    return read_windows(capture, read)
 
 
 def passed(trace: Trace, passes: Sequence[Pass]) -> Trace:

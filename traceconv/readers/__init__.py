@@ -25,8 +25,9 @@ class Reader(Protocol):
         files: the file names it reads, for the table of formats.
         order: lower is asked first; what one reader claims, later ones do not see.
 
-    A reader may have a further attribute ``unverified``: the kinds of records it reads as their
-    layout is described, without having met a recording of them.
+    A reader may have further attributes: ``unverified``, the kinds of records it reads as their
+    layout is described, without having met a recording of them; and ``shown``, where its files are
+    shown if that is not on lanes.
     """
 
     name: str

@@ -33,13 +33,6 @@ def exact_or_unknown(ns: int | None) -> str:
     return "–" if ns is None else exact(ns)
 
 
-def stamp(ns: int) -> str:
-    """An instant, to the nanosecond, as viewers write it: ``1.234 567 890 s``."""
-    second, rest = divmod(abs(ns), 10**9)
-    digits_ = f"{rest:09d}"
-    return f"{'-' * (ns < 0)}{second}.{digits_[:3]} {digits_[3:6]} {digits_[6:]} s"
-
-
 def size(n_bytes: float) -> str:
     """Bytes in units of 1024."""
     for unit in _SIZES:

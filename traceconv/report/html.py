@@ -13,6 +13,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from traceconv.core.clock import stamp_text
 from traceconv.core.markup import Markup, el, esc, join
 from traceconv.report import figures as say
 from traceconv.report import page_charts as charts
@@ -245,7 +246,7 @@ def _place(place: Document) -> Markup:
     return el(
         "div",
         el("p", el("strong", place["name"] or "(no name)"),
-           f" of rank {place['rank']}{lane}, at {say.stamp(place['start_ns'])}, "
+           f" of rank {place['rank']}{lane}, at {stamp_text(place['start_ns'])}, "
            f"{say.time(place['dur_ns'])} long"),
         el("code", place["query"]),
         class_="place",
@@ -256,7 +257,7 @@ def _places_table(found: Sequence[Document]) -> Markup:
     """The longest stretches without work."""
     head = ("what", "rank", "at", "length", "lane", "find it")
     rows = [
-        (p["what"], p["rank"], say.stamp(p["start_ns"]), say.time(p["dur_ns"]), p["lane"],
+        (p["what"], p["rank"], stamp_text(p["start_ns"]), say.time(p["dur_ns"]), p["lane"],
          el("code", p["query"], class_="sql"))
         for p in found
     ]  # fmt: skip

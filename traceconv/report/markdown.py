@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from traceconv.core.clock import stamp_text
 from traceconv.core.markup import visible
 from traceconv.report import figures as say
 
@@ -62,10 +63,14 @@ def _findings(found: Sequence[Section]) -> Iterator[str]:
             yield f"  - {_text(one['advice'])}"
         for place in one["places"]:
             yield (
-                f"  - {_text(place['name'])} of rank {place['rank']} at "
-                f"{say.stamp(place['start_ns'])}, {say.time(place['dur_ns'])} long: "
+                f"  - {_text(place['name'])} of rank {place['rank']}{_lane(place)} at "
+                f"{stamp_text(place['start_ns'])}, {say.time(place['dur_ns'])} long: "
                 f"{_code(place['query'])}"
             )
+
+
+def _lane(place: Section) -> str:
+    return f" on {_text(place['lane'])}" if place["lane"] else ""
 
 
 def _code(text: str) -> str:
@@ -78,7 +83,7 @@ def _code(text: str) -> str:
 def _overlap(section: Section) -> Iterator[str]:
     keys = ("known_ns", "pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns", "idle_ns")
     head = ("rank", "steps", "known", "computing", "computing and communicating",
-            "communication not overlapped", "memory copies", "idle",
+            "communication not overlapped", "memory copies (GPUs)", "idle",
             "of it waiting for input")  # fmt: skip
     yield from _table(
         head,

@@ -16,7 +16,7 @@ CLASSES = (
     ("pure_compute_ns", "k-compute", "computing"),
     ("overlapped_ns", "k-overlapped", "computing and communicating"),
     ("exposed_ns", "k-exposed", "communication not overlapped"),
-    ("copy_ns", "k-copy", "memory copies"),
+    ("copy_ns", "k-copy", "memory copies (GPUs)"),
     ("idle_ns", "k-idle", "idle"),
 )
 """The classes that add up to what is known of a step: key, colour, words."""

@@ -102,7 +102,7 @@ class Judged:
 
 def judge(summaries: Sequence[RankSummary], plan: Plan) -> Judged:
     """What is wrong, by the summaries of all ranks and the rules' own thresholds."""
-    return Judged(rules.judge(summaries), stragglers.judge(summaries, plan))
+    return Judged(rules.judge(summaries, clocks=plan), stragglers.judge(summaries, plan))
 
 
 def overview(
@@ -216,14 +216,17 @@ class _Rows:
         for first, others in judged.by_rule():
             also = [f"{one.place()} ({one.amount()})" for one in others]
             saving = [first.saving()] if first.saving() else []
+            places = [self.place(first.rank, vars(one)) for one in first.slices]
             yield {
                 **first.as_dict(),
+                "slices": [
+                    {**vars(one), "since_start_ns": place["start_ns"]}
+                    for one, place in zip(first.slices, places, strict=True)
+                ],
                 "text": f"{first.place()}: {first.amount()} ({first.basis()})",
                 "evidence": [*saving, *(figure(k, v) for k, v in first.case.figures.items())],
                 "also": also,
-                "places": [
-                    self.place(first.rank, {"lane": "", **vars(one)}) for one in first.slices
-                ],
+                "places": places,
             }
 
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:

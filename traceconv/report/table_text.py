@@ -30,6 +30,9 @@ WIDEST = 60
 _INSTANTS = ("Start Time", "Timestamp")
 """Words in the headings of instants, which stay in us; lengths suit themselves."""
 
+_LONGEST = 10**17
+"""ns, three years: longer ones are instants of Unix time, whatever their heading says."""
+
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 
 
@@ -132,7 +135,7 @@ def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) ->
         return [column.name, *(short(cell) for cell in values.tolist())]
     if column.unit != "ns":
         return [column.heading(column.unit), *_cells(column, values, _readable, "-")]
-    instant = any(word in column.name for word in _INSTANTS)
+    instant = any(word in column.name for word in _INSTANTS) or (values > _LONGEST).any()
     name, scale = _UNITS[2] if instant else _suited(values)
     return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), "-")]
 

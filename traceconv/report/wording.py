@@ -14,10 +14,11 @@ Told = Mapping[str, Any]
 """JSON values: a section, a verdict on stragglers, a finding."""
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
+_COPIES = "memory copies"
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
     ("communication not overlapped", ("exposed_ns",)),
-    ("memory copies", ("copy_ns",)),
+    (_COPIES, ("copy_ns",)),
     ("waiting for input", ("input_wait_ns",)),
     ("idle", ("idle_ns",)),
 )
@@ -51,7 +52,7 @@ def late(one: Told) -> str:
 
 
 def _shares(overlap: Told) -> dict[str, float]:
-    """Of what is known, over all ranks: from 0 to 1."""
+    """Of what is known, over all ranks: from 0 to 1; copies only where they are a share."""
     rows = overlap.get("rows", ())
     known = sum(row["known_ns"] for row in rows)
     waits = [row["input_wait_ns"] for row in rows if row["input_wait_ns"] is not None]
@@ -59,7 +60,8 @@ def _shares(overlap: Told) -> dict[str, float]:
     sums["idle"] -= sum(waits)
     if not waits:
         del sums["waiting for input"]
-    return {words: ns / known if known else 0.0 for words, ns in sums.items()}
+    shares = {words: ns / known if known else 0.0 for words, ns in sums.items()}
+    return {words: share for words, share in shares.items() if share or words != _COPIES}
 
 
 def _mean_step(steps: Told) -> tuple[float, int]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from ascend_files import Folder, read
 
+import traceconv
 from traceconv.core.clock import Domain
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Kind, Layer, OpClass
@@ -145,6 +146,22 @@ def test_records_given_by_their_folder(folder):
     assert (found.rank, found.clock.domain) == (2, Domain.UNIX)
 
 
+@pytest.mark.parametrize("below", ["", "host_info", "host_info/timeline_*.json"])
+def test_ranks_of_the_host_do_not_depend_on_what_is_named(folder, monkeypatch, below):
+    """The folder above, the folder itself, or a pattern; also from within."""
+    made = {"name": "Run", "ph": "X", "ts": UNIX_US, "dur": 3, "pid": "5", "tid": "7"}
+    for rank in (0, 3):
+        folder.add(f"profiler/host_info/timeline_{rank}.json", [made])  # nothing else names it
+    place = folder.root / "profiler" / below
+    names = [str(place)]
+    if place.is_dir():
+        monkeypatch.chdir(place)
+        names.append(".")
+    for name in names:
+        found = traceconv.open(name).found
+        assert [(c.rank, c.reader) for c in found] == [(0, "mindspore"), (3, "mindspore")]
+
+
 def test_records_beside_a_device_are_left(folder):
     """Nothing ties Unix time to the counter of the device."""
     folder.add("host_info/host_info_0.csv", RECORDS + record(2, 5))
@@ -281,6 +298,18 @@ AI CPU Total Time(ms):  4.122000
         ("TopK", 2298200600000, 2298200601000),
     ]
     assert trace.events.op.tolist() == [OpClass.WAIT, OpClass.COMPUTE]
+    assert issues(trace) == {}
+
+
+@pytest.mark.parametrize(
+    "rule", ["", "--- --------- --------- -------\n", "----  ----  ----  ----\n"]
+)
+def test_an_ai_cpu_table_separated_by_single_blanks(folder, rule):
+    """Headings are where words are, not where a rule says; the last line needs no end."""
+    text = f"num node_type_name run_start run_end\n{rule}1 TopK 2298200600 2298200601\n"
+    text += "AI CPU Total Time(ms): 4.122000"
+    trace = one(folder.add("output_data_preprocess_aicpu_0.txt", text))
+    assert rows(trace, Layer.DEVICE) == [("TopK", 2298200600000, 2298200601000)]
     assert issues(trace) == {}
 
 

@@ -389,11 +389,11 @@ def test_sums_of_a_database_are_the_same_side_tables(folder):
     (trace,) = traces(folder)
     side_table = trace.side_tables["step_trace_time"]
     assert {h: c.tolist() for h, c in side_table.columns.items()} == {
-        "Step": [5], "Computing": [1.5], "Free": [2],
+        "Step": [5], "Computing(ns)": [1500], "Free(ns)": [2000],
     }  # fmt: skip
     folder.add(f"{RANK0}/{OUTPUT}/step_trace_time.csv", "Step,Computing\n6,7.5\n")
     (trace,) = traces(folder)
-    assert trace.side_tables["step_trace_time"]["Computing"].tolist() == [7.5]
+    assert trace.side_tables["step_trace_time"]["Computing(ns)"].tolist() == [7500]
 
 
 # -- inspect --------------------------------------------------------------------------------
@@ -428,3 +428,97 @@ def test_two_databases_with_the_same_sums_are_read_once(folder):
     (trace,) = traces(folder)
     side_table = trace.side_tables["communication"]
     assert (side_table["Operator"].tolist(), side_table["Step"].tolist()) == (["hcom_a"], [5])
+
+
+# -- figures without a timeline --------------------------------------------------------------
+
+
+@pytest.fixture
+def tables_alone(folder):
+    """What remains of rank 9 on device 4: two steps of the profiler, of one some operators."""
+    place = f"{RANK0}/{OUTPUT}"
+    head = "Device_id,Step Id,Model ID,Task ID,Stream ID,Name,Type,Accelerator Core"
+    times = "Start Time(us),Duration(us),Context ID"
+    folder.add(f"{RANK0}/profiler_info_9.json", {"rank_id": 9})
+    folder.add(
+        f"{place}/kernel_details.csv",
+        f"{head},{times}\n4,1,4294967295,940,2,MatMul,Mm,AI_CORE,{UNIX_US}.25,4.5,7\n"
+        f"4,1,4294967295,N/A,2,hcom_allReduce__1_0_1,hcom_allReduce_,HCCL,{UNIX_US}.5,9,N/A\n",
+    )
+    folder.add(
+        f"{place}/step_trace_time.csv",
+        "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,"
+        "Stage,Bubble,Communication(Not Overlapped and Exclude Receive),Preparing\n"
+        "4,1,100.5,50.25,10,60.25,40,190.75,0.0,50.25,206.25\n4,2,90,50,10,60,60,200,0,50,7\n",
+    )
+    stated = {
+        "Start Timestamp(us)": UNIX_US + 0.5, "Elapse Time(ms)": 0.75, "Transit Time(ms)": 0,
+        "Wait Time(ms)": 0.5, "Synchronization Time(ms)": 0.25, "Idle Time(ms)": 0.25,
+        "Wait Time Ratio": 1.0, "Synchronization Time Ratio": 1.0,
+    }  # fmt: skip
+    operation = {"hcom_allReduce__1_0_1@17": {"Communication Time Info": stated}}
+    folder.add(f"{place}/communication.json", {"step1": {"collective": operation}})
+    return str(folder.root)
+
+
+def _stats(path, table, **options):
+    columns = traceconv.stats(path, by=[table], **options)[table].columns
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def test_operations_without_planes_are_those_of_communication_json(tables_alone):
+    """Its ratio of 1.0 is 100 %, and the parts are there."""
+    (row,) = _stats(tables_alone, "comm_op")
+    assert row == {
+        "Rank": 9, "Step": 1, "Group": "17", "Operation": "hcom_allReduce__1_0_1",
+        "Start Time(ns)": UNIX_US * 1000 + 500, "Elapse Time(ns)": 750_000,
+        "Transit Time(ns)": 0, "Wait Time(ns)": 500_000, "Synchronization Time(ns)": 250_000,
+        "Idle Time(ns)": 250_000, "Wait Time Ratio(%)": 100.0,
+        "Synchronization Time Ratio(%)": 100.0,
+    }  # fmt: skip
+
+
+def test_the_device_of_tables_is_the_one_they_name(tables_alone):
+    """Not 0, which is another one."""
+    assert [row["Device"] for row in _stats(tables_alone, "device")] == [4]
+    assert [c.device for c in traceconv.inspect(tables_alone).captures] == [4]
+
+
+def test_steps_of_tables_are_the_profilers_own(tables_alone):
+    """Preparing is in no table of operators; the five legends follow the same row."""
+    rows = _stats(tables_alone, "step_trace_time")
+    assert [row["Preparing(ns)"] for row in rows] == [206_250, 7_000]
+    assert [(row["Device"], row["Source"]) for row in rows] == [(4, "step_trace_time")] * 2
+    overlap = _stats(tables_alone, "overlap")
+    assert [
+        [row[f"{name}(ns)"] for name in ("Total Compute", "Pure Compute", "Idle", "Known")]
+        for row in overlap
+    ] == [[100_500, 90_500, 40_000, 190_750], [90_000, 80_000, 60_000, 200_000]]
+
+
+def test_ids_and_cores_of_a_table_are_arguments(folder, tables_alone):
+    """As a timeline has them; an empty cell is none."""
+    (trace,) = traces(folder)
+    rows = trace.rows_of(Layer.DEVICE, Layer.COMM).nonzero()[0].tolist()
+    assert [trace.args[trace.events.args[i]] for i in rows] == [
+        {"Task Type": "AI_CORE", "Model Id": 4294967295, "Task Id": 940, "Context Id": 7},
+        {"Task Type": "HCCL", "Model Id": 4294967295},
+    ]
+
+
+def test_a_cluster_table_alone_shows_every_rank(folder):
+    """Steps, overlap and spread of 40 ranks, whatever timelines are at hand."""
+    head = "Step,Type,Index,Computing,Communication(Not Overlapped),Overlapped,Communication,Free\n"
+    rows = [f"3,rank,{rank},{rank + 100},10,5,15,20.5\n" for rank in range(40)]
+    stage = '3,stage,"(0, 1)",139,10,5,15,20.5\n'
+    path = folder.root / "cluster_analysis_output"
+    folder.add(f"{path.name}/cluster_step_trace_time.csv", head + "".join(rows) + stage)
+    steps = _stats(str(path), "step")
+    assert [(r["Rank"], r["Step"], r["Device Time(ns)"]) for r in steps] == [
+        (rank, 3, (rank + 100) * 1000 + 30_500) for rank in range(40)
+    ]
+    *_, job = _stats(str(path), "step_summary")
+    assert (job["Rank"], job["Count"], job["Mean(ns)"]) == (ABSENT, 40, 150_000)
+    *_, mean = _stats(str(path), "overlap")
+    assert (mean["Total Compute(ns)"], mean["Idle(ns)"]) == (119_500, 20_500)

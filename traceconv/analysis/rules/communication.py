@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -39,7 +38,6 @@ THEME = "communication"
 CANN = "CANN's cluster analysis"
 
 _OPERATIONS = of_table(_comm_tables.TABLES, "comm_op")
-_TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
 _MB = 10**6
 
 
@@ -48,12 +46,12 @@ _MB = 10**6
 
 def _waits(trace: Trace) -> Known | None:
     """Sums of waiting, of it before the first transfer, and of transfers; the longest waits."""
-    rows = [r for r in rows_of(_OPERATIONS(trace) or {}) if r["Wait Time(ns)"] != ABSENT]
-    waiting = [
+    rows = [
         (r["Operation"], r["Start Time(ns)"], r["Elapse Time(ns)"], r["Wait Time(ns)"],
          r["Synchronization Time(ns)"], r["Transit Time(ns)"])
-        for r in rows
-    ] or _told_waits(trace)  # fmt: skip
+        for r in rows_of(_OPERATIONS(trace) or {})
+    ]  # fmt: skip
+    waiting = [row for row in rows if ABSENT not in row[2:]]
     elapsed, wait, early, transit = (sum(row[i] for row in waiting) for i in (2, 3, 4, 5))
     if not wait + transit:
         return None
@@ -67,21 +65,6 @@ def _waits(trace: Trace) -> Known | None:
         "transit_ns": transit,
         "longest": [row[:3] for row in most if row[1] != ABSENT],
     }
-
-
-def _told_waits(trace: Trace) -> list[tuple[Any, ...]]:
-    """The same of ``communication.json``, where the timeline holds no tasks of planes."""
-    side_table = trace.side_tables.get("communication")
-    if side_table is None or not len(side_table):
-        return []
-    columns = [
-        numbers(side_table, f"{name} Time(ns)")
-        for name in ("Elapse", "Wait", "Synchronization", "Transit")
-    ]
-    start = numbers(side_table, "Start Timestamp(ns)")
-    rows = zip(named(side_table, "Operator").tolist(), start.tolist(),
-               *(c.tolist() for c in columns), strict=True)  # fmt: skip
-    return [row for row in rows if not _TOTAL.match(row[0]) and ABSENT not in row[2:]]
 
 
 _LATE = (
@@ -131,7 +114,9 @@ def _told_packages(trace: Trace) -> Known | None:
     side_table = trace.side_tables.get("communication_bandwidth")
     if side_table is None or not len(side_table):
         return None
-    total = [_TOTAL.match(one) is None for one in named(side_table, "Operator").tolist()]
+    total = [
+        _comm_tables.TOTAL.match(one) is None for one in named(side_table, "Operator").tolist()
+    ]
     size = np.nan_to_num(floats(side_table, "Package Size(MB)"))
     time = numbers(side_table, "Total Duration(ns)")
     kept = np.array(total, bool) & (size > 0) & (time > 0)
@@ -172,7 +157,7 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         small = list(takewhile(lambda s: s.n_bytes < largest and s.speed < enough, sizes))  # noqa: B023
         time = sum(size.time_ns for size in sizes)
         value = 100 * sum(size.time_ns for size in small) / time
-        if value > limits[""]:
+        if small and value > limits[""]:
             figures = _package_figures(sizes, small)
             yield Case(rank, value, figures, transport, saves_ns=ALL, part_of=(EXPOSED,))
 

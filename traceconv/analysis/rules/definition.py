@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.analysis.excerpts import lane
 from traceconv.analysis.tables.definition import Table
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import Columns
@@ -72,11 +73,15 @@ class Limit:
 
 @dataclass(frozen=True)
 class Slice:
-    """A piece of the timeline that shows what is meant; ns on the clock of its rank."""
+    """A piece of the timeline that shows what is meant; ns on the clock of its rank.
+
+    ``lane`` is the way to it below its rank, as a viewer shows it; "" where it is not drawn.
+    """
 
     name: str
     start_ns: int
     dur_ns: int
+    lane: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,7 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
             "name": trace.strings[int(events.name[row])],
             "start_ns": int(events.start_ns[row]),
             "dur_ns": int(events.dur_ns[row]),
+            "lane": lane(trace.tracks[int(events.track[row])]),
         }
         for row in first.tolist()
     ]
@@ -194,4 +200,4 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
 
 def slices(kept: Iterable[Mapping[str, Any]]) -> list[Slice]:
     """The slices that :func:`longest` described."""
-    return [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in kept]
+    return [Slice(**one) for one in kept]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from traceconv.analysis.losses import PAUSE, Losses
@@ -22,6 +23,8 @@ from traceconv.analysis.rules.definition import (
     Slice,
     completed,
 )
+from traceconv.analysis.stragglers.lateness import Clocks
+from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Trace
 from traceconv.core.ranks import format_ranges
@@ -68,6 +71,7 @@ class Finding:
         rule:   which.
         case:   rank, value, figures, steps and slices.
         limits: the thresholds it was judged by.
+        since_ns: of each of its slices, the start since the start of the trace.
         ms_per_step: what a step of its rank would save at most, were it gone; never more than the
             step loses. None if that is unknown.
     """
@@ -75,6 +79,7 @@ class Finding:
     rule: Rule
     case: Case
     limits: Limits
+    since_ns: tuple[int, ...] = ()
     ms_per_step: float | None = None
 
     @property
@@ -127,7 +132,7 @@ class Finding:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values; times are ns on the clock of the rank."""
+        """JSON values; times are ns on the clock of the rank, or since the start of the trace."""
         case = self.case
         return {
             "rule": self.rule.id,
@@ -143,7 +148,10 @@ class Finding:
             "ms_per_step": self.ms_per_step,
             "thresholds": {name or self.rule.id: value for name, value in self.limits.items()},
             "figures": dict(case.figures),
-            "slices": [vars(one) for one in case.slices],
+            "slices": [
+                {**vars(one), "since_start_ns": since}
+                for one, since in zip(case.slices, self.since_ns, strict=True)
+            ],
             "advice": self.advice,
         }
 
@@ -216,8 +224,12 @@ class Findings:
         """:meth:`as_dict` as text."""
         return orjson.dumps(self.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
 
-    def lines(self) -> list[str]:
-        """What people read: of each rule the most severe place in full, the others in a line."""
+    def lines(self, every: bool = False) -> list[str]:
+        """What people read: of each rule the most severe place in full, the others in a line.
+
+        Args:
+            every: a line for each rule that could not look, with what it needs.
+        """
         lines = []
         for first, others in self.by_rule():
             lines.append(f"{first.severity}: {first.text()}")
@@ -229,9 +241,18 @@ class Findings:
         lines += [f"good: {one.text()}" for one in self.good]
         if self.quiet:
             lines.append(f"checked, nothing found: {', '.join(rule.id for rule in self.quiet)}")
-        return [*lines, *(one.text() for one in self.unchecked)]
+        if every:
+            return [*lines, *(one.text() for one in self.unchecked)]
+        folded = [f"not checked: {self._unchecked()}"]
+        return [*lines, *folded * bool(self.unchecked)]
 
-    def markdown(self) -> str:
+    def _unchecked(self) -> str:
+        """The rules that could not look, and what could not be read, in a line."""
+        rules = ", ".join(f"{one.rule.id}{_on(one.ranks)}" for one in self.unchecked)
+        broken = dict.fromkeys(one.broken for one in self.unchecked if one.broken)
+        return rules + (f"; unreadable: {'; '.join(broken)}" if broken else "")
+
+    def markdown(self, every: bool = False) -> str:
         """The same as Markdown."""
         lines = ["## Findings", ""]
         for first, others in self.by_rule():
@@ -244,7 +265,9 @@ class Findings:
         if self.quiet:
             quiet = ", ".join(f"`{rule.id}`" for rule in self.quiet)
             lines += ["", f"Checked, nothing found: {quiet}."]
-        if self.unchecked:
+        if self.unchecked and not every:
+            lines += ["", f"Not checked: {_escaped(self._unchecked())}."]
+        elif self.unchecked:
             lines += ["", "Not checked:", ""]
             lines += [
                 f"- `{one.rule.id}`{_on(one.ranks)}: needs {_escaped(one.needs)}"
@@ -286,7 +309,7 @@ def _advices(first: Finding, others: Sequence[Finding]) -> list[str]:
 
 
 def _on(ranks: Sequence[int]) -> str:
-    return f" (ranks {format_ranges(ranks)})" if ranks else ""
+    return f" (rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)})" if ranks else ""
 
 
 def _escaped(text: str) -> str:
@@ -300,10 +323,10 @@ def _evidence(one: Finding) -> list[str]:
         lines.append(", ".join(figure(name, value) for name, value in case.figures.items()))
     if case.steps:
         lines.append(f"step{'s' * (len(case.steps) > 1)} {format_ranges(case.steps)}")
-    lines += [
-        f"{piece.name}: {figure('', piece.dur_ns, 'ns')} at {piece.start_ns} ns"
-        for piece in case.slices
-    ]
+    for piece, since in zip(case.slices, one.since_ns, strict=True):
+        lane = f", {piece.lane}" if piece.lane else ""
+        length = figure("", piece.dur_ns, "ns")
+        lines.append(f"{piece.name}: {length} at {stamp_text(since)}, rank {case.rank}{lane}")
     return lines
 
 
@@ -341,10 +364,31 @@ def _known(summary: RankSummary, rule: Rule, limits: Limits) -> Known | None:
     return known
 
 
+class _Since:
+    """Times since the start of the trace: the earliest event of all ranks on the shared clock."""
+
+    def __init__(self, summaries: Sequence[RankSummary], clocks: Clocks | None) -> None:
+        self._clocks = clocks
+        spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
+        self._zero_ns = min((self._shared(r, [span[0]])[0] for r, span in spans.items()), default=0)
+
+    def of(self, case: Case) -> tuple[int, ...]:
+        """The starts of its slices, ns."""
+        shared = self._shared(case.rank, [one.start_ns for one in case.slices])
+        return tuple(ns - self._zero_ns for ns in shared)
+
+    def _shared(self, rank: int, ns: Sequence[int]) -> list[int]:
+        if self._clocks is None:
+            return list(ns)
+        found: list[int] = self._clocks.corrected(rank, np.array(ns, np.int64)).tolist()
+        return found
+
+
 def judge(
     summaries: Sequence[RankSummary],
     values: Mapping[str, float] | None = None,
     rules: Iterable[str] | None = None,
+    clocks: Clocks | None = None,
 ) -> Findings:
     """What the rules say of all ranks.
 
@@ -352,11 +396,13 @@ def judge(
         summaries: of every rank.
         values: thresholds, as :func:`traceconv.analysis.rules.catalog.thresholds` takes them.
         rules: ids; None for all.
+        clocks: how the ranks were aligned, for times since the start of the trace; None if they
+            are on one clock already.
 
     Raises:
         OptionError: there is no such rule or threshold.
     """
-    limits = thresholds(values or {})
+    limits, since = thresholds(values or {}), _Since(summaries, clocks)
     summaries = sorted(summaries, key=lambda one: one.rank)
     lost = {one.rank: one.losses for one in summaries}
     findings: list[Finding] = []
@@ -377,6 +423,7 @@ def judge(
                 rule,
                 case,
                 completed(limits[rule.id], known.get(case.rank, {})),
+                since.of(case),
                 _saving(case, lost[case.rank]),
             )
             for case in cases

@@ -131,5 +131,6 @@ TABLES: Sequence[Table] = (
         ),
         _summary_facts,
         stacked,
+        reads=("paddle_summary",),
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables import calls as _call_tables
 from traceconv.analysis.tables import communication as _comm_tables
 from traceconv.analysis.tables import data as _data_tables
+from traceconv.analysis.tables import file_tables
 from traceconv.analysis.tables import kernel as _kernel_tables
 from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import step as _step_tables
-from traceconv.analysis.tables.definition import RANK, Result, Table
+from traceconv.analysis.tables.definition import RANK, Ranked, Result, Table
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Trace
@@ -30,7 +31,12 @@ TABLES: Mapping[str, Table] = {
     )
     for table in module.TABLES
 }  # fmt: skip
-"""Every table by name."""
+"""Every table that is computed, by name."""
+
+FILES: Mapping[str, Table] = {table.name: table for table in file_tables.tables(tuple(TABLES))}
+"""The profilers' own tables as they are, by name."""
+
+_EVERY: Mapping[str, Table] = {**TABLES, **FILES}
 
 BY: Mapping[str, tuple[str, ...]] = {
     "step": ("step_summary", "step", "stage"),
@@ -46,6 +52,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "data": ("data", "pipeline", "reader", "cpu"),
     "api": ("api",),
     "summary": ("paddle_summary",),
+    "files": tuple(FILES),
 }
 """The tables that answer one question; names of tables are accepted beside these."""
 
@@ -68,13 +75,14 @@ class Statistics:
         """The columns of the table of this name; one ``by`` may make several.
 
         Raises:
-            KeyError: it was not requested; the message names those that were.
+            KeyError: it was not requested, or is a file that no rank has; the message names those
+                there are.
         """
         for result in self.results:
             if result.table.name == name:
                 return result.data
         names = ", ".join(result.table.name for result in self.results)
-        raise KeyError(f"table {name!r} was not requested; there are: {names}")
+        raise KeyError(f"table {name!r} is not here; there are: {names}")
 
     def _repr_html_(self) -> str:
         """The first rows of every table, for notebooks."""
@@ -87,14 +95,14 @@ def chosen(by: Iterable[str]) -> list[str]:
     """Names of the requested tables, each once, in the order requested.
 
     Args:
-        by: keys of :data:`BY`, names of tables, or "all".
+        by: keys of :data:`BY`, names of tables, or "all": all of :data:`TABLES`.
 
     Raises:
         OptionError: there is no such table; the message lists those there are.
     """
     found: dict[str, None] = {}
     for word in by:
-        names = (word,) if word in TABLES and word not in BY else BY.get(word, ())
+        names = (word,) if word in _EVERY and word not in BY else BY.get(word, ())
         names = tuple(TABLES) if word == "all" else names
         if not names:
             single = [name for name in TABLES if name not in BY]
@@ -112,11 +120,13 @@ def of_rank(trace: Trace, name: str) -> Columns:
     Raises:
         TraceconvError: a table of the profiler that is needed cannot be read.
     """
-    return TABLES[name].facts(trace)
+    return _EVERY[name].facts(trace)
 
 
 def tables(summaries: Sequence[RankSummary], top: int | None = None) -> list[Result]:
     """The tables of all ranks: rows per rank, and job-wide ones where several have data.
+
+    Of several tables, those of :data:`FILES` that no rank has are left out.
 
     Args:
         summaries: with the same tables, one per rank.
@@ -124,18 +134,35 @@ def tables(summaries: Sequence[RankSummary], top: int | None = None) -> list[Res
     """
     summaries = sorted(summaries, key=lambda one: one.rank)
     names = list(summaries[0].tables) if summaries else []
-    return [_result(TABLES[name], summaries, top) for name in names]
+    found = [_result(_EVERY[name], summaries, top) for name in names]
+    return [one for one in found if one.rows or len(found) == 1 or one.table.name not in FILES]
 
 
 def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> Result:
-    ranked = [(one.rank, one.tables[table.name]) for one in summaries if one.tables[table.name]]
+    ranked = _by_rank({one.rank: one.tables[table.name] for one in summaries})
     built = table.build(ranked) if ranked else {}
+    if built and not table.columns:
+        table = replace(table, columns=file_tables.columns_of(built))
     columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:
         columns = _first(columns, top)
     units = {column.key: column.unit for column in table.columns} if built else {}
     return Result(table, DataTable(table.name, columns, units), rows)
+
+
+def _by_rank(facts: Mapping[int, Columns]) -> Ranked:
+    """Facts by the rank they are of, ascending; captures without data are left out.
+
+    Tables of a whole cluster have a column :data:`RANK`; a rank's own facts are preferred.
+    """
+    found: dict[int, Columns] = {}
+    for columns in (one for one in facts.values() if RANK in one):
+        of = columns[RANK]
+        rows = {name: column for name, column in columns.items() if name != RANK}
+        found |= {r: {n: c[of == r] for n, c in rows.items()} for r in np.unique(of).tolist()}
+    own = {rank: one for rank, one in facts.items() if one and RANK not in one}
+    return sorted({**found, **own}.items(), key=lambda pair: pair[0])
 
 
 def _first(columns: Columns, top: int) -> Columns:

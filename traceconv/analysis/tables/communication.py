@@ -28,9 +28,12 @@ from traceconv.analysis.tables.definition import (
 from traceconv.analysis.tables.fields import fields, floats, named, numbers, rounded, whole
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
-from traceconv.core.columns import I64
+from traceconv.core.columns import F64, I64
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
+
+TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
+"""Rows of the profiler's tables that sum up others."""
 
 _WAITS = re.compile(r"Notify[_ ]Wait")
 _TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
@@ -75,8 +78,9 @@ def _work(trace: Trace) -> _Work:
 
 def _operation_facts(trace: Trace) -> Columns:
     work = _work(trace)
-    if not len(work.calls):
-        return NOTHING
+    stated = {} if len(work.tasks) else _stated_operations(trace)
+    if stated or not len(work.calls):
+        return stated
     events, rows = trace.events, work.calls
     step = events.step[rows].astype(np.int64)
     return {
@@ -87,6 +91,29 @@ def _operation_facts(trace: Trace) -> Columns:
         "Elapse Time(ns)": events.dur_ns[rows],
         **_parts(trace, work),
     }
+
+
+def _stated_operations(trace: Trace) -> Columns:
+    """The profiler's own figures, where the timeline holds no tasks of planes; of the selected
+    steps.
+    """
+    side_table = trace.side_tables.get("communication")
+    if side_table is None or not len(side_table):
+        return NOTHING
+    step, operator = numbers(side_table, "Step"), named(side_table, "Operator")
+    kept = np.array([TOTAL.match(one) is None for one in operator.tolist()], bool)
+    if len(trace.steps) < trace.present.iterations:
+        kept &= np.isin(step, trace.steps.step)
+    columns = {
+        "Step": step,
+        "Group": named(side_table, "Group"),
+        "Operation": operator,
+        "Start Time(ns)": numbers(side_table, "Start Timestamp(ns)"),
+        "Elapse Time(ns)": numbers(side_table, "Elapse Time(ns)"),
+        **{part: numbers(side_table, part) for part in _PARTS},
+    }
+    kept &= columns["Elapse Time(ns)"] != ABSENT
+    return {name: column[kept] for name, column in columns.items()} if kept.any() else NOTHING
 
 
 def _group(trace: Trace, track: int) -> str:
@@ -143,12 +170,19 @@ def _operations(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     order = np.lexsort((rows["Start Time(ns)"], rows[RANK]))
     rows = {name: column[order] for name, column in rows.items()}
-    transit, wait, early = (np.where(rows[p] == ABSENT, 0, rows[p]) for p in _PARTS[:3])
+    transit, wait, early = (rows[part] for part in _PARTS[:3])
     return {
         **rows,
-        "Wait Time Ratio(%)": share(wait, wait + transit),
-        "Synchronization Time Ratio(%)": share(early, early + transit),
+        "Wait Time Ratio(%)": _known_share(wait, transit),
+        "Synchronization Time Ratio(%)": _known_share(early, transit),
     }
+
+
+def _known_share(part: I64, other: I64) -> F64:
+    """``part`` of both in percent; NaN where one is not known, 0 where both are 0."""
+    known = (part != ABSENT) & (other != ABSENT)
+    part, other = np.where(known, part, 0), np.where(known, other, 0)
+    return np.where(known, share(part, part + other), np.nan)
 
 
 # -- by kind of operation -----------------------------------------------------------------
@@ -260,6 +294,7 @@ TABLES: Sequence[Table] = (
         _kind_facts,
         _kinds,
         capped=True,
+        reads=("communication",),
     ),
     Table(
         "comm_op",
@@ -277,6 +312,7 @@ TABLES: Sequence[Table] = (
         _operation_facts,
         _operations,
         capped=True,
+        reads=("communication",),
     ),
     Table(
         "link",
@@ -293,5 +329,6 @@ TABLES: Sequence[Table] = (
         _link_facts,
         _links,
         capped=True,
+        reads=("communication_matrix",),
     ),
 )  # fmt: skip

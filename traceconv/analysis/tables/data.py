@@ -212,6 +212,7 @@ TABLES: Sequence[Table] = (
         ),
         _queue_facts,
         _queues,
+        reads=_QUEUES,
     ),
     Table(
         "pipeline",
@@ -225,6 +226,7 @@ TABLES: Sequence[Table] = (
         ),
         _pipeline_facts,
         stacked,
+        reads=("minddata_pipeline",),
     ),
     Table(
         "reader",
@@ -240,6 +242,7 @@ TABLES: Sequence[Table] = (
         ),
         _reader_facts,
         stacked,
+        reads=("paddle_timer", "paddle_timer_log"),
     ),
     Table(
         "cpu",
@@ -253,5 +256,6 @@ TABLES: Sequence[Table] = (
         ),
         _cpu_facts,
         stacked,
+        reads=("minddata_cpu_utilization",),
     ),
 )  # fmt: skip

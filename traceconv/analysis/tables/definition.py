@@ -105,8 +105,9 @@ class Table:
         needs:   what a capture must hold for it.
         facts:   from one rank to what the table needs of it; :data:`NOTHING` if it has no data.
         build:   from the facts of all ranks to values, by :attr:`Column.key`.
-        columns: in order.
+        columns: in order; () where they are those of a file, known as it is read.
         capped:  many rows are usual; ``top`` applies.
+        reads:   the profilers' own tables it is made of, or partly.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Table:
     facts: Callable[[Trace], Columns]
     build: Callable[[Ranked], Columns]
     capped: bool = False
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

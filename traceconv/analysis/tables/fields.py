@@ -92,13 +92,21 @@ def _said(raw: bytes) -> str:
 
 # -- the profiler's own tables -------------------------------------------------------------
 
-_COLUMNS = {
-    "OP Type": "Type",
-    "Core Type": "Accelerator Core",
+_LARGEST = 2.0**62
+_ARGUMENTS = {
+    "OP Type": "Op Type",
+    "Core Type": "Task Type",
+    "Core Type of the table": "Accelerator Core",
     "Input Shapes": "Input Shapes",
 }
-_LARGEST = 2.0**62
-_ARGUMENTS = {"OP Type": "Op Type", "Core Type": "Task Type", "Input Shapes": "Input Shapes"}
+"""The timeline's type of a task may be that of its queue entry, so the table's goes before."""
+_TYPES_BY_NAME = {
+    "framework_raw": ("full_kernel_name", "kernel_type"),
+    "output_op_compute_time_detail": ("op_name", "op_type"),
+}
+"""Tables of MindSpore before 2.4 that say the types of operators: headings of name and type."""
+OPERATORS = ("kernel_details", *_TYPES_BY_NAME)
+"""The profilers' tables that describe operators."""
 
 
 def is_ascend(trace: Trace) -> bool:
@@ -150,18 +158,33 @@ def _column(side_table: SideTable, heading: str) -> NDArray[Any]:
 def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     """Operator type, core type and input shapes of device tasks; "" where nothing says.
 
-    From the profiler's table of kernels, joined by start time, else from the arguments.
+    From their arguments, among which the profiler's table of kernels is where there is one
+    (:mod:`traceconv.passes.kernel_args`); of MindSpore before 2.4, from those its timeline has and
+    its tables, joined by full name.
     """
-    found = dict(zip(_ARGUMENTS, fields(trace, rows, *_ARGUMENTS.values()), strict=True))
-    side_table = trace.side_tables.get("kernel_details")
-    if side_table is None or not len(side_table):
-        return found
-    start = numbers(side_table, "Start Time(ns)")
-    order = np.argsort(start, kind="stable")
-    task_start = trace.events.start_ns[rows]
-    at = order[np.minimum(np.searchsorted(start[order], task_start), len(order) - 1)]
-    known = start[at] == task_start
-    for name, heading in _COLUMNS.items():
-        found_text = named(side_table, heading)[at]
-        found[name] = np.where(known & (found_text != ""), found_text, found[name])
+    *columns, kind, full_name = fields(trace, rows, *_ARGUMENTS.values(), "type", "fullname")
+    found = dict(zip(_ARGUMENTS, columns, strict=True))
+    core = found.pop("Core Type of the table")
+    found["Core Type"] = np.where(core == "", found["Core Type"], core)
+    if (full_name != "").any():
+        kind = np.where(full_name != "", kind, "")  # elsewhere "type" may be anything
+        for stated in (kind, _types_by_name(trace, full_name)):
+            found["OP Type"] = np.where(found["OP Type"] == "", stated, found["OP Type"])
+    return found
+
+
+def _types_by_name(trace: Trace, full_names: NDArray[Any]) -> NDArray[Any]:
+    """The type of each operator by its full name, or the last part of it, which is unique, too; ""
+    where no table has it.
+    """
+    types: dict[str, str] = {}
+    for name, headings in _TYPES_BY_NAME.items():
+        table = trace.side_tables.get(name)
+        if table is not None and len(table):
+            stated = zip(*(named(table, heading).tolist() for heading in headings), strict=True)
+            types = dict(stated) | types
+    found = np.empty(len(full_names), object)
+    found[:] = [
+        types.get(name) or types.get(name.rpartition("/")[2], "") for name in full_names.tolist()
+    ]
     return found

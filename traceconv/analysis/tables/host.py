@@ -13,11 +13,12 @@ from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.passes.projection import is_projection
 
 _THREAD = re.compile(r"Thread (-?\d{1,18})")
 _MODULE = re.compile(r"nn\.Module: ")
 _NO_OPERATOR = re.compile(
-    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|Enqueue@|Dequeue@",
+    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
     re.DOTALL,
 )
 """Names of rows of the host layer that are Python's own calls, or queues, and no operators."""
@@ -124,12 +125,14 @@ def operators(trace: Trace) -> NDArray[np.intp]:
 def modules(trace: Trace) -> NDArray[np.intp]:
     """Rows of module calls: what names itself a module on the host, and scope lanes of NPUs.
 
-    On GPUs the scope layer holds ranges of the host as the device saw them: no modules.
+    Ranges of the host as the device saw them are no calls: projected ones, and on GPUs all others
+    of the scope layer.
     """
     rows = _host_rows(trace, "module", lambda name: bool(_MODULE.match(name)))
     if trace.hints.free_rule == "device":
         return rows
-    scopes = trace.rows_of(Layer.SCOPE) & (trace.events.kind == Kind.SLICE)
+    scopes = np.array([t.layer is Layer.SCOPE and not is_projection(t) for t in trace.tracks], bool)
+    scopes = scopes[trace.events.track] & (trace.events.kind == Kind.SLICE)
     return np.concatenate((rows, np.flatnonzero(scopes)))
 
 

@@ -138,9 +138,12 @@ def _device_facts(trace: Trace) -> Columns:
 
 
 def _devices(trace: Trace) -> I64:
-    """The device each track belongs to: the one its group names, else the capture's."""
+    """The device each track belongs to: the one its group names, else the capture's; ABSENT
+    where neither is known.
+    """
     found = [_DEVICE.search(track.group) for track in trace.tracks]
-    return np.array([int(m[1]) if m else max(trace.capture.device, 0) for m in found], np.int64)
+    other = trace.capture.device if trace.capture.device >= 0 else ABSENT
+    return np.array([int(m[1]) if m else other for m in found], np.int64)
 
 
 def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, int]:

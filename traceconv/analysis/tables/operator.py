@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from traceconv.analysis.tables.definition import (
     with_job,
 )
 from traceconv.analysis.tables.fields import (
+    OPERATORS,
     fields,
     floats,
     is_ascend,
@@ -34,7 +35,7 @@ from traceconv.analysis.tables.groups import Groups, mean, numbered
 from traceconv.analysis.tables.host import Nest, kernels, launches, operators
 from traceconv.core.columns import I64
 from traceconv.core.model import OpClass, Trace
-from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"
 GPU = "GPU"
@@ -222,16 +223,41 @@ def _shapes(ranked: Ranked) -> Columns:
 # -- FLOPs --------------------------------------------------------------------------------
 
 
+MODEL = "(model)"
+"""Stands for all operators together, which a file of its own sums up."""
+
+_FLOPS = {
+    "FLOPs": "FLOPs",
+    "FLOPS": "FLOPS",
+    "Utilization(%)": "FLOPS utilization",
+    "Cube FLOPs": "MFLOPs(10^6 cube)",
+    "Cube FLOPS": "GFLOPS(10^9 cube)",
+    "Cube Utilization(%)": "FLOPS utilization(cube)",
+    "Vector FLOPs": "MFLOPs(10^6 vector)",
+    "Vector FLOPS": "GFLOPS(10^9 vector)",
+    "Vector Utilization(%)": "FLOPS utilization(vec)",
+}
+"""Columns, and the file's headings: one set of three, or one each for cube and vector units."""
+
+
 def _flops_facts(trace: Trace) -> Columns:
-    side_table = trace.side_tables.get("flops")
-    if side_table is None or not len(side_table):
+    """The whole model first, then the operators."""
+    parts = []
+    model, single = (trace.side_tables.get(name) for name in ("flops_summary", "flops"))
+    if model is not None and len(model):
+        headings = {**_FLOPS, "Utilization(%)": "FLOPS_Utilization"}
+        parts.append(_flops_rows(model, headings, texts([MODEL] * len(model))))
+    if single is not None and len(single):
+        parts.append(_flops_rows(single, _FLOPS, named(single, "full_kernel_name")))
+    if not parts:
         return NOTHING
-    return {
-        "Operator": named(side_table, "full_kernel_name"),
-        "FLOPs": floats(side_table, "FLOPs"),
-        "FLOPS": floats(side_table, "FLOPS"),
-        "Utilization(%)": floats(side_table, "FLOPS utilization"),
-    }
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _flops_rows(
+    table: SideTable, headings: Mapping[str, str], operator: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    return {"Operator": operator, **{key: floats(table, h) for key, h in headings.items()}}
 
 
 def _flops(ranked: Ranked) -> Columns:
@@ -251,6 +277,7 @@ TABLES: Sequence[Table] = (
         _type_facts,
         _types,
         capped=True,
+        reads=OPERATORS,
     ),
     Table(
         "op",
@@ -267,6 +294,7 @@ TABLES: Sequence[Table] = (
         _op_facts,
         _ops,
         capped=True,
+        reads=OPERATORS,
     ),
     Table(
         "shape",
@@ -279,20 +307,31 @@ TABLES: Sequence[Table] = (
         _shape_facts,
         _shapes,
         capped=True,
+        reads=("kernel_details", "dynamic_shape_info"),
     ),
     Table(
         "flops",
         "Floating-point operations by operator",
         "As the profiler wrote them: FLOPs in 10^6 operations, FLOPS in 10^9 per second, "
-        "Utilization = FLOPS / peak of the device.",
-        "flops_<rank>.txt of MindSpore",
+        "Utilization = FLOPS / peak of the device; apart for cube and vector units where the "
+        f"device has both. {MODEL} = the profiler's sum of FLOPs, and its means of the others, "
+        "over all operators.",
+        "flops_<rank>.txt or flops_summary_<rank>.json of MindSpore",
         (
             *Column.whole(RANK), *Column.text("Operator"),
-            Column("FLOPs", "MFLOP", "float", bracketed=False),
-            Column("FLOPS", "GFLOP/s", "float", bracketed=False), *Column.percent("Utilization"),
+            *(
+                column
+                for of in ("", "Cube ", "Vector ")
+                for column in (
+                    Column(f"{of}FLOPs", "MFLOP", "float", bracketed=False),
+                    Column(f"{of}FLOPS", "GFLOP/s", "float", bracketed=False),
+                    *Column.percent(f"{of}Utilization"),
+                )
+            ),
         ),
         _flops_facts,
         _flops,
         capped=True,
+        reads=("flops_summary", "flops"),
     ),
 )  # fmt: skip

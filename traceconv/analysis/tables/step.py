@@ -22,6 +22,13 @@ from traceconv.analysis.tables.definition import (
 from traceconv.analysis.tables.fields import numbers
 from traceconv.analysis.tables.groups import Groups, mean, pooled
 from traceconv.analysis.tables.groups import share as ratio
+from traceconv.analysis.tables.stated_steps import (
+    STATED,
+    VENDOR_NAMES,
+    device_time,
+    only_stated,
+    stated_steps,
+)
 from traceconv.analysis.utilisation import share, utilisation
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
@@ -69,7 +76,7 @@ def step_trace_time(trace: Trace, style: str = "torch") -> dict[str, I64]:
         computing), ``stage_ns`` (from the first to the last activity, without the bubble),
         ``bubble_ns`` (waiting for another pipeline stage), ``exclude_receive_ns`` (communication
         not overlapped, without the bubble), ``preparing_ns`` (from the start of the step to its
-        first computing or communication).
+        first computing or communication; ABSENT where nothing was recorded before that).
     """
     steps, torch = trace.steps, style == "torch"
     ends = steps.device_spans[:, 1]
@@ -188,7 +195,7 @@ def _preparing(trace: Trace, classes: Mapping[OpClass, _Begun]) -> I64:
     return np.where(known, first - steps.start_ns, ABSENT)
 
 
-_PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL, "interval": OpClass.INTERVAL}
+_PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL}
 
 
 def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
@@ -203,11 +210,24 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
 def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
     if not len(steps):
-        return NOTHING
+        return _stated_lengths(_stated(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     for name in ("device_start_ns", "device_dur_ns"):
         facts[name][steps.covered != Covered.TIMELINE] = ABSENT
-    return {**facts, **{name: _phase(trace, op) for name, op in _PHASES.items()}}
+    phases = {name: _phase(trace, op) for name, op in _PHASES.items()}
+    return {**facts, **phases, "interval": _data_bound(trace)}
+
+
+def _stated_lengths(stated: Columns) -> Columns:
+    """Of a table of steps: how long the device took; when they began is not in it."""
+    if not stated:
+        return NOTHING
+    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
+    named = {key: stated[key] for key in (RANK, "graph", "step", "window") if key in stated}
+    return {
+        **named, "start_ns": nothing, "dur_ns": nothing, "device_start_ns": nothing,
+        "device_dur_ns": device_time(stated), **dict.fromkeys((*_PHASES, "interval"), nothing),
+    }  # fmt: skip
 
 
 def _phase(trace: Trace, op: OpClass) -> I64:
@@ -221,6 +241,31 @@ def _phase(trace: Trace, op: OpClass) -> I64:
     wanted = _key(trace.steps)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[at] == wanted, sums[at], ABSENT)
+
+
+def _data_bound(trace: Trace) -> I64:
+    """The pause before each step; where the step comes right after it, up to its forward pass, as
+    the profiler counts it. ABSENT where the source marks none.
+    """
+    steps, pause = trace.steps, _phase(trace, OpClass.INTERVAL)
+    ends, forward = (
+        _at_edge(trace, op, edge) for op, edge in ((OpClass.INTERVAL, 1), (OpClass.FP_BP, 0))
+    )
+    before = (ends == steps.start_ns) & (forward > steps.start_ns) & (pause != ABSENT)
+    return np.where(before, pause + forward - steps.start_ns, pause)
+
+
+def _at_edge(trace: Trace, op: OpClass, edge: int) -> I64:
+    """The start (0) or the end (1) of the rows of one class in each step; ABSENT without any."""
+    events = trace.events.take(trace.events.op == op)
+    found = np.full(len(trace.steps), ABSENT, np.int64)
+    if len(events):
+        times = (events.start_ns, events.end_ns)[edge]
+        keys, first = np.unique(_key(events), return_index=True)
+        at = np.minimum(np.searchsorted(keys, _key(trace.steps)), len(keys) - 1)
+        known = keys[at] == _key(trace.steps)
+        found = np.where(known, times[first[at]], ABSENT)
+    return found
 
 
 def _key(rows: EventTable | StepTable) -> I64:
@@ -245,10 +290,21 @@ def _steps(ranked: Ranked) -> Columns:
 
 def _summary_facts(trace: Trace) -> Columns:
     if not len(trace.steps):
-        return NOTHING
+        return _stated_summary(_stated_lengths(_stated(trace)))
     steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
     return {"graph": steps["graph"][groups.first], **groups.measured(steps["dur_ns"])}
+
+
+def _stated_summary(steps: Columns) -> Columns:
+    """Spread of the device times, as a table of steps has no others."""
+    steps = {name: column[steps["device_dur_ns"] != ABSENT] for name, column in steps.items()}
+    if not len(steps.get("step", ())):
+        return NOTHING
+    keys = [steps[name] for name in (RANK, "graph") if name in steps]
+    groups = Groups.of(*(np.unique(key, return_inverse=True)[1] for key in keys))
+    named = {name: steps[name][groups.first] for name in (RANK, "graph") if name in steps}
+    return {**named, **groups.measured(steps["device_dur_ns"])}
 
 
 def _summary(ranked: Ranked) -> Columns:
@@ -281,6 +337,8 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
+    if stated := _stated(trace):
+        return _stated_overlap(stated)
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
@@ -299,6 +357,22 @@ def _input_wait(steps: StepTable) -> int:
     waits = steps.input_wait_ns
     graphs = np.unique(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
+
+
+def _stated_overlap(stated: Columns) -> Columns:
+    """The figures of a table of steps that are enough to know how long a step took."""
+    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
+    figures = {key: stated.get(key, nothing) for key in _LEGENDS[:-1]}
+    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
+    rows = {**named, **figures, "known_ns": device_time(stated)}
+    complete = rows["known_ns"] != ABSENT
+    # what is before the first work is idle, too: as of other steps whose figures are stated
+    waits = stated.get("preparing_ns", nothing)
+    before = np.where(waits == ABSENT, 0, waits)
+    for name in ("free_ns", "known_ns"):
+        rows[name] = np.where(complete, rows[name] + before, rows[name])
+    rows |= {"input_wait_ns": waits, "pause_ns": nothing}
+    return {key: column[complete] for key, column in rows.items()} if complete.any() else NOTHING
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
@@ -357,22 +431,13 @@ def _dense(column: NDArray[Any]) -> NDArray[Any]:
 
 # -- the vendor's own columns -------------------------------------------------------------
 
-_VENDOR_NAMES = {
-    "Computing": "computing_ns",
-    "Communication(Not Overlapped)": "not_overlapped_ns",
-    "Overlapped": "overlapped_ns",
-    "Communication": "communication_ns",
-    "Free": "free_ns",
-    "Stage": "stage_ns",
-    "Bubble": "bubble_ns",
-    "Communication(Not Overlapped and Exclude Receive)": "exclude_receive_ns",
-    "Preparing": "preparing_ns",
-}
-_VENDOR_COLUMNS = Column.ns(*_VENDOR_NAMES)
-_VENDOR = {column.key: _VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
+_VENDOR_COLUMNS = Column.ns(*VENDOR_NAMES)
+_VENDOR = {column.key: VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
 
 
 def _vendor_facts(trace: Trace) -> Columns:
+    if stated := _stated(trace):
+        return stated
     steps = trace.steps
     if not (steps.known_ns != UNKNOWN).any():
         return NOTHING
@@ -388,8 +453,18 @@ def _vendor_facts(trace: Trace) -> Columns:
         at = order[np.searchsorted(number, steps.step[own], sorter=order)]
         for heading, name in _VENDOR.items():
             columns[name][own] = numbers(table, heading)[at]
-    sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
-    return {**columns, "window": steps.window.astype(np.int64), "source": texts(sources)}
+    device = trace.capture.device
+    return {
+        **columns,
+        "window": steps.window.astype(np.int64),
+        "device": np.full(len(steps), ABSENT if device < 0 else device, np.int64),
+        "source": texts([_SOURCES[Covered(number)] for number in steps.covered.tolist()]),
+    }
+
+
+def _stated(trace: Trace) -> Columns:
+    """What the profiler's table says, where that is all that is known of the steps' work."""
+    return stated_steps(trace) if only_stated(trace) else NOTHING
 
 
 def _is_mindspore(trace: Trace) -> bool:
@@ -404,10 +479,11 @@ def _vendor(ranked: Ranked) -> Columns:
         groups = Groups.of(rows["graph"], _dense(rows["step"]), rows["window"])
         keys = ("graph", "step", "window", *_VENDOR.values())
         job = {key: groups.high(rows[key]) for key in keys}
-        job[RANK] = np.full(len(groups), ABSENT, np.int64)
-        job["source"] = texts(["" for _ in range(len(groups))])
+        job[RANK] = job["device"] = np.full(len(groups), ABSENT, np.int64)
+        job["source"] = texts([""] * len(groups))
         rows = {name: np.concatenate((column, job[name])) for name, column in rows.items()}
-    return _named(rows, {"Step": "step", **_VENDOR, "Window": "window", "Source": "source"})
+    more = {"Window": "window", "Device": "device", "Source": "source"}
+    return _named(rows, {"Step": "step", **_VENDOR, **more})
 
 
 TABLES: Sequence[Table] = (
@@ -416,7 +492,7 @@ TABLES: Sequence[Table] = (
         "Step times: mean and spread",
         "Mean = sum of Duration / Count. Standard Deviation = root of the mean squared distance "
         "from the mean. Spread = Standard Deviation / Mean. Job-wide rows take all steps of all "
-        "ranks together.",
+        "ranks together. Of tables without a timeline it is the steps' device time.",
         "steps, or any events",
         (
             *Column.whole(RANK, "Graph", "Count"),
@@ -424,6 +500,7 @@ TABLES: Sequence[Table] = (
         ),
         _summary_facts,
         _summary,
+        reads=STATED,
     ),
     Table(
         "step",
@@ -433,9 +510,11 @@ TABLES: Sequence[Table] = (
         "or where the window of the step before it ends if that is later, and ends with the step "
         "or its last device or communication row, whichever is later; that of an iteration of a "
         "graph is the iteration; where nothing marks steps it is from the first to the last device "
-        "row; steps whose device work was not recorded have none. FP_BP, Iteration Refresh (tail) "
-        "and Data Aug Bound (the pause before the step) as the source marks them. Window = number "
-        "of the recording window, in which numbers of steps may start over.",
+        "row; steps whose device work was not recorded have none. Of tables without a timeline "
+        "Device Time is Computing + Communication(Not Overlapped) + Free. FP_BP and Iteration "
+        "Refresh (tail) as the source marks them. Data Aug Bound = start of the forward pass - end "
+        "of the iteration before, or the pause that the source marks. Window = number of the "
+        "recording window, in which numbers of steps may start over.",
         "steps, or any events",
         (
             *Column.whole(RANK, "Graph", "Step"),
@@ -448,6 +527,7 @@ TABLES: Sequence[Table] = (
         _step_facts,
         _steps,
         capped=True,
+        reads=STATED,
     ),
     Table(
         "overlap",
@@ -481,6 +561,7 @@ TABLES: Sequence[Table] = (
         ),
         _overlap_facts,
         _overlap,
+        reads=STATED,
     ),
     Table(
         "step_trace_time",
@@ -491,13 +572,16 @@ TABLES: Sequence[Table] = (
         "Communication(Not Overlapped). Bubble = operations that receive from another pipeline "
         "stage. Stage = first start to last end - Bubble. Exclude Receive = Communication(Not "
         "Overlapped) - Bubble. Preparing = first work - start of the step. A row without a rank "
-        "is the largest of all ranks, column by column.",
-        "device or communication slices",
+        "is the largest of all ranks, column by column. Source = what the row is from: the "
+        "timeline, or the profiler's own table where a step has no device work there.",
+        "device or communication slices, or step_trace_time",
         (
-            *Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS, *Column.whole("Window"),
+            *Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS,
+            *Column.whole("Window", "Device"),
             *Column.text("Source"),
         ),
         _vendor_facts,
         _vendor,
+        reads=STATED,
     ),
 )  # fmt: skip

@@ -17,11 +17,15 @@ _ASCEND = re.compile(r"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL)(?: Rank ?\
 _OPS = {op.name.lower(): op for op in OpClass}
 
 
+_NPU = "Ascend Hardware"
+"""Title of the streams of an NPU, in our own files, too."""
+
+
 class Ours:
     """Lanes of a file of ours: each says itself what track it is, and of which rank."""
 
-    def __init__(self, rank: int | None) -> None:
-        self._rank = rank
+    def __init__(self, rank: int | None, build: TraceBuilder) -> None:
+        self._rank, self._build = rank, build
         self._other = DefaultPlacement()
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
@@ -30,6 +34,8 @@ class Ours:
             return None
         track = _track(lane.extra)
         op = _OPS.get(lane.category, OpClass.OTHER)
+        if track is not None and track.layer is Layer.DEVICE and track.title == _NPU:
+            self._build.hints.vendor = "ascend"
         return Placed(track, op) if track is not None else self._other(lane)
 
 
@@ -83,6 +89,8 @@ def by_title(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:
 
     def place(lane: Lane) -> Placed | Skipped | None:
         known = any(_ASCEND.fullmatch(name) for name in lane.names.processes.values())
+        if known:
+            build.hints.vendor = "ascend"
         return ascend(lane) if known else default(lane)
 
     return place

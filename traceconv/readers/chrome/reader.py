@@ -64,7 +64,7 @@ class ChromeJsonReader:
         facts = _facts(_members(capture.source.head(name)))
         if facts:
             copied = facts.get("copied") is True
-            place = Copied(capture.rank, build) if copied else Ours(capture.detail)
+            place = Copied(capture.rank, build) if copied else Ours(capture.detail, build)
             read_events(capture.source, name, build, place, offset_ns=_base_ns)
             for start, end in _windows(facts, capture.rank):
                 build.window(start, end)

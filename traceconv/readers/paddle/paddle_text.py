@@ -34,11 +34,12 @@ _SIGNS = re.compile(
     rb"-{5,}(?:Device|Overview|Model|Distribution|Operator|Kernel|Memory Manipulation|UserDefined"
     rb"|Memory) Summary-{5,}|={20,}Perf Summary={20,}|batch_cost: \d+\.\d+ s ips: \d"
 )
-_TEXTS = {
+TEXTS = {
     "paddle_summary": ("Section", "Thread", "Name"),
     "paddle_timer": ("Measure", "Unit"),
     "paddle_timer_log": ("Prefix", "Unit"),
 }
+"""The side tables, and their columns of text."""
 
 
 class PaddleTextReader:
@@ -48,6 +49,7 @@ class PaddleTextReader:
     title = "PaddlePaddle profiler: printed summary, timer log"
     files = "any text with a profiler summary or reader_cost/batch_cost lines"
     order = 335
+    shown = "the tables of Paddle below"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per log; beside timelines nothing says whose it is."""
@@ -89,7 +91,7 @@ class PaddleTextReader:
 def _offer(build: TraceBuilder, side_table: str, rows: list[Row]) -> None:
     from traceconv.readers.shared.csv_tables import table
 
-    columns = table(rows, build.skip, text=_TEXTS[side_table])
+    columns = table(rows, build.skip, text=TEXTS[side_table])
     build.side_table(side_table, build.file, lambda: columns)
 
 

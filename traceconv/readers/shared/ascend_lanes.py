@@ -91,8 +91,11 @@ OVERLAP_LANES: dict[str, tuple[int, OpClass]] = {
     "Communication": (1, OpClass.COMMUNICATION),
     "Communication(Not Overlapped)": (2, OpClass.NOT_OVERLAPPED),
     "Free": (3, OpClass.FREE),
+    "Memory Copy": (4, OpClass.COPYING),
+    "Memory Copy(Not Overlapped)": (5, OpClass.COPY_NOT_OVERLAPPED),
 }
-"""The four overlap lanes: order on screen and class of their slices."""
+"""The vendor's four overlap lanes, and those of copies of our own files: order on screen and class
+of their slices."""
 
 
 def graph_id(text: str) -> int:

@@ -166,13 +166,20 @@ MAX_BYTES = 8 << 30
 MAX_COLUMNS = 20_000
 """More headings than this are taken for something that is no table."""
 
+_AS_WRITTEN: Mapping[str, str] = {}
 _BATCH = 1 << 12  # what fits a cache is twice as fast
 _BLOCK = 1 << 20
 
 Columns = dict[str, Column]
 
 
-def csv_columns(source: Source, name: str, issues: Issues, ended: bool = False) -> Columns:
+def csv_columns(
+    source: Source,
+    name: str,
+    issues: Issues,
+    ended: bool = False,
+    renamed: Mapping[str, str] = _AS_WRITTEN,
+) -> Columns:
     """The columns of one table, typed as :class:`traceconv.core.side_tables.SideTable` says.
 
     Rows with too few or too many cells are left out and booked under ``issues``. An empty file
@@ -181,32 +188,39 @@ def csv_columns(source: Source, name: str, issues: Issues, ended: bool = False) 
     Args:
         ended: every line has an end; without one the last is a record that was cut, which is left
             out: events made of half a stamp would be worse than none.
+        renamed: other headings for columns, of which those in use are left as they are; one with
+            a unit of time makes its column ns.
 
     Raises:
         SourceError: the file cannot be read, or is larger than ``MAX_BYTES``.
         MalformedInputError: it is no table.
     """
-    return csv_parts(source, [name], issues, ended)
+    return csv_parts(source, [name], issues, ended, renamed)
 
 
-def csv_parts(source: Source, names: Sequence[str], issues: Issues, ended: bool = False) -> Columns:
+def csv_parts(
+    source: Source,
+    names: Sequence[str],
+    issues: Issues,
+    ended: bool = False,
+    renamed: Mapping[str, str] = _AS_WRITTEN,
+) -> Columns:
     """The columns of one table in several files (``_slice_<n>``), one below the other.
 
     A heading that some parts lack is empty there. The rest as :func:`csv_columns`.
     """
-    columns, mixed = _read(source, names, issues, frozenset(), ended)
+    parts = [_Part(source, name, issues, ended, renamed) for name in names]
+    columns, mixed = _read(parts, frozenset())
     if mixed:  # numbers at first, text later on: those columns are read once more, as text
-        columns, _ = _read(source, names, Issues(), frozenset(mixed), ended)
+        parts = [_Part(source, name, Issues(), ended, renamed) for name in names]
+        columns, _ = _read(parts, frozenset(mixed))
     return columns
 
 
-def _read(
-    source: Source, names: Sequence[str], issues: Issues, text: frozenset[str], ended: bool
-) -> tuple[Columns, list[str]]:
+def _read(parts: Sequence[_Part], text: frozenset[str]) -> tuple[Columns, list[str]]:
     """The columns that can be joined, and the headings of those that cannot."""
     batches: list[tuple[int, Columns]] = []
-    for name in names:
-        part = _Part(source, name, issues, ended)
+    for part in parts:
         batches += [
             (len(rows), _typed(part, rows, text)) for rows in part.batches() if part.headings
         ]
@@ -260,8 +274,16 @@ def _typed(part: _Part, rows: Sequence[Sequence[str]], text: frozenset[str]) -> 
 class _Part:
     """One file of a table: ``headings`` are known once the first batch has come."""
 
-    def __init__(self, source: Source, name: str, issues: Issues, ended: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        name: str,
+        issues: Issues,
+        ended: bool,
+        renamed: Mapping[str, str],
+    ) -> None:
         self.headings: list[str] = []
+        self._renamed = renamed
         self._source, self._name, self._issues, self._ended = source, name, issues, ended
         self._unended = False  # the last line; known as it comes
 
@@ -343,7 +365,10 @@ class _Part:
             )
         seen: dict[str, int] = {}
         named: list[str] = []
-        for heading in (cell.strip() for cell in row):
+        stripped = [cell.strip() for cell in row]
+        for heading in stripped:
+            other = self._renamed.get(heading, heading)
+            heading = heading if other in stripped else other
             seen[heading] = seen.get(heading, 0) + 1
             named.append(heading if seen[heading] == 1 else f"{heading} ({seen[heading]})")
         return named

@@ -16,7 +16,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import Kind, OpClass
-from traceconv.core.ranks import rank_in_name
+from traceconv.core.rank_names import rank_in_name
 
 MAX_LINE_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20

@@ -141,10 +141,21 @@ def _owner(source: Source, name: str) -> tuple[str, int] | None:
     relative = _PACKED.sub("", str(path.relative_to(folder)))
     rank = derived_rank(relative)
     if rank is None and (match := _HOST_FILE.fullmatch(relative)):
-        rank = int(match[1]) if _HOST_HEAD.search(source.head(name)) else None
+        known = _folder_name(source, name) == "host_info" or _HOST_HEAD.search(source.head(name))
+        rank = int(match[1]) if known else None
     text = _text(folder)
     exported = folder.name == "ASCEND_PROFILER_OUTPUT" or is_capture_folder(text)
     return None if rank is None or exported else (text, rank)
+
+
+def _folder_name(source: Source, name: str) -> str:
+    """The name of the folder a file is in, also where that is the source or outside of it."""
+    path = source.path(name)
+    return (
+        PurePosixPath(source.title(name)).parent.name
+        if path is None
+        else path.resolve().parent.name
+    )
 
 
 def _text(folder: PurePosixPath) -> str:

@@ -1,6 +1,7 @@
 """Tables of the ``profiler`` folder of MindSpore before 2.4, as side tables of a trace.
 
-A CSV file keeps its headings; all else is laid out as in this table. ``(ms)`` and ``(us)`` in a
+A CSV file keeps its headings, but for a unit they leave out; all else is laid out as in this
+table. ``(ms)`` and ``(us)`` in a
 heading mean that the column holds int64 nanoseconds; times without a unit are as written, in the
 unit given here. ``<r>`` is the rank.
 
@@ -17,14 +18,14 @@ hccl_raw_links                   the same file: step_num, operator ("" = all of 
                                  communication_cost(ms), wait_cost(ms), source, destination,
                                  transport, time(ms), size(KB), bandwidth(KB/s)
 aicore_detail                    aicore_intermediate_<r>_detail.csv: full_kernel_name,
-                                 execution_time (ms), execution_frequency
+                                 execution_time(ms), execution_frequency
 aicore_type                      aicore_intermediate_<r>_type.csv: kernel_type,
-                                 total_time (ms), execution_frequency, percent
+                                 total_time(ms), execution_frequency, percent
 aicpu_intermediate               CSV
 output_op_compute_time           text: op_name, compute_time(ms), stream_id; sums left out
 output_op_compute_time_type      output_op_compute_time_detail_<r>.txt: optype_name, compute
                                  time (ms) and calls per step, percent
-output_op_compute_time_detail    the same file: op_name, op_type, avg_execution_time (ms),
+output_op_compute_time_detail    the same file: op_name, op_type, avg_execution_time(ms),
                                  subgraph
 output_data_preprocess_aicpu     text: serial_number, node_type_name, total_time(ms),
                                  dispatch_time(ms), run_start (us), run_end (us)
@@ -87,7 +88,7 @@ from traceconv.readers.ascend.mindspore.text_tables import (
     ruled_columns,
     spaced_columns,
 )
-from traceconv.readers.ascend.tables.names import mindspore_tables_of
+from traceconv.readers.ascend.tables.names import STEP_TIMES, mindspore_tables_of
 from traceconv.readers.shared.csv_tables import Column, csv_columns, table
 
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
@@ -320,8 +321,12 @@ def _cluster_columns(source: Source, name: str, issues: Issues) -> Columns:
     return {**columns, "mode": mode, "stages": stages, "ranks": ranks}
 
 
+_IN_MS = {name: f"{name}(ms)" for name in ("execution_time", "total_time")}
+
 LAYOUTS: dict[str, Load] = {
     "csv": csv_columns,
+    "step times": partial(csv_columns, renamed=STEP_TIMES),
+    "core times": partial(csv_columns, renamed=_IN_MS),
     "object": object_columns,
     "collectives": hccl.step_columns,
     "links": hccl.link_columns,

@@ -58,7 +58,8 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     """A table whose headings are underlined, as typed columns; sums below it are left out.
 
     The file holds tables one below the other, and all of them once more for every time the run
-    was analysed: the last ones count.
+    was analysed: the last ones count. Some versions underline nothing and separate everything by
+    single blanks: then the first line is the headings of the only table.
 
     Args:
         number: which table, if there are several: 0 is the first.
@@ -73,13 +74,13 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     if number >= len(names):
         return {}
     headings, first, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
-    cut = bool(body) and lines[-1].strip() == body[-1]
+    cut = bool(body) and lines[-1].strip() == body[-1] and not _SUMS.match(body[-1])
     body = body[:-1] if cut else body
     rows: Rows = []
     for at, line in enumerate(body, first):
         cells = line.split()
         if len(cells) == len(headings) and not _SUMS.match(line):
-            rows.append(dict(zip(headings, cells, strict=True)))
+            rows.append(dict(zip(map(_with_unit, headings), cells, strict=True)))
         elif not _SUMS.match(line):
             doubt("malformed-record", f"line {at}", 1)
     if cut:
@@ -87,19 +88,35 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     return table(rows, doubt)
 
 
+def _with_unit(heading: str) -> str:
+    return "avg_execution_time(ms)" if heading == "avg_execution_time" else heading
+
+
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[str]]]:
     """Headings, number of the first line and lines of every table."""
     rules = [i for i, line in enumerate(lines) if i and _RULE.fullmatch(line.rstrip())]
+    if not rules and not re.search(r"\d", lines[0]):
+        yield lines[0].split(), 2, _body(lines[1:])
     for at in rules:
         starts = [match.start() for match in re.finditer(r"-+", lines[at])]
         ends = [*starts[1:], None]
         headings = [lines[at - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
-        body = []
-        for line in lines[at + 1 :]:
-            if not line.strip() or _TITLE.fullmatch(line.strip()):
-                break
-            body.append(line.strip())
+        body = _body(lines[at + 1 :])
+        words = lines[at - 1].split()
+        # headings may be set closer than the rule below them, as rows are
+        if len(words) == len(headings) or (body and len(words) == len(body[0].split())):
+            headings = words
         yield headings, at + 2, body
+
+
+def _body(lines: Sequence[str]) -> list[str]:
+    """The lines of a table: up to the first that is empty, or the title of another."""
+    body = []
+    for line in lines:
+        if not line.strip() or _TITLE.fullmatch(line.strip()):
+            break
+        body.append(line.strip())
+    return body
 
 
 def spaced_columns(

@@ -287,7 +287,7 @@ def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Devi
 def _decode_texts(read: _Files, found: Device) -> None:
     found.operators = texts.operators(read.text("tasks"), read.text("graph"))
     found.points = texts.points(read.text("points"))
-    log = read.text("ai_cpu", "\0")
+    log = read.text("ai_cpu", texts.SENTENCE_END)
     if log:
         found.ai_cpu = texts.ai_cpu(log)
         read.build.side_table("aicpu", read.build.file, found.ai_cpu.side_table)
@@ -309,7 +309,10 @@ class _Files:
         """The text of a kind, "" if there is none; what lacks its end is left out and booked."""
         if kind not in self.raw.slices:
             return ""
-        whole, ended, rest = bytes(self._bytes(kind)).decode("utf-8", "replace").rpartition(end)
+        text = bytes(self._bytes(kind)).decode("utf-8", "replace")
+        if end == texts.SENTENCE_END and end not in text:
+            text = texts.ended(text)
+        whole, ended, rest = text.rpartition(end)
         self.build.skip(
             "truncated",
             "the last line" if end == "\n" else "the last sentence",

@@ -50,6 +50,8 @@ _DONE = (
     r"\s*dispatchTime=(?P<dispatch>\d{1,12}) us,\s*totalTime=(?P<total>\d{1,12}) us"
 )
 _SENTENCE = re.compile(f"{_NODE}|{_DONE}")
+SENTENCE_END = "\0"
+_BLANK = re.compile(r"\s+(?=\[\s*\d+\s*\]\s*Node:|Thread\[)|(?<=us)\.?\s*\Z")
 _SUFFIX = re.compile(r"-op\d+\Z")
 
 
@@ -118,6 +120,11 @@ class AiCpu:
             "run_start": self.began,
             "run_end": self.ended,
         }
+
+
+def ended(text: str) -> str:
+    """An AI CPU log whose sentences are separated by blanks, each with ``SENTENCE_END``."""
+    return _BLANK.sub(SENTENCE_END, text)
 
 
 def ai_cpu(text: str) -> AiCpu:

@@ -9,11 +9,15 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
+from traceconv.readers.shared.arguments import number, quoted, shared
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, step_lane
 from traceconv.readers.shared.csv_tables import Column
 
 _START, _DUR = "Start Time(ns)", "Duration(ns)"
 _INT32_MAX = 2**31 - 1
+_IDS = {"Model ID": "Model Id", "Task ID": "Task Id", "Context ID": "Context Id"}
+"""Columns that become arguments, and their keys there: those of a timeline."""
+
 _LAST_NS = 2**62
 """Ends of slices must fit into int64."""
 
@@ -48,6 +52,7 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
         op=op,
         graph=_whole(rows, "Model ID", NO_GRAPH),
         step=step,
+        args=_arguments(rows, cores, of_row, build),
     )
     named = np.flatnonzero(step >= 0)
     if len(named):
@@ -71,6 +76,17 @@ def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
         op=OpClass.ITERATION,
         step=numbers,
     )
+
+
+def _arguments(
+    rows: Mapping[str, Column], cores: list[str], of_row: I64, build: TraceBuilder
+) -> I32:
+    """What a timeline says of a task: the kind of its core, and ids. Empty cells are left out."""
+    columns = {"Task Type": (of_row, lambda code: quoted(cores[code]) if cores[code] else b"")}
+    for heading, key in _IDS.items():
+        if heading in rows and rows[heading].dtype == np.int64:
+            columns[key] = (rows[heading], number)
+    return shared(build, columns)
 
 
 def _factored(column: Column) -> tuple[list[str], I64]:

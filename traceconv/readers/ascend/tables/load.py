@@ -26,22 +26,23 @@ from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.db.export import KB, MB
 from traceconv.readers.ascend.mindspore.text_tables import MAX_BYTES, doubts_of
-from traceconv.readers.ascend.tables.names import SUMS
+from traceconv.readers.ascend.tables.names import STEP_TIMES, SUMS
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, stacked, table, typed
 from traceconv.readers.shared.sqlite.database import Database, opened
 
 Columns = dict[str, Column]
 
-_HEADINGS = {
+_HEADINGS: Mapping[str, Mapping[str, str]] = {
     "kernel_details": {
         "Op Name": "Name", "OP Type": "Type", "Op Type": "Type", "Task Type": "Accelerator Core",
         "Task Start Time(us)": "Start Time(us)", "Task Duration(us)": "Duration(us)",
         "Task Wait Time(us)": "Wait Time(us)", "Block Num": "Block Dim",
         "Mix Block Num": "Mix Block Dim", "Step ID": "Step Id",
     },
+    **dict.fromkeys(("step_trace_time", "cluster_step_trace_time"), STEP_TIMES),
 }  # fmt: skip
-"""Other headings of the same columns."""
+"""Other headings of the same columns; with the unit where the file leaves it out."""
 
 _STEPS = ("Step", "Step Id")
 
@@ -53,14 +54,10 @@ def load(source: Source, table: str, files: tuple[str, ...], issues: Issues) -> 
         SourceError, MalformedInputError: it cannot be read.
     """
     text = [name for name in files if name.endswith((".csv", ".csv.gz"))]
-    parts = [csv_parts(source, text, issues)] if text else []
+    headings = _HEADINGS.get(table, {})
+    parts = [csv_parts(source, text, issues, renamed=headings)] if text else []
     parts += [_part(source, table, name, issues) for name in files if name not in text]
     columns = stacked([part for part in parts if part])
-    renamed = _HEADINGS.get(table, {})
-    columns = {
-        heading if renamed.get(heading, heading) in columns else renamed.get(heading, heading): c
-        for heading, c in columns.items()
-    }
     for heading in _STEPS:
         if heading in columns and columns[heading].dtype == object:
             columns[heading] = step_numbers(columns[heading], _ignored)

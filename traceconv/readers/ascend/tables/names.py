@@ -33,17 +33,23 @@ _TRANSIT = {
     "transit_time": "Transit Time(ms)", "bandwidth": "Bandwidth(GB/s)",
 }  # fmt: skip
 
+STEP_TIMES: Mapping[str, str] = {
+    heading: f"{heading}(us)"
+    for heading in (
+        "Computing", "Communication(Not Overlapped)", "Overlapped", "Communication", "Free",
+        "Stage", "Bubble", "Communication(Not Overlapped and Exclude Receive)", "Preparing",
+    )
+}  # fmt: skip
+"""Columns of ``step_trace_time.csv``: all are us, which their headings leave out."""
+
 SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "step_trace_time": (
         "StepTraceTime",
         {
-            "deviceId": "Device_id", "step": "Step", "computing": "Computing",
-            "communication_not_overlapped": "Communication(Not Overlapped)",
-            "overlapped": "Overlapped", "communication": "Communication", "free": "Free",
-            "stage": "Stage", "bubble": "Bubble",
-            "communication_not_overlapped_and_exclude_receive":
-                "Communication(Not Overlapped and Exclude Receive)",
-            "preparing": "Preparing",
+            "deviceId": "Device_id",
+            "step": "Step",
+            **{heading.lower().replace("(", "_").replace(")", "").replace(" ", "_"): in_us
+               for heading, in_us in STEP_TIMES.items()},
         },
     ),
     "communication": (
@@ -131,19 +137,44 @@ _IDENTITY = re.compile(
 _RAW = ("data", "sqlite", "FRAMEWORK")
 """Folders of raw data within a capture: of many files, and none is looked at."""
 
-_USES = (
-    (re.compile(r".*\.done"), "marks a finished file"),
-    (_IDENTITY, "rank, device, host, clock"),
-    (re.compile(r".*-(?:wal|shm)"), "read with its database"),
-    (re.compile(r".*\.log"), "log"),
-    (re.compile(r"flops.*|dynamic_shape_info.*|parallel_strategy.*|.*timeline_summary.*"
-                r"|minddata_.*|pipeline_profiling.*|device_queue_profiling.*"
-                r"|dataset_iterator_profiling.*|min_cycle_counter.*|step_trace_point_info.*"
-                r"|output_.*\.txt|cpu_op_execute_timestamp.*"), "figures of the framework"),
-    (re.compile(r".*\.csv(?:\.gz)?"), "table"),
-    (re.compile(r".*\.json(?:\.gz)?"), "repeats what other files hold"),
-    (re.compile(r".*\.db"), "repeats what other files hold"),
-)  # fmt: skip
+_RAW_USE = "raw data, as the timeline holds it"
+
+USES = (
+    (
+        "data/*, sqlite/*, FRAMEWORK/* beside a timeline",
+        re.compile(r"(?!)"),  # found by its folder
+        _RAW_USE,
+    ),
+    ("*.done", re.compile(r".*\.done"), "marks a finished file"),
+    (
+        "profiler_info*.json, profiler_metadata.json, info.json*, start_info*, end_info*, "
+        "host_start.log*, dev_start.log*, sample.json*, incompatible_features.json*",
+        _IDENTITY,
+        "rank, device, host, clock",
+    ),
+    ("*-wal, *-shm", re.compile(r".*-(?:wal|shm)"), "read with its database"),
+    ("*.log", re.compile(r".*\.log"), "log"),
+    (
+        "output_format_data_hwts_*.txt",
+        re.compile(r"output_format_data_hwts_\d+\.txt"),
+        "repeats output_timeline_data",
+    ),
+    (
+        "other *.json, *.db",
+        re.compile(r".*\.(?:json(?:\.gz)?|db)"),
+        "repeats what other files hold",
+    ),
+)
+"""Files of captures that hold neither events nor a table, for people; the same as a pattern of
+names; and what they are good for, in words for ``inspect``."""
+
+
+def offered() -> frozenset[str]:
+    """The name of every table that may be found in a capture."""
+    plain = {_ALIASES.get(name, name) for name in _PLAIN}
+    other = {name.format(of) for _, name in _OTHER_NAMES for of in ("", "cluster_")}
+    old = {name for name, _, _ in MINDSPORE_TABLES}
+    return frozenset({*plain, *other, *_BANDWIDTH.values(), *SUMS, *TABLES, *old})
 
 
 def table_of(name: str) -> str:
@@ -213,12 +244,12 @@ def _use_of(source: Source, name: str) -> str:
     """What a file that is not read is good for, in words for ``inspect``."""
     base = name.rpartition("/")[2]
     if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
-        return "raw data, as the timeline holds it"
+        return _RAW_USE
     if not source.size(name):
         return "empty"
     if table := table_of(name):
         return f"another export of table {table}"
-    return next((words for pattern, words in _USES if pattern.fullmatch(base)), "not needed")
+    return next((words for _, pattern, words in USES if pattern.fullmatch(base)), "not needed")
 
 
 def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -305,12 +336,12 @@ def _numbered(name: str) -> tuple[int, ...]:
 
 MINDSPORE_TABLES: tuple[tuple[str, str, str], ...] = (
     ("step_trace_raw", r"step_trace_raw_\d+_detail_time\.csv", "csv"),
-    ("step_trace_time", r"step_trace_time_\d+\.csv", "csv"),
+    ("step_trace_time", r"step_trace_time_\d+\.csv", "step times"),
     ("step_trace_point_info", r"step_trace_point_info(?:_\d+)?\.json", "object"),
     ("hccl_raw", r"hccl_raw_\d+\.csv", "collectives"),
     ("hccl_raw_links", r"hccl_raw_\d+\.csv", "links"),
-    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", "csv"),
-    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", "csv"),
+    ("aicore_detail", r"aicore_intermediate_\d+_detail\.csv", "core times"),
+    ("aicore_type", r"aicore_intermediate_\d+_type\.csv", "core times"),
     ("aicpu_intermediate", r"aicpu_intermediate_\d+\.csv", "csv"),
     ("output_op_compute_time", r"output_op_compute_time_\d+\.txt", "ruled"),
     ("output_op_compute_time_type", r"output_op_compute_time_detail_\d+\.txt", "ruled"),

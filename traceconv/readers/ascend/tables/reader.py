@@ -53,6 +53,7 @@ class AscendTablesReader:
     title = "Ascend tables without a timeline"
     files = "kernel_details.csv, op_summary_*.csv, communication.json, analysis.db, ..."
     order = 150
+    shown = "lanes of operators; the tables below"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per folder."""
@@ -73,6 +74,7 @@ class AscendTablesReader:
         from traceconv.readers.ascend.tables.kernels import read_kernels
 
         describe(build, capture.detail.notes)
+        build.hints.tables_only = True
         side_table = add_side_tables(capture, build).get(_KERNELS)
         if side_table is None:
             build.skip("empty-file")
@@ -123,12 +125,26 @@ def _opened(capture: Capture) -> Capture:
         clock = Anchor(domain, evidence="stamps of " + PurePosixPath(files[0]).name)
     return replace(
         capture,
+        device=capture.device if capture.device >= 0 else _device_of(capture),
         files=files,
         known=tuple(n for n in capture.known if n not in files),
         uses={name: use for name, use in capture.uses.items() if name not in files},
         clock=clock,
         optional=capture.optional or not files,
     )
+
+
+def _device_of(capture: Capture) -> int:
+    """The device that the first row of a table names; -1 if none does."""
+    for table in (_KERNELS, "step_trace_time"):
+        for name in capture.tables.get(table, ())[:1]:
+            lines = capture.source.head(name).decode("utf-8-sig", "replace").splitlines()[:2]
+            cells = [[cell.strip() for cell in line.split(",")] for line in lines]
+            # it precedes every quoted cell
+            row = dict(zip(cells[0], cells[1], strict=False)) if len(cells) > 1 else {}
+            if re.fullmatch(r"\d{1,9}", row.get("Device_id", "")):
+                return int(row["Device_id"])
+    return -1
 
 
 READER = AscendTablesReader()

@@ -134,7 +134,7 @@ def _completed(found: Header, tail: bytes) -> Header:
 
 
 def _tail(source: Source, name: str) -> bytes:
-    """The last bytes, unpacked; ``b""`` where they cannot be read."""
+    """The last bytes that can be read, unpacked."""
     last = b""
     try:
         with source.open(name) as stream:
@@ -143,7 +143,7 @@ def _tail(source: Source, name: str) -> bytes:
             while block := stream.read(1 << 20):
                 last = (last + block)[-HEAD_BYTES:]
     except SourceError:
-        return b""
+        pass  # what precedes the break is there
     return last
 
 

@@ -8,7 +8,7 @@ Units and clock: us, whole or with three digits. Stamps count from ``baseTimeNan
 later), which is added when read, or from 1970. Either way events come out in Unix time. The base
 may follow the events: then the end of the file is looked at, which for compressed files
 means unpacking them once more, and only then.
-Rank from: ``distributedInfo`` (``rank``). Names of files count only with ``--rank-from name``.
+Rank from: ``distributedInfo`` (``rank``); else names, where all leave no doubt (vLLM, SGLang).
 Quirks: device rows are known by category, not by process number (a GPU's may be any); device
 projections of host ranges (``gpu_user_annotation``) are no work and get lanes of their own, as do
 synchronisation records; kernels of a collective are on the lanes of NCCL, by process group;

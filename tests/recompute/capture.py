@@ -1,0 +1,277 @@
+"""One capture: merged, decoded, recomputed, compared."""
+
+from pathlib import Path
+
+import traceconv
+
+from . import comm, device, host, report, rules, written
+from . import steps as step_tables
+from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
+from .figures import JOB, Facts
+from .intervals import differing, total
+from .steps import FIGURES, LANES, Steps
+
+KEYS = {
+    "step_summary": ("Graph",), "step": ("Graph", "Step", "Window"), "stage": ("Stage",),
+    "overlap": ("Graph", "Step", "Window"), "step_trace_time": ("Graph", "Step", "Window"),
+    "op": ("Operator", "Core Type"), "type": ("OP Type", "Core Type"),
+    "kernel": ("Kernel", "Kind"), "copy": ("Copy",), "device": ("Device",),
+    "shape": ("Step", "OP Type", "Input Shapes"), "module": ("Module",), "phase": ("Phase",),
+    "comm": ("Group", "Operation"),
+    "comm_op": ("Step", "Group", "Operation", "Start Time(ns)"),
+    "link": ("Group", "Operation", "Source", "Destination", "Transport"),
+    "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
+    "api": ("Level", "API Name"),
+}  # fmt: skip
+"""What names a row of each table besides the rank; other tables repeat files of the profiler."""
+
+_ALWAYS = 1e30
+"""A threshold that makes every rule speak, on the side it speaks on."""
+
+
+class Capture:
+    """Everything that is said of a capture, and the trace that is written of it."""
+
+    def __init__(self, path, folder, **options):
+        options = {"jobs": 1, **options}
+        merge = {"force": True, "mode": "detail", "scope": True, "align": "none", **options}
+        out = Path(folder) / "out.json"
+        self.report = traceconv.merge(str(path), out=str(out), analyse=True, **merge)
+        self.document = self.report.as_dict()
+        self.ranks = written.chrome(out.read_bytes())
+        out = out.with_suffix(".pftrace")
+        traceconv.merge(str(path), out=str(out), **merge)
+        self.perfetto = out
+        self.stats = traceconv.stats(str(path), by="all", **options)
+        self.diagnosis = traceconv.diagnose(
+            str(path), align="none", threshold=_thresholds(), **options
+        )
+        self.facts = {rank: Facts.of(self.document, rank) for rank in self.ranks}
+        self.every = {rank: Steps(one, self.facts[rank]) for rank, one in self.ranks.items()}
+        self.hosts = {r: host.Host(one, self.facts[r]) for r, one in self.ranks.items()}
+        self.operations = {rank: comm.operations(one) for rank, one in self.ranks.items()}
+        self.tables = self._tables()
+
+    def _tables(self):
+        ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
+        return {
+            "step_summary": step_tables.step_summary(every),
+            "step": step_tables.step(every),
+            "stage": device.stage(ranks, facts),
+            "overlap": step_tables.overlap(every),
+            "step_trace_time": step_tables.step_trace_time(every),
+            "op": host.ops(ranks, hosts),
+            "type": host.types(ranks, hosts),
+            "kernel": device.kernel(ranks, facts),
+            "copy": device.copy(ranks, facts),
+            "device": device.device(every),
+            "shape": host.shapes(ranks, hosts, every),
+            "module": host.modules(ranks, hosts),
+            "phase": host.phases(ranks, hosts),
+            "comm": comm.comm(self.operations),
+            "comm_op": comm.comm_op(self.operations),
+            "link": comm.link(self.operations),
+            "memory": device.memory(ranks, facts),
+            "memory_curve": device.memory_curve(ranks, facts),
+            "api": host.api(ranks),
+        }
+
+    def compared(self):
+        """The tally of everything."""
+        tally = Tally()
+        self._formats(tally)
+        self._lanes(tally)
+        for result in self.stats.results:
+            self._table(tally, result.table.name, result.data.columns)
+        self._findings(tally)
+        self._spoken(tally)
+        self._overview(tally)
+        self._account(tally)
+        return tally
+
+    def _formats(self, tally):
+        apart, compared = written.same(self.ranks, written.perfetto(self.perfetto.read_bytes()))
+        tally.counts["written rows"][EQUAL] += compared
+        for text in apart:
+            tally.counts["written rows"][DIFFERENT] += 1
+            tally.differences.append(("written rows", text))
+
+    def _lanes(self, tally):
+        """The overlap lanes are what the rows make: to a nanosecond at each border, where the
+        source's own lanes were finer than its rows."""
+        for rank, known in self.every.items():
+            drawn = step_tables.lanes_drawn(known)
+            for name in {*drawn, *known.sets}:
+                for cls in LANES:
+                    ours = known.sets.get(name, {}).get(cls, [])
+                    pieces = differing(ours, drawn.get(name, {}).get(cls, []))
+                    worst = max((end - start for start, end in pieces), default=0)
+                    where = f"rank {rank} {name} {cls}: {total(ours)} ns, pieces up to"
+                    tally.one("overlap lanes", where, worst if worst > 1 else 0, 0)
+
+    def _table(self, tally, name, columns):
+        data = {heading: column.tolist() for heading, column in columns.items()}
+        rows = [dict(zip(data, cells, strict=True)) for cells in zip(*data.values(), strict=True)]
+        if name not in KEYS:
+            tally.counts[name][UNKNOWN_THERE] += sum(
+                not isinstance(value, str) for row in rows for value in row.values()
+            )
+            return
+        keys = KEYS[name]
+        for row in rows:
+            if "Window" in row and row.get("Source", "timeline") != "timeline":
+                row["Source"] = "elsewhere"  # the vendor's table, or nowhere
+            row.setdefault("Window")
+        ours = [((row["Rank"], *(row[key] for key in keys)), row) for row in rows]
+        figures = [key for key in data if key not in ("Rank", *keys)]
+        tally.rows(name, ours, self.tables[name], figures)
+        if name in ("overlap", "device"):
+            self._possible(tally, ours, figures)
+
+    def _possible(self, tally, ours, figures):
+        """Whatever a definition says, time is not negative, and a share at most the whole."""
+        for key, row in ours:
+            for name in figures:
+                value = plain(row[name])
+                if value is None or isinstance(value, str):
+                    continue
+                most = 100 + 1e-9 if name.endswith("(%)") else float("inf")
+                tally.one("possible", f"{key} {name} = {value}", 0 <= value <= most, True)
+
+    # -- findings --------------------------------------------------------------------------
+
+    def _findings(self, tally):
+        recomputed = rules.findings(self.ranks, self.hosts, self.every, self.operations)
+        said = {}
+        for one in self.diagnosis.as_dict()["findings"]:
+            figures = {"value": one["value"], **one["figures"]}
+            figures["slices"] = [piece["dur_ns"] for piece in one["slices"]]
+            key = (one["rule"], one["rank"], one["where"])
+            said[key] = figures
+        for (rule, *place), figures in said.items():
+            other = recomputed.get((rule, *place))
+            if rule == "memory-capacity":
+                other = next((v for (r, at, _), v in recomputed.items()
+                              if (r, at) == (rule, place[0])), None)  # fmt: skip
+            for name, value in figures.items():
+                there = None if other is None else other.get(name)
+                if not isinstance(value, str) and name != "shapes":
+                    tally.one("diagnose", f"{rule} {place} {name}", value, there)
+        for rule, *place in recomputed.keys() - said.keys():
+            if rule not in ("memory-capacity", "slow-link"):
+                tally.one("diagnose", f"{rule} {place}", "silent", "speaks")
+
+    def _spoken(self, tally):
+        """With the rules' own thresholds, those speak whose value is beyond."""
+        from traceconv.analysis.rules.catalog import RULES
+
+        forced = self.diagnosis.as_dict()["findings"]
+        spoken = {one["rule"] for one in self.document["overview"]["findings"]}
+        for rule in RULES.values():
+            main = rule.limits[0]
+            values = [one["value"] for one in forced if one["rule"] == rule.id]
+            if not values or len(rule.limits) > 1:
+                continue
+            beyond = any(v < main.value if main.below else v > main.value for v in values)
+            tally.one("rules that speak", rule.id, rule.id in spoken, beyond)
+
+    # -- report ----------------------------------------------------------------------------
+
+    def _overview(self, tally):
+        said = self.document["overview"]
+        per, rows = report.overlap_rows(self.every, self.tables)
+        ours = {(row["rank"],): row for row in said["overlap"].get("rows", ())}
+        tally.rows("report overlap", ours, {(rank,): row for rank, row in rows.items()})
+        if ours:
+            tally.one("report overlap", "per", said["overlap"]["per"], per)
+        ours = {(row["rank"],): row for row in said["steps"].get("rows", ())}
+        steps = {(rank,): row for rank, row in report.steps_rows(self.every).items()}
+        tally.rows("report steps", ours, steps)
+        self._cut_rows(tally, "operators", ("name", "core"), report.operator_rows(self.tables))
+        kinds = report.communication_rows(self.tables)
+        self._cut_rows(tally, "communication", ("group", "operation"), kinds)
+        cells = {
+            (group["group"], cell["source"], cell["destination"]): cell
+            for group in said["links"].get("groups", ()) for cell in group["cells"]
+        }  # fmt: skip
+        other = report.link_cells(self.tables)
+        tally.rows("report links", cells, {key: other[key] for key in cells if key in other})
+        self._head(tally, said, rows)
+        self._curves(tally, said)
+        cells = [v for row in said["heat"].get("rows", ()) for v in row["late_ns"]]
+        tally.counts["report heat"][UNKNOWN_THERE] += sum(v is not None for v in cells)
+
+    def _cut_rows(self, tally, name, keys, recomputed):
+        """Sections that show the largest rows; those shown are compared."""
+        section = self.document["overview"][name]
+        rows = section.get("rows", ())
+        ours = {tuple(row[key] for key in keys): row for row in rows}
+        kept = {key: row for key, row in recomputed.items() if key in ours}
+        tally.rows(f"report {name}", ours, kept)
+        if rows and recomputed:
+            others = len(recomputed) - len(rows)
+            tally.one(f"report {name}", "others", section["others"], others)
+
+    def _head(self, tally, said, rows):
+        named = [said["straggler"]["culprit"], *said["straggler"]["others"]]
+        tally.counts["stragglers"][UNKNOWN_THERE] += sum(
+            type(value) is int for one in named if one for value in one.values()
+        )
+        if named == [None]:
+            ours = said["headline"]
+            tally.one("headline", "headline", ours, report.headline(rows, self.document["ranks"]))
+        tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}
+        shown = report.shares(rows)
+        for words, share in shown.items() if any(shown.values()) else ():
+            tally.one("headline", words, tiles.get(words.capitalize()), f"{100 * share:.1f} %")
+        lines = [line for line in self.report.lines() if line.startswith("most computing")]
+        if not self.report.verdict:
+            other = report.most_computing(self.every)
+            tally.one("headline", "slowest", next(iter(lines), ""), other)
+
+    def _curves(self, tally, said):
+        """Every sample that is drawn is one of the trace."""
+        zero, known = int(said["zero_ns"]), report.samples(self.ranks)
+        for drawing in said["curves"].get("drawings", ()):
+            for line in drawing["lines"] if drawing["axis"] == "time" else ():
+                samples = known.get((drawing["title"], line["rank"]), set())
+                for x, y in zip(line["x"], line["y"], strict=True):
+                    where = f"{drawing['title']} at {x}"
+                    tally.one("report curves", where, y, y if (zero + x, y) in samples else None)
+
+    def _account(self, tally):
+        """The steps and sums that the JSON account of a merge has of each rank."""
+        for rank, known in self.every.items():
+            notes = self.document["notes"][str(rank)]
+            ours = {(one["graph"], one["step"], one["start_ns"]): one for one in notes["steps"]}
+            theirs = {}
+            for step in known.steps:
+                figures = known.figures(step)
+                figures = {f"{cls}_ns": figures[cls] for cls in FIGURES}
+                theirs[step.graph, step.number, step.start] = {
+                    "dur_ns": step.dur, "device_start_ns": step.window[0],
+                    "device_dur_ns": step.window[1] - step.window[0], **figures,
+                }  # fmt: skip
+            tally.rows("account", ours, theirs)
+            sums = notes.get("overlap", {}).get("sums_ns", {})
+            own = known.sums()
+            for cls, value in sums.items():
+                other = own["free lane" if cls == "free" else cls]
+                tally.one("account", f"rank {rank} {cls}", value, other)
+            if sums:
+                tally.one("account", f"rank {rank}", notes["overlap"]["idle_ns"], own["free"])
+
+
+def _thresholds():
+    """Values by which every rule reports what it measured."""
+    from traceconv.analysis.rules.catalog import RULES
+
+    values = {rule.id: _ALWAYS if rule.limits[0].below else -_ALWAYS for rule in RULES.values()}
+    return {
+        **values, "communication-wait.elapsed": -1.0, "launch-starved.idle": -1.0,
+        "sending-slow.host-empty": _ALWAYS, "memory-capacity.capacity": 1.0,
+        "slow-link": _ALWAYS,
+    }  # fmt: skip
+
+
+__all__ = ["JOB", "Capture"]

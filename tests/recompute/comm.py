@@ -1,0 +1,111 @@
+"""Tables of communication: operations, their parts, traffic between ranks."""
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+
+from .device import kernels, kind_of, number
+from .figures import JOB, Timed, percent
+from .host import text_of
+
+_WAITS = re.compile(r"Notify[_ ]Wait")
+_TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
+_NOBODY = 0xFFFFFFFF
+PARTS = ("Transit Time(ns)", "Wait Time(ns)", "Synchronization Time(ns)", "Idle Time(ns)")
+
+
+class Operation:
+    """A whole communication operation, and its tasks on planes."""
+
+    def __init__(self, row):
+        self.row, self.tasks = row, []
+        self.group = row.lane.group or row.lane.name
+
+    def parts(self):
+        """Transit, wait, synchronization and idle, ns, on the first plane on which it waits."""
+        waiting = [task for task in self.tasks if _WAITS.fullmatch(task.name)]
+        if not waiting:
+            return dict.fromkeys(PARTS)
+        plane = min(task.lane.place for task in waiting)
+        mine = [task for task in self.tasks if task.lane.place == plane]
+        waits = [task for task in mine if _WAITS.fullmatch(task.name)]
+        moves = [task for task in mine if _TRANSITS.fullmatch(task.name)]
+        first = min((task.start for task in moves), default=None)
+        early = [task for task in waits if first is None or task.start < first]
+        sums = [sum(task.dur for task in rows) for rows in (moves, waits, early)]
+        return dict(zip(PARTS, (*sums, self.row.dur - sums[0] - sums[1]), strict=True))
+
+
+def operations(rank):
+    """Those of a rank, each with the tasks of its group that begin within it."""
+    groups = defaultdict(list)
+    for row in kernels(rank, "comm"):
+        groups[row.lane.group].append(Operation(row))
+    for group in groups.values():
+        group.sort(key=lambda one: one.row.start)
+    starts = {key: [one.row.start for one in group] for key, group in groups.items()}
+    for task in rank.rows:
+        group = task.lane.group
+        if task.cls == "comm_task" and task.slice and group in groups:
+            at = bisect_right(starts[group], task.start) - 1
+            if at >= 0 and task.start < groups[group][at].row.end:
+                groups[group][at].tasks.append(task)
+    return [one for group in groups.values() for one in group]
+
+
+def comm_op(every):
+    found = []
+    for rank, ones in every.items():
+        for one in ones:
+            row, parts = one.row, one.parts()
+            transit, wait, early = (parts[name] or 0 for name in PARTS[:3])
+            found.append((
+                (rank, row.step if row.step >= 0 else None, one.group, row.name, row.start),
+                {
+                    "Elapse Time(ns)": row.dur, **parts,
+                    "Wait Time Ratio(%)": percent(wait, wait + transit),
+                    "Synchronization Time Ratio(%)": percent(early, early + transit),
+                },
+            ))  # fmt: skip
+    return found
+
+
+def comm(every):
+    timed, parts = Timed(), defaultdict(list)
+    for rank, ones in every.items():
+        for one in ones:
+            key = (one.group, kind_of(one.row.name))
+            timed.add(rank, key, one.row.dur)
+            for at in (rank, JOB):
+                parts[at, key].append(one.parts())
+    found = timed.figures(("Group", "Operation"))
+    for (rank, *key), row in found.items():
+        known = [one for one in parts[rank, tuple(key)] if one[PARTS[0]] is not None]
+        row |= {name: sum(one[name] for one in known) if known else None for name in PARTS}
+    return found
+
+
+def link(every):
+    """Copies and reductions on planes, by who, whom and over what."""
+    timed = Timed()
+    for rank, ones in every.items():
+        for one in ones:
+            for task in one.tasks:
+                if not _TRANSITS.fullmatch(task.name):
+                    continue
+                said = task.args
+                source, target = number(said.get("src rank")), number(said.get("dst rank"))
+                target = source if target == _NOBODY else target
+                over = text_of(said.get("link type", ""))
+                over = "LOCAL" if over == "ON_CHIP" else over
+                key = (one.group, kind_of(one.row.name), source, target, over)
+                timed.add(rank, key, task.dur, size=number(said.get("size(Byte)")))
+    names = ("Group", "Operation", "Source", "Destination", "Transport")
+    found = timed.figures(names, size="Bytes")
+    for row in found.values():
+        time = row.pop("Total Time(ns)")
+        row["Transit Time(ns)"] = time
+        row["Bandwidth(GB/s)"] = row["Bytes"] / time if time else None
+        for name in ("Min Time(ns)", "Avg Time(ns)", "Max Time(ns)", "Ratio(%)"):
+            del row[name]
+    return found

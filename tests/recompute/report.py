@@ -1,0 +1,180 @@
+"""The figures of a report and of the lines a merge ends with, from the recomputed tables."""
+
+from collections import defaultdict
+from statistics import fmean
+
+from .device import curves
+from .figures import JOB, mean, percent
+from .steps import of_main_graph
+
+_CLASSES = {
+    "pure_compute_ns": "Pure Compute(ns)",
+    "overlapped_ns": "Communication Overlapped(ns)",
+    "exposed_ns": "Communication Not Overlapped(ns)",
+    "idle_ns": "Idle(ns)",
+    "known_ns": "Known(ns)",
+}
+OPERATORS_KEPT = 20
+_SHARES = {
+    "computing": ("pure_compute_ns", "overlapped_ns"),
+    "communication not overlapped": ("exposed_ns",),
+    "idle": ("idle_ns",),
+}
+
+
+def overlap_rows(every, tables):
+    """Means of the steps of each rank that have known time; of the whole rank if none has."""
+    by_rank = defaultdict(list)
+    for (rank, *key), row in tables["overlap"]:
+        if rank is not JOB:
+            by_rank[rank].append((tuple(key), row))
+    steps = {
+        rank: [(key, row) for key, row in rows if key[1] is not None and row["Known(ns)"]]
+        for rank, rows in by_rank.items()
+    }
+    worked = any(steps.values())
+    found = {}
+    for rank, rows in by_rank.items():
+        kept = [row for key, row in rows if key[1] is None]
+        if worked:
+            known = every[rank]
+            ones = [s for s in known.steps if known.figures(s)["known"]]
+            main = of_main_graph(ones, lambda s, k=known: k.figures(s)["known"])
+            shown = {step.key for step in main}
+            kept = [row for key, row in steps[rank] if key in shown]
+        if kept:
+            means = {
+                key: mean(sum(row[name] for row in kept), len(kept))
+                for key, name in _CLASSES.items()
+            }
+            found[rank] = {"steps": len(kept), **means}
+    return "step" if worked else "capture", found
+
+
+def shares(rows):
+    """Of what is known, over all ranks, by words."""
+    known = sum(row["known_ns"] for row in rows.values())
+    return {
+        words: sum(row[key] for row in rows.values() for key in keys) / known if known else 0.0
+        for words, keys in _SHARES.items()
+    }
+
+
+def headline(rows, ranks):
+    """The one thing to know, where no rank delays the others."""
+    numbers = sorted(ranks)
+    who = f"Rank {numbers[0]}"
+    if len(numbers) > 1:
+        run = numbers == list(range(numbers[0], numbers[-1] + 1))
+        who = "Ranks " + (f"{numbers[0]}-{numbers[-1]}" if run else ", ".join(map(str, numbers)))
+    known = shares(rows)
+    if not any(known.values()):
+        return f"{who}: no device work was seen"
+    words = max(known, key=known.get)
+    return f"{who}: {100 * known[words]:.0f} % of a step is {words}"
+
+
+def steps_rows(every):
+    """The steps of each rank, of the graph that takes most of the time."""
+    found = {}
+    for rank, known in every.items():
+        main = of_main_graph(known.steps, lambda step: step.dur)
+        if main:
+            found[rank] = {
+                "graph": main[0].graph if main[0].graph >= 0 else None,
+                "step": [step.number for step in main],
+                "start_ns": [str(step.start) for step in main],
+                "dur_ns": [step.dur for step in main],
+            }
+    return found
+
+
+def operator_rows(tables):
+    """Operators over all ranks, by falling time, and whose device spends most on each."""
+    named = any(row["OP Type"] not in ("", "N/A") for row in tables["type"].values())
+    found = tables["type" if named else "op"]
+    several = len({rank for rank, *_ in found if rank is not JOB}) > 1
+    job = {tuple(key): row for (rank, *key), row in found.items() if (rank is JOB) == several}
+    device = {key: row for key, row in job.items() if key[1] != "Host CPU"}
+    job = device or job
+    all_ns = sum(row["Total Time(ns)"] for row in job.values())
+    worst = defaultdict(lambda: (-1, 0))
+    for (rank, *key), row in found.items():
+        if rank is not JOB:
+            worst[tuple(key)] = max(worst[tuple(key)], (row["Total Time(ns)"], -rank))
+    return {
+        key: {
+            "count": row["Count"], "total_ns": row["Total Time(ns)"],
+            "avg_ns": row["Avg Time(ns)"], "percent": percent(row["Total Time(ns)"], all_ns),
+            "most_on_rank": -worst[key][1], "most_ns": worst[key][0],
+        }
+        for key, row in job.items()
+    }  # fmt: skip
+
+
+def communication_rows(tables):
+    """Kinds of operations over all ranks."""
+    found = tables["comm"]
+    several = len({rank for rank, *_ in found if rank is not JOB}) > 1
+    return {
+        tuple(key): {
+            "count": row["Count"], "total_ns": row["Total Time(ns)"],
+            "avg_ns": row["Avg Time(ns)"], "percent": row["Ratio(%)"],
+            "transit_ns": row["Transit Time(ns)"], "wait_ns": row["Wait Time(ns)"],
+            "synchronization_ns": row["Synchronization Time(ns)"],
+            "idle_ns": row["Idle Time(ns)"],
+        }
+        for (rank, *key), row in found.items() if (rank is JOB) == several
+    }  # fmt: skip
+
+
+def link_cells(tables):
+    """Bytes and time between ranks, by group."""
+    found = tables["link"]
+    several = len({rank for rank, *_ in found if rank is not JOB}) > 1
+    sums = defaultdict(lambda: {"bytes": 0, "time_ns": 0})
+    for (rank, group, _, source, target, _), row in found.items():
+        if (rank is JOB) == several:
+            sums[group, source, target]["bytes"] += row["Bytes"]
+            sums[group, source, target]["time_ns"] += row["Transit Time(ns)"]
+    return sums
+
+
+def samples(ranks):
+    """Every sample of every counter, as curves show them: {(title, rank): {(instant, value)}}."""
+    found = defaultdict(set)
+    for rank in ranks.values():
+        scaled = {(c, m): rows for c, m, rows in curves(rank)}
+        for lane, at, value in rank.samples:
+            title = " ".join(part for part in (lane.group, lane.name) if part)
+            found[title, rank.number].add((at, value))
+        for (component, measure), rows in scaled.items():
+            for title in (measure, f"{component} {measure}"):
+                found[title, rank.number] |= set(rows)
+    return found
+
+
+def most_computing(every):
+    """The rank that computes longest per step and by how much, as the line of a merge says it."""
+    means = {}
+    for rank, known in every.items():
+        worked = [step for step in known.steps if known.figures(step)["computing"]]
+        main = of_main_graph(worked, lambda step: step.dur)
+        if main:
+            figures = {
+                cls: fmean(known.figures(step)[cls] for step in main)
+                for cls in ("computing", "not_overlapped", "free")
+            }
+            means[rank] = {**figures, "dur": fmean(step.dur for step in main)}
+    if len(means) < 2:
+        return ""
+    slow = max(means, key=lambda rank: means[rank]["computing"])
+    rest = [one["computing"] for rank, one in means.items() if rank != slow]
+    own, usual = means[slow], fmean(rest)
+    more = percent(own["computing"] - usual, usual)
+    ms = {key: f"{value / 1e6:.3f} ms" for key, value in own.items()}
+    return (
+        f"most computing: rank {slow}, {ms['computing']} per step, {more:+.1f} % against the "
+        f"other{'s' * (len(rest) > 1)}; step {ms['dur']}, communication not overlapped "
+        f"{ms['not_overlapped']}, free {ms['free']}"
+    )

@@ -1,0 +1,316 @@
+"""The figures of findings, by rule, rank and place: from rows, whatever the thresholds are."""
+
+import re
+from collections import defaultdict
+from itertools import takewhile
+from statistics import fmean, median
+
+from .comm import PARTS
+from .device import curves, kernels, number, whole
+from .figures import percent
+from .host import text_of, typed
+
+SLICES_KEPT = 3
+_ROWS = 1000  # of a part of a step, per rank
+_FEWEST_LAUNCHES = 20
+_FEWEST_STEPS = 3
+_FEWEST_LINKS = 4
+_SMALL_LINK = 0.1
+_DEVIATIONS = 4.0
+_SIGMA = 1.482602218505602
+_MB = 10**6
+_CONVERSION = re.compile(r"(?:.*/)?(?:aclnn\w*_)?(Cast|TransData)(?![a-z]).*", re.DOTALL)
+_CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
+_MEASURES = re.compile(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
+
+
+def findings(ranks, hosts, every, operations):
+    """{(rule, rank, where): {"value": ..., figures}} for every rule that the trace has data for."""
+    found = {}
+    for number_, rank in ranks.items():
+        known = every[number_]
+        for rule, where, figures in _of_rank(rank, hosts[number_], known, operations[number_]):
+            found[rule, number_, where] = figures
+    found |= dict(_spreads(every))
+    found |= dict(_slow_links(operations))
+    return found
+
+
+def _of_rank(rank, host, known, operations):
+    pieces = _pieces(known)
+    if pieces:
+        yield from _device(known, pieces)
+    yield from _launches(rank, known)
+    yield from _parts(rank, known)
+    yield from _waits(operations)
+    yield from _packages(rank)
+    yield from _operators(rank, host)
+    yield from _memory(rank)
+
+
+def _longest(rows):
+    """The longest slices, by duration; which of equal ones is left open."""
+    return sorted((row.dur for row in rows), reverse=True)[:SLICES_KEPT]
+
+
+# -- the device ---------------------------------------------------------------------------
+
+
+def _pieces(known):
+    """Length by class of every measured step, or of the whole rank; None if only collectives
+    are known, which do not say what the device did besides."""
+    pieces = [known.figures(step) | {"step": step.number} for step in known.measured()]
+    if not pieces and known.sums()["known"]:
+        pieces = [known.sums() | {"step": -1}]
+    works = any(piece["computing"] or piece["copying"] for piece in pieces)
+    return pieces if works else None
+
+
+def share(pieces, cls):
+    """Of a class in what is known, percent."""
+    spent = sum(piece[cls] for piece in pieces)
+    return percent(spent, sum(piece["known"] for piece in pieces))
+
+
+def _device(known, pieces):
+    busy = 100 - share(pieces, "free")
+    names = ["computing", "not_overlapped", "free"]
+    names += ["copy_not_overlapped"] * any(piece["copying"] for piece in pieces)
+    shares = {f"{cls}_percent": share(pieces, cls) for cls in names}
+    shares["window_ns"] = sum(piece["known"] for piece in pieces)
+    shares["steps"] = len(pieces)
+    idle = _longest(row for lanes in known.lanes.values() for row in lanes["free"])
+    exposed = _longest(row for lanes in known.lanes.values() for row in lanes["not_overlapped"])
+    yield "device-idle", "", {"value": busy, **shares, "slices": idle}
+    yield "device-busy", "", {"value": busy, **shares}
+    if any(piece["communication"] for piece in pieces):
+        value = share(pieces, "not_overlapped")
+        yield "exposed-communication", "", {"value": value, **shares, "slices": exposed}
+
+
+def _launches(rank, known):
+    for layer in ("runtime", "host"):
+        late = sorted(
+            end.start - begin.start for begin, end, _ in rank.arrows
+            if begin.lane.layer == layer and end.lane.layer == "device" and end.cls == "compute"
+        )  # fmt: skip
+        if len(late) >= _FEWEST_LAUNCHES:
+            break
+    else:
+        return
+    pieces = _pieces(known)
+    figures = {f"p{p}_ns": round(_percentile(late, p)) for p in (5, 25, 50, 75, 95)}
+    yield "launch-starved", "", {
+        "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
+        "idle_percent": share(pieces, "free") if pieces else 100.0,
+    }  # fmt: skip
+
+
+def _percentile(ordered, p):
+    """Between the two nearest values, in proportion."""
+    at = p / 100 * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def _spreads(every):
+    """How ranks differ, over the steps that all of them have."""
+    known = {rank: pieces for rank, one in every.items() if (pieces := _pieces(one))}
+    if len(known) < 2:
+        return
+    common = set.intersection(*({p["step"] for p in pieces} for pieces in known.values()))
+    if common:
+        known = {r: [p for p in pieces if p["step"] in common] for r, pieces in known.items()}
+    means = {rank: fmean(p["computing"] for p in pieces) for rank, pieces in known.items()}
+    idle = {rank: share(pieces, "free") for rank, pieces in known.items()}
+    slow, fast = max(means, key=means.get), min(means, key=means.get)
+    usual = fmean(means.values())
+    yield ("compute-spread", slow, ""), {
+        "value": percent(means[slow] - means[fast], usual), "computing_ns": round(means[slow]),
+        "least_computing_ns": round(means[fast]), "rank_of_least": fast, "ranks": len(means),
+    }  # fmt: skip
+    most, least = max(idle, key=idle.get), min(idle, key=idle.get)
+    yield ("idle-spread", most, ""), {
+        "value": idle[most] - idle[least], "idle_percent": idle[most],
+        "least_idle_percent": idle[least], "rank_of_least": least, "ranks": len(idle),
+    }  # fmt: skip
+
+
+# -- steps --------------------------------------------------------------------------------
+
+
+def _parts(rank, known):
+    if not known.steps or any(step.whole_range for step in known.steps):
+        return
+    parts = defaultdict(list)
+    for row in sorted(rank.rows, key=lambda row: row.start):
+        if row.cls in ("iteration", "interval", "fp_bp", "tail", "reduce") and row.step >= 0:
+            parts[row.cls].append(row)
+    parts = {cls: rows[:_ROWS] for cls, rows in parts.items()}
+    steps = parts.get("iteration", [])
+    marked = "interval" in parts or sum(row.graph >= 0 for row in steps) > 1
+    graphs = sorted({row.graph for rows in parts.values() for row in rows})
+    for graph in graphs:
+        where = f"graph {graph}" if graph >= 0 else ""
+        mine = {cls: [r for r in rows if r.graph == graph] for cls, rows in parts.items()}
+        if marked:
+            yield from _gaps(where, mine)
+        for rule, cls in (("forward-backward", "fp_bp"), ("long-tail", "tail")):
+            yield from _share_of_steps(rule, where, mine, cls)
+        yield from _first(where, mine.get("iteration", []))
+
+
+def _gaps(where, mine):
+    lengths = [row.dur for row in mine.get("interval", [])]
+    steps = [row.dur for row in mine.get("iteration", [])]
+    if lengths:
+        yield "iteration-gap", where, {
+            "value": fmean(lengths) / 1e6, "pauses": len(lengths),
+            "median_ns": round(median(lengths)), "longest_ns": max(lengths),
+            "step_mean_ns": round(fmean(steps)) if steps else 0,
+            "slices": sorted(lengths, reverse=True)[:SLICES_KEPT],
+        }  # fmt: skip
+
+
+def _share_of_steps(rule, where, mine, cls):
+    length = {row.step: row.dur for row in mine.get("iteration", [])}
+    rows = [row for row in mine.get(cls, []) if length.get(row.step)]
+    if rows:
+        taken, inside = sum(length[row.step] for row in rows), {row.step for row in rows}
+        reduced = sum(row.dur for row in mine.get("reduce", []) if row.step in inside)
+        yield rule, where, {
+            "value": percent(sum(row.dur for row in rows), taken), "steps": len(rows),
+            "mean_ns": round(fmean(row.dur for row in rows)),
+            "step_mean_ns": round(taken / len(rows)),
+            "reduce_percent": percent(reduced, taken), "slices": _longest(rows),
+        }  # fmt: skip
+
+
+def _first(where, steps):
+    if len(steps) > _FEWEST_STEPS and steps[0].step <= 1:
+        usual = median(row.dur for row in steps[1:])
+        yield "first-step", where, {
+            "value": steps[0].dur / usual if usual else 0.0, "first_ns": steps[0].dur,
+            "median_of_others_ns": round(usual),
+        }  # fmt: skip
+
+
+# -- communication ------------------------------------------------------------------------
+
+
+def _waits(operations):
+    rows = [(one.row.dur, one.parts()) for one in operations]
+    rows = [(dur, parts) for dur, parts in rows if parts[PARTS[1]] is not None]
+    transit, wait, early = (sum(parts[name] for _, parts in rows) for name in PARTS[:3])
+    if wait + transit:
+        yield "communication-wait", "", {
+            "value": percent(wait, wait + transit), "operations": len(rows),
+            "elapsed_ns": sum(dur for dur, _ in rows), "wait_ns": wait,
+            "before_first_transfer_ns": early, "transit_ns": transit,
+        }  # fmt: skip
+
+
+def _packages(rank, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
+    """Packages too small to reach the bandwidth of larger ones, by transport."""
+    links = defaultdict(lambda: defaultdict(list))
+    for row in rank.rows:
+        if row.cls == "comm_task" and row.slice:
+            size, link = number(row.args.get("size(Byte)")), text_of(row.args.get("link type", ""))
+            if size > 0 and row.dur > 0 and link not in ("", "ON_CHIP"):
+                links[link][size].append(row.dur)
+    for link, sizes in links.items():
+        largest = (rdma_mb if "RDMA" in link.upper() else sdma_mb) * _MB
+        speed = {size: size * len(rows) / sum(rows) for size, rows in sizes.items()}
+        best = max(speed.values())
+        small = list(takewhile(
+            lambda size: size < largest and speed[size] < enough * best, sorted(sizes)  # noqa: B023
+        ))  # fmt: skip
+        if small:
+            time = sum(sum(sizes[size]) for size in small)
+            yield "small-packets", link, {
+                "value": percent(time, sum(sum(rows) for rows in sizes.values())),
+                "packages": sum(map(len, sizes.values())),
+                "small_packages": sum(len(sizes[size]) for size in small),
+                "largest_small_bytes": small[-1],
+                "small_gbs": sum(size * len(sizes[size]) for size in small) / time,
+                "best_gbs": best,
+            }  # fmt: skip
+
+
+def _slow_links(operations):
+    from .comm import link
+
+    sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for (rank, group, _, source, target, over), row in link(operations).items():
+        if rank is not None and source != target and row["Bytes"] > 0:
+            both = sums[over][rank, group, source, target]
+            both[0] += row["Bytes"]
+            both[1] += row["Transit Time(ns)"]
+    for over, links in sums.items():
+        links = {key: both for key, both in links.items() if both[1] > 0}
+        speeds = {key: size / time for key, (size, time) in links.items()}
+        if len(speeds) < _FEWEST_LINKS:
+            continue
+        usual = median(speeds.values())
+        spread = _SIGMA * median(abs(speed - usual) for speed in speeds.values())
+        common = median(size for size, _ in links.values())
+        for (rank, group, source, target), speed in speeds.items():
+            size, time = links[rank, group, source, target]
+            if speed < usual - _DEVIATIONS * spread and size >= _SMALL_LINK * common:
+                yield ("slow-link", rank, f"{source} to {target} of {group or 'all'}, {over}"), {
+                    "value": percent(speed, usual), "bandwidth_gbs": speed, "usual_gbs": usual,
+                    "n_bytes": size, "time_ns": time,
+                }  # fmt: skip
+
+
+# -- operators, memory --------------------------------------------------------------------
+
+
+def _operators(rank, host):
+    rows = kernels(rank, "compute") if host.fact.ascend else []
+    if not rows:
+        return
+    types = typed(rank, host)
+    spent, all_ns = defaultdict(int), sum(row.dur for row in rows)
+    matched = []
+    for row in rows:
+        kind = types[id(row)][0]
+        match = _CONVERSION.fullmatch(row.name if kind == "N/A" else kind)
+        if match:
+            spent[match[1]] += row.dur
+            matched.append(row)
+    yield "format-conversion", "", {
+        "value": percent(sum(spent.values()), all_ns), "count": len(matched),
+        **{f"{kind.lower()}_ns": ns for kind, ns in sorted(spent.items())},
+        "compute_ns": all_ns, "slices": _longest(matched),
+    }  # fmt: skip
+    said = {id(row): text_of(row.args.get("Input Shapes", "")) for row in rows}
+    matrices = [row for row in rows if _CUBE.fullmatch(types[id(row)][0])]
+    cube = [row for row in matrices if said[id(row)].strip('"')]
+    if cube:
+        odd = [row for row in cube if not _aligned(said[id(row)])]
+        cube_ns, odd_ns = (sum(row.dur for row in some) for some in (cube, odd))
+        yield "unaligned-shapes", "", {
+            "value": percent(odd_ns, cube_ns), "cube_ns": cube_ns, "unaligned_ns": odd_ns,
+            "slices": _longest(odd),
+        }  # fmt: skip
+
+
+def _aligned(shapes):
+    """Whether the last two dimensions of both matrices are multiples of 16, or blocks."""
+    for one in shapes.strip('" ').split(";")[:2]:
+        dims = [int(digits) for digits in re.findall(r"\d{1,12}", one)]
+        blocked = len(dims) >= 4 and dims[-2] == 16 and dims[-1] in (8, 16, 32)
+        if len(dims) >= 2 and not blocked and any(dim % 16 for dim in dims[-2:]):
+            return False
+    return True
+
+
+def _memory(rank):
+    peaks = [
+        max(size for _, size in samples) for _, measure, samples in curves(rank)
+        if _MEASURES.fullmatch(measure) and not measure.startswith("CPU")
+    ]  # fmt: skip
+    if peaks:
+        yield "memory-capacity", "", {"peak_bytes": whole(max(peaks))}

@@ -1,0 +1,479 @@
+"""Steps, their device windows, and what of them the overlap lanes cover."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import floor, sqrt
+
+from .figures import JOB, UNKNOWN, mean, percent
+from .intervals import Length, minus, total, union
+
+_TORCH_RECEIVES = re.compile(r"hcom_receive")
+_MINDSPORE_TRANSFERS = re.compile(
+    r"hcom_\w+SendRecv__\d+|hcom_send__\d+|hcom_receive__\d+|Receive-op|Send-op"
+)
+_LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
+"""Runtime calls that give the device work to do."""
+
+LANES = ("computing", "communication", "not_overlapped", "free", "copying", "copy_not_overlapped")
+"""The classes of the overlap lanes."""
+
+FIGURES = (*LANES, "known")
+
+
+@dataclass
+class Step:
+    """A step: as marked; its device rows and window; whether these were recorded.
+
+    Attributes:
+        period: number of the recording window it is in: numbers of steps may start over.
+        window: start and end of the time its figures are measured in.
+        work_start: where its device work begins.
+    """
+
+    graph: int
+    number: int
+    name: str
+    start: int
+    end: int
+    period: int = 1
+    rows: list = field(default_factory=list)
+    window: tuple = (0, 0)
+    work_start: int = 0
+    covered: bool = False
+
+    @property
+    def dur(self):
+        return self.end - self.start
+
+    @property
+    def whole_range(self):
+        """Whether nothing marks steps, and this is all there is."""
+        return self.name == "Whole range"
+
+    @property
+    def key(self):
+        """What names it in tables: graph, number, recording window."""
+        return (self.graph if self.graph >= 0 else UNKNOWN, self.number, self.period)
+
+
+class Steps:
+    """The steps of a rank, and its overlap lanes."""
+
+    def __init__(self, rank, fact):
+        self.rank, self.fact = rank, fact
+        marks = [r for r in rank.on("step") if r.cls == "iteration" and r.step >= 0]
+        self.steps = [
+            Step(row.graph, row.step, row.name, row.start, row.end)
+            for row in sorted(marks, key=lambda row: row.start)
+        ]
+        self.work = [row for row in rank.rows if row.lane.layer in ("device", "comm")]
+        self._set_periods()
+        self._set_rows()
+        self._set_windows()
+        self._set_covered()
+        self._set_lanes()
+
+    def _set_periods(self):
+        before = {}
+        for step in self.steps:
+            window = max(sum(start <= step.start for start, _ in self.rank.windows), 1)
+            last, restarts = before.get(step.graph, (None, 0))
+            restarts += last is not None and (window, step.number) <= last
+            before[step.graph] = ((window, step.number), restarts)
+            step.period = window + restarts
+
+    def _set_rows(self):
+        """Rows carry the number of their step; of several alike it is the last that had begun."""
+        graphs = {step.graph for step in self.steps}
+        by_number = defaultdict(list)
+        for step in self.steps:
+            by_number[step.graph, step.number].append(step)
+        for row in self.work:
+            at = (row.graph, row.step)
+            if at not in by_number:
+                at = (next(iter(graphs)) if len(graphs) == 1 else -1, row.step)
+            alike = by_number.get(at, ())
+            begun = [step for step in alike if step.start <= row.start]
+            for step in (begun or alike)[-1:] if begun else alike[:1]:
+                step.rows.append(row)
+
+    def _set_windows(self):
+        """Iterations of a graph are device time themselves; those of the host's steps tile time."""
+        for step in self.steps:
+            step.window, step.work_start = (step.start, step.end), step.start
+        before = working = None
+        for step in (step for step in self.steps if step.graph < 0):
+            first = min((row.start for row in step.rows), default=step.start)
+            start, end = step.start, max([step.end, *(row.end for row in step.rows)])
+            if step.whole_range and step.rows:
+                start, end = first, max(row.end for row in step.rows)
+            if before is not None:
+                start, end, first = max(start, before), max(end, before), max(first, working)
+            step.window, step.work_start = (start, end), first
+            before, working = end, first
+
+    def _set_covered(self):
+        """A step without device rows is covered if the device had nothing to do in it."""
+        calls = [r.start for r in self.rank.rows
+                 if r.lane.layer == "runtime" and _LAUNCH.search(r.name)]  # fmt: skip
+        first = min((row.start for row in self.work), default=None)
+        last = max((row.end for row in self.work), default=None)
+        spans = [(step.start, step.end) for step in self.steps]
+        launched = {_holding(spans, at) for at in calls}
+        for i, step in enumerate(self.steps):
+            within = first is not None and step.window[1] > first and step.window[0] < last
+            quiet = step.graph < 0 and within and i not in launched
+            step.covered = bool(step.rows) or quiet
+
+    def _set_lanes(self):
+        self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
+        for row in self.rank.on("overlap"):
+            self.lanes[row.lane.group][row.cls].append(row)
+        self.sets = {
+            device: {cls: union(_cover(rows)) for cls, rows in lanes.items()}
+            for device, lanes in self.lanes.items()
+        }
+        self._known = {device: self._known_of(sets) for device, sets in self.sets.items()}
+        self._recorded = {device: Length(known) for device, known in self._known.items()}
+        self._lengths = {
+            device: {cls: Length(cover) for cls, cover in sets.items()}
+            for device, sets in self.sets.items()
+        }
+
+    def _known_of(self, sets):
+        """What was recorded of a device: where Free was looked for, and covered steps; not where
+        steps were marked whose device work was not recorded."""
+        busy = ("computing", "communication") + (() if self.fact.ascend else ("copying",))
+        active = union(pair for cls in busy for pair in sets.get(cls, ()))
+        inside = covered = union(step.window for step in self.steps if step.covered)
+        if self.rank.windows:
+            inside = minus(covered, minus(covered, union(self.rank.windows)))
+        unknown = minus(union(step.window for step in self.steps if not step.covered), covered)
+        known = union([*active, *sets.get("free", ()), *inside])
+        return minus(known, minus(unknown, active))
+
+    @property
+    def busy_classes(self):
+        """Disjoint classes in which the device is not idle: on NPUs copies are idle time."""
+        return LANES[0:3:2] + (() if self.fact.ascend else LANES[5:])
+
+    def lengths(self, device, start, end):
+        """Length by class of a device within a span, with "known"; "free" is what is left."""
+        one = self._lengths[device]
+        found = {cls: one[cls].within(start, end) if cls in one else 0 for cls in LANES}
+        found["known"] = self._recorded[device].within(start, end)
+        found["free"] = found["known"] - sum(found[cls] for cls in self.busy_classes)
+        return found
+
+    def figures(self, step):
+        """Length by class within the window of a step, summed over devices; unknown where
+        its device work was not recorded."""
+        if not step.covered or not self.sets:
+            return dict.fromkeys(FIGURES, UNKNOWN)
+        every = [self.lengths(device, *step.window) for device in self.sets]
+        return {cls: sum(one[cls] for one in every) for cls in FIGURES}
+
+    def sums(self):
+        """Of the whole rank: length by class, with "known"; "free" is what is left, "free lane" the
+        length of that lane."""
+        found = {cls: sum(total(s.get(cls, ())) for s in self.sets.values()) for cls in LANES}
+        found |= {"known": sum(map(total, self._known.values())), "free lane": found["free"]}
+        return found | {"free": found["known"] - sum(found[cls] for cls in self.busy_classes)}
+
+    def measured(self):
+        """Steps with known time, of the graph that takes most of the time."""
+        known = [step for step in self.steps if (self.figures(step)["known"] or 0) > 0]
+        return of_main_graph(known, lambda step: step.dur)
+
+
+def _holding(spans, instant):
+    """The last span that had begun at an instant, if it holds it; else None."""
+    begun = [i for i, (start, _) in enumerate(spans) if start <= instant]
+    return begun[-1] if begun and instant < spans[begun[-1]][1] else None
+
+
+def of_main_graph(steps, length):
+    """Of several graphs the one that takes most of the time, the first of equal ones."""
+    took = defaultdict(int)
+    for step in steps:
+        took[step.graph] += length(step)
+    if not took:
+        return []
+    most = max(took, key=lambda graph: took[graph])
+    return [step for step in steps if step.graph == most]
+
+
+def _cover(rows):
+    return [(row.start, row.end) for row in rows]
+
+
+# -- tables -------------------------------------------------------------------------------
+
+
+def step(every):
+    """Steps as marked, their device windows, and their parts as the source marks them."""
+    found = []
+    for rank, known in every.items():
+        parts = {cls: _parts(known.rank, cls) for cls in ("fp_bp", "tail", "interval")}
+        for one in known.steps:
+            at, (start, end) = (one.graph, one.number), one.window
+            row = {
+                "Start Time(ns)": one.start, "Duration(ns)": one.dur,
+                "Device Time(ns)": end - start if one.covered else UNKNOWN,
+                "Device Start Time(ns)": start if one.covered else UNKNOWN,
+                "FP_BP Time(ns)": parts["fp_bp"].get(at),
+                "Iteration Refresh(ns)": parts["tail"].get(at),
+                "Data Aug Bound(ns)": parts["interval"].get(at),
+            }  # fmt: skip
+            found.append(((rank, *one.key), row))
+    return found
+
+
+def _parts(rank, cls):
+    sums = defaultdict(int)
+    for row in rank.rows:
+        if row.cls == cls:
+            sums[row.graph, row.step] += row.dur
+    return sums
+
+
+def step_summary(every):
+    found, job = {}, defaultdict(list)
+    for rank, known in every.items():
+        graphs = defaultdict(list)
+        for one in known.steps:
+            graphs[one.key[0]].append(one.dur)
+        for graph, lengths in graphs.items():
+            found[rank, graph] = _spread(lengths)
+            job[graph] += lengths
+    if len({rank for rank, _ in found}) > 1:
+        found |= {(JOB, graph): _spread(lengths) for graph, lengths in job.items()}
+    return found
+
+
+def _spread(lengths):
+    n, whole = len(lengths), sum(lengths)
+    deviation = sqrt(n * sum(one * one for one in lengths) - whole * whole) / n
+    usual = mean(whole, n)
+    return {
+        "Count": n, "Mean(ns)": usual, "Standard Deviation(ns)": floor(deviation + 0.5),
+        "Min(ns)": min(lengths), "Max(ns)": max(lengths), "Spread(%)": percent(deviation, usual),
+    }  # fmt: skip
+
+
+def overlap(every):
+    """Per step and whole rank; then the means of the ranks that have figures of the step."""
+    found = []
+    for rank, known in every.items():
+        rows = [((rank, *one.key), one.covered, known.figures(one)) for one in known.steps]
+        if not any(figures["known"] is not None for _, _, figures in rows):
+            continue
+        found += rows
+        found.append(((rank, UNKNOWN, UNKNOWN, UNKNOWN), True, known.sums()))
+    job = []
+    if len({key[0] for key, _, _ in found}) > 1:
+        alike = defaultdict(list)
+        for (_, *key), _, figures in found:
+            if figures["known"] is not None:
+                alike[tuple(key)].append(figures)
+        job = [((JOB, *key), False, _means(group)) for key, group in alike.items()]
+    return [(key, _legends(figures, covered)) for key, covered, figures in [*found, *job]]
+
+
+def _means(group):
+    return {cls: mean(sum(one[cls] for one in group), len(group)) for cls in FIGURES}
+
+
+def _legends(figures, covered):
+    compute, comm, alone, idle, copies, copies_alone, known = (figures[cls] for cls in FIGURES)
+    source = {"Source": "timeline" if covered else "elsewhere"}
+    if known is None:
+        return dict.fromkeys(_LEGENDS) | source
+    values = (
+        compute, compute - (comm - alone), comm - alone, alone, idle, known, copies, copies_alone,
+        percent(compute, known), percent(alone, known), percent(idle, known),
+        percent(known - idle, known),
+    )  # fmt: skip
+    return dict(zip(_LEGENDS, values, strict=True)) | source
+
+
+_LEGENDS = (
+    "Total Compute(ns)", "Pure Compute(ns)", "Communication Overlapped(ns)",
+    "Communication Not Overlapped(ns)", "Idle(ns)", "Known(ns)", "Memory Copy(ns)",
+    "Memory Copy Not Overlapped(ns)", "Compute(%)", "Exposed Communication(%)", "Idle(%)",
+    "Utilization(%)",
+)  # fmt: skip
+
+
+# -- step_trace_time ----------------------------------------------------------------------
+
+
+def step_trace_time(every):
+    found = []
+    for rank, known in every.items():
+        if not any(known.figures(one)["known"] is not None for one in known.steps):
+            continue
+        for one in known.steps:
+            count = _mindspore if known.fact.mindspore else _torch
+            graph, number, period = one.key
+            key = (rank, graph, UNKNOWN if one.whole_range else number, period)
+            columns = count(known, one)
+            columns = columns if one.covered else dict.fromkeys(columns)
+            found.append((key, columns | {"Source": _source(one)}))
+    if len({key[0] for key, _ in found}) > 1:
+        alike = defaultdict(list)
+        for (_, *key), figures in found:
+            alike[tuple(key)].append(figures)
+        found += [
+            ((JOB, *key), {name: _most(one[name] for one in group) for name in group[0]})
+            for key, group in alike.items()
+        ]
+    return found
+
+
+def _source(step):
+    return "timeline" if step.covered else "elsewhere"
+
+
+def _most(values):
+    known = [value for value in values if value is not None and value != "timeline"]
+    return max(known, default=None)
+
+
+def _begun(rows, start, end):
+    return [row for row in rows if start <= row.start < end]
+
+
+def _torch(known, step):
+    start, end = step.work_start, step.window[1]
+    lanes = {cls: _begun(_lane(known, cls), start, end) for cls in LANES[:4]}
+    calls = [row for row in known.rank.rows if row.cls == "comm" and row.lane.layer == "comm"]
+    bubble = [r for r in _begun(calls, start, end) if _TORCH_RECEIVES.match(r.name)]
+    every = [row for rows in lanes.values() for row in rows] + bubble
+    sums = {cls: sum(row.dur for row in rows) for cls, rows in lanes.items()}
+    waited = sum(row.dur for row in bubble)
+    span = max(r.end for r in every) - min(r.start for r in every) if every else waited
+    return _columns(known, step, lanes, sums, waited, span - waited if every else 0) | {
+        "Communication(Not Overlapped and Exclude Receive)(ns)": max(
+            sums["not_overlapped"] - waited, 0
+        )
+    }
+
+
+def _mindspore(known, step):
+    start, end = step.start, step.end + 1
+    lanes = {cls: _begun(_lane(known, cls), start, end) for cls in LANES[:4]}
+    calls = _begun([row for row in known.rank.rows if row.lane.layer == "comm"], start, end)
+    bubble = [row for row in calls if _MINDSPORE_TRANSFERS.match(row.name)]
+    sums = {cls: sum(row.dur for row in rows) for cls, rows in lanes.items()}
+    free = [Length(sets.get("free", [])) for sets in known.sets.values()]
+    sums["free"] = sum(one.within(step.start, step.end) for one in free)
+    waited = sum(row.dur for row in bubble)
+    stage = 0
+    if calls:
+        latest = max(row.start for row in calls)
+        # of several that begin last, the first in the order of the trace
+        stage = next(r.end for r in calls if r.start == latest) - min(r.start for r in calls)
+        stage -= waited
+    return _columns(known, step, lanes, sums, waited, stage) | {
+        "Communication(Not Overlapped and Exclude Receive)(ns)": sums["not_overlapped"] - waited
+    }
+
+
+def _lane(known, cls):
+    return [row for lanes in known.lanes.values() for row in lanes[cls]]
+
+
+def _columns(known, step, lanes, sums, waited, stage):
+    work = [row.start for cls in ("computing", "communication") for row in lanes[cls]]
+    host = any(row.lane.layer in ("host", "runtime") for row in known.rank.rows)
+    prepared = min(work) - step.start if work and host and not step.whole_range else UNKNOWN
+    return {
+        "Computing(ns)": sums["computing"],
+        "Communication(Not Overlapped)(ns)": sums["not_overlapped"],
+        "Overlapped(ns)": sums["communication"] - sums["not_overlapped"],
+        "Communication(ns)": sums["communication"], "Free(ns)": sums["free"],
+        "Stage(ns)": stage, "Bubble(ns)": waited, "Preparing(ns)": prepared,
+    }  # fmt: skip
+
+
+# -- the lanes themselves -------------------------------------------------------------------
+
+_OUTSIDE_SPAN = {
+    "KERNEL_AICORE", "KERNEL_AIVEC", "FFTS_PLUS", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV",
+    "PROFILING_ENABLE", "PROFILING_DISABLE",
+}  # fmt: skip
+_DEVICE = re.compile(r"(?:NPU|GPU) \d+")
+
+
+def lanes_drawn(known):
+    """The overlap lanes that device and communication rows make: {device: {class: set}}.
+
+    K = compute tasks, M = whole communication operations, C = copies and fills. Free = what is none
+    of these (on NPUs: neither of the first two), where the profiler was collecting: from the first
+    to the last activity of each collection window, on GPUs also in all of each covered step; and
+    not where steps were recorded whose device work was not.
+    """
+    rank, found = known.rank, {}
+    groups = {match[0] for lane in rank.lanes if (match := _DEVICE.match(lane.group))}
+    for device in sorted(groups) if len(groups) > 1 else [""]:
+        rows = [row for row in rank.rows if _on(row, device)]
+        device_rows = [row for row in rows if row.lane.layer == "device"]
+        sets = {
+            "computing": union(_cover(r for r in device_rows if r.cls == "compute")),
+            "communication": union(_cover(r for r in rows if r.cls == "comm")),
+            "copying": union(_cover(r for r in device_rows if r.cls == "copy")),
+        }
+        work = ("computing", "communication") + (() if known.fact.ascend else ("copying",))
+        active = union(pair for cls in work for pair in sets[cls])
+        if active:
+            spans = _looked_in(known, active, device_rows)
+            alone = union([*sets["computing"], *sets["communication"]])
+            found[device] = {
+                **sets,
+                "not_overlapped": minus(sets["communication"], sets["computing"]),
+                "copy_not_overlapped": minus(sets["copying"], alone),
+                "free": minus(spans, active),
+            }
+    return found
+
+
+def _on(row, device):
+    match = _DEVICE.match(row.lane.group)
+    return row.slice and (not device or match is None or match[0] == device)
+
+
+def _looked_in(known, active, device_rows):
+    """Where idle time was looked for."""
+    fact, windows = known.fact, known.rank.windows
+    reach = active
+    if fact.free_rule == "device":
+        others = [
+            r for r in device_rows
+            if r.cls != "compute" and r.name not in _OUTSIDE_SPAN
+            and (fact.ascend or r.cls != "wait")
+        ]  # fmt: skip
+        reach = union([*active, *_cover(others)])
+    spans = _hulls(reach, windows)
+    covered = union(step.window for step in known.steps if step.covered)
+    if not fact.ascend:
+        inside = covered
+        if windows:
+            collected = union([*windows, *reach])
+            inside = minus(covered, minus(covered, collected))
+        spans = union([*spans, *inside])
+    unknown = minus(union(step.window for step in known.steps if not step.covered), covered)
+    return minus(spans, minus(unknown, active))
+
+
+def _hulls(reach, windows):
+    """From the first to the last activity of each window; what is in none is one of its own."""
+    if not windows:
+        return [(reach[0][0], reach[-1][1])]
+    found = []
+    for start, end in union([*windows, *reach]):
+        inside = [pair for pair in reach if start <= pair[0] < end]
+        if inside:
+            found.append((inside[0][0], inside[-1][1]))
+    return found

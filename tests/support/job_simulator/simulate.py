@@ -1,0 +1,342 @@
+"""True time: when each rank does what, by rendezvous semantics.
+
+A collective ends on its members when the last has come and the transfer is over, on each with some
+noise, on none before the last has come. A message ends where it is received when both have come and
+the transfer is over; where it is sent at the same time ("rendezvous"), or at once ("eager").
+
+Random numbers are drawn in an order that does not depend on delays, so the same job without its
+delays (:func:`without_delays`) is what would have happened had the slow ranks been like the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from .jobs import BASE_NS, Job
+from .noise import draw
+from .programs import Instruction, step_program, transfer
+
+_LEAST = 0.2  # of its usual time is the least that computing takes
+_LAUNCH = 3e3  # ns between two kernels
+_EAGER = 15e3  # ns to hand a message over
+_SETTLED = 0.3  # of a transfer is the least it takes
+
+
+@dataclass(frozen=True)
+class Op:
+    """What all ranks of a stage did at the same place of their program.
+
+    Attributes:
+        what: "compute", "input", "pause" or a parallelism.
+        kind: of a collective or message: "all_reduce", "send", "recv", "sendrecv".
+    """
+
+    what: str
+    step: int
+    kind: str = ""
+    n_bytes: int = 0
+
+
+@dataclass
+class Stage:
+    """What happened on one pipeline stage; times are float ns since the job began.
+
+    Attributes:
+        ops: in the order of the program; those of ranks that did not take part have NaN.
+        starts, ends: (ranks of the stage,) per op.
+        borders: (ranks,) per step: when it began; and the end of the last.
+    """
+
+    ops: list[Op] = field(default_factory=list)
+    starts: list[np.ndarray] = field(default_factory=list)
+    ends: list[np.ndarray] = field(default_factory=list)
+    borders: list[np.ndarray] = field(default_factory=list)
+
+    @cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Starts and ends, (ops, ranks), and borders, (steps + 1, ranks), as one column each."""
+        return np.array(self.starts), np.array(self.ends), np.array(self.borders)
+
+    @cached_property
+    def sorts(self) -> tuple[list[Op], np.ndarray]:
+        """The different sorts of ops, whatever their step, and the sort of each."""
+        known: dict[Op, int] = {}
+        sort = [
+            known.setdefault(Op(op.what, -1, op.kind, op.n_bytes), len(known)) for op in self.ops
+        ]
+        return list(known), np.array(sort)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job that has run."""
+
+    job: Job
+    stages: list[Stage]
+
+    @property
+    def duration_ns(self) -> float:
+        """Until the last rank is ready."""
+        return max(float(s.borders[-1].max()) for s in self.stages)
+
+    @property
+    def step_ns(self) -> float:
+        """The usual time of a step."""
+        borders = np.array([s.borders for s in self.stages])
+        return float(np.median(np.diff(borders, axis=1)))
+
+
+def run(job: Job) -> Run:
+    """Simulate ``job``."""
+    return _Machine(job).go()
+
+
+def without_delays(job: Job) -> Job:
+    """The same with all ranks and groups alike."""
+    return replace(job, delays=(), slow_group=None)
+
+
+def gain_ns(happened: Run) -> float:
+    """What a step would be shorter by, on average, were nobody slow."""
+    saved = happened.duration_ns - run(without_delays(happened.job)).duration_ns
+    return saved / happened.job.steps
+
+
+class _Machine:
+    """Carries out the programs of all stages."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.size = job.stage_size
+        self.rngs = [np.random.default_rng((job.seed, 5, s)) for s in range(job.pp)]
+        rng = np.random.default_rng((job.seed, 6))
+        self.pace = np.maximum(rng.normal(1, job.pace, job.steps), 0.3)
+        self.usual = 1 + job.imbalance * rng.uniform(-1, 1, job.ranks)
+        self.warm = job.warm_up + (job.warm_up - 1) * job.warm_up_spread * rng.uniform(
+            -1, 1, job.ranks
+        )
+        self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
+        self.scatter = np.array([job.noisy.get(r, 1.0) for r in range(job.ranks)])
+        self.stages = [Stage() for _ in range(job.pp)]
+        self.now = [np.zeros(self.size) for _ in range(job.pp)]
+        self.stream = [np.zeros(self.size) for _ in range(job.pp)]
+        self.posts: dict = {}
+        self.members = {
+            name: [m - s * self.size for s in range(job.pp) for m in [self._own(members, s)]]
+            for name, members in job.groups().items()
+            if name in ("tp", "ep", "dp")
+        }
+        self.step = [0] * job.pp
+        self.delay: list[np.ndarray] = [np.zeros(0)] * job.pp
+        self.causes: list[list[str]] = [[]] * job.pp
+        self.piece = [0] * job.pp
+
+    def _own(self, members: np.ndarray, stage: int) -> np.ndarray:
+        return members[(members // self.size == stage).all(axis=1)]
+
+    def go(self) -> Run:
+        job = self.job
+        programs = [self._whole(s) for s in range(job.pp)]
+        waiting = [next(p, None) for p in programs]
+        while any(w is not None for w in waiting):
+            moved = False
+            for stage, program in enumerate(programs):
+                while waiting[stage] is not None and self._done(stage, waiting[stage]):
+                    waiting[stage] = next(program, None)
+                    moved = True
+            assert moved, "deadlock: the programs of stages do not fit"
+        for stage, s in enumerate(self.stages):
+            s.borders.append(self.now[stage].copy())
+        return Run(job, self.stages)
+
+    def _whole(self, stage: int):
+        for step in range(self.job.steps):
+            program = step_program(self.job, stage, step)
+            pieces = sum(1 for i in program if i[0] == "compute")
+            self._begin(stage, step, pieces)
+            yield from program
+
+    def _begin(self, stage: int, step: int, pieces: int) -> None:
+        """Note where a step begins, and what its pieces of computing take longer."""
+        self.now[stage] = self.now[stage] + 2 * _LAUNCH
+        self.stages[stage].borders.append(self.now[stage].copy())
+        self.step[stage], self.piece[stage] = step, 0
+        more = np.zeros((len(self.job.delays), pieces, self.size))
+        for index, delay in enumerate(self.job.delays):
+            if not delay.steps(self.job.steps, self.job.seed)[step]:
+                continue
+            for rank in delay.ranks:
+                if rank // self.size != stage:
+                    continue
+                column = rank % self.size
+                if delay.spread:
+                    more[index, :, column] = delay.ns / pieces
+                elif delay.anywhere:
+                    rng = np.random.default_rng((self.job.seed, 8, step, rank))
+                    more[index, rng.integers(pieces), column] = delay.ns
+                else:
+                    more[index, 0, column] = delay.ns
+        self.delay[stage] = more
+
+    # -- instructions -----------------------------------------------------------------------
+
+    def _done(self, stage: int, instruction: Instruction) -> bool:
+        """Carry out an instruction; False if it has to wait for another stage."""
+        what, *rest = instruction
+        return getattr(self, f"_{what}")(stage, *rest)
+
+    def _record(self, stage: int, op: Op, start: np.ndarray, end: np.ndarray) -> None:
+        s = self.stages[stage]
+        s.ops.append(op)
+        s.starts.append(start.copy())
+        s.ends.append(end.copy())
+
+    def _noise(self, stage: int, shape: str) -> np.ndarray:
+        noise = draw(shape, self.rngs[stage], self.size)
+        first = stage * self.size
+        for one, other in self.job.copies:
+            if other // self.size == stage:
+                noise[other - first] = noise[one - first]
+        return noise
+
+    def _compute(self, stage: int, ns: float) -> bool:
+        job, step = self.job, self.step[stage]
+        ranks = slice(stage * self.size, (stage + 1) * self.size)
+        usual = ns * self.pace[step] * self.usual[ranks] * self.wander[step, ranks]
+        if step == 0:
+            usual = usual * self.warm[ranks]
+        work = np.maximum(usual + job.jitter * self._noise(stage, job.noise), _LEAST * usual)
+        if job.spikes:
+            work = work + job.spike_ns * (self.rngs[stage].random(self.size) < job.spikes)
+        start = self.now[stage] + _LAUNCH
+        for delay, more in zip(job.delays, self.delay[stage][:, self.piece[stage]], strict=True):
+            if delay.cause == "compute":
+                work = work + more
+                continue
+            if more.any():
+                label = {"gc": "gc", "input": "input"}.get(delay.cause)
+                if label:
+                    at = np.where(more > 0, start, np.nan)
+                    self._record(stage, Op(label, step), at, at + more)
+                start = start + more
+        self.piece[stage] += 1
+        self.now[stage] = start + work
+        self._record(stage, Op("compute", step), start, self.now[stage])
+        return True
+
+    def _input(self, stage: int, ns: float) -> bool:
+        start = self.now[stage]
+        self.now[stage] = start + ns * np.exp(0.3 * self.rngs[stage].standard_normal(self.size))
+        self._record(stage, Op("input", self.step[stage]), start, self.now[stage])
+        return True
+
+    def _meet(self, stage: int, name: str, kind: str, n_bytes: int, ns: float) -> bool:
+        start = self.now[stage] + _LAUNCH
+        end = self._together(stage, name, kind, start, ns)
+        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end)
+        self.now[stage] = end
+        return True
+
+    def _async(self, stage: int, name: str, kind: str, n_bytes: int, ns: float) -> bool:
+        start = np.maximum(self.now[stage], self.stream[stage]) + _LAUNCH
+        end = self._together(stage, name, kind, start, ns)
+        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end)
+        self.stream[stage] = end
+        return True
+
+    def _join(self, stage: int) -> bool:
+        self.now[stage] = np.maximum(self.now[stage], self.stream[stage])
+        return True
+
+    def _together(
+        self, stage: int, name: str, kind: str, start: np.ndarray, ns: float
+    ) -> np.ndarray:
+        """Ends of a collective of groups within a stage."""
+        members, rng = self.members[name][stage], self.rngs[stage]
+        last = np.empty(self.size)
+        last[members] = start[members].max(axis=1, keepdims=True)
+        width = 0.25 if kind == "all_to_all" else 0.02  # what experts get differs by step
+        took = np.empty(self.size)
+        took[members] = ns * np.exp(width * rng.standard_normal((len(members), 1)))
+        return self._ended(stage, last, took * self._slower(name, stage))
+
+    def _ended(self, stage: int, last: np.ndarray, took: np.ndarray) -> np.ndarray:
+        ranks = slice(stage * self.size, (stage + 1) * self.size)
+        off = self.job.end_jitter * self.scatter[ranks] * self._noise(stage, self.job.end_noise)
+        return last + np.maximum(took + off, _SETTLED * took)
+
+    def _slower(self, name: str, stage: int) -> np.ndarray:
+        """How many times longer transfers take, per rank."""
+        times = np.ones(self.job.ranks)
+        if self.job.slow_group and self.job.slow_group[0] == name:
+            _, index, factor = self.job.slow_group
+            times[self.job.groups()[name][index]] = factor
+        return times[stage * self.size : (stage + 1) * self.size]
+
+    def _across(
+        self, stage: int, name: str, stages: tuple, kind: str, n_bytes: int, ns: float, key: tuple
+    ) -> bool:
+        start = self.now[stage] + _LAUNCH
+        self.posts.setdefault((name, key, stage), start)
+        if any((name, key, s) not in self.posts for s in stages):
+            return False
+        every = np.array([self.posts[name, key, s] for s in stages])
+        last = every.max() if name == "world" else every.max(axis=0)
+        common = np.random.default_rng((self.job.seed, 9, self.step[stage], len(name)))
+        took = np.full(self.size, ns * np.exp(0.02 * common.standard_normal()))
+        end = self._ended(stage, np.broadcast_to(last, self.size), took)
+        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end)
+        self.now[stage] = end
+        return True
+
+    def _exchange(self, stage: int, sent: tuple, received: tuple) -> bool:
+        if not sent and not received:
+            return True
+        start = self.now[stage] + _LAUNCH
+        for other, key in sent:
+            start = self.posts.setdefault(("s", key, stage, other), start)
+        for other, key in received:
+            start = self.posts.setdefault(("r", key, other, stage), start)
+        there = [("s", key, other, stage) for other, key in received]
+        eager = self.job.messages == "eager"
+        if not eager:
+            there += [("r", key, stage, other) for other, key in sent]
+        if any(one not in self.posts for one in there):
+            return False
+        took = transfer(self.job, "pp") * self._slower("pp", stage)
+        ends = [self._ended(stage, np.maximum(start, self.posts[t]), took)
+                for t in there]  # fmt: skip
+        if eager and sent:
+            ends.append(start + _EAGER)
+        self._messages(stage, bool(sent), bool(received), start, ends)
+        self.now[stage] = np.maximum.reduce(ends)
+        return True
+
+    def _messages(
+        self, stage: int, sent: bool, received: bool, start: np.ndarray, ends: list[np.ndarray]
+    ) -> None:
+        step, size = self.step[stage], 1 << 22
+        if sent and received and self.job.coalesced:
+            end = np.maximum.reduce(ends)
+            self._record(stage, Op("pp", step, "sendrecv", size), start, end)
+            return
+        kinds = ["recv"] * received + ["send"] * sent
+        for kind, end in zip(kinds, ends, strict=True):
+            self._record(stage, Op("pp", step, kind, size), start, end)
+
+
+def _wandering(rng, job: Job) -> np.ndarray:
+    """A factor per step and rank that remembers, see ``wander``."""
+    found = np.zeros((job.steps, job.ranks))
+    found[0] = rng.standard_normal(job.ranks)
+    for step in range(1, job.steps):
+        found[step] = 0.8 * found[step - 1] + 0.6 * rng.standard_normal(job.ranks)
+    return np.maximum(1 + job.wander * found, 0.3)
+
+
+def true_ns(since) -> np.ndarray:
+    """Float ns since the job began as int64 Unix ns."""
+    return np.rint(since).astype(np.int64) + BASE_NS

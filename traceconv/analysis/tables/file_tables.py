@@ -1,0 +1,114 @@
+"""The profilers' own tables, as they are: one per kind that readers find beside a timeline.
+
+Columns have the profiler's headings; times are ns, whatever unit the file has them in. Nothing is
+left out, selected or summed up, so that what ``inspect`` lists can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table
+from traceconv.core.model import Trace
+from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.core.table_kinds import KINDS
+
+_UNIT = re.compile(r"(.+)\(([^()]+)\)")
+_KINDS = {"i": "int", "f": "float", "O": "text"}
+_OWN_RANK = f"{RANK} (file)"
+"""A column of ranks that are none: texts, or some that are empty."""
+
+
+def columns_of(columns: Columns) -> tuple[Column, ...]:
+    """What the columns of such a table are; their keys are those of ``columns``."""
+    return tuple(_column(heading, column) for heading, column in columns.items())
+
+
+def _column(heading: str, values: NDArray[Any]) -> Column:
+    kind = _KINDS[values.dtype.kind]
+    match = _UNIT.fullmatch(heading)
+    if match and kind != "text":
+        return Column(match[1], match[2], kind)
+    return Column(heading, "" if kind == "text" else "1", kind)
+
+
+def _facts(name: str) -> Callable[[Trace], Columns]:
+    units = KINDS[name].units
+
+    def facts(trace: Trace) -> Columns:
+        table = trace.side_tables.get(name)
+        if table is None or not len(table):
+            return NOTHING
+        found = dict(table.read())
+        if RANK in found and (found[RANK].dtype != np.int64 or (found[RANK] < 0).any()):
+            found[_OWN_RANK] = found.pop(RANK)
+        return {_key(heading, units, column): column for heading, column in found.items()}
+
+    return facts
+
+
+def _key(heading: str, units: Mapping[str, str], column: NDArray[Any]) -> str:
+    """The heading with its unit; text has none."""
+    unit = units.get(heading, "") if column.dtype != object else ""
+    return f"{heading}({unit})" if unit else heading
+
+
+def _together(ranked: Ranked) -> Columns:
+    """The rows of all ranks below each other; a column that some lack is empty there."""
+    sizes = [len(next(iter(facts.values()))) for _, facts in ranked]
+    headings = dict.fromkeys(heading for _, facts in ranked for heading in facts)
+    rank = np.repeat(np.array([rank for rank, _ in ranked], np.int64), sizes)
+    parts = [facts for _, facts in ranked]
+    return {RANK: rank, **{heading: _joined(heading, parts, sizes) for heading in headings}}
+
+
+def _joined(heading: str, parts: Sequence[Columns], sizes: Sequence[int]) -> NDArray[Any]:
+    kinds = {part[heading].dtype.kind for part in parts if heading in part}
+    kind = "O" if "O" in kinds else "f" if "f" in kinds else "i"
+    empty: Any = {"O": "", "f": np.nan, "i": ABSENT}[kind]
+    dtype = {"O": object, "f": np.float64, "i": np.int64}[kind]
+    return np.concatenate([
+        _as(part[heading], kind) if heading in part else np.full(size, empty, dtype)
+        for part, size in zip(parts, sizes, strict=True)
+    ])  # fmt: skip
+
+
+def _as(column: NDArray[Any], kind: str) -> NDArray[Any]:
+    if column.dtype.kind == kind:
+        return column
+    absent = column == ABSENT if column.dtype.kind == "i" else np.isnan(column)
+    if kind == "f":
+        return np.where(absent, np.nan, column.astype(np.float64))
+    texts = np.empty(len(column), object)
+    texts[:] = [
+        "" if no else str(value)
+        for value, no in zip(column.tolist(), absent.tolist(), strict=True)
+    ]  # fmt: skip
+    return texts
+
+
+def tables(taken: Sequence[str]) -> tuple[Table, ...]:
+    """A table per kind.
+
+    Args:
+        taken: names that other tables have; a kind of that name is called ``<name>_file``.
+    """
+    return tuple(
+        Table(
+            f"{name}_file" if name in taken else name,
+            f"{name}, as it is",
+            f"The profiler's own table, with its headings; times in ns. From {kind.files}.",
+            kind.files,
+            (),
+            _facts(name),
+            _together,
+            capped=True,
+            reads=(name,),
+        )
+        for name, kind in KINDS.items()
+    )

@@ -1,0 +1,89 @@
+"""Steps as the profiler's own tables state them: ``step_trace_time`` and the table of a cluster.
+
+They are used where no timeline was recorded (tables alone), and where it holds no device work. A
+table of a cluster has rows of many ranks: its facts have a column of ranks, see
+:func:`traceconv.analysis.tables.catalog.tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.tables.definition import NOTHING, RANK, texts
+from traceconv.analysis.tables.fields import named, numbers, whole
+from traceconv.core.columns import I64
+from traceconv.core.model import STEP_TABLE, UNKNOWN, Trace
+from traceconv.core.side_tables import ABSENT, Columns, SideTable
+
+VENDOR_NAMES: Mapping[str, str] = {
+    "Computing": "computing_ns",
+    "Communication(Not Overlapped)": "not_overlapped_ns",
+    "Overlapped": "overlapped_ns",
+    "Communication": "communication_ns",
+    "Free": "free_ns",
+    "Stage": "stage_ns",
+    "Bubble": "bubble_ns",
+    "Communication(Not Overlapped and Exclude Receive)": "exclude_receive_ns",
+    "Preparing": "preparing_ns",
+}
+"""The profiler's columns and what they are called here."""
+
+_CLUSTER = "cluster_step_trace_time"
+STATED = (STEP_TABLE, _CLUSTER)
+"""The profilers' tables of steps: of one rank, and of all."""
+
+
+def only_stated(trace: Trace) -> bool:
+    """Whether the profiler's table is all that is known of the work of steps."""
+    return trace.hints.tables_only or not (trace.steps.known_ns != UNKNOWN).any()
+
+
+def stated_steps(trace: Trace) -> Columns:
+    """What the profiler's table says of each step; :data:`NOTHING` if there is none.
+
+    Returns:
+        ``graph`` (-1), ``step`` (ABSENT where the table names none), ``window`` (ABSENT),
+        ``device`` (ABSENT where the table names none),
+        the columns of :data:`VENDOR_NAMES` in ns (ABSENT where the table lacks them), ``source``
+        (the table), and ``Rank`` if the table names ranks. Where some steps were selected, those.
+    """
+    # one table of a cluster is beside the captures of its ranks, which have timelines
+    for name in STATED[: 1 if len(trace.events) else 2]:
+        table = trace.side_tables.get(name)
+        if table is not None and len(table) and "Computing(ns)" in table:
+            rows = _rows(trace, table)
+            return _facts(name, table, rows) if len(rows) else NOTHING
+    return NOTHING
+
+
+def _rows(trace: Trace, table: SideTable) -> NDArray[np.intp]:
+    """Those of single ranks, of steps that are selected."""
+    kept = np.ones(len(table), bool)
+    if "Type" in table:
+        kept &= named(table, "Type") == "rank"
+    if len(trace.steps) < trace.present.iterations:
+        kept &= np.isin(numbers(table, "Step"), trace.steps.step)
+    return np.flatnonzero(kept)
+
+
+def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
+    ranks = {RANK: whole(named(table, "Index")[rows])} if "Type" in table else {}
+    return {
+        **ranks,
+        "graph": np.full(len(rows), -1, np.int64),
+        "step": numbers(table, "Step")[rows],
+        "window": np.full(len(rows), ABSENT, np.int64),
+        "device": numbers(table, "Device_id")[rows],
+        **{key: numbers(table, f"{h}(ns)")[rows] for h, key in VENDOR_NAMES.items()},
+        "source": texts([name] * len(rows)),
+    }
+
+
+def device_time(stated: Columns) -> I64:
+    """Length of each step on the device: computing, exposed communication and idle time."""
+    parts = [stated[key] for key in ("computing_ns", "not_overlapped_ns", "free_ns")]
+    known = np.logical_and.reduce([part != ABSENT for part in parts])
+    return np.where(known, np.sum(parts, axis=0, where=known), ABSENT)

@@ -1,0 +1,190 @@
+"""Ranks in names: of files whose content says nothing of their rank.
+
+Frameworks name a process by its rank (``trace_rank0of8.json``, vLLM's ``<id>-rank-3.<time>...``)
+or by its coordinates in the grid of parallel processes (SGLang's ``<id>-TP-0-DP-1-PP-0-EP-0...``).
+The rank of coordinates counts the grid as these frameworks lay it out, see :data:`COORDINATES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import PurePosixPath
+
+from traceconv.core.errors import OptionError
+from traceconv.core.model import Capture
+
+COORDINATES = ("dp", "pp", "pcp", "cp", "dcp", "ep", "tp", "rank")
+"""Known names of coordinates, the slowest first: ``tp`` differs between neighbouring ranks, ``dp``
+only between replicas of a whole model. It is the order of vLLM and SGLang; Megatron-LM has ``pp``
+outside of ``dp``. ``rank`` is a number within all others. Any other name is slower than these, in
+the order in which the names are given, so that every layout can be described."""
+
+_WORD = re.compile(
+    r"(?<![a-z])(?<!lora[-_])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])",
+    re.IGNORECASE,
+)
+_LOOSE = (
+    re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
+    re.compile(r"(?:^|[_\-.])r(\d+)(?=[_\-./]|$)"),
+    re.compile(r"worker[_\-. ]?(\d{1,7})(?!\d)", re.IGNORECASE),
+    re.compile(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
+)
+
+Place = Mapping[str, int]
+"""Coordinates of one process, by name."""
+
+
+def rank_in_name(path: str) -> int | None:
+    """The rank a path spells ("rank3", "rank_3/x.json", "trace_3.json"), the rightmost first.
+
+    It takes what may be a rank; see :func:`agreed` for what must be one.
+    """
+    for pattern in _LOOSE:
+        found = pattern.findall(path)
+        if found:
+            return int(found[-1])
+    return None
+
+
+def path_of(capture: Capture) -> str:
+    """The path of a capture, as far as the user and its source name it."""
+    return capture.source.title(capture.files[0]) if capture.files else capture.title
+
+
+def agreed(captures: Sequence[Capture]) -> list[tuple[int, int]] | None:
+    """The rank of each capture by its name, and the size of the job or -1, if names leave no doubt.
+
+    They do not if every name has a rank or coordinates, all have the same ones, each once; if
+    ranks are below the size of the job where that is named, which is the same for all; if
+    coordinates fill their grid; and if no file names another rank.
+    """
+    found = [_in_name(capture) for capture in captures]
+    if not found or None in found:
+        return None
+    places = [place for place, _ in filter(None, found)]
+    sizes = {size for _, size in filter(None, found)}
+    if len(sizes) > 1 or any(place.keys() != places[0].keys() for place in places):
+        return None
+    if not _is_grid(places):
+        return None
+    ranks, size = ranks_of(places), sizes.pop()
+    if 0 <= size <= max(ranks):
+        return None
+    if any(c.rank not in (None, rank) for c, rank in zip(captures, ranks, strict=True)):
+        return None
+    return [(rank, size) for rank in ranks]
+
+
+def _in_name(capture: Capture) -> tuple[Place, int] | None:
+    """The coordinates in a name and the size of the job (-1 if it is not named); None where there
+    are none, or two of one kind in one part of the path.
+    """
+    name = capture.files[0] if capture.files else capture.title
+    words: dict[str, int] = {}
+    size = -1
+    for part in PurePosixPath(PurePosixPath(capture.source.label).name, name).parts:
+        inner: dict[str, int] = {}
+        for word, digits, of in _WORD.findall(part):
+            if inner.setdefault(word.lower(), int(digits)) != int(digits):
+                return None
+            size = int(of) if of else size
+        words |= inner
+    if "rank" in words:  # what else is in the name need not be a coordinate: "ep" is epochs, too
+        return {key: words[key] for key in ("dp", "rank") if key in words}, size
+    return (words, size) if "tp" in words else None
+
+
+def _is_grid(places: Sequence[Place]) -> bool:
+    """Whether coordinates count from 0 without gaps and are all combinations; ranks may be any.
+
+    ``tp8`` alone is the size of a grid, not a place in it.
+    """
+    kept = _independent(places)
+    if kept == ["rank"]:
+        return True
+    values = [sorted({place[name] for place in places}) for name in kept]
+    if any(v != list(range(len(v))) for v in values):
+        return False
+    return {tuple(place[name] for name in kept) for place in places} == set(product(*values))
+
+
+def _independent(places: Sequence[Place]) -> list[str]:
+    """The names of the coordinates that count, the slowest first.
+
+    One that differs between processes which faster ones do not tell apart, or that is the same
+    for all and not 0. Others follow from faster ones: experts, or replicas of attention, that are
+    spread over the processes of ``tp``.
+    """
+    known = [name for name in COORDINATES if name in places[0]]
+    kept: list[str] = []
+    for name in reversed([*(n for n in places[0] if n not in COORDINATES), *known]):
+        values = {place[name] for place in places}
+        apart = {tuple(place[n] for n in kept) for place in places}
+        together = {tuple(place[n] for n in (name, *kept)) for place in places}
+        if len(together) > len(apart) or (len(values) == 1 and values != {0}):
+            kept.insert(0, name)
+    return kept
+
+
+def ranks_of(places: Sequence[Place]) -> list[int]:
+    """The ranks of processes by their coordinates: numbers whose digits they are.
+
+    The base of each digit is one more than its largest value, so that all processes have to be
+    there, but for the last ones of the slowest coordinate.
+
+    Args:
+        places: all with the same names; see :data:`COORDINATES` for their order.
+    """
+    ranks = [0] * len(places)
+    for name in _independent(places):
+        base = max(place[name] for place in places) + 1
+        ranks = [rank * base + place[name] for rank, place in zip(ranks, places, strict=True)]
+    return ranks
+
+
+def by_pattern(captures: Sequence[Capture], pattern: str) -> list[int | None]:
+    """The ranks a user's pattern finds in the paths; None where it does not match.
+
+    Args:
+        pattern: a regular expression. Its named groups are coordinates (:data:`COORDINATES`), those
+            that take no part in a match are 0; without any, its first group is the rank.
+
+    Raises:
+        OptionError: it is none, it has no group, or a group holds no number.
+    """
+    compiled = _compiled(pattern)
+    places = [_matched(compiled, path_of(capture)) for capture in captures]
+    found = [place for place in places if place is not None]
+    ranks = iter(ranks_of(found) if found else ())
+    return [None if place is None else next(ranks) for place in places]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as e:
+        raise OptionError(f"{pattern!r} is not a regular expression: {e}", "rank_from") from e
+    if not compiled.groups:
+        raise OptionError(
+            f"{pattern!r} has no group: put the digits of the rank in parentheses, e.g. "
+            r"'rank(\d+)', or name coordinates, e.g. 'TP-(?P<tp>\d+)-PP-(?P<pp>\d+)'",
+            "rank_from",
+        )
+    return compiled
+
+
+def _matched(pattern: re.Pattern[str], path: str) -> Place | None:
+    match = pattern.search(path)
+    if match is None:
+        return None
+    texts = match.groupdict(default="0") or {"rank": match[1] or ""}
+    for name, text in texts.items():
+        if not re.fullmatch("[0-9]{1,9}", text):
+            raise OptionError(
+                f"{pattern.pattern!r}: {name!r} is {text!r} in {path}: "
+                r"a group must be digits, e.g. '(\d+)'",
+                "rank_from",
+            )
+    return {name: int(text) for name, text in texts.items()}

@@ -1,0 +1,140 @@
+"""Borders of forward and backward, from the operators they begin and end with.
+
+MindSpore divides a step at two operators: forward begins with the one behind the fetch of data,
+backward ends with the one before the last collective. Where that guess is wrong, users name them in
+``PROFILING_FP_START`` and ``PROFILING_BP_END``. The profiler marks them while it runs, so a capture
+without marks has lost them, but the operators themselves are on its lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.errors import Issues, TraceconvError
+from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
+
+RECORDED = "step_trace_point_info"
+"""The table in which MindSpore leaves the names it used."""
+
+
+def forward_backward(trace: Trace) -> Trace:
+    """Add forward/backward and tail to the iterations that do not mark them.
+
+    In an iteration, the first lasts from the start of the operator forward begins with to the end
+    of the operator backward ends with, and the tail from there to its end. Names are those of
+    ``Capture.border_operators``, else those the profiler recorded; they are full names of
+    operators or what these end in (``conv2d/BatchNorm``). Iterations that lack one of the two
+    operators stay as they are, and so does a step that is the whole range.
+
+    Issues: borders-derived, borders-missing.
+    """
+    if not (any(trace.capture.border_operators) or RECORDED in trace.side_tables):
+        return trace
+    if (trace.steps.source == StepSource.WHOLE_RANGE).any():
+        return trace
+    steps, issues = _without_borders(trace), trace.issues.copy()
+    forward, backward = _names(trace, issues) if len(steps) else ("", "")
+    if not (forward and backward):
+        return replace(trace, issues=issues)
+    start = _in_each(steps, _operators(trace, forward), first=True)
+    end = _in_each(steps, _operators(trace, backward), first=False)
+    found = np.flatnonzero((start >= 0) & (end > start))
+    where = f"forward from {forward}, backward to {backward}"
+    issues.add("borders-missing", where=where, count=len(steps) - len(found), rank=trace.rank)
+    if not len(found):
+        return replace(trace, issues=issues)
+    both = steps.take(found)
+    start, end = start[found], end[found]
+    rows = EventTable.concat(
+        [
+            _rows(trace, both, OpClass.FP_BP, "FP_BP Time", start, end),
+            _rows(trace, both, OpClass.TAIL, "Iteration Refresh", end, both.end_ns),
+        ]
+    )
+    issues.add("borders-derived", where=where, count=len(found), rank=trace.rank)
+    tracks = [trace.tracks[i] for i in np.unique(rows.track).tolist()]
+    rows = rows.with_columns(track=np.unique(rows.track, return_inverse=True)[1].astype(np.int32))
+    return replace(trace, issues=issues).add_events("borders", tracks, rows)
+
+
+def _names(trace: Trace, issues: Issues) -> tuple[str, str]:
+    """The operators forward begins and backward ends with, "" where nothing names them."""
+    names, table = trace.capture.border_operators, trace.side_tables.get(RECORDED)
+    if all(names) or table is None:
+        return names
+    try:
+        columns = table.read()
+    except TraceconvError as e:
+        issues.add("malformed-record", table.file, str(e)[:200])
+        return names
+    recorded = (str(next(iter(columns.get(c, ())), "")) for c in ("fp_start", "bp_end"))
+    forward, backward = (name or other for name, other in zip(names, recorded, strict=True))
+    return forward, backward
+
+
+def _without_borders(trace: Trace) -> EventTable:
+    """The iterations with a number, by start, in which nothing marks forward and backward."""
+    events = trace.events
+    own = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)
+    steps = events.take(own & (events.op == OpClass.ITERATION) & (events.step >= 0))
+    steps = steps.take(np.argsort(steps.start_ns, kind="stable"))
+    marked = events.take(own & (events.op == OpClass.FP_BP))
+    return steps.take(_in_each(steps, marked, first=True) < 0)
+
+
+def _operators(trace: Trace, name: str) -> EventTable:
+    """The rows of the operators of this name: of the device, and where it is in their arguments."""
+    events = trace.events
+    work = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE)
+    ids = [i for i, text in enumerate(trace.strings) if _is_named(text, name)]
+    named = work & np.isin(events.name, ids)
+    if not named.any():
+        from traceconv.passes.scopes import FULL_NAME
+
+        for row in np.flatnonzero(work & (events.args >= 0)).tolist():
+            full = FULL_NAME.search(trace.args.raw(int(events.args[row])))
+            named[row] = full is not None and _is_named(full[1].decode("utf-8", "replace"), name)
+    return events.take(named)
+
+
+def _is_named(text: str, name: str) -> bool:
+    return text == name or text.endswith(f"/{name}")
+
+
+def _in_each(steps: EventTable, rows: EventTable, *, first: bool) -> NDArray[np.int64]:
+    """The earliest start, or the latest end, of the rows within each of some steps; -1 for none.
+
+    A row is within a step if both of its ends are, and it belongs to no other graph.
+    """
+    found = np.full(len(steps), -1, np.int64)
+    rows = rows.take(np.argsort(rows.start_ns, kind="stable"))
+    for i, (start, end, graph) in enumerate(
+        zip(steps.start_ns.tolist(), steps.end_ns.tolist(), steps.graph.tolist(), strict=True)
+    ):
+        low, high = np.searchsorted(rows.start_ns, (start, end + 1))
+        near = rows.take(slice(low, high))
+        near = near.take((near.end_ns <= end) & ((near.graph == graph) | (near.graph < 0)))
+        if len(near):
+            found[i] = near.start_ns[0] if first else near.end_ns.max()
+    return found
+
+
+def _rows(
+    trace: Trace,
+    steps: EventTable,
+    op: OpClass,
+    word: str,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> EventTable:
+    names = [trace.strings.intern(f"{word} {step}") for step in steps.step.tolist()]
+    return steps.with_columns(
+        op=np.full(len(steps), op, np.int8),
+        start_ns=start,
+        dur_ns=end - start,
+        name=np.array(names, np.int32),
+        args=np.full(len(steps), -1, np.int32),
+    )

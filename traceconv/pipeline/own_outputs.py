@@ -1,0 +1,65 @@
+"""What traceconv itself wrote, recognised by content: a folder of captures is read without it.
+
+A merge in the folder of the captures leaves its trace, and maybe a report, beside them; the next
+one must not take these for captures. Files that are named themselves are read, and so is a folder
+that holds nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+
+HEAD_BYTES = 4096
+"""Bytes at the start of a file that say who wrote it."""
+
+ENDINGS = (
+    *(".json", ".json.gz", ".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+    *(".tar", ".txt", ".txt.gz", ".md", ".html", ".shard/shard.json"),
+)
+"""Of the files that are looked into."""
+
+_SIGNS = re.compile(
+    rb'\{"displayTimeUnit":"ns","metadata":\{"traceconv":'  # Chrome JSON
+    rb"|.{0,200}traceconv\.version"  # a Perfetto trace
+    rb"|perfetto_manifest\.json\0.*traceconv\.version"  # a bundle of them
+    rb"|traceconv text \d"
+    rb'|\{\s*"schema_version": ?\d+,\s*"(?:traceconv":|inputs":|method": ?"[^"]*",\s*"text":'
+    rb'|ranks": ?\[[\d\s,]*\],\s*"findings":|tables": ?\[\s*\{\s*"name":)'  # documents
+    rb'|\{\s*"version": ?\d+,\s*"index": ?\d+,\s*"of": ?\d+,'  # a shard
+    rb"|# traceconv \d"
+    rb"|<!DOCTYPE html>.{0,1000}<title>[^<]{0,200}traceconv",
+    re.DOTALL,
+)
+
+
+def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
+    """The outputs directly in a folder or archive, each with its files.
+
+    A shard is a folder; files in other folders are not opened for this.
+    """
+    if source.lone:
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    names = source.names()
+    for name in names:
+        folder, _, rest = name.partition("/")
+        if not name.endswith(ENDINGS) or (rest and rest != "shard.json"):
+            continue
+        if written_by_us(source, name):
+            inside = [one for one in names if one.startswith(f"{folder}/")] if rest else [name]
+            found[folder] = tuple(inside)
+    return found
+
+
+def written_by_us(source: Source, name: str) -> bool:
+    """Whether the first bytes of a file say that traceconv wrote it."""
+    return _SIGNS.match(source.head(name, HEAD_BYTES)) is not None
+
+
+def is_own(capture: Capture) -> bool:
+    """Whether a capture is an output of ours, further down in folders."""
+    named = capture.rank_from == "its metadata" and not capture.source.lone
+    return named and written_by_us(capture.source, capture.files[0])
