@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from paths import ROOT
 
 import traceconv
 from traceconv.core.errors import RankError
+from traceconv.pipeline.rank_windows import joined
 from traceconv.pipeline.stages import events
 
 BASE = 1_740_816_000_000_000_000
@@ -104,6 +106,15 @@ def arrows(trace):
         (int(start[a]), int(start[b]), trace.strings[name])
         for a, b, name in zip(flows.src, flows.dst, flows.name.tolist(), strict=True)
     )
+
+
+def test_windows_of_tables_alone_are_joined(tmp_path):
+    """Their events are those of tables only where those of every window are."""
+    capture(tmp_path / "a.json", slices(2 * SECOND))
+    timeline = read(only(tmp_path))
+    table = replace(timeline, hints=replace(timeline.hints, tables_only=True))
+    assert joined([table, table]).hints.tables_only
+    assert not joined([timeline, table]).hints.tables_only
 
 
 def test_time_between_windows_is_not_free(tmp_path):
