@@ -3,7 +3,7 @@
 import json
 import pickle
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from paths import ROOT
 
 import traceconv
 from traceconv.core.errors import RankError
+from traceconv.core.hints import Hints
 from traceconv.pipeline.rank_windows import joined
 from traceconv.pipeline.stages import events
 
@@ -108,13 +109,18 @@ def arrows(trace):
     )
 
 
-def test_windows_of_tables_alone_are_joined(tmp_path):
-    """Their events are those of tables only where those of every window are."""
+def test_what_any_window_says_of_its_source_is_true_of_all(tmp_path):
+    """Whatever the kind of the hint: a text, a number by name, a yes."""
     capture(tmp_path / "a.json", slices(2 * SECOND))
-    timeline = read(only(tmp_path))
-    table = replace(timeline, hints=replace(timeline.hints, tables_only=True))
-    assert joined([table, table]).hints.tables_only
-    assert not joined([timeline, table]).hints.tables_only
+    trace = read(only(tmp_path))
+    said = {
+        field.name: {bool: True, str: "busy", tuple: ("Python",), dict: {0: 1}}[type(value)]
+        for field in fields(Hints)
+        if field.name != "cpu_percent" and (value := getattr(Hints(), field.name)) is not None
+    }
+    one, other = replace(trace, hints=Hints(**said)), replace(trace, hints=Hints())
+    for every in ([one, other], [other, one], [one, one]):
+        assert joined(every).hints == one.hints
 
 
 def test_time_between_windows_is_not_free(tmp_path):

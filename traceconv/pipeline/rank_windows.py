@@ -219,13 +219,11 @@ def _ledger(traces: Iterable[Trace]) -> Ledger:
 
 
 def _hints(every: Sequence[Hints]) -> Hints:
-    """What any of them says; where two say different things, the first counts. Events are those of
-    tables only if all are.
-    """
-    merged: dict[str, Any] = {"tables_only": all(hints.tables_only for hints in every)}
-    for name in (field.name for field in fields(Hints) if field.name not in merged):
+    """What any of them says; where two say different things, the first counts."""
+    merged: dict[str, Any] = {}
+    for name in (field.name for field in fields(Hints)):
         values = [value for hints in every if (value := getattr(hints, name))]
-        if not values or isinstance(values[0], str):
+        if not values or isinstance(values[0], str | bool):
             merged |= {name: values[0]} if values else {}
         elif isinstance(values[0], tuple):
             merged[name] = tuple(dict.fromkeys(one for value in values for one in value))
