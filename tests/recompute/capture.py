@@ -35,6 +35,10 @@ class Capture:
 
     def __init__(self, path, folder, **options):
         where, options = options, {"jobs": 1, **options}
+        found = traceconv.open(str(path), **where).found
+        drawn = [one.rank for one in found if one.reader != "ascend_tables"]
+        if drawn and len(drawn) < len(found):  # figures of the others are not in the trace
+            options["ranks"] = drawn
         merge = {"force": True, "mode": "detail", "scope": True, "align": "none", **options}
         out = Path(folder) / "out.json"
         self.report = traceconv.merge(str(path), out=str(out), analyse=True, **merge)
@@ -47,7 +51,6 @@ class Capture:
         self.diagnosis = traceconv.diagnose(
             str(path), align="none", threshold=_thresholds(), **options
         )
-        found = traceconv.open(str(path), **where).found
         self.stated = {one.rank: Stated(one) for one in found if one.rank in self.ranks}
         self.facts = {r: Facts.of(self.document, r, self.stated[r]) for r in self.ranks}
         self.every = {rank: Steps(one, self.facts[rank]) for rank, one in self.ranks.items()}
