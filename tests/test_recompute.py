@@ -20,7 +20,7 @@ def tallied(folder, tmp_path, monkeypatch):
 def test_figures_are_those_of_the_written_trace(golden, tmp_path, monkeypatch):
     """Tables, findings, headline and report: equal, or not in the trace."""
     tally = tallied(golden, tmp_path, monkeypatch)
-    assert tally.differences == []
+    assert tally.differences == [], "\n".join(map(str, tally.differences))
     unknown = {t: n[UNKNOWN_HERE] for t, n in tally.counts.items() if n[UNKNOWN_HERE]}
     assert unknown == {}, "the trace shows what is called unknown"
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from paths import ROOT
 
 import traceconv
 from traceconv.core.errors import RankError
+from traceconv.core.hints import Hints
+from traceconv.pipeline.rank_windows import joined
 from traceconv.pipeline.stages import events
 
 BASE = 1_740_816_000_000_000_000
@@ -104,6 +107,20 @@ def arrows(trace):
         (int(start[a]), int(start[b]), trace.strings[name])
         for a, b, name in zip(flows.src, flows.dst, flows.name.tolist(), strict=True)
     )
+
+
+def test_what_any_window_says_of_its_source_is_true_of_all(tmp_path):
+    """Whatever the kind of the hint: a text, a number by name, a yes."""
+    capture(tmp_path / "a.json", slices(2 * SECOND))
+    trace = read(only(tmp_path))
+    said = {
+        field.name: {bool: True, str: "busy", tuple: ("Python",), dict: {0: 1}}[type(value)]
+        for field in fields(Hints)
+        if field.name != "cpu_percent" and (value := getattr(Hints(), field.name)) is not None
+    }
+    one, other = replace(trace, hints=Hints(**said)), replace(trace, hints=Hints())
+    for every in ([one, other], [other, one], [one, one]):
+        assert joined(every).hints == one.hints
 
 
 def test_time_between_windows_is_not_free(tmp_path):

@@ -16,7 +16,7 @@ from paths import ASCEND
 
 import traceconv
 from traceconv import SizeLimit
-from traceconv.core.errors import SizeLimitError, TraceconvError
+from traceconv.core.errors import EmptyResultError, SizeLimitError, TraceconvError
 from traceconv.core.model import Layer, OpClass
 from traceconv.validation import decode, validate
 
@@ -28,8 +28,8 @@ VIEWS = {
     "level1-rank1": TORCH / "level1/rank1_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json",
     "advice": ASCEND / "msprof-analyze/ut/advisor/timeline_advice/trace_view.json",
     "heatmap": ASCEND / "msinsight/server/src/test/test_data/heatMap/trace_view.json",
-    "tiny": ASCEND / "msinsight/server/src/test/fuzz/test_data/trace_view_tiny.json",
 }
+NAMES_ONLY = ASCEND / "msinsight/server/src/test/fuzz/test_data/trace_view_tiny.json"
 FORMATS = (".pftrace", ".json")
 OVERLAP = [
     "Computing", "Communication", "Communication(Not Overlapped)", "Free", "Memory Copy",
@@ -180,7 +180,14 @@ def test_what_goes_in_comes_out_or_is_reported(whole, name):
         assert (counts["counters"], counts["flows"]) == (left["counter"], left["flow"])
 
 
-OURS = ("overlap", "step")
+def test_names_of_lanes_without_events_are_refused(tmp_path):
+    """Nothing is written of a file that holds no event."""
+    assert {event["ph"] for event in loaded(NAMES_ONLY)} == {"M"}
+    for ending in FORMATS:
+        out = tmp_path / f"out{ending}"
+        with pytest.raises(EmptyResultError, match=r"holds no events$"):
+            traceconv.merge(str(NAMES_ONLY), out=str(out), mode="detail")
+        assert not out.exists()
 
 
 @pytest.mark.parametrize("ending", FORMATS)

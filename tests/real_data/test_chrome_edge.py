@@ -13,6 +13,7 @@ from paths import GPU
 
 import traceconv
 from traceconv import validation as checks
+from traceconv.core.errors import EmptyResultError
 
 CHROME_EDGE = GPU / "chrome_edge"
 
@@ -47,7 +48,6 @@ SLICES = {
     "simple-hermes": [("[root]", 0, 14), ("beta", 1, 12)],
     "simple-partial-trailing-comma": SIMPLE,
     "simple-partial-whitespace": SIMPLE,
-    "simple-with-samples": [],
     "simple": SIMPLE,
     "too-many-end-events": [("alpha", 0, 14), ("beta", 1, 12)],
     "unbalanced-args": [("A", 0, 10), ("A", 1, 8)],
@@ -69,7 +69,6 @@ ISSUES = {
     "only-begin-events": {"unfinished-slice": 3},
     "simple-partial-trailing-comma": {"unclosed-array": 1},
     "simple-partial-whitespace": {"unclosed-array": 1},
-    "simple-with-samples": {"kind-not-read": 7},
     "too-many-end-events": {"end-without-begin": 2},
 }
 CUT = ("simple-partial-trailing-comma", "simple-partial-whitespace")
@@ -90,7 +89,13 @@ def plain(name):
 
 def test_every_file_is_looked_at():
     """None lies there that is not in the table."""
-    assert {p.stem for p in CHROME_EDGE.glob("*.json")} == set(SLICES)
+    assert {p.stem for p in CHROME_EDGE.glob("*.json")} == {*SLICES, "simple-with-samples"}
+
+
+def test_a_file_of_samples_is_refused(tmp_path):
+    """Without events nothing is written; what was not read is counted."""
+    with pytest.raises(EmptyResultError, match=r"no events that can be read: kind-not-read x7$"):
+        traceconv.convert(str(CHROME_EDGE / "simple-with-samples.json"), str(tmp_path / "o.json"))
 
 
 def test_slices_in_what_is_written(sample, tmp_path):

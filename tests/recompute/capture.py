@@ -9,6 +9,7 @@ from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
 from .intervals import differing, total
+from .stated import Stated
 from .steps import FIGURES, LANES, Steps
 
 KEYS = {
@@ -33,7 +34,11 @@ class Capture:
     """Everything that is said of a capture, and the trace that is written of it."""
 
     def __init__(self, path, folder, **options):
-        options = {"jobs": 1, **options}
+        where, options = options, {"jobs": 1, **options}
+        found = traceconv.open(str(path), **where).found
+        drawn = [one.rank for one in found if one.reader != "ascend_tables"]
+        if drawn and len(drawn) < len(found):  # figures of the others are not in the trace
+            options["ranks"] = drawn
         merge = {"force": True, "mode": "detail", "scope": True, "align": "none", **options}
         out = Path(folder) / "out.json"
         self.report = traceconv.merge(str(path), out=str(out), analyse=True, **merge)
@@ -46,7 +51,8 @@ class Capture:
         self.diagnosis = traceconv.diagnose(
             str(path), align="none", threshold=_thresholds(), **options
         )
-        self.facts = {rank: Facts.of(self.document, rank) for rank in self.ranks}
+        self.stated = {one.rank: Stated(one) for one in found if one.rank in self.ranks}
+        self.facts = {r: Facts.of(self.document, r, self.stated[r]) for r in self.ranks}
         self.every = {rank: Steps(one, self.facts[rank]) for rank, one in self.ranks.items()}
         self.hosts = {r: host.Host(one, self.facts[r]) for r, one in self.ranks.items()}
         self.operations = {rank: comm.operations(one) for rank, one in self.ranks.items()}
@@ -54,6 +60,7 @@ class Capture:
 
     def _tables(self):
         ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
+        operations = {r: comm.stated(self.operations[r], ranks[r], facts[r]) for r in ranks}
         return {
             "step_summary": step_tables.step_summary(every),
             "step": step_tables.step(every),
@@ -68,8 +75,8 @@ class Capture:
             "shape": host.shapes(ranks, hosts, every),
             "module": host.modules(ranks, hosts),
             "phase": host.phases(ranks, hosts),
-            "comm": comm.comm(self.operations),
-            "comm_op": comm.comm_op(self.operations),
+            "comm": comm.comm(operations),
+            "comm_op": comm.comm_op(operations),
             "link": comm.link(self.operations),
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
@@ -118,6 +125,7 @@ class Capture:
             )
             return
         keys = KEYS[name]
+        self._from_tables(tally, name, rows)
         for row in rows:
             if "Window" in row and row.get("Source", "timeline") != "timeline":
                 row["Source"] = "elsewhere"  # the vendor's table, or nowhere
@@ -127,6 +135,20 @@ class Capture:
         tally.rows(name, ours, self.tables[name], figures)
         if name in ("overlap", "device"):
             self._possible(tally, ours, figures)
+
+    def _from_tables(self, tally, name, rows):
+        """Figures of steps that are the profiler's own are those of its file."""
+        if name not in ("overlap", "step_trace_time"):
+            return
+        for row in rows:
+            if row["Rank"] not in self.stated or row["Source"] in ("", "timeline"):
+                continue
+            alike = self.stated[row["Rank"]].steps().get(plain(row["Step"]), ())
+            for figures in alike[: len(alike) == 1]:
+                figures = figures if name == "step_trace_time" else _overlap(figures)
+                for column in figures.keys() & row.keys():
+                    where = f"rank {row['Rank']} step {row['Step']} {column}"
+                    tally.one(f"{name} as stated", where, row[column], figures[column])
 
     def _possible(self, tally, ours, figures):
         """Whatever a definition says, time is not negative, and a share at most the whole."""
@@ -182,7 +204,7 @@ class Capture:
         per, rows = report.overlap_rows(self.every, self.tables)
         ours = {(row["rank"],): row for row in said["overlap"].get("rows", ())}
         tally.rows("report overlap", ours, {(rank,): row for rank, row in rows.items()})
-        if ours:
+        if ours and rows:
             tally.one("report overlap", "per", said["overlap"]["per"], per)
         ours = {(row["rank"],): row for row in said["steps"].get("rows", ())}
         steps = {(rank,): row for rank, row in report.steps_rows(self.every).items()}
@@ -217,7 +239,8 @@ class Capture:
         tally.counts["stragglers"][UNKNOWN_THERE] += sum(
             type(value) is int for one in named if one for value in one.values()
         )
-        if named == [None]:
+        elsewhere = said["overlap"].get("rows") and not rows  # from the profiler's own table
+        if named == [None] and not elsewhere:
             ours = said["headline"]
             tally.one("headline", "headline", ours, report.headline(rows, self.document["ranks"]))
         tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}
@@ -260,6 +283,21 @@ class Capture:
                 tally.one("account", f"rank {rank} {cls}", value, other)
             if sums:
                 tally.one("account", f"rank {rank}", notes["overlap"]["idle_ns"], own["free"])
+
+
+def _overlap(stated):
+    """The figures of the table of overlap that a row of ``step_trace_time`` has."""
+    compute, alone, both, idle = (
+        stated.get(f"{name}(ns)")
+        for name in ("Computing", "Communication(Not Overlapped)", "Overlapped", "Free")
+    )
+    found = {
+        "Total Compute(ns)": compute, "Communication Overlapped(ns)": both,
+        "Communication Not Overlapped(ns)": alone, "Idle(ns)": idle,
+    }  # fmt: skip
+    if None not in (compute, alone, idle):
+        found["Known(ns)"] = compute + alone + idle
+    return found
 
 
 def _thresholds():

@@ -36,6 +36,12 @@ class Operation:
         return dict(zip(PARTS, (*sums, self.row.dur - sums[0] - sums[1]), strict=True))
 
 
+def stated(found, rank, fact):
+    """The operations of the profiler's table, if it has any and the timeline holds no tasks."""
+    tasks = any(row.cls == "comm_task" and row.slice for row in rank.rows)
+    return (not tasks and fact.stated.operations()) or found
+
+
 def operations(rank):
     """Those of a rank, each with the tasks of its group that begin within it."""
     groups = defaultdict(list)

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from math import floor
 
-from .figures import JOB, Timed, percent
+from .figures import JOB, UNKNOWN, Timed, percent
 from .intervals import Length, total, union
 from .steps import LANES
 
@@ -71,7 +71,8 @@ def device(every):
         spans = union(step.window for step in steps if step.covered)
         for group in known.sets if steps else ():
             match = _DEVICE.search(group)
-            at = int(match[1]) if match else max(known.rank.device, 0)
+            stated = known.rank.device if known.rank.device >= 0 else UNKNOWN
+            at = int(match[1]) if match else stated
             parts = [_lengths(known, group, span) for span in spans]
             sums = {cls: sum(one[cls] for one in parts) for cls in (*LANES, "known")}
             busy = sum(sums[cls] for cls in known.busy_classes)
@@ -96,7 +97,7 @@ def _lengths(known, device, span):
 def stage(ranks, facts):
     timed = Timed()
     for rank in ranks.values():
-        for row in rank.on("step"):
+        for row in () if facts[rank.number].partial else rank.on("step"):
             if row.cls in _STAGES:
                 timed.add(rank.number, (_STAGES[row.cls],), row.dur)
     found = timed.figures(("Stage",))

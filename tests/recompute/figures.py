@@ -20,6 +20,9 @@ class Facts:
         gpu_ranges: whether scope lanes are ranges of the host as a GPU saw them.
         free_rule: what bounds the span idle time is looked for in: "busy" or "device".
         mindspore: whether MindSpore's way of counting ``step_trace_time`` applies.
+        partial: whether device rows are known not to be all that ran, so that no figure of a step
+            can be made from them.
+        stated: the profiler's tables beside the timeline, :class:`.stated.Stated`.
     """
 
     reader: str
@@ -27,9 +30,11 @@ class Facts:
     gpu_ranges: bool
     free_rule: str
     mindspore: bool
+    partial: bool
+    stated: object
 
     @classmethod
-    def of(cls, document, rank):
+    def of(cls, document, rank, stated):
         """Those of a rank, from the document of a merge (``Report.as_dict``)."""
         notes = document["notes"][str(rank)]
         (capture,) = (c for c in document["captures"] if c["rank"] == rank)
@@ -40,6 +45,8 @@ class Facts:
             notes.get("free_rule") == "device",
             notes.get("overlap", {}).get("free_rule", ""),
             any("_ascend_ms" in place or "mindspore" in place for place in places),
+            notes.get("partial_device", False),
+            stated,
         )
 
 

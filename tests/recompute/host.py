@@ -9,7 +9,8 @@ from .device import kernels
 from .figures import JOB, Timed, percent, variance_us2
 
 NO_OPERATOR = re.compile(
-    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|Enqueue@|Dequeue@", re.DOTALL
+    r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
+    re.DOTALL,
 )
 """Host rows that are Python's own calls, or queues."""
 
@@ -151,12 +152,22 @@ def typed(rank, host):
     """(operator type, core type) of every compute row, by id."""
     rows = kernels(rank, "compute")
     if host.fact.ascend:
-        return {id(row): (_said(row, "Op Type"), _said(row, *_CORE)) for row in rows}
+        stated = host.fact.stated.types()
+        return {id(row): (_ascend_type(row, stated), _said(row, *_CORE)) for row in rows}
     nest, found = host.nested(host.operators), {}
     for row, thread, call in host.launched:
         holder = nest.innermost(thread, call.start)
         found[id(row)] = (holder.name if holder is not None and holder.name else UNNAMED, "GPU")
     return {id(row): found.get(id(row), (UNNAMED, "GPU")) for row in rows}
+
+
+def _ascend_type(row, stated):
+    """Its argument; of MindSpore before 2.4, "type", or by full name that of a table."""
+    name = text_of(row.args.get("fullname", ""))
+    if not name or row.args.get("Op Type"):
+        return _said(row, "Op Type")
+    said = text_of(row.args.get("type", ""))
+    return said or stated.get(name) or stated.get(name.rpartition("/")[2]) or UNNAMED
 
 
 def _said(row, *keys):

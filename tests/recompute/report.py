@@ -78,7 +78,8 @@ def steps_rows(every):
     """The steps of each rank, of the graph that takes most of the time."""
     found = {}
     for rank, known in every.items():
-        main = of_main_graph(known.steps, lambda step: step.dur)
+        steps = () if known.fact.partial else known.steps
+        main = of_main_graph(steps, lambda step: step.dur)
         if main:
             found[rank] = {
                 "graph": main[0].graph if main[0].graph >= 0 else None,

@@ -41,7 +41,8 @@ def _of_rank(rank, host, known, operations):
     if pieces:
         yield from _device(known, pieces)
     yield from _launches(rank, known)
-    yield from _parts(rank, known)
+    if not known.fact.partial:
+        yield from _parts(rank, known)
     yield from _waits(operations)
     yield from _packages(rank)
     yield from _operators(rank, host)
@@ -60,7 +61,7 @@ def _pieces(known):
     """Length by class of every measured step, or of the whole rank; None if only collectives
     are known, which do not say what the device did besides."""
     pieces = [known.figures(step) | {"step": step.number} for step in known.measured()]
-    if not pieces and known.sums()["known"]:
+    if not pieces and known.sums()["known"] and not known.fact.partial:
         pieces = [known.sums() | {"step": -1}]
     works = any(piece["computing"] or piece["copying"] for piece in pieces)
     return pieces if works else None

@@ -1,6 +1,7 @@
 """Steps, their device windows, and what of them the overlap lanes cover."""
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from math import floor, sqrt
@@ -124,7 +125,7 @@ class Steps:
         for i, step in enumerate(self.steps):
             within = first is not None and step.window[1] > first and step.window[0] < last
             quiet = step.graph < 0 and within and i not in launched
-            step.covered = bool(step.rows) or quiet
+            step.covered = (bool(step.rows) or quiet) and not self.fact.partial
 
     def _set_lanes(self):
         self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
@@ -216,7 +217,10 @@ def step(every):
     found = []
     for rank, known in every.items():
         parts = {cls: _parts(known.rank, cls) for cls in ("fp_bp", "tail", "interval")}
+        bounds = _data_bounds(known, parts["interval"])
         for one in known.steps:
+            if known.fact.partial:
+                continue  # of the profiler's own table, if there is one
             at, (start, end) = (one.graph, one.number), one.window
             row = {
                 "Start Time(ns)": one.start, "Duration(ns)": one.dur,
@@ -224,9 +228,21 @@ def step(every):
                 "Device Start Time(ns)": start if one.covered else UNKNOWN,
                 "FP_BP Time(ns)": parts["fp_bp"].get(at),
                 "Iteration Refresh(ns)": parts["tail"].get(at),
-                "Data Aug Bound(ns)": parts["interval"].get(at),
+                "Data Aug Bound(ns)": bounds.get(at),
             }  # fmt: skip
             found.append(((rank, *one.key), row))
+    return found
+
+
+def _data_bounds(known, pauses):
+    """By graph and step: from the last end of an iteration, of whatever graph, to the forward pass,
+    as the profiler counts it; else the pause that the source marks."""
+    marks = [row for row in known.rank.on("step") if row.step >= 0]
+    ends = sorted(row.end for row in marks if row.cls == "iteration")
+    found = dict(pauses)
+    for row in marks:
+        if row.cls == "fp_bp" and (before := bisect_right(ends, row.start)):
+            found[row.graph, row.step] = row.start - ends[before - 1]
     return found
 
 
@@ -242,7 +258,7 @@ def step_summary(every):
     found, job = {}, defaultdict(list)
     for rank, known in every.items():
         graphs = defaultdict(list)
-        for one in known.steps:
+        for one in () if known.fact.partial else known.steps:
             graphs[one.key[0]].append(one.dur)
         for graph, lengths in graphs.items():
             found[rank, graph] = _spread(lengths)
@@ -413,9 +429,10 @@ def lanes_drawn(known):
     K = compute tasks, M = whole communication operations, C = copies and fills. Free = what is none
     of these (on NPUs: neither of the first two), where the profiler was collecting: from the first
     to the last activity of each collection window, on GPUs also in all of each covered step; and
-    not where steps were recorded whose device work was not.
+    not where steps were recorded whose device work was not. Of rows that are not all that ran the
+    first two.
     """
-    rank, found = known.rank, {}
+    rank, fact, found = known.rank, known.fact, {}
     groups = {match[0] for lane in rank.lanes if (match := _DEVICE.match(lane.group))}
     for device in sorted(groups) if len(groups) > 1 else [""]:
         rows = [row for row in rank.rows if _on(row, device)]
@@ -425,11 +442,14 @@ def lanes_drawn(known):
             "communication": union(_cover(r for r in rows if r.cls == "comm")),
             "copying": union(_cover(r for r in device_rows if r.cls == "copy")),
         }
-        work = ("computing", "communication") + (() if known.fact.ascend else ("copying",))
+        work = ("computing", "communication") + (() if fact.ascend else ("copying",))
         active = union(pair for cls in work for pair in sets[cls])
         if active:
             spans = _looked_in(known, active, device_rows)
             alone = union([*sets["computing"], *sets["communication"]])
+            if fact.partial:
+                found[device] = sets
+                continue
             found[device] = {
                 **sets,
                 "not_overlapped": minus(sets["communication"], sets["computing"]),

@@ -26,7 +26,8 @@ def refuse_empty(spilled: Sequence[SpilledRank], options: MergeOptions) -> None:
     stage = _emptied_by(spilled)
     if stage == "read":
         tables = dict.fromkeys(name for one in spilled for name in one.account.tables)
-        lost = [i for one in spilled for i in one.account.issues if i.severity is Severity.LOSS]
+        issues = [issue for one in spilled for issue in one.account.issues]
+        lost = [i for i in issues if i.severity is Severity.LOSS or i.code == "kind-not-read"]
         raise nothing_read([one.account.capture for one in spilled], list(tables), lost)
     raise EmptyResultError(f"not one event is left: {_reason(stage, spilled, options)}")
 

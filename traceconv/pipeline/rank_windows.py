@@ -223,7 +223,7 @@ def _hints(every: Sequence[Hints]) -> Hints:
     merged: dict[str, Any] = {}
     for name in (field.name for field in fields(Hints)):
         values = [value for hints in every if (value := getattr(hints, name))]
-        if not values or isinstance(values[0], str):
+        if not values or isinstance(values[0], str | bool):
             merged |= {name: values[0]} if values else {}
         elif isinstance(values[0], tuple):
             merged[name] = tuple(dict.fromkeys(one for value in values for one in value))

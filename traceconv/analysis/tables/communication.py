@@ -302,7 +302,8 @@ TABLES: Sequence[Table] = (
         "Elapse = duration of the operation. The others are of its tasks on one plane, the first "
         "on which it waits: Transit = sum of copies and reductions; Wait = sum of Notify_Wait; "
         "Synchronization = what of Wait begins before the first transit; Idle = Elapse - Transit "
-        "- Wait. Wait Time Ratio = Wait / (Wait + Transit); Synchronization Time Ratio likewise.",
+        "- Wait. Wait Time Ratio = Wait / (Wait + Transit); Synchronization Time Ratio likewise. "
+        "Without tasks of planes in the timeline, all are those of communication.json.",
         "communication operations; Ascend planes for the parts",
         (
             *Column.whole(RANK, "Step"), *Column.text("Group", "Operation"),

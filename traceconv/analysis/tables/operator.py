@@ -270,8 +270,9 @@ TABLES: Sequence[Table] = (
         "Operators by type (op_statistic.csv)",
         "Over the compute tasks of the device with one operator type and core type: Count; Total "
         "= sum of durations; Min, Max; Avg = Total / Count; Ratio = Total / sum of all Totals of "
-        "the rank. The type is the one the profiler names; on a GPU, the innermost framework "
-        "operator that launched the kernel.",
+        "the rank. The type is the one the profiler names (MindSpore before 2.4: in its timeline, "
+        "or by full name in its tables of operators); on a GPU, the innermost framework operator "
+        "that launched the kernel.",
         "compute tasks on a device",
         (*Column.whole(RANK), *Column.text("OP Type", "Core Type"), *TIMED),
         _type_facts,
@@ -283,9 +284,10 @@ TABLES: Sequence[Table] = (
         "op",
         "Operators by name and core type",
         "Device operators (AI_CORE, AI_CPU ...) count their tasks; framework operators (Host "
-        "CPU) count their calls. Total, Min, Avg, Max of durations; Ratio = Total / sum of Totals "
-        "of the core type. Self = duration - operators called within. Device = tasks launched "
-        "within, summed; tasks that overlap count twice.",
+        "CPU) count their calls; modules, Python functions and queues (Enqueue, Dequeue) are "
+        "none: their time is of the operator around them. Total, Min, Avg, Max of durations; "
+        "Ratio = Total / sum of Totals of the core type. Self = duration - operators called "
+        "within. Device = tasks launched within, summed; tasks that overlap count twice.",
         "operators on the device or the host",
         (
             *Column.whole(RANK), *Column.text("Operator", "Core Type"), *TIMED,

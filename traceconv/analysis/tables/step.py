@@ -244,27 +244,25 @@ def _phase(trace: Trace, op: OpClass) -> I64:
 
 
 def _data_bound(trace: Trace) -> I64:
-    """The pause before each step; where the step comes right after it, up to its forward pass, as
-    the profiler counts it. ABSENT where the source marks none.
+    """From the last end of an iteration, of whatever graph, to the forward pass of each step, as
+    the profiler counts it; else the pause that the source marks, ABSENT if none.
     """
-    steps, pause = trace.steps, _phase(trace, OpClass.INTERVAL)
-    ends, forward = (
-        _at_edge(trace, op, edge) for op, edge in ((OpClass.INTERVAL, 1), (OpClass.FP_BP, 0))
-    )
-    before = (ends == steps.start_ns) & (forward > steps.start_ns) & (pause != ABSENT)
-    return np.where(before, pause + forward - steps.start_ns, pause)
+    steps, forward = trace.steps, _forward(trace)
+    ends = np.sort(steps.end_ns)
+    before = np.searchsorted(ends, forward, "right") - 1
+    pause = _phase(trace, OpClass.INTERVAL)
+    return np.where(before >= 0, forward - ends[np.maximum(before, 0)], pause)
 
 
-def _at_edge(trace: Trace, op: OpClass, edge: int) -> I64:
-    """The start (0) or the end (1) of the rows of one class in each step; ABSENT without any."""
-    events = trace.events.take(trace.events.op == op)
+def _forward(trace: Trace) -> I64:
+    """The start of the forward pass of each step; ABSENT where the source marks none."""
+    events = trace.events.take(trace.events.op == OpClass.FP_BP)
     found = np.full(len(trace.steps), ABSENT, np.int64)
     if len(events):
-        times = (events.start_ns, events.end_ns)[edge]
         keys, first = np.unique(_key(events), return_index=True)
         at = np.minimum(np.searchsorted(keys, _key(trace.steps)), len(keys) - 1)
         known = keys[at] == _key(trace.steps)
-        found = np.where(known, times[first[at]], ABSENT)
+        found = np.where(known, events.start_ns[first[at]], ABSENT)
     return found
 
 
@@ -512,8 +510,9 @@ TABLES: Sequence[Table] = (
         "graph is the iteration; where nothing marks steps it is from the first to the last device "
         "row; steps whose device work was not recorded have none. Of tables without a timeline "
         "Device Time is Computing + Communication(Not Overlapped) + Free. FP_BP and Iteration "
-        "Refresh (tail) as the source marks them. Data Aug Bound = start of the forward pass - end "
-        "of the iteration before, or the pause that the source marks. Window = number of the "
+        "Refresh (tail) as the source marks them. Data Aug Bound = start of the forward pass - the "
+        "last end of an iteration, of whatever graph, before it; where no forward pass is marked, "
+        "or no iteration is before it, the pause that the source marks. Window = number of the "
         "recording window, in which numbers of steps may start over.",
         "steps, or any events",
         (

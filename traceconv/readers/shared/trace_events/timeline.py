@@ -271,6 +271,13 @@ class Reading:
         keys.seek(window)
         if not keys.closed:
             self.tables.tally.add("truncated", window.place(window.end))
+        else:
+            self._ended(window)
+
+    def _ended(self, window: Window) -> None:
+        """The list is complete; a compressed file is if its own end can be read as well."""
+        if not window.more() and window.broken:
+            self.tables.tally.add("truncated", window.broken)
 
     def _another(self, window: Window) -> bool:
         """Whether another list of events follows the first one; ``window`` is then in it."""
@@ -285,6 +292,7 @@ class Reading:
             window.pos = window.end
             if not window.more():
                 self.tables.tally.add("skipped-bytes", f"byte {start}", skipped)
+                self._ended(window)
                 return False
 
 

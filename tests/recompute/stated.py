@@ -1,0 +1,97 @@
+"""What the profiler's own tables beside a timeline say, by ``csv`` and ``json``: figures that are
+not in the trace, and that ``traceconv`` repeats as they are."""
+
+import csv
+import json
+import re
+from collections import defaultdict
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from pathlib import Path
+from types import SimpleNamespace
+
+from .comm import PARTS
+
+_TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
+_STEP = re.compile(r"step(\d+)")
+_UNIT = re.compile(r"\((us|ms)\)\Z")
+_NS = {"us": 1000, "ms": 10**6}
+
+
+class Stated:
+    """The tables of one rank.
+
+    Attributes:
+        names: of all, those that cannot be read here among them.
+    """
+
+    def __init__(self, found):
+        self.names, self._paths = set(found.tables), defaultdict(list)
+        for part in found.parts or (found,):
+            for name, files in part.tables.items():
+                self._paths[name] += [Path(part.source.title(file)) for file in files]
+
+    def _texts(self, name, *endings):
+        for path in self._paths[name]:
+            if path.name.endswith(endings) and path.is_file():
+                yield path.read_text(encoding="utf-8-sig", errors="replace")
+
+    def types(self):
+        """Types of operators by full name, or by the last part of it: MindSpore before 2.4."""
+        found = {}
+        for text in self._texts("output_op_compute_time_detail", ".txt"):
+            for line in text.splitlines():
+                words = line.split()
+                if len(words) == 4 and "-op" in words[0]:
+                    found[words[0]] = words[1]
+        for text in self._texts("framework_raw", ".csv"):
+            for row in csv.DictReader(text.splitlines()):
+                found[row["full_kernel_name"]] = row["kernel_type"]
+        return found
+
+    def operations(self):
+        """Operations of ``communication.json``, as :class:`.comm.Operation` has them."""
+        found = []
+        for text in self._texts("communication", ".json"):
+            for step, kinds in json.loads(text, parse_float=Decimal).items():
+                number = _STEP.fullmatch(step)
+                for name, about in ((n, a) for ops in kinds.values() for n, a in ops.items()):
+                    times = about["Communication Time Info"]
+                    if not _TOTAL.match(name) and "Elapse Time(ms)" in times:
+                        found.append(_Told(number and int(number[1]), name, times))
+        return found
+
+    def steps(self):
+        """Rows of ``step_trace_time.csv`` by step: figures, ns, by our headings."""
+        found = defaultdict(list)
+        for text in self._texts("step_trace_time", ".csv"):
+            for row in csv.DictReader(text.splitlines()):
+                number = row.get("Step") or ""
+                key = int(float(number)) if number.replace(".", "", 1).isdigit() else None
+                found[key].append({f"{name}(ns)": _ns(value) for name, value in row.items()})
+        return found
+
+
+class _Told:
+    """One operation of ``communication.json``."""
+
+    def __init__(self, step, name, times):
+        operation, _, self.group = name.partition("@")
+        self._ns = {
+            _UNIT.sub("(ns)", key): int((value * _NS[unit[1]]).quantize(1, ROUND_HALF_UP))
+            for key, value in ((k, Decimal(v)) for k, v in times.items())
+            if (unit := _UNIT.search(key))
+        }
+        self.row = SimpleNamespace(
+            step=-1 if step is None else step, name=operation,
+            start=self._ns["Start Timestamp(ns)"], dur=self._ns["Elapse Time(ns)"],
+        )  # fmt: skip
+
+    def parts(self):
+        return {name: self._ns.get(name) for name in PARTS}
+
+
+def _ns(us):
+    try:
+        return int((Decimal(us) * 1000).quantize(1, ROUND_HALF_UP))
+    except (InvalidOperation, TypeError):
+        return None
