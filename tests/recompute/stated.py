@@ -57,7 +57,8 @@ class Stated:
                 for name, about in ((n, a) for ops in kinds.values() for n, a in ops.items()):
                     times = about["Communication Time Info"]
                     if not _TOTAL.match(name) and "Elapse Time(ms)" in times:
-                        found.append(_Told(number and int(number[1]), name, times))
+                        over = about.get("Communication Bandwidth Info", {})
+                        found.append(_Told(number and int(number[1]), name, times, over))
         return found
 
     def fetches(self):
@@ -84,6 +85,53 @@ class Stated:
             for figures in rows:
                 follows = number is not None and bool(found.get(number - 1))
                 yield number, with_preparing(figures, follows)
+
+    def links(self):
+        """Rows of ``communication_matrix.json``, as the table of links has them: its sums, or where
+        it has none, each operation."""
+        rows = []
+        for text in self._texts("communication_matrix", ".json"):
+            for kinds in json.loads(text, parse_float=Decimal).values():
+                for name, links in (
+                    (n, pairs) for ops in kinds.values() for n, pairs in ops.items()
+                ):
+                    operation, _, group = name.partition("@")
+                    if operation == "Total Op Info":
+                        continue
+                    for pair, about in links.items():
+                        key = (
+                            group,
+                            operation,
+                            *map(int, pair.split("-")),
+                            about["Transport Type"],
+                        )
+                        rows.append((key, about))
+        sums = [row for row in rows if row[0][1].endswith("-total")]
+        for key, about in sums or rows:
+            size = int((Decimal(about["Transit Size(MB)"]) * 10**6).quantize(1, ROUND_HALF_UP))
+            time = Decimal(about["Transit Time(ms)"]) * 10**6
+            yield key, int(time.quantize(1, ROUND_HALF_UP)), size, not sums
+
+    def packages(self):
+        """Packages of ``communication.json`` by transport and size, bytes: a count and ns."""
+        found = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        for operation in self.operations():
+            for over, about in operation.transports.items():
+                for size, (count, time) in about["Size Distribution"].items():
+                    both = found[over][round(Decimal(size) * 10**6)]
+                    both[0] += int(count)
+                    both[1] += int((Decimal(time) * 10**6).quantize(1, ROUND_HALF_UP))
+        return found
+
+    def operators(self):
+        """Rows of ``flops_<rank>.txt`` and the sums over all operators."""
+        found = []
+        for text in self._texts("flops_summary", ".json"):
+            found.append(("(model)", json.loads(text)))
+        for text in self._texts("flops", ".txt"):
+            rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
+            found += [(row["full_kernel_name"], row) for row in rows]
+        return found
 
     def steps(self):
         """Rows of ``step_trace_time.csv`` by step: figures, ns, by our headings."""
@@ -122,8 +170,9 @@ def _figures(row):
 class _Told:
     """One operation of ``communication.json``."""
 
-    def __init__(self, step, name, times):
+    def __init__(self, step, name, times, transports):
         operation, _, self.group = name.partition("@")
+        self.transports = transports
         self._ns = {
             _UNIT.sub("(ns)", key): int((value * _NS[unit[1]]).quantize(1, ROUND_HALF_UP))
             for key, value in ((k, Decimal(v)) for k, v in times.items())

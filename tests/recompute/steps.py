@@ -401,20 +401,25 @@ def step_trace_time(every):
             columns = count(known, one)
             if one.source != "timeline":
                 (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
-            found.append((key, columns | {"Source": one.source}))
+            device = known.rank.device if known.rank.device >= 0 else UNKNOWN
+            found.append((key, columns | {"Device": device, "Source": one.source}))
     if len({key[0] for key, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), figures in found:
             alike[tuple(key)].append(figures)
         found += [
-            ((JOB, *key), {name: _most(one.get(name) for one in group) for name in group[0]})
+            (
+                (JOB, *key),
+                {name: _most(one.get(name) for one in group) for name in group[0]}
+                | {"Device": UNKNOWN, "Source": "elsewhere"},
+            )
             for key, group in alike.items()
         ]
     return found
 
 
 def _most(values):
-    known = [value for value in values if value is not None and value != "timeline"]
+    known = [value for value in values if value is not None and not isinstance(value, str)]
     return max(known, default=None)
 
 
