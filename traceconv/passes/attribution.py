@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.model import (
     I32,
     I64,
@@ -39,7 +40,7 @@ def attribution(trace: Trace) -> Trace:
     device = trace.rows_of(Layer.DEVICE, Layer.COMM)
     todo = device & (trace.events.step < 0)
     at = _as_recorded(trace, steps, device & ~todo)
-    graphs = np.unique(steps.graph).tolist()  # -1, the framework's own steps, comes first
+    graphs = distinct(steps.graph).tolist()  # -1, the framework's own steps, comes first
     for graph in graphs:
         mine = np.flatnonzero(steps.graph == graph)
         own = steps.take(mine)
@@ -58,7 +59,7 @@ def attribution(trace: Trace) -> Trace:
     new = todo & (at >= 0)
     step[new] = steps.step[at[new]]
     trace = replace(trace, events=trace.events.with_columns(step=step))
-    present = replace(trace.present, steps=np.unique(step[step >= 0]), iterations=len(steps))
+    present = replace(trace.present, steps=distinct(step[step >= 0]), iterations=len(steps))
     steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
     return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
 
@@ -96,7 +97,7 @@ def _windows(trace: Trace, steps: EventTable) -> I32:
     graph start over within what is known, so does the window.
     """
     window = np.maximum(np.searchsorted(trace.windows[:, 0], steps.start_ns, "right"), 1)
-    for graph in np.unique(steps.graph).tolist():
+    for graph in distinct(steps.graph).tolist():
         own = np.flatnonzero(steps.graph == graph)
         key = window[own] * (np.int64(1) << 32) + steps.step[own]
         again = np.diff(key, prepend=key[:1] - 1) <= 0
@@ -112,7 +113,7 @@ def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
     """
     events = trace.events
     at = np.full(len(events), -1, np.int32)
-    graphs = np.unique(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
+    graphs = distinct(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
     for graph in graphs:
         mine = np.flatnonzero(steps.graph == graph)
         loose = graph < 0 or len(graphs) == 1
@@ -266,5 +267,5 @@ def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:
     window = np.searchsorted(trace.windows[:, 0], start, "right")
     return tuple(
         (int(start[window == n].min()), int(end[window == n].max()))
-        for n in np.unique(window).tolist()
+        for n in distinct(window).tolist()
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.columns import distinct
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
@@ -198,7 +199,7 @@ class Texts:
         found: I32 = self._ids[codes]
         new = found < 0
         if new.any():
-            for code in np.unique(codes[new]).tolist():
+            for code in distinct(codes[new]).tolist():
                 self._ids[code] = self._build.string(self.text(code))
             found = self._ids[codes]
         return found
@@ -336,7 +337,7 @@ class Placer:
         graph = np.full(len(rows), -1, np.int32) if rows.graph is None else rows.graph.copy()
         step = np.full(len(rows), -1, np.int32) if rows.step is None else rows.step.copy()
         rule = self._lanes.rule[rows.shape]
-        for number in np.unique(rule[rule >= 0]).tolist():
+        for number in distinct(rule[rule >= 0]).tolist():
             where = np.flatnonzero(rule == number)
             place = self._lanes.rules[number]
             if place.by_type and rows.type is not None:
