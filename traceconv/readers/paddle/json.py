@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import distinct
-from traceconv.core.errors import MalformedInputError
+from traceconv.core.errors import NOT_JSON, MalformedInputError
 from traceconv.core.model import F64, I32, I64
 from traceconv.io.sources import Source
 from traceconv.readers.paddle.layout import (
@@ -35,7 +35,7 @@ from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.python_decode import BROKEN, GOOD, nanoseconds
+from traceconv.readers.shared.trace_events.python_decode import GOOD, nanoseconds
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
 from traceconv.readers.shared.trace_events.timeline import Reading
 
@@ -204,7 +204,7 @@ class _ArgumentReader:
     def _timed(self, batch: I64, raws: list[bytes]) -> None:
         try:
             found = _decode_times(_list(raws))
-        except BROKEN:
+        except NOT_JSON:
             self._rich(batch, raws)
             return
         self._take_since(batch, [one.start_time for one in found])
@@ -212,7 +212,7 @@ class _ArgumentReader:
     def _rich(self, batch: I64, raws: list[bytes]) -> None:
         try:
             found = _decode_any(_list(raws))
-        except BROKEN:
+        except NOT_JSON:
             found = [_any(raw) for raw in raws]
         self._take_since(batch, [str(args.get("start_time", "")) for args in found])
         ids = [args.get(CORRELATION) for args in found]
@@ -241,7 +241,7 @@ class _ArgumentReader:
         self._raw(batch, raws)
         try:
             found = _decode_memory(_list(raws))
-        except BROKEN:
+        except NOT_JSON:
             return  # it stays an instant with these arguments
         figures = ((m.current_allocated, m.current_reserved) for m in found)
         values = np.array([[np.nan if v is None else v for v in pair] for pair in figures], float)
@@ -265,7 +265,7 @@ def _list(raws: list[bytes]) -> bytes:
 def _any(raw: bytes) -> dict[str, Any]:
     try:
         args = msgspec.json.decode(raw)
-    except BROKEN:
+    except NOT_JSON:
         args = raw.decode("utf-8", "replace")
     return args if isinstance(args, dict) else {"args": args}
 

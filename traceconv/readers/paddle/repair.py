@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
+from traceconv.core.errors import NOT_JSON
 from traceconv.core.model import I32, I64
 from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
 from traceconv.io.temporary import named_temporary_file
-from traceconv.readers.shared.trace_events.python_decode import BROKEN
 
 BLOCK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20
@@ -152,7 +152,7 @@ def _is_json(line: bytes) -> bool:
     """Whether a line holds members of an object that JSON allows."""
     try:
         msgspec.json.decode(b"{" + line.strip().rstrip(b",") + b"}")
-    except BROKEN:
+    except NOT_JSON:
         return False
     return True
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import distinct
+from traceconv.core.errors import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
@@ -63,7 +64,7 @@ class Naming:
         """
         try:
             args = msgspec.json.decode(raw) if raw else None
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_JSON:
             args = None
         if not isinstance(args, dict) or not self._known(name, pid, tid, args):
             self.unused += 1
