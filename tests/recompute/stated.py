@@ -60,6 +60,30 @@ class Stated:
                         found.append(_Told(number and int(number[1]), name, times))
         return found
 
+    def fetches(self):
+        """When the device fetched data, ns, by the tables of its queue."""
+        for name, scale in (("minddata_aicpu", 1000), ("minddata_getnext_profiling", 1)):
+            rows = [
+                line.split() for text in self._texts(name, ".txt") for line in text.splitlines()
+            ]
+            rows = [row for row in rows if len(row) >= 3]
+            if rows:
+                return [tuple(int(Decimal(edge) * scale) for edge in row[1:3]) for row in rows]
+        return []
+
+    def figures(self, number):
+        """Of a step the row of ``step_trace_time.csv``, as :class:`.steps.Steps` has figures; None
+        where there is none, several, or one that does not say how long the step took. What is
+        before the first work is idle time, too, and waits for input at most."""
+        rows = self.steps().get(number, ())
+        return _figures(rows[0]) if len(rows) == 1 else None
+
+    def known(self):
+        """Those of all rows that have them, with the number of their step."""
+        for number, rows in self.steps().items():
+            for figures in filter(None, map(_figures, rows)):
+                yield number, figures
+
     def steps(self):
         """Rows of ``step_trace_time.csv`` by step: figures, ns, by our headings."""
         found = defaultdict(list)
@@ -69,6 +93,21 @@ class Stated:
                 key = int(float(number)) if number.replace(".", "", 1).isdigit() else None
                 found[key].append({f"{name}(ns)": _ns(value) for name, value in row.items()})
         return found
+
+
+def _figures(row):
+    names = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
+    parts = [row.get(f"{name}(ns)") for name in names]
+    if None in parts:
+        return None
+    computing, communication, alone, free = parts
+    before = row.get("Preparing(ns)")
+    free += before or 0
+    return {
+        "computing": computing, "communication": communication, "not_overlapped": alone,
+        "free": free, "copying": None, "copy_not_overlapped": None,
+        "known": computing + alone + free, "input_wait": before,
+    }  # fmt: skip
 
 
 class _Told:

@@ -30,8 +30,8 @@ class Hints:
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
             read by the memory tables.
         tables_only: whether event rows were made of a table of operators, so that launches, waits
-            and the host are unknown. Set by the reader of Ascend tables; read by the tables of
-            steps, which then use those of the profiler.
+            and the host are unknown. Set by the reader of Ascend tables; read by the overlap pass
+            and the tables of steps, which then use those of the profiler.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
             collection window that has one. Set by paddle; read by the table of CPUs.
     """

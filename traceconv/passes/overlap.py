@@ -456,9 +456,13 @@ _OWN_FIGURES = {
 
 
 def _from_vendor(trace: Trace) -> Trace:
-    """Figures of the vendor's own table for the steps whose device work was not recorded."""
+    """Figures of the vendor's own table for the steps whose device work was not recorded.
+
+    Where event rows were made of tables of operators, for all: it was made from the timeline.
+    """
     steps, table = trace.steps, trace.side_tables.get(STEP_TABLE)
-    missing = np.flatnonzero(steps.covered == Covered.NOT)
+    unseen = steps.covered == Covered.NOT
+    missing = np.flatnonzero(unseen | trace.hints.tables_only)
     if table is None or not len(missing):
         return trace
     columns = table.columns
@@ -479,5 +483,6 @@ def _from_vendor(trace: Trace) -> Trace:
     changed["covered"][rows[full]] = Covered.VENDOR_TABLE
     issues = trace.issues.copy()
     table.account(issues)
-    coverage = replace(trace.coverage, vendor=int(full.sum()))
+    vendor = int(np.count_nonzero(unseen[rows[full]]))
+    coverage = replace(trace.coverage, vendor=vendor)
     return replace(trace, steps=steps.with_columns(**changed), coverage=coverage, issues=issues)
