@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from traceconv.core.columns import I32, I64
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass, Trace, Track
 
 UNKNOWN = -1

@@ -35,12 +35,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
-NOT_JSON = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What decoding JSON from a file raises where the text is none: not UTF-8, half of a surrogate
-pair, a number beyond any double, nested too deeply, or no JSON at all."""
-
 
 class TraceconvError(Exception):
     """Base of every error that leaves the library. The message is fit for a user's eyes.

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from traceconv import native
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 

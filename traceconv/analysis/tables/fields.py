@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
-from traceconv.core.errors import NOT_JSON, Issues, MalformedInputError, OptionError
+from traceconv.core.errors import Issues, MalformedInputError, OptionError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (

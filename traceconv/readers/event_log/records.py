@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.readers.event_log.mapping import Binding, Bound
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import MAX_LINE_BYTES, OBJECT, Lines, text

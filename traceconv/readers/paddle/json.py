@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import distinct
-from traceconv.core.errors import NOT_JSON, MalformedInputError
+from traceconv.core.errors import MalformedInputError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
 from traceconv.io.sources import Source
 from traceconv.readers.paddle.layout import (

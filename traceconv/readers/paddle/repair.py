@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64
 from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream

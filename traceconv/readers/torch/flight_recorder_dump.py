@@ -10,7 +10,8 @@ import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, to_ns
-from traceconv.core.errors import NOT_JSON, ClockError, MalformedInputError
+from traceconv.core.errors import ClockError, MalformedInputError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted

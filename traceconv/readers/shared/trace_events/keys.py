@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 
 KEPT_BYTES = 1 << 20

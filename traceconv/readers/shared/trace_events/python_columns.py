@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Mask
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
 
 NOTHING = Raw(b"")

@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import NOT_JSON, MalformedInputError
+from traceconv.core.errors import MalformedInputError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble

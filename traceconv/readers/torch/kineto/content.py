@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.errors import NOT_JSON
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
 from traceconv.readers.shared.collective_names import lane_title
