@@ -175,10 +175,10 @@ def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
 
 def test_a_pause_is_no_part_of_a_step():
     """Shares are of the time from step to step where steps do not follow each other at once."""
-    one = Losses(2, known_ns=200_000, free_ns=20_000, pauses=1, pause_ns=300_000)
+    one = Losses(2, known_ns=200_000, free_ns=24_000, pauses=1, pause_ns=300_000)
     assert headline({0: one}) == (
         "Rank 0: lost of 400 µs from step to step (a step takes 100 µs): "
-        "pauses between steps 300 µs (75 %), idle 10 µs (3 %)"
+        "pauses between steps 300 µs (75 %), idle 12 µs (3 %)"
     )
 
 
