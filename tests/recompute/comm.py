@@ -5,13 +5,12 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from .device import kernels, kind_of, number
-from .figures import JOB, Timed, percent
+from .figures import JOB, PARTS, Timed, percent
 from .host import text_of
 
 _WAITS = re.compile(r"Notify[_ ]Wait")
 _TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
 _NOBODY = 0xFFFFFFFF
-PARTS = ("Transit Time(ns)", "Wait Time(ns)", "Synchronization Time(ns)", "Idle Time(ns)")
 
 
 class Operation:

@@ -6,9 +6,8 @@ from itertools import takewhile
 from statistics import fmean, median
 
 from . import waiting
-from .comm import PARTS
 from .device import curves, kernels, number, whole
-from .figures import percent
+from .figures import PARTS, percent
 from .host import text_of, typed
 from .losses import COMPUTING, EXPOSED, IDLE, INPUT, PAUSE, Losses
 

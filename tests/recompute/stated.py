@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from pathlib import Path
 from types import SimpleNamespace
 
-from .comm import PARTS
+from .figures import PARTS
 
 _TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
 _STEP = re.compile(r"step(\d+)")
@@ -73,16 +73,17 @@ class Stated:
 
     def figures(self, number):
         """Of a step the row of ``step_trace_time.csv``, as :class:`.steps.Steps` has figures; None
-        where there is none, several, or one that does not say how long the step took. What is
-        before the first work is idle time, too, and waits for input at most."""
+        where there is none, several, or one that does not say how long the step took."""
         rows = self.steps().get(number, ())
         return _figures(rows[0]) if len(rows) == 1 else None
 
     def known(self):
         """Those of all rows that have them, with the number of their step."""
-        for number, rows in self.steps().items():
-            for figures in filter(None, map(_figures, rows)):
-                yield number, figures
+        found = {n: list(filter(None, map(_figures, rows))) for n, rows in self.steps().items()}
+        for number, rows in found.items():
+            for figures in rows:
+                follows = number is not None and bool(found.get(number - 1))
+                yield number, with_preparing(figures, follows)
 
     def steps(self):
         """Rows of ``step_trace_time.csv`` by step: figures, ns, by our headings."""
@@ -95,18 +96,26 @@ class Stated:
         return found
 
 
+def with_preparing(figures, follows):
+    """What is before the first work of a step is idle, and waits for input at most; where the step
+    before is in the table it is in Free, which counts it where it begins."""
+    before = figures["input_wait"]
+    more = 0 if follows else before or 0
+    free = figures["free"] + more
+    waits = None if before is None else min(before, free)
+    return figures | {"free": free, "known": figures["known"] + more, "input_wait": waits}
+
+
 def _figures(row):
     names = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
     parts = [row.get(f"{name}(ns)") for name in names]
     if None in parts:
         return None
     computing, communication, alone, free = parts
-    before = row.get("Preparing(ns)")
-    free += before or 0
     return {
         "computing": computing, "communication": communication, "not_overlapped": alone,
         "free": free, "copying": None, "copy_not_overlapped": None,
-        "known": computing + alone + free, "input_wait": before,
+        "known": computing + alone + free, "input_wait": row.get("Preparing(ns)"),
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from math import floor, sqrt
 from . import waiting
 from .figures import JOB, UNKNOWN, mean, percent
 from .intervals import Length, minus, total, union
+from .stated import with_preparing
 
 _TORCH_RECEIVES = re.compile(r"hcom_receive")
 _MINDSPORE_TRANSFERS = re.compile(
@@ -180,7 +181,10 @@ class Steps:
         for step in self.steps:
             if self.fact.tables_only or not step.covered:
                 step.stated = self.fact.stated.figures(step.number)
-                step.input_wait = step.stated and step.stated["input_wait"]
+        told = {step.number for step in self.steps if step.stated}
+        for step in (step for step in self.steps if step.stated):
+            step.stated = with_preparing(step.stated, step.number - 1 in told)
+            step.input_wait = step.stated["input_wait"]
 
     def _set_lanes(self):
         self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
