@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from traceconv.core.columns import I32, I64
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass, Trace, Track
 
 UNKNOWN = -1
@@ -167,7 +168,7 @@ def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
     for number in ids:
         try:
             found.append(_decode(trace.args.raw(number)) if number >= 0 else _NOTHING)
-        except msgspec.MsgspecError:
+        except NOT_JSON:
             found.append(_NOTHING)
     return found
 

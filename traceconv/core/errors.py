@@ -406,6 +406,11 @@ CODES: dict[str, Code] = {
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."
     ),
+    "computing-unknown": Code(
+        _I,
+        "Communication was recorded, and computing was not: what of it overlaps, and idle time, "
+        "are unknown.",
+    ),
     # output
     "size-limit": Code(
         _L,

@@ -79,20 +79,21 @@ _DERIVED = (Layer.OVERLAP, Layer.SCOPE)
 def input_wait(trace: Trace) -> Trace:
     """Fill ``input_wait_ns`` and ``pause_ns`` of the steps; after the overlap analysis."""
     steps = trace.steps
-    rows = input_rows(trace)
-    known = _known(trace, rows) & (steps.covered == Covered.TIMELINE)
-    own = steps.covered == Covered.VENDOR_TABLE
-    follows = own & np.isin(steps.step - 1, steps.step[own])
+    own, busy = fetches(trace), _busy(trace)
+    rows = _ranges(trace) | own
+    known = _known(trace, rows, own) & (steps.covered == Covered.TIMELINE)
+    stated = steps.covered == Covered.VENDOR_TABLE
+    follows = stated & np.isin(steps.step - 1, steps.step[stated])
     free, waits = with_preparing(steps.free_ns, _preparing(trace), follows)
     recorded = steps.known_ns + free - steps.free_ns
     if known.any():
         spans, waiting = steps.device_spans, _spans(trace, rows)
         if len(trace.windows):
             waiting = intersection(waiting, trace.windows)
-        idle = [length_within(subtraction(waiting, busy), spans) for busy in _busy(trace)]
+        idle = [length_within(subtraction(waiting, one), spans) for one in busy]
         within = np.minimum(np.sum(idle, axis=0, dtype=np.int64), steps.free_ns)
         waits = np.where(known, within, waits)
-    pauses = _pauses(trace)
+    pauses = _pauses(steps, busy)
     steps = steps.with_columns(
         input_wait_ns=waits, pause_ns=pauses, free_ns=free, known_ns=recorded
     )
@@ -152,7 +153,11 @@ def _ranges(trace: Trace) -> Mask:
 def fetches(trace: Trace) -> Mask:
     """Event rows that wait for the queue of data: operators and marks of the device, and operators
     of a host that runs graphs."""
-    found = [i for i, name in enumerate(trace.strings) if _FETCHES.fullmatch(name)]
+    found = [
+        i
+        for i, name in enumerate(trace.strings)
+        if ("GetNext" in name or "InitData" in name) and _FETCHES.fullmatch(name)
+    ]
     return _slices_named(trace, found) & ~trace.rows_of(*_DERIVED)
 
 
@@ -191,15 +196,15 @@ def _queue_spans(trace: Trace) -> I64:
     return EMPTY
 
 
-def _known(trace: Trace, rows: Mask) -> Mask:
-    """The steps of which a source says how long they wait, if at all; ``rows`` say so.
+def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:
+    """The steps of which a source says how long they wait, if at all; ``rows`` say so, of which
+    ``own`` are fetches.
 
     Ranges tell of all steps that touch what was recorded of the host, fetches of all from the
     first to the last of them.
     """
     spans = trace.steps.device_spans
     told = np.zeros(len(spans), bool)
-    own = fetches(trace)
     every = _spans(trace, own)
     if len(every):
         told |= (spans[:, 1] > every[0, 0]) & (spans[:, 0] < every[-1, 1])
@@ -226,9 +231,9 @@ def _busy(trace: Trace) -> list[I64]:
     return found
 
 
-def _pauses(trace: Trace) -> I64:
-    """The idle time before each step, since the one before it in its graph; else unknown."""
-    steps, every = trace.steps, _busy(trace)
+def _pauses(steps: StepTable, every: list[I64]) -> I64:
+    """The idle time before each step, since the one before it in its graph; else unknown.
+    ``every`` is when each device is busy."""
     found = np.full(len(steps), UNKNOWN, np.int64)
     order = np.argsort(steps.graph, kind="stable")  # steps are by start
     before, after = order[:-1], order[1:]

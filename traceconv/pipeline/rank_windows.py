@@ -232,8 +232,8 @@ def _hints(every: Sequence[Hints]) -> Hints:
             merged[name] = {key: v for value in reversed(values) for key, v in value.items()}
     scopes = dict.fromkeys(scope for hints in every for scope in hints.cpu_percent)
     percent = {s: sum((h.cpu_percent.get(s, ()) for h in every), ()) for s in scopes}
-    tables_only = all(hints.tables_only for hints in every)
-    return replace(Hints(**merged), cpu_percent=percent, tables_only=tables_only)
+    alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
+    return replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
 
 
 def _side_tables(traces: Iterable[Trace]) -> dict[str, SideTable]:
