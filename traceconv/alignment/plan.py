@@ -132,7 +132,7 @@ def plan(
     issues = Issues()
     method = METHODS.get(mode)
     if method:
-        offsets, remark = method(captures, issues, records, groups)
+        offsets, remark = method(captures, issues, records, groups, spans)
     else:
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
@@ -261,7 +261,12 @@ Found = tuple[dict[int, Offset], str]
 Groups: TypeAlias = "Sequence[Matched] | None"
 """The collectives of all ranks, if these are matched already."""
 
-Method = Callable[[Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups], Found]
+Spans: TypeAlias = Mapping[int, tuple[int, int] | None] | None
+"""Earliest start and latest end of every rank, ns on its own clock, where that is known."""
+
+Method = Callable[
+    [Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups, Spans], Found
+]
 
 
 def _auto(
@@ -269,6 +274,7 @@ def _auto(
     issues: Issues,
     records: Sequence[CollectiveRecords] | None,
     groups: Groups,
+    spans: Spans,
 ) -> Found:
     remark = ""
     one_clock = one_file(captures) or one_host_clock(captures)
@@ -276,7 +282,7 @@ def _auto(
         from traceconv.alignment.fits import by_collectives, why_not
 
         anchors = anchored(captures)
-        found = by_collectives(records, anchors, groups)
+        found = by_collectives(records, anchors, groups, spans)
         remark = why_not(found, records, anchors)
         if not remark:
             return found.offsets, ""
@@ -305,13 +311,14 @@ def _collective(
     issues: Issues,
     records: Sequence[CollectiveRecords] | None,
     groups: Groups,
+    spans: Spans,
 ) -> Found:
     if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
     from traceconv.alignment.fits import by_collectives
 
-    found = by_collectives(records, anchored(captures), groups)
+    found = by_collectives(records, anchored(captures), groups, spans)
     for capture in captures:
         if rank_of(capture) in found.alone:
             issues.add(
