@@ -338,6 +338,8 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
 
 
 def _unknown(trace: Trace) -> Trace:
+    if trace.hints.partial_device:
+        return trace  # its reader said so
     issues = trace.issues.copy()
     issues.add("computing-unknown", rank=trace.rank)
     return replace(trace, issues=issues)
