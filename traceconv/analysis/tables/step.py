@@ -543,8 +543,9 @@ TABLES: Sequence[Table] = (
     Table(
         "overlap",
         "Overlap: five legends per rank and step",
-        "K = union of compute tasks, M = union of communication operations, C = union of memory "
-        "copies and fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
+        "K = union of compute tasks, M = union of communication operations (where none were "
+        "recorded, of the collectives that a step trace marks), C = union of memory copies and "
+        "fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
         "Communication Overlapped = |K and M|. Communication Not Overlapped = |M| - |K and M|. "
         "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
         "of the step's device window (Device Start Time and Device Time of the table of steps) in "
