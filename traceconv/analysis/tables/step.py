@@ -210,7 +210,7 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
 
 def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
-    if not len(steps):
+    if not len(steps) or trace.hints.partial_device:
         return _stated_lengths(_stated(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     for name in ("device_start_ns", "device_dur_ns"):
@@ -288,7 +288,7 @@ def _steps(ranked: Ranked) -> Columns:
 
 
 def _summary_facts(trace: Trace) -> Columns:
-    if not len(trace.steps):
+    if not len(trace.steps) or trace.hints.partial_device:
         return _stated_summary(_stated_lengths(_stated(trace)))
     steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
@@ -336,8 +336,8 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
-    if stated := _stated(trace):
-        return _stated_overlap(stated)
+    if only_stated(trace) and (stated := stated_overlap(trace)):
+        return stated
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
@@ -358,8 +358,20 @@ def _input_wait(steps: StepTable) -> int:
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
 
 
-def _stated_overlap(stated: Columns) -> Columns:
-    """The figures of a table of steps that are enough to know how long a step took."""
+def stated_overlap(trace: Trace) -> Columns:
+    """The figures of the profiler's table of steps that are enough to know how long a step took.
+
+    Returns:
+        ``graph``, ``step``, ``window`` and ``source`` as :func:`.stated_steps.stated_steps` has
+        them, ``Rank`` too if the table names ranks, and the lengths of
+        :class:`~traceconv.core.columns.StepTable`, ns, ABSENT where unknown; {} if there are none.
+
+    Raises:
+        TraceconvError: the table cannot be read.
+    """
+    stated = stated_steps(trace)
+    if not stated:
+        return NOTHING
     nothing = np.full(len(stated["step"]), ABSENT, np.int64)
     figures = {key: stated.get(key, nothing) for key in _LEGENDS[:-1]}
     named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
@@ -541,8 +553,9 @@ TABLES: Sequence[Table] = (
     Table(
         "overlap",
         "Overlap: five legends per rank and step",
-        "K = union of compute tasks, M = union of communication operations, C = union of memory "
-        "copies and fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
+        "K = union of compute tasks, M = union of communication operations (where none were "
+        "recorded, of the collectives that a step trace marks), C = union of memory copies and "
+        "fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
         "Communication Overlapped = |K and M|. Communication Not Overlapped = |M| - |K and M|. "
         "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
         "of the step's device window (Device Start Time and Device Time of the table of steps) in "
