@@ -286,6 +286,11 @@ CODES: dict[str, Code] = {
         "Launch arrows whose slices cannot be found cannot be drawn: a slice was skipped, or its "
         "lane has none at that time.",
     ),
+    "flow-across-ranks": Code(
+        _I,
+        "Arrows between rows of two devices of one process: these are two ranks, and no arrow "
+        "leads from one to another.",
+    ),
     "launch-backwards": Code(
         _I,
         "Work on a device begins before the call that launched it: the two clocks differ by at "
@@ -344,6 +349,17 @@ CODES: dict[str, Code] = {
         _L,
         "Rows of a report name no process, and it has several: they are not in the output. Export "
         "the report again with a newer nsys.",
+    ),
+    "rank-order": Code(
+        _D,
+        "Nothing says which of these hosts is which: their devices were numbered in the order of "
+        "the hosts' names. Merge a file at a time, or name hosts so that their order is that of "
+        "the job.",
+    ),
+    "host-rows-first": Code(
+        _I,
+        "One process drives several devices, and each of them is a rank: rows of the host that are "
+        "about none of them are with the first.",
     ),
     "record-without-rank": Code(
         _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
