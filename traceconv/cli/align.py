@@ -42,7 +42,10 @@ def align(
     traceconv align ./prof --align collective -o offsets.json
     traceconv merge ./prof --align offsets.json
     """
+    if output == "-":
+        output, as_json = None, True
     if output:
+        options.form_of(output, None, ("json",))
         files.refuse_existing(Path(output), force)
     from traceconv import align
 

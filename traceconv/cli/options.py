@@ -44,18 +44,38 @@ def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     return read
 
 
-def form_of(output: str | None, forms: Sequence[str]) -> str:
-    """The one of ``forms`` that the ending of ``output`` names; "text" without an ending.
+def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
+    """How a result is written: as the ending of ``output`` says, else in ``form``.
+
+    Args:
+        output: name of a file; None or "-" for standard output.
+        form:   what --format says, if anything.
+        forms:  those there are; the first goes where nothing is said.
 
     Raises:
-        click.BadParameter: the ending names none of them.
+        click.BadParameter: the ending names none of ``forms``, or another one than ``form``.
     """
-    ending = PurePath(output or "").suffix
-    known = {f".{form}" if form != "text" else ".txt": form for form in forms}
+    ending = "" if output in (None, "-") else PurePath(str(output)).suffix
+    known = {".txt" if one == "text" else f".{one}": one for one in forms}
     if ending and ending not in known:
-        why = unknown("format ends in", ending, known)
-        raise click.BadParameter(f"{why}; or say which with --format", param_hint="'-o'")
-    return known[ending] if ending else "text"
+        raise click.BadParameter(unknown("format ends in", ending, known), param_hint="'-o'")
+    if ending and form not in (None, known[ending]):
+        why = f"{output}: the ending says {known[ending]}, and --format says {form}"
+        raise click.BadParameter(why, param_hint="'-o'")
+    return known[ending] if ending else form or forms[0]
+
+
+def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
+    """What --format says where --json may ask for one document on stdout instead.
+
+    Raises:
+        click.UsageError: both want stdout.
+    """
+    if not as_json or output not in (None, "-"):
+        return form
+    if form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} both want stdout; name a file with -o")
+    return "json"
 
 
 class Choice(_Words):
