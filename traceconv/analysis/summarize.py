@@ -13,7 +13,7 @@ from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers.verdict import time_before
 from traceconv.analysis.tables import catalog as tables
-from traceconv.analysis.tables.step import stated_overlap
+from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.core.errors import Issue, Issues, TraceconvError
 from traceconv.core.model import StepSource, Trace
 from traceconv.core.side_tables import Columns

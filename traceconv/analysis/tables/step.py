@@ -27,6 +27,7 @@ from traceconv.analysis.tables.stated_steps import (
     VENDOR_NAMES,
     device_time,
     only_stated,
+    stated_overlap,
     stated_steps,
 )
 from traceconv.analysis.utilisation import share, utilisation
@@ -44,7 +45,6 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.side_tables import ABSENT, Columns
-from traceconv.passes.input_wait import with_preparing
 
 STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
@@ -356,43 +356,6 @@ def _input_wait(steps: StepTable) -> int:
     waits = steps.input_wait_ns
     graphs = np.unique(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
-
-
-def stated_overlap(trace: Trace) -> Columns:
-    """The figures of the profiler's table of steps that are enough to know how long a step took.
-
-    Returns:
-        ``graph``, ``step``, ``window`` and ``source`` as :func:`.stated_steps.stated_steps` has
-        them, ``Rank`` too if the table names ranks, and the lengths of
-        :class:`~traceconv.core.columns.StepTable`, ns, ABSENT where unknown; {} if there are none.
-
-    Raises:
-        TraceconvError: the table cannot be read.
-    """
-    stated = stated_steps(trace)
-    if not stated:
-        return NOTHING
-    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
-    figures = {key: stated.get(key, nothing) for key in _LEGENDS[:-1]}
-    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
-    rows = {**named, **figures, "known_ns": device_time(stated)}
-    complete = rows["known_ns"] != ABSENT
-    if not complete.any():
-        return NOTHING
-    rows |= {"preparing_ns": stated["preparing_ns"], "device": stated["device"]}
-    rows = {key: column[complete] for key, column in rows.items()}
-    free, waits = with_preparing(rows["free_ns"], rows.pop("preparing_ns"), _follows(rows))
-    rows["known_ns"] = rows["known_ns"] + free - rows["free_ns"]
-    del rows["device"]
-    return {**rows, "free_ns": free, "input_wait_ns": waits, "pause_ns": nothing[complete]}
-
-
-def _follows(stated: Columns) -> NDArray[np.bool_]:
-    """Whether the step before is in the table, too: of the same rank and device."""
-    step, *others = (stated[key].tolist() for key in ("step", "device", RANK) if key in stated)
-    rows = set(zip(step, *others, strict=True))
-    before = zip((number - 1 for number in step), *others, strict=True)
-    return np.array([row in rows for row in before], bool)
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}

@@ -97,7 +97,7 @@ def _less_than_stated(
         return []
     cores = columns.get("Accelerator Core", np.full(len(length), "", object)).tolist()
     computes = np.array(
-        [BY_TASK_TYPE.get(core, OpClass.COMPUTE) == OpClass.COMPUTE for core in cores]
+        [BY_TASK_TYPE.get(core, OpClass.COMPUTE) == OpClass.COMPUTE for core in cores], bool
     )
     own = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
     number = steps.columns.get("Step", np.full(len(steps), ABSENT, np.int64))
