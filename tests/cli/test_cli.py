@@ -358,6 +358,18 @@ def test_notes_share_a_line():
     ]
 
 
+def test_steps_without_device_data_have_a_line():
+    """Though nothing was lost: figures of them are missing."""
+    issues = Issues()
+    for rank in (0, 1):
+        issues.add(
+            "steps-uncovered", count=6, where="device data for 4 of 10 iterations", rank=rank
+        )
+    ((line, severity),) = say.issue_lines(issues, 8)
+    assert line.startswith("info: steps-uncovered x12: device data for 4 of 10 iterations: ")
+    assert severity is Severity.INFO
+
+
 def test_issue_lines_sum_over_files():
     """Equal codes of several files are one line."""
     issues = Issues()

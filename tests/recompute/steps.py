@@ -9,6 +9,7 @@ from math import floor, sqrt
 from . import waiting
 from .figures import JOB, UNKNOWN, mean, percent
 from .intervals import Length, minus, total, union
+from .stated import with_preparing
 
 _TORCH_RECEIVES = re.compile(r"hcom_receive")
 _MINDSPORE_TRANSFERS = re.compile(
@@ -131,24 +132,59 @@ class Steps:
             before, working = end, first
 
     def _set_covered(self):
-        """A step without device rows is covered if the device had nothing to do in it."""
+        """A step without device rows is covered if the device had nothing to do in it; none is
+        whose computing was not recorded, or in part only."""
         calls = [r.start for r in self.rank.rows
                  if r.lane.layer == "runtime" and _LAUNCH.search(r.name)]  # fmt: skip
         first = min((row.start for row in self.work), default=None)
         last = max((row.end for row in self.work), default=None)
         spans = [(step.start, step.end) for step in self.steps]
         launched = {_holding(spans, at) for at in calls}
+        computing = self._computing()
         for i, step in enumerate(self.steps):
             within = first is not None and step.window[1] > first and step.window[0] < last
             quiet = step.graph < 0 and within and i not in launched
-            step.covered = (bool(step.rows) or quiet) and not self.fact.partial
+            recorded = any(step.window[1] > a and step.window[0] < b for a, b in computing)
+            step.covered = (bool(step.rows) or quiet) and recorded and not self.fact.partial
+        for graph in {step.graph for step in self.steps}:
+            self._set_cut([step for step in self.steps if step.graph == graph])
+
+    def _computing(self):
+        """Where computing would have been seen: of NPUs from the first operator to the last, in
+        every window; of GPUs wherever there are kernels or copies at all."""
+        rows = [r for r in self.work if r.lane.layer == "device" and r.cls in ("compute", "copy")]
+        if not self.fact.ascend:
+            return [(-(2**62), 2**62)] if rows else []
+        windows = defaultdict(list)
+        for row in rows:
+            if row.cls == "compute":
+                windows[sum(start <= row.start for start, _ in self.rank.windows)].append(row)
+        return [(min(r.start for r in w), max(r.end for r in w)) for w in windows.values()]
+
+    @staticmethod
+    def _set_cut(steps):
+        """Steps beside one without device work in which the recording began or ended: they have
+        fewer kernels than all others, or than half of the only other one."""
+        count = [
+            sum(r.lane.layer == "device" and r.cls == "compute" for r in one.rows) * one.covered
+            for one in steps
+        ]
+        covered = [True, *(one.covered for one in steps), True]
+        for i, one in enumerate(steps):
+            others = [n for j, n in enumerate(count) if n and j != i]
+            least = min(others, default=0) / (2 if len(others) == 1 else 1)
+            if 0 < count[i] < least and not (covered[i] and covered[i + 2]):
+                one.covered = False
 
     def _set_stated(self):
         """Figures of the profiler's table, where device work was not recorded, or only as one."""
         for step in self.steps:
             if self.fact.tables_only or not step.covered:
                 step.stated = self.fact.stated.figures(step.number)
-                step.input_wait = step.stated and step.stated["input_wait"]
+        told = {step.number for step in self.steps if step.stated}
+        for step in (step for step in self.steps if step.stated):
+            step.stated = with_preparing(step.stated, step.number - 1 in told)
+            step.input_wait = step.stated["input_wait"]
 
     def _set_lanes(self):
         self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
@@ -170,12 +206,19 @@ class Steps:
         steps were marked whose device work was not recorded."""
         busy = ("computing", "communication") + (() if self.fact.ascend else ("copying",))
         active = union(pair for cls in busy for pair in sets.get(cls, ()))
-        inside = covered = union(step.window for step in self.steps if step.covered)
+        inside = union(step.window for step in self.steps if step.covered)
         if self.rank.windows:
-            inside = minus(covered, minus(covered, union(self.rank.windows)))
-        unknown = minus(union(step.window for step in self.steps if not step.covered), covered)
+            inside = minus(inside, minus(inside, union(self.rank.windows)))
         known = union([*active, *sets.get("free", ()), *inside])
-        return minus(known, minus(unknown, active))
+        return minus(known, self.unknown)
+
+    @property
+    def unknown(self):
+        """Whatever is beside covered steps, where steps are that are not."""
+        covered = union(step.window for step in self.steps if step.covered)
+        dark = [s.window for s in self.steps if not s.covered and s.window[1] > s.window[0]]
+        around = minus([(-(2**62), 2**62)], covered)
+        return [gap for gap in around if any(a < gap[1] and b > gap[0] for a, b in dark)]
 
     @property
     def only_stated(self):
@@ -211,7 +254,10 @@ class Steps:
     def sums(self):
         """Of the whole rank: length by class, with "known"; "free" is what is left, "free lane" the
         length of that lane."""
-        found = {cls: sum(total(s.get(cls, ())) for s in self.sets.values()) for cls in LANES}
+        found = {
+            cls: sum(total(minus(s.get(cls, []), self.unknown)) for s in self.sets.values())
+            for cls in LANES
+        }
         found |= {"known": sum(map(total, self._known.values())), "free lane": found["free"]}
         return found | {
             "free": found["known"] - sum(found[cls] for cls in self.busy_classes),
@@ -397,20 +443,25 @@ def step_trace_time(every):
             columns = count(known, one)
             if one.source != "timeline":
                 (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
-            found.append((key, columns | {"Source": one.source}))
+            device = known.rank.device if known.rank.device >= 0 else UNKNOWN
+            found.append((key, columns | {"Device": device, "Source": one.source}))
     if len({key[0] for key, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), figures in found:
             alike[tuple(key)].append(figures)
         found += [
-            ((JOB, *key), {name: _most(one.get(name) for one in group) for name in group[0]})
+            (
+                (JOB, *key),
+                {name: _most(one.get(name) for one in group) for name in group[0]}
+                | {"Device": UNKNOWN, "Source": "elsewhere"},
+            )
             for key, group in alike.items()
         ]
     return found
 
 
 def _most(values):
-    known = [value for value in values if value is not None and value != "timeline"]
+    known = [value for value in values if value is not None and not isinstance(value, str)]
     return max(known, default=None)
 
 
@@ -509,8 +560,10 @@ def lanes_drawn(known):
                 continue
             found[device] = {
                 **sets,
-                "not_overlapped": minus(sets["communication"], sets["computing"]),
-                "copy_not_overlapped": minus(sets["copying"], alone),
+                "not_overlapped": minus(
+                    minus(sets["communication"], sets["computing"]), known.unknown
+                ),
+                "copy_not_overlapped": minus(minus(sets["copying"], alone), known.unknown),
                 "free": minus(spans, active),
             }
     return found
@@ -540,8 +593,7 @@ def _looked_in(known, active, device_rows):
             collected = union([*windows, *reach])
             inside = minus(covered, minus(covered, collected))
         spans = union([*spans, *inside])
-    unknown = minus(union(step.window for step in known.steps if not step.covered), covered)
-    return minus(spans, minus(unknown, active))
+    return minus(spans, known.unknown)
 
 
 def _hulls(reach, windows):

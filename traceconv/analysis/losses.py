@@ -93,8 +93,6 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
     steps = measured(steps)
     if not len(steps):
         return Losses() if overlap is None else _of_capture(overlap)
-    if not steps.computing_ns.any() and steps.copying_ns.max() <= 0:
-        return Losses()  # a log of collectives alone does not say what the device did besides
     waits = steps.input_wait_ns
     known, computing, exposed, free = (
         int(column.sum())
@@ -116,8 +114,6 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
 
 def _of_capture(overlap: OverlapSums) -> Losses:
     sums = overlap.sums_ns
-    if not sums.computing and sums.copying <= 0:
-        return Losses()
     rest = sums.known - sums.computing - sums.not_overlapped - overlap.idle_ns
     return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
                   rest, overlap.idle_ns)  # fmt: skip

@@ -21,8 +21,8 @@ ALL_LINES = 1000
 
 FILES_LISTED = 5
 
-_LISTED = ("own-output",)
-"""Codes whose files are named, as they say what a result does not hold."""
+_LISTED = ("own-output", "steps-uncovered")
+"""Codes whose files or places are named, as they say what a result does not hold."""
 
 _GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -192,7 +192,8 @@ def _issue_line(group: list[Issue]) -> str:
     files = list(dict.fromkeys(issue.file for issue in group if issue.file))
     where = f" in {len(files)} files" if len(files) > 1 else f" in {files[0]}" if files else ""
     if first.code in _LISTED:
-        where = f": {', '.join(files[:FILES_LISTED])}{' ...' * (len(files) > FILES_LISTED)}"
+        named = files or list(dict.fromkeys(place for one in group for place in one.places))
+        where = f": {', '.join(named[:FILES_LISTED])}{' ...' * (len(named) > FILES_LISTED)}"
     return f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
 
 

@@ -383,14 +383,23 @@ CODES: dict[str, Code] = {
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
     ),
-    "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
+    "clock-assumed": Code(
+        _D,
+        "No file of a capture says what its clock is, or that of a part of it; it was taken to be "
+        "as the place says, else as that of its neighbours.",
+    ),
     # steps and overlap
     "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
+    "steps-from-operators": Code(
+        _I,
+        "Steps were taken from a table of operators, which names the step of each: a step lasts "
+        "from the first to the last of its operators.",
+    ),
     "steps-uncovered": Code(
-        _D,
+        _I,
         "Device work was recorded for some of the steps only; figures of the others are unknown.",
     ),
     "borders-derived": Code(
@@ -412,6 +421,11 @@ CODES: dict[str, Code] = {
     ),
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."
+    ),
+    "computing-unknown": Code(
+        _I,
+        "Communication was recorded, and computing was not: what of it overlaps, and idle time, "
+        "are unknown.",
     ),
     # output
     "size-limit": Code(

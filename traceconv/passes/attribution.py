@@ -229,7 +229,8 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
 
     A step without device rows is not covered if it is an iteration of a graph, lies outside of
     the time in which the device was recorded, or if calls of it launched work. Otherwise the
-    device had nothing to do in it.
+    device had nothing to do in it. Nor are steps covered whose computing was not recorded,
+    whatever else was, or was in part.
     """
     seen = np.bincount(at[at >= 0], minlength=len(steps)) > 0
     rows = np.flatnonzero(trace.rows_of(Layer.DEVICE, Layer.COMM))
@@ -239,7 +240,47 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         first, last = events.start_ns[rows].min(), events.end_ns[rows].max()
         quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
         quiet &= ~_launched(trace, steps)
-    return steps.with_columns(covered=np.where(seen | quiet, Covered.TIMELINE, Covered.NOT))
+    kernels = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COMPUTE)
+    covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
+    for graph in np.unique(steps.graph).tolist():
+        mine = np.flatnonzero(steps.graph == graph)
+        count = np.bincount(at[kernels & (at >= 0)], minlength=len(steps))[mine]
+        covered[mine] &= ~_cut(covered[mine], count)
+    return steps.with_columns(covered=np.where(covered, Covered.TIMELINE, Covered.NOT))
+
+
+def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
+    """The steps in which computing would have been seen.
+
+    On GPUs one recorder sees kernels and copies. NPUs write collectives, tasks of the AI CPU and
+    steps to other logs than operators, and these may end earlier: there it is from the first
+    operator to the last, in every collection window.
+    """
+    if trace.hints.vendor != "ascend":
+        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
+        return np.full(len(steps), bool(kernels.any() or copies.any()))
+    recorded, spans = np.zeros(len(steps), bool), steps.device_spans
+    for first, last in _spans(trace, kernels):
+        recorded |= (spans[:, 1] > first) & (spans[:, 0] < last)
+    return recorded
+
+
+def _cut(covered: Mask, kernels: I64) -> Mask:
+    """The steps of a graph in which the recording began or ended: next to one that is not covered,
+    with fewer kernels than every other that has any; if that is one only, than half of its.
+
+    Args:
+        covered: of each step, by start.
+        kernels: how many each has.
+    """
+    outside = np.concatenate(([True], covered, [True]))
+    worked = covered & (kernels > 0)
+    found = worked & ~(outside[:-2] & outside[2:])
+    for i in np.flatnonzero(found).tolist():
+        others = np.delete(kernels, i)[np.delete(worked, i)]
+        few = kernels[i] * (2 if len(others) == 1 else 1)
+        found[i] = len(others) > 0 and few < others.min()
+    return found
 
 
 def _launched(trace: Trace, steps: StepTable) -> Mask:

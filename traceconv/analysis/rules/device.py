@@ -48,18 +48,14 @@ def _overlap(trace: Trace) -> Known | None:
     pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
     if not len(steps):
         pieces = _whole(trace)
-    if not any(pieces["known_ns"]) or _communicates_only(pieces):
-        return None  # a log of collectives alone does not say what the device did besides
+    if not any(pieces["known_ns"]):
+        return None
     return {"pieces": pieces, "coverage": trace.coverage.text, "idle": _lane(trace, OpClass.FREE),
             "exposed": _lane(trace, OpClass.NOT_OVERLAPPED)}  # fmt: skip
 
 
 Pieces = Mapping[str, Sequence[int]]
 """Columns of pieces of time, as JSON values: those of :data:`_COLUMNS`."""
-
-
-def _communicates_only(pieces: Pieces) -> bool:
-    return not any(pieces["computing_ns"]) and max(pieces["copying_ns"]) <= 0
 
 
 def _whole(trace: Trace) -> dict[str, list[int]]:
@@ -184,7 +180,9 @@ def _launches(trace: Trace) -> Known | None:
     late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
     percentiles = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
     whole = _overlap(trace)
-    idle = _percent(whole["pieces"], "free_ns") if whole else 100.0
+    if whole is None:
+        return None
+    idle = _percent(whole["pieces"], "free_ns")
     free = _lane(trace, OpClass.FREE)
     return {**percentiles, "launches": len(arrows), "idle_percent": idle, "idle": free}
 

@@ -44,6 +44,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.passes.input_wait import with_preparing
 
 STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
@@ -364,13 +365,22 @@ def _stated_overlap(stated: Columns) -> Columns:
     named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
     rows = {**named, **figures, "known_ns": device_time(stated)}
     complete = rows["known_ns"] != ABSENT
-    # what is before the first work is idle, too: as of other steps whose figures are stated
-    waits = stated.get("preparing_ns", nothing)
-    before = np.where(waits == ABSENT, 0, waits)
-    for name in ("free_ns", "known_ns"):
-        rows[name] = np.where(complete, rows[name] + before, rows[name])
-    rows |= {"input_wait_ns": waits, "pause_ns": nothing}
-    return {key: column[complete] for key, column in rows.items()} if complete.any() else NOTHING
+    if not complete.any():
+        return NOTHING
+    rows |= {"preparing_ns": stated["preparing_ns"], "device": stated["device"]}
+    rows = {key: column[complete] for key, column in rows.items()}
+    free, waits = with_preparing(rows["free_ns"], rows.pop("preparing_ns"), _follows(rows))
+    rows["known_ns"] = rows["known_ns"] + free - rows["free_ns"]
+    del rows["device"]
+    return {**rows, "free_ns": free, "input_wait_ns": waits, "pause_ns": nothing[complete]}
+
+
+def _follows(stated: Columns) -> NDArray[np.bool_]:
+    """Whether the step before is in the table, too: of the same rank and device."""
+    step, *others = (stated[key].tolist() for key in ("step", "device", RANK) if key in stated)
+    rows = set(zip(step, *others, strict=True))
+    before = zip((number - 1 for number in step), *others, strict=True)
+    return np.array([row in rows for row in before], bool)
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
@@ -543,7 +553,8 @@ TABLES: Sequence[Table] = (
         "waits for input: ranges of data loaders, GetNext, fetches in tables of the device queue; "
         "it is unknown where no source says so. Percentages are of Known. All are the "
         "overlap lanes of the trace, clipped to the window; Source says if they are from the "
-        "vendor's own table instead: there Input Wait is its Preparing, which is idle, too. Steps "
+        "vendor's own table instead: there Input Wait is its Preparing, but no more than Idle; it "
+        "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",

@@ -67,7 +67,7 @@ def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
     begin = np.minimum.reduceat(start[order], first)
     end = np.maximum.reduceat((start + length)[order], first)
     build.seen("slice", len(numbers))
-    build.skip("time-estimated", "column Step Id", len(numbers))
+    build.skip("steps-from-operators", "column Step Id", len(numbers))
     build.extend(
         track=build.add_track(step_lane(-1).track),
         start_ns=begin,

@@ -257,6 +257,8 @@ class Salvage:
             return self._broken(at, e)
         except (ValueError, RecursionError):
             return self._damaged(at, at + _NESTED)
+        if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+            return self._damaged(at, at + 1)  # a bracket too many: events are behind it
         if not isinstance(value, dict):
             self._tally.add("malformed-record", self._place(at))
         elif value.get("ph") is not None:
