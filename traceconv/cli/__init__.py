@@ -20,6 +20,7 @@ import click
 
 from traceconv.cli import (
     align,
+    completion,
     convert,
     diagnose,
     formats,
@@ -177,4 +178,5 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     sys.excepthook = _internal_error
     signal.signal(signal.SIGTERM, _end)
-    sys.exit(run(sys.argv[1:]))
+    completed = completion.answer(cli)
+    sys.exit(run(sys.argv[1:]) if completed is None else completed)
