@@ -23,6 +23,7 @@ from traceconv.cli import (
     completion,
     convert,
     diagnose,
+    explain,
     formats,
     inspect,
     join,
@@ -125,6 +126,7 @@ for _command in (
     stats.stats,
     validate.validate,
     formats.formats,
+    explain.explain,
 ):
     cli.add_command(_command)
 
