@@ -7,12 +7,18 @@ from typing import Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import completion, files, options, say
 
 
 @click.command(short_help="Estimate how the clocks of ranks differ; print or write it.")
 @options.paths
-@click.option("-o", "--output", metavar="FILE", help="Write the offsets as JSON, for --align FILE.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Write the offsets as JSON, for --align FILE.",
+)
 @options.aligning
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import completion, files, options, say
 
 if TYPE_CHECKING:
     from traceconv import Diagnosis
@@ -24,6 +24,7 @@ GATE = 10
     "--rule",
     callback=options.parsed("words"),
     metavar="ID,...",
+    shell_complete=completion.some_of(completion.rules),
     help="Only these rules; default all.",
 )
 @click.option(
@@ -48,7 +49,13 @@ GATE = 10
     type=options.Choice(FORMATS),
     help="How findings are written; the ending of -o says it, too; default text.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Where to; default standard output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Where to; default standard output.",
+)
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @click.option(
     "--fail-on",
@@ -59,6 +66,7 @@ GATE = 10
     "--align",
     callback=options.parsed("align"),
     metavar="auto|collective|meta|wall|none|FILE",
+    shell_complete=completion.clocks,
     default="auto",
     show_default=True,
     help="How clocks are brought together to compare ranks.",

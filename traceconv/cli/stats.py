@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import completion, files, options, say
 from traceconv.core.errors import EmptyResultError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     "--by",
     callback=options.parsed("words"),
     metavar="TABLE,...",
+    shell_complete=completion.some_of(completion.tables),
     default="step,overlap",
     show_default=True,
     help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary, "
@@ -67,6 +68,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     "-o",
     "--output",
     metavar="FILE",
+    shell_complete=completion.files,
     help="Where to, default standard output; several CSV tables go to FILE_<table>.csv each.",
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
@@ -81,6 +83,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     "--align",
     callback=options.parsed("align"),
     metavar="none|auto|meta|wall|FILE",
+    shell_complete=completion.clocks,
     default="none",
     show_default=True,
     help="How clocks are brought together; it moves stamps and --time, no lengths.",

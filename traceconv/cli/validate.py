@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceconv.cli import options, say
+from traceconv.cli import completion, options, say
 from traceconv.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ SCHEMA_VERSION = 2
 
 
 @click.command(short_help="Check traces: nesting, ids, references, precision.")
-@click.argument("paths", metavar="TRACE...", nargs=-1, required=True)
+@click.argument(
+    "paths", metavar="TRACE...", nargs=-1, required=True, shell_complete=completion.files
+)
 @options.as_json
 @options.chatter
 def validate(paths: Sequence[str], as_json: bool, quiet: bool, verbose: bool) -> None:

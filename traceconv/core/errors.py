@@ -497,6 +497,11 @@ class Issue:
 _PLUGIN_CODES: dict[str, Code] = {}
 
 
+def codes() -> dict[str, Code]:
+    """Every issue code, with those of plugins that were imported."""
+    return {**CODES, **_PLUGIN_CODES}
+
+
 def _advice(code: str) -> str:
     return (CODES.get(code) or _PLUGIN_CODES[code]).advice
 
