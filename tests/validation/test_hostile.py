@@ -29,8 +29,8 @@ from trace_bytes import (
 from traceconv.core.errors import TraceconvError
 from traceconv.validation import Decoded, decode, validate
 from traceconv.validation.chrome import reading as _reading
-from traceconv.validation.perfetto import packets as _packets
 from traceconv.validation.perfetto import frames as _frames
+from traceconv.validation.perfetto import packets as _packets
 
 
 def content_of(trace: Decoded) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Clocks of a Perfetto trace and their snapshots: how a time is brought onto the clock of the trace.
+"""Clocks of a Perfetto trace and their snapshots: how a time gets onto the clock of the trace.
 
 Snapshots of the same set of clocks form a group; within a group a time is converted by the last
 snapshot at or before it. Groups that share a clock can be chained.

@@ -9,7 +9,7 @@ A message whose bytes are no protobuf gives the fields before the damage and say
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -211,12 +211,14 @@ def repeated(data: Any, start: I64, size: I64, number: int) -> Repeated:
     ]
     if not found:
         return Repeated(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
-    owner, value, length = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.argsort(owner, kind="stable")  # the walk goes from field to field of all messages
-    return Repeated(owner[order], value[order], length[order])
+    owners, values, lengths = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(owners, kind="stable")  # the walk goes from field to field of all messages
+    return Repeated(owners[order], values[order], lengths[order])
 
 
-def _walk(data: Any, start: I64, size: I64, rest: NDArray[np.uint8]) -> Any:
+def _walk(
+    data: Any, start: I64, size: I64, rest: NDArray[np.uint8]
+) -> Iterator[tuple[I64, I64, U64, I32]]:
     """The first field of every message, then the second of those that have one, and so on.
 
     Yields messages, numbers of their fields, values and lengths; marks damage in ``rest``.
