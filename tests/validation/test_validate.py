@@ -341,12 +341,12 @@ def test_zstd_without_a_decompressor_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names the package that is missing."""
-    from traceconv.validation import container as _container
+    from traceconv.io import streams as _streams
 
     def nothing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(_container.importlib, "import_module", nothing)
+    monkeypatch.setattr(_streams.importlib, "import_module", nothing)
     for content in (b"\x28\xb5\x2f\xfd\x00", packet((133, b"\x28\xb5\x2f\xfd"))):
         with pytest.raises(MissingExtraError, match="pip install zstandard"):
             verdict_on(tmp_path, content)

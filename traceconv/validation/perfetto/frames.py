@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import NoReturn
 
 from traceconv.core.errors import SourceError
 from traceconv.core.protobuf import BrokenMessage, last_values, message, varint
-from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT
-from traceconv.validation.container import Buffer, unzstd
+from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, ZSTD, unpacked
+from traceconv.validation.container import Buffer
 from traceconv.validation.rules import Refused, Tally
 
 ZLIB_PACKETS, ZSTD_PACKETS = 50, 133
@@ -118,7 +117,9 @@ class Packets:
             if len(self._kinds) > 1:
                 raise ValueError("both kinds of compressed packets")
             value = message(content[kind])
-            out = unzstd(value, self._label) if kind == ZSTD_PACKETS else _inflate(value)
+            if value.startswith(ZSTD) is not (kind == ZSTD_PACKETS):
+                raise ValueError("compressed in another way than it says")
+            out = unpacked(value, self._label, _PACKET_BYTES)
         except ValueError:
             self.refuse("P23-compressed", place)
         self._grown += len(out)
@@ -128,16 +129,3 @@ class Packets:
                 f"{self._grown >> 20} MiB; refused as a decompression bomb"
             )
         return out
-
-
-def _inflate(data: bytes) -> bytes:
-    """A zlib stream or a gzip member; ValueError if it is neither, broken, or a bomb."""
-    limit = max(_PACKET_BYTES, RATIO_LIMIT * len(data))
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        out = stream.decompress(data, limit)
-    except zlib.error as e:
-        raise ValueError(str(e)) from e
-    if not stream.eof or stream.unused_data or stream.unconsumed_tail:
-        raise ValueError("the compressed data is cut off, too large, or followed by more")
-    return out
