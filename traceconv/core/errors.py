@@ -216,6 +216,30 @@ CODES: dict[str, Code] = {
     "skipped-bytes": Code(
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
+    "perfetto-packet-unread": Code(
+        _I,
+        "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
+        "are not in the output; the places give their kinds.",
+    ),
+    "state-lost": Code(
+        _L,
+        "Packets that refer to what an earlier packet of their sequence said, and that packet is "
+        "not there, were skipped: the beginning of the recording is missing, or the profiler "
+        "dropped packets.",
+    ),
+    "interned-unknown": Code(
+        _D,
+        "Names and texts that are referred to by number were never sent: such events have no name, "
+        "such arguments are left out.",
+    ),
+    "track-unknown": Code(
+        _L,
+        "Events on tracks that viewers do not show - they are inside a track that is not "
+        "described, or values of what is no counter - were skipped.",
+    ),
+    "track-conflict": Code(
+        _D, "A track is described several times, differently; the first description counts."
+    ),
     "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
     "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
     "empty-file": Code(_I, "The file has no events."),
@@ -323,6 +347,11 @@ CODES: dict[str, Code] = {
     "source-dropped": Code(
         _D, "The profiler reports that it had no room for these events and did not write them."
     ),
+    "counter-unplaced": Code(
+        _I,
+        "The first value of a counter that reports the time before its samples is not shown: "
+        "nothing says when that time began.",
+    ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "row-unmatched": Code(
         _D,
@@ -345,6 +374,11 @@ CODES: dict[str, Code] = {
         "Rows of a report name no process, and it has several: they are not in the output. Export "
         "the report again with a newer nsys.",
     ),
+    "rank-by-order": Code(
+        _D,
+        "Nothing names the ranks of the processes in a file; they are numbered in the order of "
+        "their process ids.",
+    ),
     "record-without-rank": Code(
         _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
     ),
@@ -366,6 +400,14 @@ CODES: dict[str, Code] = {
         _D,
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
+    ),
+    "clock-unknown": Code(
+        _L,
+        "Packets whose time is that of a clock which nothing relates to the clock of the trace "
+        "were skipped.",
+    ),
+    "snapshot-unused": Code(
+        _D, "A reading of several clocks that contradicts itself, or an earlier one, is not used."
     ),
     "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
     # steps and overlap

@@ -101,6 +101,8 @@ class ThreadDescriptor(IntEnum):
     TID = 2
     THREAD_NAME = 5
     REFERENCE_TIMESTAMP_US = 6
+    REFERENCE_THREAD_TIME_US = 7
+    REFERENCE_THREAD_INSTRUCTION_COUNT = 8
 
 
 class CounterDescriptor(IntEnum):
@@ -125,14 +127,18 @@ class TrackEvent(IntEnum):
     """One mark on a track."""
 
     TIMESTAMP_DELTA_US = 1
+    THREAD_TIME_DELTA_US = 2
     CATEGORY_IIDS = 3
     DEBUG_ANNOTATIONS = 4
     LEGACY_EVENT = 6
+    THREAD_INSTRUCTION_COUNT_DELTA = 8
     TYPE = 9
     NAME_IID = 10
     TRACK_UUID = 11
     EXTRA_COUNTER_VALUES = 12
     TIMESTAMP_ABSOLUTE_US = 16
+    THREAD_TIME_ABSOLUTE_US = 17
+    THREAD_INSTRUCTION_COUNT_ABSOLUTE = 20
     CATEGORIES = 22
     NAME = 23
     COUNTER_VALUE = 30
@@ -176,6 +182,7 @@ class InternedData(IntEnum):
     EVENT_CATEGORIES = 1
     EVENT_NAMES = 2
     DEBUG_ANNOTATION_NAMES = 3
+    GRAPHICS_CONTEXTS = 23
     GPU_SPECIFICATIONS = 24
     DEBUG_ANNOTATION_STRING_VALUES = 29
     CORRELATION_ID_STR = 43
@@ -246,3 +253,14 @@ ATTRIBUTE = 1
 
 IID, STRING = 1, 2
 """Fields of every kind of interned string."""
+
+OWN_FIELD = 1990
+"""The number of all fields of our own: in packets it is among those for extensions, and no message
+of Perfetto has it. Viewers pass over it.
+
+* In a TracePacket: what only we know of a rank, see ``schemas/proto/traceconv_rank.proto``.
+* In entries of interned names and strings of arguments, and in a DebugAnnotation with a string:
+  the JSON text the string stands for, where that is another than the string in quotes.
+* In a DebugAnnotation with a double: how many decimals it was written with, where that is not as
+  few as tell it from other numbers.
+"""

@@ -91,6 +91,15 @@ def whole_fields(data: Value) -> list[Field]:
         return e.fields
 
 
+def is_whole(data: Value) -> bool:
+    """Whether a nested message can be read to its end."""
+    try:
+        fields(message(data))
+    except BrokenMessage:
+        return False
+    return True
+
+
 def last_values(data: Value) -> dict[int, Value]:
     """The last value of every field, up to the first damage."""
     return {n: v for n, _, v in whole_fields(data)}

@@ -85,6 +85,8 @@ def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
 class Wire(Protocol):
     """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
 
+    Codes: Any
+
     def frames(self, data: Any, at: int, end: int, most: int, /) -> tuple[bytes, bytes, int, int]:
         """Where the records of a run are."""
         ...
@@ -99,6 +101,10 @@ class Wire(Protocol):
         self, data: Any, start: Any, size: Any, number: int, /
     ) -> tuple[bytes, bytes, bytes]:
         """All occurrences of a field."""
+        ...
+
+    def annotations(self, data: Any, start: Any, size: Any, ends: Any, /, *tables: Any) -> Any:
+        """DebugAnnotations as JSON."""
         ...
 
 

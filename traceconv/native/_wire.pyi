@@ -32,3 +32,48 @@ def repeated(
     Raises:
         ValueError: messages reach beyond ``data``.
     """
+
+def annotations(
+    data: Any,
+    start: NDArray[np.int64],
+    size: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    names: list[bytes | None],
+    more_names: dict[int, bytes],
+    strings: list[bytes | None],
+    more_strings: dict[int, bytes],
+    /,
+) -> tuple[bytes, bytes, bytes]:
+    """The JSON objects of rows; the DebugAnnotations of a row end where ``ends`` says, counted in
+    messages.
+
+    Args:
+        names, more_names: what stands before a value (``"key":``), by number; those beyond the
+            list are in the dictionary.
+        strings, more_strings: the JSON texts of interned strings.
+
+    Returns:
+        All objects, their lengths (int32), and a byte per row: 1 = a number is not defined, 2 =
+        something only the Python tier reads; the length is 0 then.
+
+    Raises:
+        ValueError: messages reach beyond ``data``, or rows beyond messages.
+    """
+
+class Codes:
+    """Numbers for values, in the order in which they first occur. Not for several threads at once.
+
+    Args:
+        seed: of the hash.
+    """
+
+    def __init__(self, seed: int, /) -> None: ...
+    def __len__(self) -> int: ...
+    def texts(self, data: Any, start: NDArray[np.int64], size: NDArray[np.int64], /) -> bytes:
+        """The code (int32) of each stretch of ``data``."""
+
+    def numbers(self, values: NDArray[Any], /) -> bytes:
+        """The code (int32) of each eight bytes."""
+
+    def entries(self, first: int, /) -> list[bytes]:
+        """What has the codes from ``first`` on."""

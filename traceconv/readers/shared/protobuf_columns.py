@@ -9,9 +9,10 @@ A message whose bytes are no protobuf gives the fields before the damage and say
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ U64 = NDArray[np.uint64]
 ABSENT, VARINT, FIXED64, FIXED32 = -1, -2, -3, -4
 """Instead of a length, for fields that are no bytes."""
 
-OTHERS, DAMAGED = 1, 2
+OTHERS, DAMAGED, REPEATED = 1, 2, 4
 """Bits of :attr:`Columns.rest`."""
 
 WHOLE, CUT, FOREIGN = 0, 1, 2
@@ -60,7 +61,8 @@ class Columns:
         lengths: (fields, n) int32: of bytes; else :data:`ABSENT`, :data:`VARINT`,
             :data:`FIXED64` or :data:`FIXED32`.
         rest: uint8 per message: :data:`OTHERS` if it has fields that are not wanted,
-            :data:`DAMAGED` if its bytes are no message.
+            :data:`DAMAGED` if its bytes are no message, :data:`REPEATED` if a wanted integer is in
+            it more than once.
     """
 
     wanted: tuple[int, ...]
@@ -183,6 +185,8 @@ def columns(data: Any, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
         which = place[np.minimum(number, len(place) - 1)]
         asked = which >= 0
         rest[at[~asked]] |= OTHERS
+        again = lengths[which[asked], at[asked]] != ABSENT
+        rest[at[asked][again & (length[asked] == VARINT)]] |= REPEATED
         values[which[asked], at[asked]] = value[asked]
         lengths[which[asked], at[asked]] = length[asked]
     return Columns(wanted, values, lengths, rest)
@@ -288,6 +292,59 @@ def _varints(cells: NDArray[np.uint8], at: I64, end: I64) -> tuple[U64, I64]:
         here[open_[done]] = at[open_[done]] + k + 1
         open_ = open_[~done]
     return value, here
+
+
+class Codes(Protocol):
+    """Numbers for values, counted from 0 in the order in which they first occur."""
+
+    def __len__(self) -> int: ...
+
+    def texts(self, data: Any, start: I64, size: I64, /) -> bytes:
+        """The code (int32) of each stretch of ``data``."""
+        ...
+
+    def numbers(self, values: NDArray[Any], /) -> bytes:
+        """The code (int32) of each 64-bit value, as of its eight bytes."""
+        ...
+
+    def entries(self, first: int, /) -> list[bytes]:
+        """What has the codes from ``first`` on."""
+        ...
+
+
+def codes() -> Codes:
+    """A new, empty table of codes."""
+    compiled = native.wire()
+    if compiled is None:
+        return _PythonCodes()
+    made: Codes = compiled.Codes(int.from_bytes(os.urandom(8)))  # no input can force collisions
+    return made
+
+
+class _PythonCodes:
+    """:class:`Codes` without the C part."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def texts(self, data: Any, start: I64, size: I64, /) -> bytes:
+        known = self._known
+        spans = zip(start.tolist(), (start + size).tolist(), strict=True)
+        found = [known.setdefault(bytes(data[a:b]), len(known)) for a, b in spans]
+        return np.array(found, np.int32).tobytes()
+
+    def numbers(self, values: NDArray[Any], /) -> bytes:
+        distinct, first, back = np.unique(values, return_index=True, return_inverse=True)
+        known, own = self._known, np.empty(len(distinct), np.int32)
+        for at in np.argsort(first, kind="stable").tolist():
+            own[at] = known.setdefault(distinct[at].tobytes(), len(known))
+        return own[back].tobytes()
+
+    def entries(self, first: int, /) -> list[bytes]:
+        return list(self._known)[first:]
 
 
 def packed(data: Any, start: int, size: int) -> U64:
