@@ -143,6 +143,11 @@ def width() -> int:
     return max(shutil.get_terminal_size().columns, 40)
 
 
+def fits() -> bool:
+    """Whether results are to keep to :func:`width`: on a terminal, or where COLUMNS is set."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
 def size(n_bytes: int) -> str:
     """Bytes for people, in units of 1024: ``1.5M``."""
     value = float(n_bytes)

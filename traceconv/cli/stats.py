@@ -125,9 +125,9 @@ def stats(
     if not found.results:
         say.message("profilers left no tables beside these timelines")
         return
-    texts = _rendered(
-        _with_rows(found.results, quiet) if form == "csv" else found.results, form, explain
-    )
+    shown = _with_rows(found.results, quiet) if form == "csv" else found.results
+    width = say.width() if target is None and say.fits() else None
+    texts = _rendered(shown, form, explain, width)
     if target is None:
         say.data("\n".join(texts.values()).rstrip("\n"))
     else:
@@ -176,7 +176,9 @@ def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
     return full
 
 
-def _rendered(results: Sequence[Result], form: str, explain: bool) -> dict[str, str]:
+def _rendered(
+    results: Sequence[Result], form: str, explain: bool, width: int | None = None
+) -> dict[str, str]:
     """The text by name of table; "" where one text holds all."""
     from traceconv.report import table_text as render
 
@@ -184,8 +186,9 @@ def _rendered(results: Sequence[Result], form: str, explain: bool) -> dict[str, 
         return {result.table.name: render.csv_text(result) for result in results}
     if form == "json":
         return {"": render.json_text(results)}
-    written = render.markdown if form == "md" else render.text
-    return {"": say.with_flags(written(results, explain))}
+    if form == "md":
+        return {"": say.with_flags(render.markdown(results, explain))}
+    return {"": say.with_flags(render.text(results, explain, width))}
 
 
 def _write(texts: dict[str, str], path: Path, several: bool, force: bool, quiet: bool) -> None:
