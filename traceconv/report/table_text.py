@@ -3,7 +3,8 @@
 Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
 in ns: both exactly. Text and Markdown give each column in the unit that suits its largest value. A
 heading always names the unit of the values below it; see
-:class:`~traceconv.analysis.tables.definition.Column`.
+:class:`~traceconv.analysis.tables.definition.Column`. What nobody knows is a dash in text and
+Markdown, an empty cell in CSV, null in JSON: never 0.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.core.clock import us_text
 from traceconv.core.side_tables import ABSENT
+from traceconv.report.figures import UNKNOWN
 
 SCHEMA_VERSION = 1
 
@@ -132,12 +134,12 @@ def _shortened(cell: str) -> str:
 def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) -> list[str]:
     """Heading and cells for people."""
     if column.kind == "text":
-        return [column.name, *(short(cell) for cell in values.tolist())]
+        return [column.name, *(short(cell) or UNKNOWN for cell in values.tolist())]
     if column.unit != "ns":
-        return [column.heading(column.unit), *_cells(column, values, _readable, "-")]
+        return [column.heading(column.unit), *_cells(column, values, _readable, UNKNOWN)]
     instant = any(word in column.name for word in _INSTANTS) or (values > _LONGEST).any()
     name, scale = _UNITS[2] if instant else _suited(values)
-    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), "-")]
+    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), UNKNOWN)]
 
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
@@ -174,7 +176,7 @@ def _cells(
 
 
 def _is_absent(value: Any) -> bool:
-    return value == ABSENT or (isinstance(value, float) and math.isnan(value))
+    return value in (ABSENT, "") or (isinstance(value, float) and math.isnan(value))
 
 
 def _described(result: Result) -> dict[str, Any]:
