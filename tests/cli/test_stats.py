@@ -53,7 +53,7 @@ def test_text_suits_its_units_to_the_column():
     ]  # fmt: skip
     assert first.split() == ["3", "a|b", "c", "1736408883704643.212", "1.235", "12.346"]
     assert second.split()[0] == "all"
-    assert second.split()[2:] == ["-", "0.000", "-"]
+    assert second.split()[2:] == ["–", "0.000", "–"]
     assert len({len(heading), len(first), len(second)}) == 1
 
 
