@@ -176,7 +176,7 @@ def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
 def test_waiting_is_never_more_than_communication_alone():
     """A rank that hides its communication does not wait."""
     every = {0: Losses(2, known_ns=200, exposed_ns=20), 1: Losses(2, known_ns=200, exposed_ns=8)}
-    late = [Late(2, (0, 1), 12), Late(1, (0,), 1000)]
+    late = [Late(2, (0, 1), 6), Late(1, (0,), 500)]
     found = {(one.name, one.rank): one.ns for one in lost(every, late)}
     assert found == {(LATE, 2): (6 + 4) / 2, (LATE, 1): 4 / 2}
 
@@ -215,6 +215,6 @@ def test_what_is_not_known_is_not_summed_up():
     assert lost({1: Losses()}) == []
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
-        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 comes 3 ms late in all; no computing was "
+        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; no computing was "
         "recorded, so what steps lose is unknown"
     )

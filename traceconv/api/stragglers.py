@@ -54,7 +54,8 @@ class Comparison:
             f"links over {transport}: inconclusive, {count} are too few to compare"
             for transport, count in self.too_few_links.items()
         ]
-        return [*self.verdict.lines(), *(link.text() for link in self.slow_links), *few]
+        verdict = [*self.verdict.lines(), *self.verdict.step_lines()]
+        return [*verdict, *(link.text() for link in self.slow_links), *few]
 
     def _repr_html_(self) -> str:
         """What is printed for people, for notebooks."""
