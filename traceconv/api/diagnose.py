@@ -47,8 +47,8 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
-            "headline": self.headline,
             **self.findings.as_dict(),
+            "headline": self.headline,
             "stragglers": self.verdict.as_dict() if self.verdict else None,
             "issues": [issue.as_dict() for issue in self.issues],
         }

@@ -286,6 +286,11 @@ CODES: dict[str, Code] = {
         "Launch arrows whose slices cannot be found cannot be drawn: a slice was skipped, or its "
         "lane has none at that time.",
     ),
+    "flow-across-ranks": Code(
+        _I,
+        "Arrows between rows of two devices of one process: these are two ranks, and no arrow "
+        "leads from one to another.",
+    ),
     "launch-backwards": Code(
         _I,
         "Work on a device begins before the call that launched it: the two clocks differ by at "
@@ -345,6 +350,17 @@ CODES: dict[str, Code] = {
         "Rows of a report name no process, and it has several: they are not in the output. Export "
         "the report again with a newer nsys.",
     ),
+    "rank-order": Code(
+        _D,
+        "Nothing says which of these hosts is which: their devices were numbered in the order of "
+        "the hosts' names. Merge a file at a time, or name hosts so that their order is that of "
+        "the job.",
+    ),
+    "host-rows-first": Code(
+        _I,
+        "One process drives several devices, and each of them is a rank: rows of the host that are "
+        "about none of them are with the first.",
+    ),
     "record-without-rank": Code(
         _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
     ),
@@ -367,14 +383,23 @@ CODES: dict[str, Code] = {
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
     ),
-    "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
+    "clock-assumed": Code(
+        _D,
+        "No file of a capture says what its clock is, or that of a part of it; it was taken to be "
+        "as the place says, else as that of its neighbours.",
+    ),
     # steps and overlap
     "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
+    "steps-from-operators": Code(
+        _I,
+        "Steps were taken from a table of operators, which names the step of each: a step lasts "
+        "from the first to the last of its operators.",
+    ),
     "steps-uncovered": Code(
-        _D,
+        _I,
         "Device work was recorded for some of the steps only; figures of the others are unknown.",
     ),
     "borders-derived": Code(
@@ -396,6 +421,18 @@ CODES: dict[str, Code] = {
     ),
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."
+    ),
+    "operators-missing": Code(
+        _D,
+        "The table of operators is not whole: it was cut off, rows of it were lost, or the "
+        "profiler's table of steps has more computing. Idle time, shares, and lengths of steps are "
+        "those of the table of steps, else unknown; counts and sums of operators are those of the "
+        "rows that are there.",
+    ),
+    "computing-unknown": Code(
+        _I,
+        "Communication was recorded, and computing was not: what of it overlaps, and idle time, "
+        "are unknown.",
     ),
     # output
     "size-limit": Code(
@@ -458,6 +495,11 @@ class Issue:
 
 
 _PLUGIN_CODES: dict[str, Code] = {}
+
+
+def codes() -> dict[str, Code]:
+    """Every issue code, with those of plugins that were imported."""
+    return {**CODES, **_PLUGIN_CODES}
 
 
 def _advice(code: str) -> str:

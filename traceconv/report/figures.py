@@ -15,6 +15,9 @@ time = time_text
 
 _SIZES = ("B", "KB", "MB", "GB", "TB")
 
+UNKNOWN = "–"
+"""What nobody knows, in text."""
+
 
 def exact(ns: int) -> str:
     """``12345.678 µs``."""
@@ -23,7 +26,7 @@ def exact(ns: int) -> str:
 
 def exact_or_unknown(ns: int | None) -> str:
     """:func:`exact`; a dash where nobody knows."""
-    return "–" if ns is None else exact(ns)
+    return UNKNOWN if ns is None else exact(ns)
 
 
 def size(n_bytes: float) -> str:
@@ -43,6 +46,11 @@ def amount(value: float, unit: str) -> str:
 def percent(part: float, whole: float) -> str:
     """``part`` of ``whole``."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def share(percent: float | None) -> str:
+    """A share that is one already; a dash where nobody knows."""
+    return UNKNOWN if percent is None else f"{percent:.1f} %"
 
 
 def ranks(numbers: Iterable[int]) -> str:

@@ -245,14 +245,17 @@ def _link_facts(trace: Trace) -> Columns:
 
 
 def _told_links(trace: Trace) -> Columns:
-    """The profiler's own matrix, where the timeline holds no tasks of planes."""
+    """The profiler's own matrix, where the timeline holds no tasks of planes.
+
+    Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
+    """
     side_table = trace.side_tables.get("communication_matrix")
     if side_table is None or not len(side_table):
         return NOTHING
     kind = named(side_table, "Operator")
-    total = np.array([one.endswith("-total") for one in kind.tolist()], bool)
-    total = total if total.any() else np.ones(len(kind), bool)
-    total &= numbers(side_table, "Transit Time(ns)") != ABSENT
+    sums = np.array([one.endswith("-total") for one in kind.tolist()], bool)
+    total = sums if sums.any() else np.ones(len(kind), bool)
+    total = total & (numbers(side_table, "Transit Time(ns)") != ABSENT)
     if not total.any():
         return NOTHING
     time = numbers(side_table, "Transit Time(ns)")[total]
@@ -263,7 +266,7 @@ def _told_links(trace: Trace) -> Columns:
         "Source": numbers(side_table, "Source")[total],
         "Destination": numbers(side_table, "Target")[total],
         "Transport": named(side_table, "Transport Type")[total],
-        "count": np.ones(len(time), np.int64), "total": time, "low": time, "high": time,
+        "count": 1 - sums[total].astype(np.int64), "total": time, "low": time, "high": time,
         "m2": np.zeros(len(time)),
         "Bytes": rounded(np.nan_to_num(size) * 1e6),
     }  # fmt: skip
@@ -279,7 +282,8 @@ def _links(ranked: Ranked) -> Columns:
     rows = {name: column[order] for name, column in rows.items()}
     time: Any = rows["total"]
     speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=time > 0)
-    return {**rows, "Count": rows["count"], "Transit Time(ns)": time, "Bandwidth(GB/s)": speed}
+    count = np.where(rows["count"] > 0, rows["count"], ABSENT)
+    return {**rows, "Count": count, "Transit Time(ns)": time, "Bandwidth(GB/s)": speed}
 
 
 TABLES: Sequence[Table] = (
@@ -320,7 +324,8 @@ TABLES: Sequence[Table] = (
         "Traffic between ranks (communication_matrix.json)",
         "Copies and reductions on planes, by group, kind of operation, source, destination (ranks "
         "within the group) and transport: Bytes and Transit Time are sums; Bandwidth = Bytes / "
-        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself.",
+        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself. Of the "
+        "profiler's own sums (allreduce-total) Count is unknown.",
         "Ascend planes, or communication_matrix.json",
         (
             *Column.whole(RANK), *Column.text("Group", "Operation"),

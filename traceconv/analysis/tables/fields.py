@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 
@@ -73,7 +74,7 @@ def _decoded(decoder: Any, needles: Sequence[bytes], raw: bytes) -> Any:
         return None
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return None  # arguments that are no object are kept as they are, and say nothing here
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import I8, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
 from traceconv.writers import Costs, Document, check_times
@@ -195,7 +196,7 @@ def name_entry(trace: Trace, string: int, iid: int) -> bytes:
 
 def tables(trace: Trace, order: I64) -> Iterator[bytes]:
     """Contents of InternedData, in parts of bounded size: categories, then names by number."""
-    ops = np.unique(trace.events.op).tolist()
+    ops = distinct(trace.events.op).tolist()
     part = [
         interned(InternedData.EVENT_CATEGORIES, op, CATEGORIES[op])
         for op in ops
