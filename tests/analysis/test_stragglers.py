@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from itertools import product
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -17,6 +18,7 @@ from job_simulator import run as simulate
 from job_simulator.observed import summaries as known_of
 from synthetic_job import Job, capture, link_side_table, run, trace, traces
 
+import traceconv
 from traceconv.alignment import fits as _clock_collectives
 from traceconv.alignment import plan as align
 from traceconv.alignment.collective_matching import matched
@@ -30,6 +32,7 @@ from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.cli import cli
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import OptionError
 from traceconv.core.model import Layer, OpClass
 from traceconv.core.robust import student
 from traceconv.passes.attribution import attribution
@@ -341,6 +344,22 @@ def test_what_is_hidden_by_computing_is_no_waiting():
     assert np.nansum(waiting) < 0.8 * inside
 
 
+def test_collectives_of_several_groups_alone_say_nothing():
+    """During which of them a rank computed is unknown, so nobody is compared, and that is said."""
+    build = TraceBuilder(capture(0))
+    for name, shift in (("a", 0), ("b", 60)):
+        lane = build.track(Layer.COMM, f"Group {name} Communication")
+        for at in range(0, 1000, 100):
+            build.slice(lane, at + shift, 30, "allreduce", op=OpClass.COMM)
+    trace = attribution(steps(build.finish()))
+    one = summarize(trace, SummaryRequest(lateness=True))
+    assert not one.work.told
+    two = msgspec.structs.replace(one, rank=1, collectives=replace(one.collectives, rank=1))
+    verdict = stragglers.judge([one, two], align.plan([capture(0), capture(1)], "none"))
+    assert verdict.kind == "inconclusive"
+    assert verdict.limits[0].startswith("no computing of ranks 0-1 was recorded: in ")
+
+
 def test_steps_are_matched_by_their_collectives():
     """Each capture counts its steps from 0, and holds others."""
     job = TrainingJob(tp=2, dp=2, numbering="relative", windows={1: (3, 12), 2: (0, 8)})
@@ -477,6 +496,16 @@ def test_a_group_with_members_that_were_not_captured_is_not_called_slow():
     job = TrainingJob(tp=4, dp=2, slow_group=("tp", 1, 3.0), transfer_ns=transfer)
     assert of_job(job).kind == "slow group"
     assert of_job(replace(job, uncaptured=(5,))).slow_groups == ()
+
+
+def test_what_matters_is_an_option(tmp_path):
+    """90 us of a step of a millisecond: with 50 percent, that is nothing."""
+    source = logs(tmp_path)
+    assert ranks_of(traceconv.stragglers(source, material="5%").verdict) == [1]
+    assert ranks_of(traceconv.stragglers(source, material=50).verdict) == []
+    for value in ("x", -1, 101, "nan", True):
+        with pytest.raises(OptionError, match="no share in percent"):
+            traceconv.stragglers(source, material=value)
 
 
 # -- command line ---------------------------------------------------------------------------

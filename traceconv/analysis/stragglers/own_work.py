@@ -50,6 +50,8 @@ class OwnWork(msgspec.Struct, frozen=True, eq=False):
             there is none before.
         hidden_ns: how much of an operation the rank computed during it: it waited the less.
         window:  recording window of the step that an operation belongs to.
+        told:    whether that is known: where operations of several groups were recorded and no
+            computing, nobody knows during which of them the rank waited.
         marked:  whether the source marks steps; otherwise all operations have one number.
         steps:   (steps, 2): recording window and number of those that are marked and recorded.
         in_step_ns: (steps, parts): the time from the end of the step before to that of each.
@@ -58,6 +60,7 @@ class OwnWork(msgspec.Struct, frozen=True, eq=False):
     before_ns: I64 = np.zeros((0, len(PARTS)), np.int64)
     hidden_ns: I64 = np.zeros(0, np.int64)
     window: I32 = np.zeros(0, np.int32)
+    told: bool = True
     marked: bool = True
     steps: I64 = np.zeros((0, 2), np.int64)
     in_step_ns: I64 = np.zeros((0, len(PARTS)), np.int64)
@@ -91,6 +94,7 @@ def own_work(trace: Trace, known: CollectiveRecords) -> OwnWork:
         np.where(follows[:, None], _parts(sets, spans), -1),
         length_within(compute, inside),
         window,
+        len(compute) > 0 or len(known.groups) == 1,
         marked,
         numbers,
         _parts(sets, periods),

@@ -90,7 +90,9 @@ def programs(every: Sequence[RankSummary], groups: Iterable[Matched]) -> list[Pr
     """
     groups = tuple(groups)
     tokens: dict[tuple[object, ...], int] = {}
-    known = {one.rank: _Steps(one, tokens) for one in every if len(one.work.before_ns)}
+    known = {
+        one.rank: _Steps(one, tokens) for one in every if len(one.work.before_ns) and one.work.told
+    }
     numbering = _Numbering(known, groups)
     found = []
     for stage in _stages(every):

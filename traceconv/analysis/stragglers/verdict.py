@@ -566,7 +566,16 @@ def _limits(
     every: Sequence[RankSummary], found: Sequence[Judged], waits: Waits, least_ns: float
 ) -> Iterator[str]:
     """What is not covered by the verdict."""
+    untold = [one.rank for one in every if not one.work.told]
+    if untold:
+        yield (
+            f"no computing of {_ranks(sorted(untold))} was recorded: in which of their groups they "
+            "wait is unknown"
+        )
     compared = {rank for one in found for rank in one.program.ranks}
+    if any((one.work.before_ns[:, 0] <= 0).all() for one in every if one.rank in compared):
+        yield "no computing was recorded: it is taken for granted that it waits for collectives"
+    compared |= set(untold)
     alone = [one.rank for one in every if one.rank not in compared and len(one.collectives)]
     if alone and found:
         yield f"{_ranks(sorted(alone))} {'have' if len(alone) > 1 else 'has'} no peers to compare"
