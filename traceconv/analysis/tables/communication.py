@@ -214,7 +214,7 @@ def _kinds(ranked: Ranked) -> Columns:
 
 # -- traffic ------------------------------------------------------------------------------
 
-_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Sized"))
+_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Unsized"))
 
 
 def _link_facts(trace: Trace) -> Columns:
