@@ -242,6 +242,39 @@ def test_steps_whose_numbers_start_over_are_apart():
     assert (found.case.value, found.case.figures["steps"]) == (pytest.approx(35), 6)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_evidence_is_in_a_lane_or_in_a_table(rule):
+    """Whatever slice a rule shows, it says where: a lane of the trace, else the table it is of."""
+    for one in _judged(rule, FIRES[rule]).findings:
+        for piece, since in zip(one.slices, one.since_ns, strict=True):
+            assert bool(piece.lane) != bool(piece.table)
+            assert (since is None) == (not piece.lane)
+
+
+def test_what_a_table_tells_of_is_shown_where_it_is_drawn():
+    """By name and most of its time: stamps of tables are coarser; else it is in no lane."""
+    build = builder(vendor="ascend")
+    lane = build.track(Layer.COMM, "Communication", "Group 0", "HCCL")
+    build.slice(lane, 1_000_100, 80 * US, "send", op=OpClass.COMM)
+    columns = {
+        "Operator": ["send", "gone"], "Group": ["g", "g"], "Step": [1, 1],
+        "Start Timestamp(us)": [1_000_000, 5_000_000], "Elapse Time(ms)": [80 * US, 70 * US],
+        "Transit Time(ms)": [US, US], "Wait Time(ms)": [70 * US, 60 * US],
+        "Synchronization Time(ms)": [70 * US, 60 * US], "Idle Time(ms)": [0, 0],
+    }  # fmt: skip
+    found = _only("communication-wait", [side_table(build, "communication", **columns)])
+    drawn, told = found.slices
+    assert (drawn.name, drawn.start_ns, drawn.lane) == (
+        "send", 1_000_100, "HCCL / Group 0 / Communication",
+    )  # fmt: skip
+    assert (told.name, told.lane, told.table) == ("gone", "", "communication")
+    assert found.since_ns == (0, None)
+    lines = judge([summary(passed(build), ["communication-wait"])], {}, ["communication-wait"])
+    text = "\n".join(lines.lines())
+    assert "send: 80.000 µs at 0.000 000 000 s, rank 0, HCCL / Group 0 / Communication" in text
+    assert "gone: 70.000 µs in the table communication, in no lane" in text
+
+
 def test_steps_without_device_work_are_left_out():
     """Shares are of steps in which the profiler was collecting."""
     found = _only("device-idle", FIRES["device-idle"])

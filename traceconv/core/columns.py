@@ -45,6 +45,10 @@ class Strings:
             self._values.append(value)
         return found
 
+    def find(self, value: str) -> int:
+        """The id of ``value``, -1 if it is none of them."""
+        return self._ids.get(value, -1)
+
     def __getitem__(self, index: int) -> str:
         return self._values[index]
 

@@ -71,7 +71,8 @@ def place(found: Mapping[str, Any], rank: int, clocks: Clocks, zero_ns: int) -> 
     start = int(clocks.corrected(rank, np.array([found["start_ns"]], np.int64))[0]) - zero_ns
     return {
         "rank": rank, "name": found["name"], "lane": found["lane"], "start_ns": start,
-        "dur_ns": found["dur_ns"], "query": query(str(found["name"]), start),
+        "dur_ns": found["dur_ns"],
+        "query": query(str(found["name"]), start) if found["dur_ns"] else "",  # counters
     }  # fmt: skip
 
 

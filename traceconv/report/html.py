@@ -246,9 +246,9 @@ def _place(place: Document) -> Markup:
     return el(
         "div",
         el("p", el("strong", place["name"] or "(no name)"),
-           f" of rank {place['rank']}{lane}, at {stamp_text(place['start_ns'])}, "
-           f"{say.time(place['dur_ns'])} long"),
-        el("code", place["query"]),
+           f" of rank {place['rank']}{lane}, at {stamp_text(place['start_ns'])}",
+           f", {say.time(place['dur_ns'])} long" if place["query"] else None),
+        el("code", place["query"]) if place["query"] else None,
         class_="place",
     )  # fmt: skip
 

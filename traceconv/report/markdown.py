@@ -62,11 +62,11 @@ def _findings(found: Sequence[Section]) -> Iterator[str]:
         if one["advice"]:
             yield f"  - {_text(one['advice'])}"
         for place in one["places"]:
-            yield (
-                f"  - {_text(place['name'])} of rank {place['rank']}{_lane(place)} at "
-                f"{stamp_text(place['start_ns'])}, {say.time(place['dur_ns'])} long: "
-                f"{_code(place['query'])}"
-            )
+            where = f"  - {_text(place['name'])} of rank {place['rank']}{_lane(place)} at "
+            where += stamp_text(place["start_ns"])
+            if place["query"]:
+                where += f", {say.time(place['dur_ns'])} long: {_code(place['query'])}"
+            yield where
 
 
 def _lane(place: Section) -> str:

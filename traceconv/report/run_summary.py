@@ -217,17 +217,27 @@ class _Rows:
         for first, others in judged.by_rule():
             also = [f"{one.place()} ({one.amount()})" for one in others]
             saving = [first.saving()] if first.saving() else []
-            places = [self.place(first.rank, vars(one)) for one in first.slices]
+            drawn = [one for one in first.slices if one.lane]
+            places = {id(one): self.place(first.rank, vars(one)) for one in drawn}
+            told = [
+                f"{one.name}: {exact(one.dur_ns)} in the table {one.table}, in no lane"
+                for one in first.slices
+                if not one.lane
+            ]
             yield {
                 **first.as_dict(),
                 "slices": [
-                    {**vars(one), "since_start_ns": place["start_ns"]}
-                    for one, place in zip(first.slices, places, strict=True)
+                    {**vars(one), "since_start_ns": places.get(id(one), {}).get("start_ns")}
+                    for one in first.slices
                 ],
                 "text": f"{first.place()}: {first.amount()} ({first.basis()})",
-                "evidence": [*saving, *(figure(k, v) for k, v in first.case.figures.items())],
+                "evidence": [
+                    *saving,
+                    *(figure(k, v) for k, v in first.case.figures.items()),
+                    *told,
+                ],
                 "also": also,
-                "places": places,
+                "places": list(places.values()),
             }
 
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:

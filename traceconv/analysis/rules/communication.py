@@ -20,11 +20,12 @@ from traceconv.analysis.rules.definition import (
     Limit,
     Limits,
     Rule,
-    Slice,
     each_rank,
     of_table,
     plain,
     rows_of,
+    slices,
+    told_slice,
 )
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
@@ -63,7 +64,9 @@ def _waits(trace: Trace) -> Known | None:
         "wait_ns": wait,
         "before_first_transfer_ns": early,
         "transit_ns": transit,
-        "longest": [row[:3] for row in most if row[1] != ABSENT],
+        "longest": [
+            told_slice(trace, *row[:3], "communication") for row in most if row[1] != ABSENT
+        ],
     }
 
 
@@ -79,7 +82,7 @@ def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if value > limits[""] and share > limits["elapsed"]:
         early = known["before_first_transfer_ns"] > known["wait_ns"] / 2
         figures = {key: number for key, number in known.items() if key != "longest"}
-        shown = [Slice(*row) for row in known["longest"]]
+        shown = slices(known["longest"])
         yield Case(
             rank, value, figures, "", (), shown, _LATE if early else "",
             saves_ns=known["wait_ns"] / known["steps"], part_of=(EXPOSED,),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.excerpts import lane
 from traceconv.analysis.tables.definition import Table
-from traceconv.core.model import Trace
+from traceconv.core.model import Kind, Trace
 from traceconv.core.side_tables import Columns
 
 Known = Mapping[str, Any]
@@ -75,13 +75,15 @@ class Limit:
 class Slice:
     """A piece of the timeline that shows what is meant; ns on the clock of its rank.
 
-    ``lane`` is the way to it below its rank, as a viewer shows it; "" where it is not drawn.
+    ``lane`` is the way to it below its rank, as a viewer shows it; "" where it is not drawn: then
+    ``table`` is the profiler's table that tells of it.
     """
 
     name: str
     start_ns: int
     dur_ns: int
     lane: str = ""
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,23 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
     ]
 
 
+def told_slice(trace: Trace, name: str, start_ns: int, dur_ns: int, table: str) -> dict[str, Any]:
+    """What a table of the profiler tells of, as :func:`slices` takes it back: as the slice of the
+    trace that shows it, which has this name and most of that time; else as the table says.
+    """
+    events, end_ns = trace.events, start_ns + dur_ns
+    rows = np.flatnonzero(
+        (events.name == trace.strings.find(name)) & (events.start_ns < end_ns)
+        & (events.end_ns > start_ns) & (events.kind == Kind.SLICE)
+    )  # fmt: skip
+    if len(rows):
+        inside = np.minimum(events.end_ns[rows], end_ns)
+        inside -= np.maximum(events.start_ns[rows], start_ns)
+        if 2 * inside.max() > dur_ns:
+            return longest(trace, rows[[inside.argmax()]])[0]
+    return {"name": name, "start_ns": start_ns, "dur_ns": dur_ns, "table": table}
+
+
 def slices(kept: Iterable[Mapping[str, Any]]) -> list[Slice]:
-    """The slices that :func:`longest` described."""
+    """The slices that :func:`longest` or :func:`told_slice` described."""
     return [Slice(**one) for one in kept]

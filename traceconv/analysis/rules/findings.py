@@ -71,7 +71,8 @@ class Finding:
         rule:   which.
         case:   rank, value, figures, steps and slices.
         limits: the thresholds it was judged by.
-        since_ns: of each of its slices, the start since the start of the trace.
+        since_ns: of each of its slices, the start since the start of the trace; None if no lane of
+            it shows the slice.
         ms_per_step: what a step of its rank would save at most, were it gone; never more than the
             step loses. None if that is unknown.
     """
@@ -79,7 +80,7 @@ class Finding:
     rule: Rule
     case: Case
     limits: Limits
-    since_ns: tuple[int, ...] = ()
+    since_ns: tuple[int | None, ...] = ()
     ms_per_step: float | None = None
 
     @property
@@ -324,9 +325,12 @@ def _evidence(one: Finding) -> list[str]:
     if case.steps:
         lines.append(f"step{'s' * (len(case.steps) > 1)} {format_ranges(case.steps)}")
     for piece, since in zip(case.slices, one.since_ns, strict=True):
-        lane = f", {piece.lane}" if piece.lane else ""
-        length = figure("", piece.dur_ns, "ns")
-        lines.append(f"{piece.name}: {length} at {stamp_text(since)}, rank {case.rank}{lane}")
+        length = f"{figure('', piece.dur_ns, 'ns')} " if piece.dur_ns else ""
+        where = f"rank {case.rank}, {piece.lane}"
+        if since is None:
+            lines.append(f"{piece.name}: {length}in the table {piece.table}, in no lane")
+        else:
+            lines.append(f"{piece.name}: {length}at {stamp_text(since)}, {where}")
     return lines
 
 
@@ -372,10 +376,13 @@ class _Since:
         spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
         self._zero_ns = min((self._shared(r, [span[0]])[0] for r, span in spans.items()), default=0)
 
-    def of(self, case: Case) -> tuple[int, ...]:
-        """The starts of its slices, ns."""
+    def of(self, case: Case) -> tuple[int | None, ...]:
+        """The starts of its slices, ns; None of those that no lane shows."""
         shared = self._shared(case.rank, [one.start_ns for one in case.slices])
-        return tuple(ns - self._zero_ns for ns in shared)
+        return tuple(
+            ns - self._zero_ns if one.lane else None
+            for ns, one in zip(shared, case.slices, strict=True)
+        )
 
     def _shared(self, rank: int, ns: Sequence[int]) -> list[int]:
         if self._clocks is None:

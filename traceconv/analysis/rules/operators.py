@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.analysis.excerpts import lane
 from traceconv.analysis.losses import COMPUTING
 from traceconv.analysis.rules.definition import (
     OWN,
@@ -155,8 +156,20 @@ def _peak(trace: Trace) -> Known | None:
         **known,
         "peak": top["Peak(B)"],
         "where": f"{top['Component']} {top['Measure']}",
-        "at_ns": top["Peak Timestamp(ns)"],
+        "at": {
+            "name": f"{top['Component']} {top['Measure']}",
+            "start_ns": top["Peak Timestamp(ns)"],
+            "dur_ns": 0,
+            "lane": _counter(trace, top["Component"], top["Measure"]),
+        },
     }
+
+
+def _counter(trace: Trace, component: str, measure: str) -> str:
+    """The lane of a counter, by what the table of memory calls it."""
+    tracks = [track for track in trace.tracks if track.is_counter and track.name == measure]
+    found = (lane(one) for one in tracks if component in (one.group, one.heading))
+    return next(found, "")
 
 
 def _near_capacity(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -164,8 +177,7 @@ def _near_capacity(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = 100 * known["peak"] / capacity
     if value > limits[""]:
         figures = {"peak_bytes": known["peak"], "capacity_bytes": round(capacity)}
-        shown = slices([{"name": known["where"], "start_ns": known["at_ns"], "dur_ns": 0}])
-        yield Case(rank, value, figures, known["where"], (), shown)
+        yield Case(rank, value, figures, known["where"], (), slices([known["at"]]))
 
 
 RULES: tuple[Rule, ...] = (

@@ -22,12 +22,12 @@ from traceconv.analysis.rules.definition import (
     Limit,
     Limits,
     Rule,
-    Slice,
     each_rank,
     longest,
     of_table,
     rows_of,
     slices,
+    told_slice,
 )
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import named, numbers
@@ -61,16 +61,17 @@ def _device_queue(trace: Trace) -> Known | None:
         start, end = (numbers(side_table, f"{edge}(ns)") for edge in ("start", "end"))
         sampled = np.flatnonzero(size != ABSENT)
         empty = sampled[size[sampled] == 0]
-        waits: list[dict[str, Any]] = [
-            {"name": ops[i], "start_ns": int(start[i]), "dur_ns": int(end[i] - start[i])}
+        waits = [
+            (ops[i], int(start[i]), int(end[i] - start[i]))
             for i in empty.tolist()
             if start[i] != ABSENT and end[i] >= start[i]
         ]
-        waits.sort(key=lambda one: -one["dur_ns"])
+        waits.sort(key=lambda one: -one[2])
         steps = (np.searchsorted(sampled, empty) + 1).tolist()
         if len(sampled):
+            shown = [told_slice(trace, *one, name) for one in waits[:SLICES_KEPT]]
             return {"fetches": len(sampled), "empty": len(empty), "steps": steps[:STEPS_KEPT],
-                    "waits": waits[:SLICES_KEPT]}  # fmt: skip
+                    "waits": shown}  # fmt: skip
     return None
 
 
@@ -105,8 +106,10 @@ def _starving(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = 100 * known["empty"] / known["fetches"]
     if value > limits[""]:
         figures = {"fetches": known["fetches"], "empty": known["empty"]}
-        shown = [Slice(one["name"], one["start_ns"], one["dur_ns"]) for one in known["waits"]]
-        yield Case(rank, value, figures, "", known["steps"], shown, saves_ns=ALL, part_of=(INPUT,))
+        yield Case(
+            rank, value, figures, "", known["steps"], slices(known["waits"]),
+            saves_ns=ALL, part_of=(INPUT,),
+        )  # fmt: skip
 
 
 def _sending(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
