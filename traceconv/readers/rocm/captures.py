@@ -69,6 +69,7 @@ class _Set:
     json: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)  # of the same run, and not read
+    headless: list[str] = field(default_factory=list)  # tables by name, without their headings
 
 
 def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
@@ -129,6 +130,8 @@ def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
                 of(name, table[1] or "").tables.append(name)
             elif _AGENTS.match(head) or _SUMS.match(head):
                 of(name, table[1] or "").others.append(name)
+            else:
+                of(name, table[1] or "").headless.append(name)
         elif results and base.endswith((".pftrace", ".pftrace.gz")):
             of(name, results[1]).others.append(name)
         elif is_sqlite(source.head(name, 16)):
@@ -138,6 +141,7 @@ def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
             of(name, results[1] if results else base).json.append(name)
     whole = {k: v for k, v in found.items() if v.databases or v.json or v.tables}
     for (folder, _), files in whole.items():
+        files.tables += files.headless if files.tables else []
         index = str(PurePosixPath(folder) / "index.yaml")
         if folder.endswith(".rpdb") and index in names:
             files.others.append(index)

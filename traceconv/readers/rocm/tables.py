@@ -118,6 +118,9 @@ class Tables:
     def _rows(self, name: str) -> Columns:
         """The rows of the process in a table."""
         columns = csv_columns(self._source, name, self._build.issues, ended=True)
+        if not {"Start_Timestamp", "End_Timestamp"} <= columns.keys():
+            place = self._source.title(name)
+            self._build.issues.add("malformed-record", place, "line 1: headings are missing")
         if "Guid" not in columns or not self._guid:
             return columns
         mine = np.array([str(g) == self._guid for g in columns["Guid"].tolist()], bool)
