@@ -224,6 +224,6 @@ def test_what_is_not_known_is_not_summed_up():
     assert lost({1: Losses()}) == []
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
-        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 comes 3 ms late in all; no computing was "
-        "recorded, so what steps lose is unknown"
+        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 comes 3 ms late in all; computing is not "
+        "known of any step, so what steps lose is unknown"
     )

@@ -390,3 +390,33 @@ def test_inspect_predicts_output_sizes(here, capsys):
         run(["merge", "-q", "-m", mode, "-o", f"{mode}.pftrace", SAMPLE])
         size = (here / f"{mode}.pftrace").stat().st_size
         assert 0.95 * size <= predicted <= 1.15 * size
+
+
+def test_align_writes_json_only(here, capsys):
+    """Another ending is refused; `-` is stdout, as everywhere."""
+    assert run(["align", SAMPLE, "-o", "offsets.csv"]) == 2
+    assert "there are: .json" in capsys.readouterr().err
+    assert run(["align", SAMPLE, "-o", "-", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert list(here.iterdir()) == []
+
+
+def test_validate_checks_every_file(here, capsys):
+    """What one file is does not keep the others from being checked."""
+    for name in ("a.pftrace", "b.json"):
+        run(["merge", SAMPLE, "-q", "-o", name])
+    (here / "cut.pftrace").write_bytes((here / "a.pftrace").read_bytes()[:-3])
+    capsys.readouterr()
+    assert run(["validate", "none.json", "a.pftrace", "cut.pftrace", "b.json"]) == 3
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if line.endswith(": ok")] == [
+        "a.pftrace: ok", "b.json: ok"
+    ]  # fmt: skip
+    assert ("none.json" in err, "error: cut.pftrace" in err) == (True, True)
+    assert run(["validate", "--json", "none.json", "a.pftrace", "cut.pftrace"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["path"], one["ok"]) for one in told["traces"]] == [
+        ("a.pftrace", True), ("cut.pftrace", False)
+    ]  # fmt: skip
+    assert (told["ok"], [one["path"] for one in told["unreadable"]]) == (False, ["none.json"])
+    assert run(["validate", "a.pftrace", "b.json"]) == 0

@@ -238,3 +238,57 @@ def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
         assert render.csv_text(result).count("\n") >= result.rows
     assert render.text(found.results, explain=True)
     assert render.markdown(found.results)
+
+
+# -- where to, and in which format ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-o", "t.xlsx"], "no format ends in '.xlsx'; there are: .txt, .csv, .json, .md"),
+        (["-o", "t.parquet", "--format", "text"], "no format ends in '.parquet'"),
+        (["-o", "t.json", "--format", "csv"], "the ending says json, and --format says csv"),
+        (["--json", "--format", "md"], "both want stdout"),
+        (["--format", "csv"], "one (--by step_summary), or write a file for each (-o FILE.csv)"),
+        (["--by", "opp", "--format", "csv"], "did you mean 'op'"),
+    ],
+)
+def test_a_format_that_does_not_fit_is_refused(tmp_path, monkeypatch, capsys, words, text):
+    """Before anything is read, with what fits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("traceconv.api.stats.find", None)
+    assert run(["stats", SAMPLE, *words]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_csv_file_is_empty(tmp_path, capsys):
+    """A table without data is a line; if no table has any, that is an error."""
+    path = tmp_path / "t.csv"
+    assert run(["stats", SAMPLE, "--by", "data,step", "-o", str(path)]) == 0
+    written = sorted(file.name for file in tmp_path.iterdir())
+    assert "t_step.csv" in written
+    assert all(file.read_text().count("\n") > 1 for file in tmp_path.iterdir())
+    err = capsys.readouterr().err
+    named = {line.split()[1] for line in err.splitlines() if "has no data: needs" in line}
+    every = set(traceconv.stats(SAMPLE, by="data,step").results)
+    assert named and {f"t_{one.table.name}.csv" for one in every if one.rows} == set(written)
+    assert named == {one.table.name for one in every if not one.rows}
+    for words in (["-o", str(tmp_path / "n.csv")], []):
+        assert run(["stats", SAMPLE, "--by", "pipeline", "--format", "csv", *words]) == 3
+        assert "has no data: needs" in capsys.readouterr().err
+    assert not (tmp_path / "n.csv").exists()
+
+
+@pytest.mark.parametrize("command", [["stats", "--by", "type"], ["diagnose"]])
+def test_json_is_a_document_on_stdout_whatever_is_written(tmp_path, capsys, command):
+    """Alone the result itself, beside a file as well."""
+    file = tmp_path / "t.md"
+    assert run([*command, SAMPLE, "--json", "-q"]) == 0
+    alone = capsys.readouterr().out
+    assert run([*command, SAMPLE, "--json", "-q", "-o", str(file)]) == 0
+    beside = capsys.readouterr().out
+    assert json.loads(alone)["schema_version"] >= 1
+    assert beside == alone
+    assert file.read_text().startswith(("#", "*"))

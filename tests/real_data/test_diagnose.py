@@ -97,7 +97,7 @@ def test_tables_alone_tell_of_waits():
     """A receive of a pipeline stage that waits for 164 ms, from communication.json."""
     found = _found(PIPELINE)
     assert _values(found, "communication-wait").keys() == {1}
-    worst = next(one for one in found.findings.findings if one.rank == 1)
+    worst = next(one for one in found.findings.findings if one.rule.id == "communication-wait")
     assert worst.slices[0].name.startswith("hcom_batchSendRecv__764_4_1")
     assert "small-packets" not in _spoken(found)
 

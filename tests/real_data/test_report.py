@@ -24,7 +24,7 @@ def diagnosed(*names):
         (HTA, {"links", "curves"}),
         ((MINDSPORE,), set()),
         ((LEVEL1,), set()),
-        ((NSIGHT,), {"links", "curves"}),
+        ((NSIGHT,), {"links", "curves", "steps"}),
     ],
 )
 def test_every_pair_has_a_small_whole_page(names, missing):

@@ -14,9 +14,13 @@ LACKING = {
     "ascend/mindinsight/cluster_propose": {"unaligned"},
     # a task of a collective that is in no table of times
     "ascend/msinsight/server/src/test/test_data/full_db": {"bad-time"},
-    # a row that lacks a cell
-    "ascend/msinsight/server/src/test/test_data/test_kernel_parse": {"malformed-record"},
-    "ascend/msinsight/server/src/test/test_data/test_rank_0": {"malformed-record"},
+    # a row that lacks a cell; its operators take less time than the vendor's steps compute
+    "ascend/msinsight/server/src/test/test_data/test_kernel_parse": {
+        "malformed-record", "operators-missing",
+    },
+    "ascend/msinsight/server/src/test/test_data/test_rank_0": {
+        "malformed-record", "operators-missing",
+    },
     # a name with quotes, which make the file invalid
     "gpu/paddle/host_vmpid_32098": {"repaired-record"},
     # broken on purpose
@@ -25,6 +29,7 @@ LACKING = {
     "gpu/chrome_edge/only-begin-events": {"unfinished-slice"},
     "gpu/chrome_edge/simple-partial": {"unclosed-array"},
     "gpu/chrome_edge/too-many-end-events": {"end-without-begin"},
+    "hub/xplane/made": {"name-unknown", "source-dropped"},
     "perfetto/json_bad": {"bad-time", "missing-duration", "unknown-phase"},
     "perfetto/json_lone_surrogate": {"bad-encoding"},
     "perfetto/json_nan_in_args": {"args-not-json"},
@@ -32,7 +37,7 @@ LACKING = {
     "perfetto/json_raw_control_char": {"args-not-json"},
     "perfetto/json_truncated_array": {"unclosed-array"},
     "perfetto/json_truncated_object": {"truncated"},
-}
+}  # fmt: skip
 """Losses and doubts by how the paths of captures begin."""
 
 
@@ -41,6 +46,8 @@ def test_only_captures_that_lack_something_are_refused(tmp_path, family):
     """By their codes; captures without a single event are another matter."""
     refused = {}
     for path in captures([DATA / family]):
+        if path == DATA / family:
+            continue  # what is below it has nothing in common
         try:
             traceconv.merge(str(path), out=str(tmp_path / "x.pftrace"), mode="detail", force=True,
                             strict=True, jobs=1)  # fmt: skip

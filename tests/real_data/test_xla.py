@@ -159,12 +159,15 @@ def test_collectives_of_two_hosts_are_the_same(traces):
     assert found == truth["collectives"]
 
 
-def test_two_hosts_are_aligned_by_their_collectives():
-    """Permutations, whose ends have nothing to do with each other, are no evidence."""
+def test_two_hosts_are_not_moved_apart():
+    """One machine, so no offset at all: its threads end collectives some ms apart, and whatever
+    is said of the clocks has to hold."""
     plan = traceconv.align(str(XPLANE / "cpu_2proc")).plan
-    assert plan.method == "collective"
-    assert plan.offsets[1].matches == 12
-    assert abs(plan.offsets[1].offset_ns) < 200_000  # one machine: no offset at all
+    offset = plan.offsets[1]
+    if plan.method == "collective":
+        assert abs(offset.offset_ns) <= offset.error_ns
+    else:
+        assert offset.offset_ns == 0
 
 
 @pytest.mark.parametrize("name", ["cpu_1proc", "cpu_4dev", "cpu_2proc"])

@@ -78,7 +78,8 @@ def _of_rank(rank, host, known, operations):
         yield from _parts(rank, known)
     yield from _waits(operations, max(len(known.measured()), 1))
     yield from _packages(rank, known.fact.stated)
-    yield from _operators(rank, host, max(len(known.measured()), 1))
+    if not known.fact.partial:
+        yield from _operators(rank, host, max(len(known.measured()), 1))
     yield from _memory(rank)
 
 

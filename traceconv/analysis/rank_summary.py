@@ -24,7 +24,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 3
+VERSION = 4
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -81,7 +81,10 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
         coverage: which of its steps have device data.
-        losses:   what its steps lose.
+        losses:   what its steps lose; where a table of a cluster is all there is, those of every
+            rank that it names, by rank.
+        steps_marked: whether something marks its steps; else the whole range counts as one.
+        partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
@@ -98,7 +101,9 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     graphs: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     coverage: Coverage = Coverage()
-    losses: Losses = Losses()
+    losses: dict[int, Losses] = {}
+    steps_marked: bool = False
+    partial: tuple[str, ...] = ()
     world_size: int = -1
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()

@@ -6,15 +6,18 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, outcome, say
+from traceconv.cli import completion, options, outcome, say
 
 
 @click.command(short_help="Join the shards of one merge to its trace.")
-@click.argument("shards", nargs=-1, required=True, metavar="SHARD...")
+@click.argument(
+    "shards", nargs=-1, required=True, metavar="SHARD...", shell_complete=completion.files
+)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
+    shell_complete=completion.files,
     help="Where to; the ending names the format (see `formats`), - is stdout. "
     "Default: trace_<mode>_ranks<ranks>.pftrace, here.",
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, outcome, say
+from traceconv.cli import completion, options, outcome, say
 
 
 @click.command(short_help="Merge ranks and write a trace: the main command.")
@@ -15,6 +15,7 @@ from traceconv.cli import options, outcome, say
     "-o",
     "--output",
     metavar="FILE",
+    shell_complete=completion.files,
     help="Where to; the ending names the format (see `formats`), - is stdout. "
     "Default: trace_<mode>_ranks<ranks>.pftrace, here.",
 )

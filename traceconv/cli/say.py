@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -137,6 +138,11 @@ def _harmless(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
+def width() -> int:
+    """Columns of the terminal, by the variable COLUMNS or itself; 80 where there is none."""
+    return max(shutil.get_terminal_size().columns, 40)
+
+
 def size(n_bytes: int) -> str:
     """Bytes for people, in units of 1024: ``1.5M``."""
     value = float(n_bytes)
@@ -160,7 +166,7 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
         groups.setdefault(issue.code, []).append(issue)
     ordered = sorted(groups.values(), key=lambda g: _GRAVEST_FIRST.index(g[0].severity))
     if limit == ALL_LINES:
-        return [(_issue_line(group), group[0].severity) for group in ordered]
+        return [(_issue_line(group) + _places(group), group[0].severity) for group in ordered]
     grave = [group for group in ordered if group[0].severity is not Severity.INFO]
     lines = [(_issue_line(group), group[0].severity) for group in grave]
     if len(lines) > limit - 1:
@@ -197,6 +203,15 @@ def _issue_line(group: list[Issue]) -> str:
     return f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
 
 
+def _places(group: list[Issue]) -> str:
+    """Where to look, for those who want to know all of it."""
+    if group[0].code in _LISTED:
+        return ""
+    places = list(dict.fromkeys(place for one in group for place in one.places))
+    more = " ..." if len(places) > FILES_LISTED or _count(group) > len(places) else ""
+    return f" [{'; '.join(places[:FILES_LISTED])}{more}]" if places else ""
+
+
 def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> None:
     """The closing lines on stderr.
 
@@ -208,7 +223,10 @@ def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> N
     for line, severity in lines:
         message(line, fg=_COLOURS[severity])
     if pointer and any(severity is not Severity.INFO for _, severity in lines):
-        message("Every issue with its places: add --report report.md (or .json).")
+        message(
+            "Every issue with its places: add --report report.md (or .json); "
+            "what a code means: traceconv explain CODE."
+        )
 
 
 @contextmanager

@@ -422,6 +422,13 @@ CODES: dict[str, Code] = {
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."
     ),
+    "operators-missing": Code(
+        _D,
+        "The table of operators is not whole: it was cut off, rows of it were lost, or the "
+        "profiler's table of steps has more computing. Idle time, shares, and lengths of steps are "
+        "those of the table of steps, else unknown; counts and sums of operators are those of the "
+        "rows that are there.",
+    ),
     "computing-unknown": Code(
         _I,
         "Communication was recorded, and computing was not: what of it overlaps, and idle time, "
@@ -488,6 +495,11 @@ class Issue:
 
 
 _PLUGIN_CODES: dict[str, Code] = {}
+
+
+def codes() -> dict[str, Code]:
+    """Every issue code, with those of plugins that were imported."""
+    return {**CODES, **_PLUGIN_CODES}
 
 
 def _advice(code: str) -> str:

@@ -11,6 +11,9 @@ from traceconv.core.clock import us_text
 _TIMES = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 _SIZES = ("B", "KB", "MB", "GB", "TB")
 
+UNKNOWN = "–"
+"""What nobody knows, in text."""
+
 
 def unit_for(ns: float) -> tuple[str, int]:
     """Name and length in ns of the unit that suits a length of time."""
@@ -30,7 +33,7 @@ def exact(ns: int) -> str:
 
 def exact_or_unknown(ns: int | None) -> str:
     """:func:`exact`; a dash where nobody knows."""
-    return "–" if ns is None else exact(ns)
+    return UNKNOWN if ns is None else exact(ns)
 
 
 def size(n_bytes: float) -> str:
@@ -58,6 +61,11 @@ def digits(value: float) -> str:
 def percent(part: float, whole: float) -> str:
     """``part`` of ``whole``."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def share(percent: float | None) -> str:
+    """A share that is one already; a dash where nobody knows."""
+    return UNKNOWN if percent is None else f"{percent:.1f} %"
 
 
 def ranks(numbers: Iterable[int]) -> str:

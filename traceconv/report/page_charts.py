@@ -266,7 +266,7 @@ def operators(section: Section) -> Markup:
         Bar(
             row["name"],
             [("k-compute", row["total_ns"] / longest, _operator_words(row))],
-            f"{row['percent']:.1f} %",
+            say.share(row["percent"]),
             f"{row['core']} · {row['count']} × {say.time(row['avg_ns'])}",
         )
         for row in section["rows"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.losses import lost
+from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import chosen
@@ -130,11 +130,12 @@ def overview(
     summaries = sorted(summaries, key=lambda one: one.rank)
     zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
     results = {r.table.name: r for r in tables.tables(summaries)}
-    drawn = sections.sections(results.values())
+    unmarked = {one.rank for one in summaries if not one.steps_marked}
+    drawn = sections.sections(results.values(), unmarked)
     drawn["overlap"]["coverage"] = _coverage(summaries)
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
-    every = {one.rank: one.losses for one in summaries}
+    every = of_all(one.losses for one in summaries)
     found = [*rows.straggler(judged.verdict), *rows.findings(judged.findings)]
     found.sort(key=lambda one: (one["ms_per_step"] is None, -(one["ms_per_step"] or 0)))
     curves = excerpts.curves(summaries, plan, zero_ns)
@@ -164,7 +165,7 @@ def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -
     """What the steps of a run lose, in one line."""
     groups = [group.size for one in summaries for group in one.collectives.groups]
     return headline.headline(
-        {one.rank: one.losses for one in summaries},
+        of_all(one.losses for one in summaries),
         verdict.late,
         max((one.world_size for one in summaries), default=-1),
         max(groups, default=-1),
@@ -232,7 +233,7 @@ class _Rows:
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:
         """The rank that delays the others, and further ones."""
         verdict = judged.as_dict()
-        every = {rank: one.losses for rank, one in self._summaries.items()}
+        every = of_all(one.losses for one in self._summaries.values())
         waits = {one.rank: one.ns / 1e6 for one in lost(every, judged.late) if one.rank >= 0}
         for one in [verdict["culprit"], *verdict["others"]] if verdict["culprit"] else ():
             worst = _worst_step(verdict, one["rank"])

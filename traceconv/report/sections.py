@@ -6,7 +6,7 @@ JSON document show is the same. A section without data says under "missing" what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,16 +64,17 @@ _CLASSES = {
 }
 
 
-def sections(results: Iterable[Result]) -> dict[str, Section]:
+def sections(results: Iterable[Result], unmarked: Collection[int] = ()) -> dict[str, Section]:
     """All sections that come from tables.
 
     Args:
         results: of at least :data:`TABLES`, not cut to their first rows.
+        unmarked: ranks whose one step is all that was recorded, as nothing marks steps.
     """
     known = {result.table.name: result for result in results}
     return {
-        "overlap": _overlap(known["overlap"]),
-        "steps": _steps(known["step"]),
+        "overlap": _overlap(known["overlap"], unmarked),
+        "steps": _steps(known["step"], unmarked),
         "operators": _operators(known["type"] if _named(known["type"]) else known["op"]),
         "communication": _communication(known["comm"]),
         "links": _links(known["link"]),
@@ -86,14 +87,15 @@ def _named(result: Result) -> bool:
     return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
 
 
-def _overlap(result: Result) -> Section:
+def _overlap(result: Result, unmarked: Collection[int]) -> Section:
     """Means of the steps of each rank; of the whole rank where no step has device work."""
     if not result.rows:
         return missing(result)
     rows = rows_of(result)
     steps = rows["Step"] != ABSENT
-    worked = steps & (rows["Known(ns)"] > 0)
-    keep = worked if worked.any() else ~steps
+    known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
+    worked = steps & known & (rows["Known(ns)"] > 0)
+    keep = worked if worked.any() else known & ~steps
     if not keep.any():
         return missing(result)
     rows = {heading: column[keep] for heading, column in rows.items()}
@@ -110,13 +112,21 @@ def _overlap(result: Result) -> Section:
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
         found.append({"rank": rank, "steps": n, **means})
-    return {"per": "step" if worked.any() else "capture", "rows": found}
+    marked = worked.any() and not {row["rank"] for row in found} <= set(unmarked)
+    return {"per": "step" if marked else "capture", "rows": found}
 
 
-def _steps(result: Result) -> Section:
+def _steps(result: Result, unmarked: Collection[int]) -> Section:
+    """Lengths of the steps that something marks: a table of steps does not say how long they are,
+    only how long their devices took.
+    """
     if not result.rows:
         return missing(result)
-    rows = of_main_graph(rows_of(result), "Duration(ns)")
+    rows = rows_of(result)
+    keep = (rows["Duration(ns)"] != ABSENT) & ~np.isin(rows[RANK], list(unmarked))
+    if not keep.any():
+        return {"missing": "no data: needs marks of steps"}
+    rows = of_main_graph({h: column[keep] for h, column in rows.items()}, "Duration(ns)")
     found = []
     for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
@@ -148,10 +158,12 @@ def _operators(result: Result) -> Section:
     found = []
     names = (key, "Core Type", "Count", "Total Time(ns)", "Avg Time(ns)")
     whole = int(job["Total Time(ns)"].sum())
+    if np.isnan(job["Ratio(%)"]).any():
+        whole = 0  # some of it is missing, so there are no shares
     kept = order[:OPERATORS_KEPT]
     for name, core, count, total, usual in _cells(job, *names, rows=kept):
         most, rank = worst[name, core]
-        percent = 100 * total / whole if whole else 0.0
+        percent = 100 * total / whole if whole else None
         found.append(
             {
                 "name": name, "core": core, "count": count, "total_ns": total, "avg_ns": usual,
@@ -197,7 +209,7 @@ def _communication(result: Result) -> Section:
     found = []
     for cells in _cells(job, *names, *parts.values(), rows=order):
         row = dict(zip((*keys, *parts), cells, strict=True))
-        found.append({k: None if v == ABSENT else v for k, v in row.items()})
+        found.append({k: None if v == ABSENT or v != v else v for k, v in row.items()})
     return {"rows": found, "others": len(job["Count"]) - len(found)}
 
 

@@ -76,6 +76,9 @@ def _where_time_goes(overlap: Told, steps: Told) -> str:
     taken = "No step is marked"
     if count:
         taken = f"A step takes {time(mean)} on average ({count} in all)"
+    elif any(shares.values()) and overlap["per"] == "step":
+        each = sum(row["steps"] for row in overlap["rows"])
+        taken = f"How long steps take was not recorded ({each} in all)"
     if not any(shares.values()):
         return f"{taken}; no device work was seen, so it is unknown where the time goes."
     what = "of the device's time" if overlap["per"] == "step" else "of the capture"
@@ -112,9 +115,13 @@ def _what_else(found: Sequence[Told], issues: Issues, clock: str) -> str:
         sum(issue.count for issue in issues if issue.severity is severity)
         for severity in (Severity.LOSS, Severity.DOUBT)
     )
-    trust = "nothing was lost" if not lost else f"{lost} records were lost"
-    trust += f", {doubts} are in doubt" if doubts else ""
+    trust = "nothing was lost" if not lost else f"{lost} record{_were(lost)} lost"
+    trust += f", {doubts} {'are' if doubts > 1 else 'is'} in doubt" if doubts else ""
     return f"{text}; {trust}; clocks: {clock}."
+
+
+def _were(count: int) -> str:
+    return "s were" if count > 1 else " was"
 
 
 def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:
