@@ -40,6 +40,8 @@ FILES = {
     "nsight": "training:report.sqlite",
     "paddle": "device_rows:rank0*.json",
     "paddle (protobuf)": "protobuf:*.pb",
+    "rocprof": "old_table:kernel_trace.csv",
+    "rpd": "two_processes:trace.rpd",
     "trace_view": "level0:trace_view.json",
     "xplane": "derived_lines:profile.pb",
 }

@@ -266,6 +266,18 @@ def test_events_without_a_usable_time_are_booked(tmp_path, event, code):
     assert trace.ledger["lost", "slice"] == -1
 
 
+def test_events_of_unknown_kinds_are_named_by_number(tmp_path):
+    """Also where that is below zero; found by mutation. Nothing says that they are work."""
+    plane = gpu_plane()
+    for kind in (7, -1):
+        plane.raw(plane._lines[0], number(1, kind) + number(2, 90_000) + number(3, 1000))
+    (tmp_path / "a.xplane.pb").write_bytes(space(plane))
+    trace = read(tmp_path)
+    names = sorted(trace.strings[i] for i in trace.events.name.tolist())
+    assert names == ["event -1", "event 7", "gemm"]
+    assert trace.issues.count("name-unknown") == 2
+
+
 def test_numbers_without_a_sign_stay_so(tmp_path):
     """uint64 beyond int64, doubles that are none, texts by reference."""
     values = {"u": (1 << 64) - 1, "i": -3, "d": 0.5, "nan": float("nan"), "t": "a longer text"}

@@ -97,12 +97,13 @@ class Reading:
     def names(self, plane: Plane) -> I32:
         """String ids of the names of all events; those of unknown kinds are made of their id."""
         build, kinds = self.build, plane.kind_of
-        distinct, back = np.unique(
-            np.where(kinds >= 0, kinds, -1 - plane.metadata_id), return_inverse=True
-        )
-        known = plane.kinds
-        ids = [build.string(known[i] if i >= 0 else f"event {-1 - i}") for i in distinct.tolist()]
-        return np.array(ids, np.int32)[back] if ids else np.empty(0, np.int32)
+        of_kind = np.array([build.string(name) for name in plane.kinds] or [0], np.int32)
+        found = of_kind[np.maximum(kinds, 0)]
+        nameless = np.flatnonzero(kinds < 0)
+        ids, back = np.unique(plane.metadata_id[nameless], return_inverse=True)
+        made = np.array([build.string(f"event {i}") for i in ids.tolist()] or [0], np.int32)
+        found[nameless] = made[back]
+        return found
 
     def times(self, plane: Plane) -> tuple[I64, I64, Mask, Mask]:
         """Starts and durations in ns, whether a time can be used, and whether it was rounded.

@@ -80,7 +80,7 @@ class XplaneReader:
     name = "xplane"
     title = "XLA profiler (JAX, TensorFlow, PyTorch/XLA)"
     files = "*.xplane.pb"
-    order = 340
+    order = 345
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per device of every file."""

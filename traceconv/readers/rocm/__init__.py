@@ -1,0 +1,7 @@
+"""Readers of what ROCm's profilers write."""
+
+READERS = {
+    "rocprof": "rocprof",
+    "rpd": "rpd",
+}
+"""Modules of this family that hold a ``READER``, by the reader's name."""

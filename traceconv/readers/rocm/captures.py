@@ -1,0 +1,261 @@
+"""Files of ROCm's profilers by name and content, and the processes they hold.
+
+One run may lie side by side in several forms: databases are preferred, then JSON, then CSV tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.model import Capture, natural_order
+from traceconv.io.sources import Source
+from traceconv.readers.rocm.database import Member, members, suffixes
+from traceconv.readers.rocm.database_content import Reading
+from traceconv.readers.shared.lines import rank_in_path
+from traceconv.readers.shared.numbers import INT32_MAX
+from traceconv.readers.shared.sqlite.database import opened
+from traceconv.readers.shared.sqlite.files import is_sqlite
+
+DATABASE, JSON, CSV = "db", "json", "csv"
+
+_RESULTS = re.compile(r"(.*?)_?results\.(?:db|json|pftrace)(?:\.gz)?")
+_KINDS = (
+    r"(?:hip|hip_runtime|hip_compiler|hsa|hsa_core|marker|rccl|rocdecode|rocjpeg|ompt|kfd)_api|"
+    r"kernel|memory_copy|memory_allocation|scratch_memory"
+)
+_TABLE = re.compile(
+    rf"(?:(.*?)_)?((?:{_KINDS})_trace|counter_collection|agent_info|(?:{_KINDS}|domain)_stats)"
+    r"\.csv(?:\.gz)?"
+)
+_SIGN = re.compile(
+    rb'^(?:\xef\xbb\xbf)?(?=[^\n]*"?Start_Timestamp"?)(?=[^\n]*"?(?:Kernel_Name|Function|Direction|'
+    rb'Operation|Counter_Name)"?)[^\n]*"?End_Timestamp'
+)
+_AGENTS = re.compile(rb'^(?:\xef\xbb\xbf)?"?Node_Id"?,')
+_SUMS = re.compile(rb'^(?:\xef\xbb\xbf)?"?Name"?,"?Calls"?,')
+_TOOL = re.compile(rb'^\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a capture is read from.
+
+    Attributes:
+        kind:   DATABASE, JSON or CSV.
+        member: of a database: which process.
+        number: of JSON: which element; of tables: 0.
+        guid:   of tables: the process whose rows are read, "" for all.
+        agents: of tables: the file that lists devices, "" if there is none.
+    """
+
+    kind: str
+    member: Member = field(default_factory=lambda: Member("", -1))
+    number: int = 0
+    guid: str = ""
+    agents: str = ""
+
+
+@dataclass
+class _Set:
+    """Files of one folder that share the beginning of their names."""
+
+    databases: list[str] = field(default_factory=list)
+    json: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)  # of the same run, and not read
+    headless: list[str] = field(default_factory=list)  # tables by name, without their headings
+
+
+def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+    """One capture per process."""
+    sets = _sets(source, names)
+    found: list[Capture] = []
+    known: set[str] = set()
+    for (folder, stem), files in sets.items():
+        rest: list[str] = []
+        group: list[Capture] = []
+        for kind, candidates in (
+            (DATABASE, files.databases),
+            (JSON, files.json),
+            (CSV, files.tables),
+        ):
+            if not candidates:
+                continue
+            if group:
+                rest += candidates
+                continue
+            group = _of_kind(source, kind, candidates, folder, stem)
+        fresh = [c for c in group if not (_guid(c) and _guid(c) in known)]
+        known |= {_guid(c) for c in fresh if _guid(c)}
+        if len(fresh) < len(group):
+            issues.add("repeated-content", group[0].label, "", len(group) - len(fresh))
+        lost = [name for c in group if c not in fresh for name in c.files]
+        if fresh:
+            found.append(_with_known(fresh[0], [*rest, *files.others]))
+            found += fresh[1:]
+        elif found and lost:
+            found[0] = _with_known(found[0], [*lost, *rest, *files.others])
+    return in_order(found, source, issues)
+
+
+def _with_known(capture: Capture, names: Iterable[str]) -> Capture:
+    more = tuple(n for n in dict.fromkeys(names) if n not in capture.files)
+    uses = {**capture.uses, **dict.fromkeys(more, "the same run in another form")}
+    return replace(capture, known=(*capture.known, *more), uses=uses)
+
+
+def _guid(capture: Capture) -> str:
+    form: Form = capture.detail
+    return form.member.guid or form.guid
+
+
+def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
+    found: dict[tuple[str, str], _Set] = {}
+
+    def of(name: str, stem: str) -> _Set:
+        return found.setdefault((str(PurePosixPath(name).parent), stem), _Set())
+
+    for name in sorted(names):
+        base = PurePosixPath(name).name
+        results, table = _RESULTS.fullmatch(base), _TABLE.fullmatch(base)
+        if table:
+            head = source.head(name, 4096)
+            if _SIGN.match(head):
+                of(name, table[1] or "").tables.append(name)
+            elif _AGENTS.match(head) or _SUMS.match(head):
+                of(name, table[1] or "").others.append(name)
+            else:
+                of(name, table[1] or "").headless.append(name)
+        elif results and base.endswith((".pftrace", ".pftrace.gz")):
+            of(name, results[1]).others.append(name)
+        elif is_sqlite(source.head(name, 16)):
+            if _is_rocpd(source, name):
+                of(name, results[1] if results else base).databases.append(name)
+        elif base.endswith((".json", ".json.gz")) and _TOOL.match(source.head(name, 256)):
+            of(name, results[1] if results else base).json.append(name)
+    whole = {k: v for k, v in found.items() if v.databases or v.json or v.tables}
+    for (folder, _), files in whole.items():
+        files.tables += files.headless if files.tables else []
+        index = str(PurePosixPath(folder) / "index.yaml")
+        if folder.endswith(".rpdb") and index in names:
+            files.others.append(index)
+    return whole
+
+
+def _is_rocpd(source: Source, name: str) -> bool:
+    try:
+        with opened(source, name, salvage=True) as database:
+            return bool(suffixes(database))
+    except MalformedInputError:
+        return False
+
+
+def _of_kind(
+    source: Source, kind: str, names: Sequence[str], folder: str, stem: str
+) -> list[Capture]:
+    """The captures of files of one kind that belong together."""
+    if kind == DATABASE:
+        return [c for name in names for c in _of_database(source, name)]
+    if kind == JSON:
+        from traceconv.readers.rocm.tool_json import processes
+
+        found = []
+        for name in names:
+            for number, process in enumerate(processes(source, name)):
+                pid, host = process
+                title = source.title(name)
+                found.append(_capture(source, (name,), Form(JSON, number=number), pid, host, title))
+        return found
+    return _of_tables(source, names, folder, stem)
+
+
+def _of_database(source: Source, name: str) -> list[Capture]:
+    with opened(source, name, salvage=True) as database:
+        listed = members(database)
+    title = source.title(name)
+    found = []
+    for one in listed:
+        label = title if len(listed) == 1 else f"{title} (process {one.pid})"
+        capture = _capture(source, (name,), Form(DATABASE, one), one.pid, one.host, label)
+        device = one.devices[0] if len(one.devices) == 1 else -1
+        capture = replace(capture, world_size=one.world_size, device=device)
+        if one.rank is not None:
+            capture = replace(capture, rank=one.rank, rank_from=one.rank_from)
+        found.append(capture)
+    return found
+
+
+def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> list[Capture]:
+    from traceconv.readers.rocm.tables import processes
+
+    host = PurePosixPath(folder).name
+    agents = str(PurePosixPath(folder) / f"{stem}_agent_info.csv") if stem else ""
+    listed = processes(source, names)
+    found = []
+    for guid, pid in listed:
+        if pid < 0 and stem.isascii() and stem.isdigit() and int(stem) <= INT32_MAX:
+            pid = int(stem)
+        place = str(PurePosixPath(folder) / stem) if stem else folder
+        label = source.title(place) if not source.lone else source.label
+        if len(listed) > 1:
+            label += f" (process {pid if pid >= 0 else guid})"
+        form = Form(CSV, guid=guid, agents=agents if agents in source.names() else "")
+        found.append(_capture(source, tuple(names), form, pid, host, label))
+    return found
+
+
+def _capture(
+    source: Source, files: tuple[str, ...], form: Form, pid: int, host: str, label: str
+) -> Capture:
+    rank = rank_in_path(files[0])
+    return Capture(
+        reader="rocprof",
+        source=source,
+        files=files,
+        rank=rank,
+        rank_from="name" if rank is not None else "",
+        host=host,
+        pid=pid,
+        clock=Anchor(Domain.MONOTONIC, evidence="ns since the host booted"),
+        label=label,
+        detail=form,
+    )
+
+
+def in_order(found: list[Capture], source: Source, issues: Issues) -> list[Capture]:
+    """The captures; if nothing names a rank of any, counted by hosts and processes."""
+    if len(found) < 2 or any(c.rank is not None for c in found):
+        return found
+    order = sorted(found, key=lambda c: (natural_order(c.host), c.pid, natural_order(c.label)))
+    issues.add("rank-order", source.label, f"{len(found)} processes", len(found))
+    ranks = {id(c): i for i, c in enumerate(order)}
+    return [replace(c, rank=ranks[id(c)], rank_from="order of processes") for c in found]
+
+
+def read_process(capture: Capture, build: TraceBuilder) -> None:
+    """Put every event of one process into ``build``.
+
+    Raises:
+        MalformedInputError: nothing in its files can be read.
+    """
+    form: Form = capture.detail
+    build.file = capture.source.title(capture.files[0])
+    if form.kind == DATABASE:
+        with opened(capture.source, capture.files[0], salvage=True) as database:
+            Reading(build, database, form.member).read()
+            for place in database.damage:
+                build.skip("truncated", place if place not in database.tables else f"table {place}")
+    elif form.kind == JSON:
+        from traceconv.readers.rocm.tool_json import read_json
+
+        read_json(capture.source, capture.files[0], form.number, build)
+    else:
+        from traceconv.readers.rocm.tables import read_tables
+
+        read_tables(capture.source, capture.files, form.guid, form.agents, build)

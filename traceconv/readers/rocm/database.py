@@ -1,0 +1,250 @@
+"""Databases of rocprofv3 and rocprof-sys (rocpd), one process of them at a time.
+
+Tables bear the id of the process that wrote them, and ids in them hold among these only. How a
+table says when and where something was differs between writers and versions, also within one file:
+what its columns are decides. Views of the file are never asked.
+
+* The time is in ``start`` and ``end``, or these are rows of a table of times.
+* The place (process, thread, device, queue, stream) is in columns, or in the track of a row.
+* Categories are names of a table of their own, or among all strings.
+* The text of a marker is its name, or the ``message`` beside it; the other one is the function.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import distinct
+from traceconv.core.json_text import NOT_JSON
+from traceconv.core.model import I64
+from traceconv.readers.shared.arguments import lookup, picked
+from traceconv.readers.shared.numbers import INT32_MAX, whole_number
+from traceconv.readers.shared.sqlite.database import Column, Database
+
+METADATA = "rocpd_metadata"
+_PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
+GPU = "GPU"
+"""The kind of a device that is one."""
+
+RANK_VARIABLES = (
+    "RANK",
+    "SLURM_PROCID",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+)
+"""Variables of the environment that hold a rank; the first one set counts."""
+
+
+def suffixes(database: Database) -> list[str]:
+    """What the tables of each process end in; none if the database is another one."""
+    return sorted(
+        name.removeprefix(METADATA)
+        for name in database.tables
+        if name.startswith(f"{METADATA}_") and len(name) > len(METADATA) + 1
+    )
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process in a database.
+
+    Attributes:
+        suffix: of its tables.
+        row:    number of its row among the processes of these, -1 if there is none.
+        guid:   the same in every file that holds these rows.
+        pid, host: -1 and "" if they are not there.
+        rank, rank_from, world_size: as its environment says.
+        devices: numbers of the GPUs it used.
+    """
+
+    suffix: str
+    row: int
+    guid: str = ""
+    pid: int = -1
+    host: str = ""
+    rank: int | None = None
+    rank_from: str = ""
+    world_size: int = -1
+    devices: tuple[int, ...] = ()
+
+
+def members(database: Database) -> list[Member]:
+    """The processes of a database."""
+    found = []
+    for suffix in suffixes(database):
+        tables = Tables(database, suffix)
+        tags = dict(tables.rows("metadata", "tag", "value"))
+        guid = str(tags.get("guid") or tags.get("upid") or suffix[1:].replace("_", "-"))
+        hosts = {k: str(v or "") for k, v in tables.rows("info_node", "id", "hostname")}
+        stated = tables.rows("info_process", "id", "nid", "pid", "environment")
+        used = tables.devices_by_process()
+        for row, node, pid, environment in stated or [(-1, None, -1, None)]:
+            rank, evidence, size = _rank(environment)
+            found.append(
+                Member(
+                    suffix,
+                    row if isinstance(row, int) else -1,
+                    guid,
+                    pid if isinstance(pid, int) and 0 <= pid <= INT32_MAX else -1,
+                    hosts.get(node, ""),
+                    rank,
+                    evidence,
+                    size,
+                    tuple(sorted(used.get(row, ()))),
+                )
+            )
+    return found
+
+
+def _rank(environment: Any) -> tuple[int | None, str, int]:
+    """Rank, what says so, and size of the job, by an environment; of all else in it nothing."""
+    if not isinstance(environment, str | bytes):
+        return None, "", -1
+    try:
+        stated = json.loads(environment)
+    except NOT_JSON:
+        return None, "", -1
+    if not isinstance(stated, dict):
+        return None, "", -1
+    size = whole_number(stated.get("WORLD_SIZE"), INT32_MAX)
+    for variable in RANK_VARIABLES:
+        rank = whole_number(stated.get(variable), INT32_MAX)
+        if rank is not None:
+            return rank, variable, -1 if size is None else size
+    return None, "", -1 if size is None else size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows are: numbers of rows of the tables that describe it, -1 where there is none."""
+
+    pid: I64
+    tid: I64
+    agent_id: I64
+    queue_id: I64
+    stream_id: I64
+
+    def take(self, rows: NDArray[Any]) -> Place:
+        """The rows of a mask or an index array."""
+        return Place(*(getattr(self, name)[rows] for name in _PLACE))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of events.
+
+    Attributes:
+        columns:    as requested.
+        track_name: number of the name of their track, -1 if there is none.
+        times:      ns, -1 where there is none.
+    """
+
+    columns: dict[str, Column]
+    place: Place
+    track_name: I64
+    times: tuple[I64, ...]
+
+    def take(self, rows: NDArray[Any]) -> Rows:
+        """The rows of a mask or an index array."""
+        return Rows(
+            {name: column[rows] for name, column in self.columns.items()},
+            self.place.take(rows),
+            self.track_name[rows],
+            tuple(time[rows] for time in self.times),
+        )
+
+
+@dataclass
+class Tables:
+    """The tables of one suffix."""
+
+    database: Database
+    suffix: str
+
+    def name(self, table: str) -> str:
+        """A table as it is called here."""
+        return f"rocpd_{table}{self.suffix}"
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether a table with these columns is there."""
+        return self.database.has(self.name(table), *columns)
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """All rows of a small table."""
+        return self.database.rows(self.name(table), *columns)
+
+    def columns(self, table: str, requested: Mapping[str, Any]) -> dict[str, Column]:
+        """Columns of a table; see :meth:`Database.columns`."""
+        return self.database.columns(self.name(table), requested)
+
+    def texts(self, table: str, key: str, value: str, ids: I64 | None = None) -> dict[int, str]:
+        """Texts by number; see :meth:`Database.texts`."""
+        only = None if ids is None else distinct(ids[ids >= 0])
+        return self.database.texts(self.name(table), key, value, only)
+
+    def strings(self, ids: I64) -> dict[int, str]:
+        """Strings by number."""
+        return self.texts("string", "id", "string", ids)
+
+    @cached_property
+    def _tracks(self) -> dict[str, Column]:
+        return self.columns("track", {"id": -1, **dict.fromkeys(_PLACE, -1), "name_id": -1})
+
+    @cached_property
+    def _times(self) -> dict[str, Column]:
+        return self.columns("timestamp", {"id": -1, "value": -1})
+
+    def read(self, table: str, requested: Mapping[str, Any], *times: str) -> Rows:
+        """Rows of events, in one query: of a damaged table, another one may give fewer.
+
+        Args:
+            times: "start" and "end", or "timestamp".
+        """
+        asked = {**dict.fromkeys((*_PLACE, "track_id"), -1), **requested}
+        asked |= {name: -1 for time in times for name in (time, f"{time}_id")}
+        got = self.columns(table, asked)
+        track = lookup(self._tracks["id"], got["track_id"])
+        place = Place(
+            *(
+                np.where(got[name] >= 0, got[name], picked(self._tracks[name], track))
+                for name in _PLACE
+            )
+        )
+        stamps = [
+            got[time]
+            if self.has(table, time)
+            else picked(self._times["value"], lookup(self._times["id"], got[f"{time}_id"]))
+            for time in times
+        ]
+        columns = {name: got[name] for name in requested}
+        return Rows(columns, place, picked(self._tracks["name_id"], track), tuple(stamps))
+
+    @cached_property
+    def agents(self) -> dict[int, tuple[str, int]]:
+        """Kind and number of every device, by its row; a number among those of its kind."""
+        found = {}
+        listed = self.rows("info_agent", "id", "type", "type_index", "absolute_index")
+        for row, kind, index, absolute in listed:
+            numbers = [n for n in (index, absolute) if isinstance(n, int) and n >= 0]
+            if isinstance(row, int):
+                found[row] = (str(kind), numbers[0] if numbers else row)
+        return found
+
+    def devices_by_process(self) -> dict[Any, set[int]]:
+        """The GPUs that ran kernels, by the row of the process."""
+        place = self.read("kernel_dispatch", {}).place
+        found: dict[Any, set[int]] = {}
+        if len(place.pid):
+            pairs = np.unique(np.stack((place.pid, place.agent_id)), axis=1)
+            for pid, agent in pairs.T.tolist():
+                if agent in self.agents:
+                    found.setdefault(pid, set()).add(self.agents[agent][1])
+        return found

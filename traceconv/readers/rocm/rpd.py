@@ -1,0 +1,100 @@
+"""RPD: the databases of rocmProfileData, which were called rocpd before ROCm's own.
+
+Written by: ``runTracer.sh`` and ``rpd`` of ROCm/rocmProfileData; seen: schema 2.
+Files:      ``*.rpd``, any name: SQLite with ``rocpd_api`` and ``rocpd_op``.
+Units and clock: integer ns since the host booted.
+Rank from:  "rank<n>" in the path, else the order of process numbers, which is said. Every process
+            of a file is a capture.
+Quirks:     operations name no process: they are that of the call they belong to (golden case
+            two_processes). Sizes of copies are beside the calls. Values of monitors are text.
+Ignored:    code objects, signals, arguments of calls but for user marks.
+Source:     the tables' own columns, read by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.shared.sqlite.files import is_sqlite
+
+if TYPE_CHECKING:
+    from traceconv.readers.shared.sqlite.database import Database
+
+_SIGNS = ("rocpd_api", "rocpd_op")
+
+
+class RpdReader:
+    """Reads RPD databases."""
+
+    name = "rpd"
+    title = "ROCm: rocmProfileData (RPD)"
+    files = "*.rpd"
+    order = 312
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per process of every database."""
+        from traceconv.readers.shared.sqlite.database import opened
+
+        found: list[Capture] = []
+        for name in names:
+            if not is_sqlite(source.head(name, 16)):
+                continue
+            try:
+                with opened(source, name, salvage=True) as database:
+                    if set(_SIGNS) <= database.tables.keys():
+                        found += _captures(source, name, database)
+            except MalformedInputError:
+                continue  # another reader may know better; if none does, it is an unknown file
+        if len(found) > 1:
+            from traceconv.readers.rocm.captures import in_order
+
+            found = in_order(found, source, issues)
+        return found
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event of one process into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.rocm.rpd_tables import Reading
+        from traceconv.readers.shared.sqlite.database import opened
+
+        build.file = capture.source.title(capture.files[0])
+        build.hints.free_rule = "device"
+        with opened(capture.source, capture.files[0], salvage=True) as database:
+            Reading(build, database, capture.pid, capture.detail).read()
+            for place in database.damage:
+                build.skip("truncated", place if place not in database.tables else f"table {place}")
+
+
+def _captures(source: Source, name: str, database: Database) -> list[Capture]:
+    from traceconv.readers.shared.lines import rank_in_path
+
+    title, rank = source.title(name), rank_in_path(name)
+    pids = [pid for pid in database.distinct("rocpd_api", "pid") if pid >= 0] or [-1]
+    alone = len(pids) == 1
+    one = Capture(
+        reader=RpdReader.name,
+        source=source,
+        files=(name,),
+        clock=Anchor(Domain.MONOTONIC, evidence="ns since the host booted"),
+        rank=rank if alone else None,
+        rank_from="name" if alone and rank is not None else "",
+        label=title,
+    )
+    return [
+        replace(
+            one,
+            pid=pid,
+            label=title if alone else f"{title} (process {pid})",
+            detail=i == 0,  # whether operations of no process are its
+        )
+        for i, pid in enumerate(pids)
+    ]
+
+
+READER = RpdReader()
