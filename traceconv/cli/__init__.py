@@ -28,6 +28,7 @@ from traceconv.cli import (
     inspect,
     join,
     merge,
+    open,
     say,
     stats,
     stragglers,
@@ -131,6 +132,7 @@ for _command in (
     validate.validate,
     formats.formats,
     explain.explain,
+    open.open_,
 ):
     cli.add_command(_command)
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from traceconv.cli import completion, options, outcome, say
+from traceconv.cli import open as viewer
 
 
 @click.command(cls=options.Sectioned, short_help="Merge ranks and write a trace: the main command.")
@@ -35,6 +36,13 @@ from traceconv.cli import completion, options, outcome, say
     help="Draw in what the analyses know: findings and stragglers as marks, the overlap of each "
     "step as its arguments.",
 )
+@click.option(
+    "--open",
+    "opened",
+    is_flag=True,
+    help="Open the trace in the viewer, as `traceconv open` does.",
+)
+@viewer.viewing
 @options.limiting
 @options.aligning
 @options.reading
@@ -45,13 +53,16 @@ from traceconv.cli import completion, options, outcome, say
 @options.sharding
 @options.as_json
 @options.chatter
-def merge(paths: tuple[str, ...], **given: Any) -> None:
+def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **given: Any) -> None:
     """Merge the ranks below PATH... (files, folders, archives, patterns, -; default: here).
 
     \b
-    traceconv merge ./prof --ranks 0-7
+    traceconv merge ./prof --ranks 0-7 --open
     traceconv merge ./prof -m detail --ranks 3,4 --steps 12 -o slow.pftrace
     """
+    address = given.pop("viewer")
+    if opened:
+        _refuse_unseen(given)
     task = outcome.Task.of(given)
     from traceconv import merge
 
@@ -59,3 +70,24 @@ def merge(paths: tuple[str, ...], **given: Any) -> None:
     with task.accounted(), say.bar(quiet=task.quiet) as progress:
         report = merge(*paths, **task.options, progress=progress)
     task.show(report)
+    if opened:
+        path = viewer.of_written([str(part.path) for part in report.written])
+        viewer.show(path, address, not no_browser, wait, task.quiet)
+
+
+def _refuse_unseen(given: dict[str, Any]) -> None:
+    """Raise before any work is done for what no viewer could show.
+
+    Raises:
+        click.UsageError: nothing, or no trace, would be written, or --json wants stdout as well.
+    """
+    out = given["output"] or ""
+    unseen = (
+        (f"-o {out}", out == "-" or out.endswith(".txt") or given["writer"] == "text"),
+        ("--dry-run", given["dry_run"]),
+        ("--shard", given["shard"] is not None),
+        ("--json", given["as_json"]),
+    )
+    for option, is_given in unseen:
+        if is_given:
+            raise click.UsageError(f"--open shows a trace in a file; it does not go with {option}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -179,7 +180,10 @@ class Task:
         if any(
             str(part.path).endswith((".pftrace", ".pftrace.gz", ".tar")) for part in report.written
         ):
-            say.message(f"Drag it into {VIEWER} to look at it; the file stays on your machine.")
+            say.message(
+                f"Drag it into {VIEWER} to look at it, or: traceconv open "
+                f"{shlex.quote(str(report.written[0].path))}. The file stays on your machine."
+            )
         lines = say.ALL_LINES if self.verbose else say.ISSUE_LINES
         say.show_issues(report.issues, lines, pointer=not self.report)
 

@@ -1,0 +1,271 @@
+"""``traceconv open``: the link, what is given to whom, and when it ends."""
+
+import http.client
+import json
+import queue
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from paths import ROOT
+
+from traceconv.cli import open as viewer
+from traceconv.cli import run, say
+from traceconv.io import loopback
+from traceconv.validation import decode
+
+SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+PAGE = "https://ui.perfetto.dev"
+STABLE = {f"dev.perfetto.{n}" for n in ("PinTracksByRegex", "ExpandTracksByRegex")}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """A merged trace with a name that needs quoting."""
+    path = tmp_path_factory.mktemp("open") / "two ranks?&#é.pftrace"
+    assert run(["merge", SAMPLE, "-q", "-o", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Runs a command line beside the test; gives its link, and later its exit code."""
+    links, codes = queue.Queue(), queue.Queue()
+    monkeypatch.setattr(viewer, "PORT", 0)
+    monkeypatch.setattr(say, "data", links.put)
+    threads = []
+
+    def start(*words):
+        thread = threading.Thread(target=lambda: codes.put(run(words)))
+        thread.start()
+        threads.append(thread)
+        link = links.get(timeout=30)
+        return link, lambda: codes.get(timeout=30)
+
+    yield start
+    for thread in threads:
+        thread.join(30)
+
+
+def given_in(link):
+    """The address of the viewer, and what the link tells it, as its router reads links."""
+    page, _, route = link.partition("#!")
+    return page, {key: one for key, (one,) in parse_qs(urlsplit(route).query).items()}
+
+
+def fetched(url, method="GET", **headers):
+    """(status, headers, body) of a request."""
+    request = urllib.request.Request(url, method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, e.headers, e.read()
+
+
+def wait_for(held):
+    """Until something is true that another thread does."""
+    end = time.monotonic() + 10
+    while not held() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert held()
+
+
+# -- the whole of it -----------------------------------------------------------------------
+
+
+def test_the_file_is_given_once_and_the_command_ends(started, trace):
+    """The link names the file; who follows it gets every byte, with leave for that page only."""
+    link, code = started("open", str(trace), "--no-browser", "-q")
+    page, told = given_in(link)
+    assert page == PAGE + "/"
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w.%-]+", told["url"])
+    status, headers, body = fetched(told["url"], Origin=PAGE)
+    assert (status, body) == (200, trace.read_bytes())
+    assert headers["Access-Control-Allow-Origin"] == PAGE
+    assert code() == 0
+    with pytest.raises(urllib.error.URLError):
+        fetched(told["url"])
+
+
+def test_merge_opens_what_it_wrote(started, tmp_path):
+    """With a viewer of one's own."""
+    out = tmp_path / "x.json"
+    words = ["--open", "--no-browser", "--ui", "https://Traces.example:8443/perfetto/", "-q"]
+    link, code = started("merge", SAMPLE, "-o", str(out), *words)
+    page, told = given_in(link)
+    assert page == "https://traces.example:8443/perfetto/"
+    _, headers, body = fetched(told["url"], Origin="https://traces.example:8443")
+    assert body == out.read_bytes()
+    assert headers["Access-Control-Allow-Origin"] == "https://traces.example:8443"
+    assert code() == 0
+
+
+def test_the_viewer_is_told_what_to_show(trace):
+    """Stable commands only, patterns that meet the names in the trace, steps within it."""
+    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/t", trace))
+    commands = json.loads(told["startupCommands"])
+    assert {one["id"] for one in commands} == STABLE
+    seen = decode(trace)
+    found = {}
+    for one in commands:
+        (pattern,) = one["args"]
+        names = {name for track in seen.tracks for name in track.path}
+        found[one["id"].rpartition(".")[2]] = {n for n in names if re.search(pattern, n)}
+    assert {"Rank 0", "Rank 1", "Step Trace"} <= found["ExpandTracksByRegex"]
+    assert found["PinTracksByRegex"] == {
+        track.path[-1] for track in seen.tracks if "Step Trace" in track.path
+    }
+    first, last = int(told["visStart"]), int(told["visEnd"])
+    assert 0 <= first < last <= int((seen.slices.ts + seen.slices.dur).max())
+
+
+def test_a_file_that_is_no_trace_is_opened_as_it_is(tmp_path):
+    """The viewer knows more formats than we do; nothing is said of steps."""
+    (tmp_path / "x.systrace").write_text("# tracer: nop\n")
+    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/x", tmp_path / "x.systrace"))
+    assert set(told) == {"url", "startupCommands"}
+
+
+# -- who gets it, and who does not ---------------------------------------------------------
+
+
+@pytest.fixture
+def offer(trace):
+    """The trace on a free port, answered by a thread until the test ends."""
+    with loopback.offered(trace, PAGE, 0) as offer:
+        thread = threading.Thread(target=offer.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield offer
+        offer.shutdown()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/x", "/../etc/passwd", "//etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/.", "*", "/?a=b"],
+)
+def test_only_one_path_is_known(offer, path):
+    """Nothing else of the disk can be named."""
+    connection = http.client.HTTPConnection(loopback.HOST, offer.server_port, timeout=10)
+    connection.putrequest("GET", path, skip_host=True)
+    connection.putheader("Host", f"127.0.0.1:{offer.server_port}")
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (404, b"")
+    connection.close()
+    assert not offer.taken
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example:9001"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": PAGE}, 200),
+        ({}, 200),
+    ],
+)
+def test_other_sites_get_nothing(offer, headers, status):
+    """Neither by their own name nor by one that points here."""
+    got, answered, body = fetched(offer.address, **headers)
+    assert (got, bool(body)) == (status, status == 200)
+    if status == 200:
+        wait_for(lambda: offer.taken)
+    assert offer.taken == (status == 200)
+    assert answered["Access-Control-Allow-Origin"] == PAGE
+
+
+def test_asking_is_not_taking(offer):
+    """A browser's question before it fetches, and a look at the size."""
+    asked = {"Origin": PAGE, "Access-Control-Request-Private-Network": "true"}
+    status, headers, _ = fetched(offer.address, "OPTIONS", **asked)
+    assert (status, headers["Access-Control-Allow-Private-Network"]) == (204, "true")
+    status, headers, body = fetched(offer.address, "HEAD", Origin=PAGE)
+    assert (status, int(headers["Content-Length"]), body) == (200, offer.size, b"")
+    assert fetched(offer.address, "POST")[0] == 501
+    assert not offer.taken
+
+
+def test_only_this_machine_is_listened_to(offer):
+    """The socket is that of the loopback interface."""
+    assert offer.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_half_a_file_is_not_taken(tmp_path):
+    """Who goes away in the middle may come back."""
+    path = tmp_path / "big.json"
+    path.write_bytes(b"x" * (32 << 20))
+    with loopback.offered(path, PAGE, 0) as offer:
+        thread = threading.Thread(target=offer.until_taken, args=(30 * 10**9,))
+        thread.start()
+        with socket.create_connection(offer.server_address, 10) as gone:
+            gone.sendall(
+                f"GET /big.json HTTP/1.1\r\nHost: 127.0.0.1:{offer.server_port}\r\n\r\n".encode()
+            )
+            assert gone.recv(100)
+        assert len(fetched(offer.address)[2]) == 32 << 20
+        thread.join(10)
+        assert not thread.is_alive()
+        wait_for(lambda: not offer.files)
+
+
+# -- what cannot be done -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["open", "none.pftrace"], 3, "none.pftrace: No such file"),
+        (["open", "."], 3, "traceconv merge . --open"),
+        (["open", "empty"], 3, "empty: empty"),
+        (["open", "x", "--ui", "ui.perfetto.dev"], 2, "no address like https://"),
+        (["open", "x", "--ui", "file:///etc"], 2, "no address like https://"),
+        (["open", "x", "--ui", "https://a:b@c"], 2, "password"),
+        (["open", "x", "--wait", "5"], 2, "not a time with its unit"),
+        (["open", "x", "--wait", "10ms", "--no-browser"], 3, "nobody asked for the trace"),
+        (["merge", SAMPLE, "--open", "-o", "-"], 2, "-o -"),
+        (["merge", SAMPLE, "--open", "-o", "x.txt"], 2, "-o x.txt"),
+        (["merge", SAMPLE, "--open", "-n"], 2, "--dry-run"),
+        (["merge", SAMPLE, "--open", "--json"], 2, "--json"),
+    ],
+)
+def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch, capsys, words, code, part):
+    """What, why, and what to do."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(viewer, "PORT", 0)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "x").write_text("x")
+    assert run(words) == code
+    assert part in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_port_in_use_is_said(monkeypatch, trace, capsys):
+    """With what may be using it."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setattr(viewer, "PORT", other.getsockname()[1])
+        assert run(["open", str(trace), "--no-browser"]) == 3
+    assert "trace_processor" in capsys.readouterr().err
+
+
+def test_a_browser_is_opened_where_there_is_a_window(monkeypatch, trace):
+    """Else the link is printed; a browser in the terminal would hide it."""
+    monkeypatch.setattr("webbrowser.open_new_tab", lambda target: opened.append(target) or True)
+    opened = []
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert not viewer._browse("x")
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert viewer._browse("x")
+    assert opened == ["x"]

@@ -1,0 +1,204 @@
+"""``traceconv open``: a trace in the viewer, with one command.
+
+ui.perfetto.dev may fetch from ``http://127.0.0.1:9001`` and from no other port of this machine (its
+Content-Security-Policy). The link has the address of the trace, commands that the viewer runs once
+it has loaded it - of the set that it keeps stable for automation -, and the part of the time line
+to show. https://perfetto.dev/docs/visualization/commands-automation-reference and
+https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui describe them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from traceconv.cli import completion, options, say
+from traceconv.core.errors import OutputError, SourceError, TraceconvError
+
+PORT = 9001
+VIEWER = "https://ui.perfetto.dev"
+
+LOOKED_AT = 32 << 20
+"""Larger files are opened without a look at where their steps are."""
+
+PINNED = 12
+"""More lanes of steps than this would leave no room for the others."""
+
+# -- the link -----------------------------------------------------------------------------
+
+
+def link(viewer: str, address: str, path: Path) -> str:
+    """The address at which ``viewer`` fetches the trace and shows its steps.
+
+    Args:
+        viewer:  its own address, without a path of the trace.
+        address: of the trace.
+        path:    of the trace, to look for steps.
+    """
+    pinned, window = _steps(path)
+    commands = [("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|Step Trace$|Overlap Analysis$)")]
+    if pinned:
+        commands.append(("PinTracksByRegex", f"^({'|'.join(map(re.escape, pinned))})$"))
+    given = {
+        "url": address,
+        "startupCommands": json.dumps(
+            [{"id": f"dev.perfetto.{name}", "args": [pattern]} for name, pattern in commands]
+        ),
+    }
+    if window:
+        given["visStart"], given["visEnd"] = map(str, window)
+    return f"{viewer}/#!/?{urlencode(given, quote_via=quote)}"
+
+
+def _steps(path: Path) -> tuple[list[str], tuple[int, int] | None]:
+    """Names of the lanes of steps, and from when to when steps are, in ns.
+
+    Nothing for what is large, or no trace that can be checked.
+    """
+    if path.stat().st_size > LOOKED_AT:
+        return [], None
+    import numpy as np
+
+    from traceconv.validation import decode
+
+    try:
+        slices = decode(path).slices
+    except TraceconvError:
+        return [], None
+    lanes = {n: p for n, p in enumerate(slices.paths) if any("Step Trace" in name for name in p)}
+    on_them = np.isin(slices.track_id, list(lanes))
+    if not on_them.any():
+        return [], None
+    names = sorted({lane[-1] for lane in lanes.values()}) if len(lanes) <= PINNED else []
+    start = slices.ts[on_them]
+    window = int(start.min()), int((start + np.maximum(slices.dur[on_them], 0)).max())
+    return names, window if window[0] < window[1] else None
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+def show(path: Path, viewer: str, browser: bool, wait_ns: int, quiet: bool) -> None:
+    """Serve ``path`` until the viewer has it.
+
+    Args:
+        viewer:  address of the viewer.
+        browser: whether to open one; the link is on stdout else.
+        wait_ns: how long nobody may ask for it.
+
+    Raises:
+        SourceError: it is no file that can be read.
+        OutputError: the port is taken, or nobody came.
+    """
+    from traceconv.io import loopback
+
+    parts = urlsplit(viewer)
+    with loopback.offered(path, f"{parts.scheme}://{parts.netloc}", PORT) as offer:
+        target = link(viewer, offer.address, path)
+        if not browser or not _browse(target):
+            say.data(target)
+            sys.stdout.flush()
+            _advise(offer.server_port, quiet)
+        offer.until_taken(wait_ns)
+    if not quiet:
+        say.message(f"{path}: the viewer has it; it stays in the memory of the browser")
+
+
+def _browse(target: str) -> bool:
+    """Whether a browser with a window was told to open ``target``."""
+    import webbrowser
+
+    if sys.platform.startswith("linux") and not (
+        {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & set(os.environ)
+    ):
+        return False
+    try:
+        return webbrowser.open_new_tab(target)
+    except webbrowser.Error:
+        return False
+
+
+def _advise(port: int, quiet: bool) -> None:
+    if quiet:
+        return
+    say.message("Open this link in a browser on this machine; waiting for it. Ctrl-C ends.")
+    if "SSH_CONNECTION" in os.environ:
+        say.message(f"From where you sit: ssh -L {port}:127.0.0.1:{port} and this machine.")
+
+
+def viewer_of(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The address of a viewer, as a browser would call its origin and path.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise click.BadParameter(f"{value!r} is no address like {VIEWER}", ctx, param)
+    if "@" in parts.netloc:
+        raise click.BadParameter("browsers write an address down, with its password", ctx, param)
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+viewing = options.together(
+    click.option(
+        "--ui",
+        "viewer",
+        metavar="URL",
+        default=VIEWER,
+        show_default=True,
+        callback=viewer_of,
+        help="The viewer, if you host one yourself.",
+    ),
+    click.option("--no-browser", is_flag=True, help="Print the link, and open nothing."),
+    click.option(
+        "--wait",
+        metavar="5m",
+        default="300s",
+        show_default=True,
+        callback=options.parsed("length"),
+        help="How long the viewer may take to ask for the trace.",
+    ),
+)
+"""Where a trace is shown."""
+
+
+@click.command("open", cls=options.Sectioned, short_help="Open a trace in the viewer.")
+@click.argument("path", metavar="TRACE", shell_complete=completion.files)
+@viewing
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and the link.")
+def open_(path: str, viewer: str, no_browser: bool, wait: int, quiet: bool) -> None:
+    """Open TRACE, of whatever program, in ui.perfetto.dev: ranks expanded, steps in view.
+
+    The page fetches the file from this machine, which gives it to that page only, and ends when
+    it has been given. Nothing else is sent; the link has the name of the file.
+
+    \b
+    traceconv open trace_summary_ranks0-7.pftrace
+    traceconv open trace.json --no-browser
+    """
+    if Path(path).is_dir():
+        call = f"traceconv merge {shlex.quote(path)} --open"
+        raise SourceError(f"{path}: a folder, no trace; `{call}` makes one of it")
+    show(Path(path), viewer, not no_browser, wait, quiet)
+
+
+def of_written(paths: Sequence[str]) -> Path:
+    """The first of the files that a run wrote; the others are named.
+
+    Raises:
+        OutputError: it is not on this machine.
+    """
+    if "://" in paths[0]:
+        raise OutputError(f"{paths[0]} is not on this machine; copy it, and use `traceconv open`")
+    for other in paths[1:]:
+        say.message(f"`traceconv open {other}` opens that part")
+    return Path(paths[0])
