@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from traceconv.cli import files, options, say
+from traceconv.core.errors import EmptyResultError
 
 FORMATS = ("text", "csv", "json", "md")
 DEFAULT_TOP = 20
@@ -98,6 +99,8 @@ def stats(
     traceconv stats ./prof --by step,overlap
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
     traceconv stats ./prof --by all -o tables.json
+
+    Without a single row in any of the tables the exit code is 3.
     """
     form = form or options.form_of(output, FORMATS)
     if given["top"] == -1:
@@ -106,9 +109,10 @@ def stats(
 
     with say.bar(quiet=quiet) as progress:
         found = stats(*paths, **given, progress=progress)
-    if not found.results:
-        say.message("profilers left no tables beside these timelines")
-        return
+    if not any(one.rows for one in found.results):
+        if not quiet:
+            say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+        raise EmptyResultError(_missing(found.results))
     texts = _rendered(found.results, form, explain)
     if output is None or output == "-":
         say.data("\n".join(texts.values()).rstrip("\n"))
@@ -116,6 +120,14 @@ def stats(
         _write(texts, Path(output), force, quiet)
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+
+
+def _missing(results: Any) -> str:
+    """Why no table has a row."""
+    if not results:
+        return "the profilers left no tables beside these timelines"
+    needs = dict.fromkeys(one.table.needs for one in results)
+    return f"no data for any of these tables: they need {'; '.join(needs)}"
 
 
 def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
