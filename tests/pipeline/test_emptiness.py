@@ -16,6 +16,8 @@ def _written(folder, *events):
 
 
 SLICE = {"ph": "X", "name": "a", "cat": "kernel", "pid": 1, "tid": 7, "ts": 5, "dur": 2}
+COUNTER = {"ph": "C", "name": "mem", "pid": 1, "ts": 5, "args": {"used": 3}}
+ARROW = {"ph": "s", "name": "a", "cat": "f", "id": 1, "pid": 1, "tid": 7, "ts": 5}
 NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
 
 
@@ -23,14 +25,20 @@ NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
     ("events", "options", "reason"),
     [
         ([SLICE], {"time": "1s:"}, r"`time`: nothing is between 1000000\.000 µs and the end"),
-        ([SLICE], {"layers": "comm"}, "`layers`: no rank has anything on comm; there are: "),
+        (
+            [SLICE],
+            {"layers": "comm"},
+            r"`layers`: no rank has anything on comm; there are: .*device",
+        ),
         ([SLICE], {"exclude": "."}, "`exclude`: '.' finds every name"),
         ([SLICE], {"mode": "summary", "layers": "device"}, 'names neither; pass `mode="detail"`'),
         ([NAME], {}, r"a\.json: holds no events"),
+        ([ARROW], {}, r"holds no events that can be read: flow-without-end x1"),
+        ([COUNTER], {"mode": "summary"}, 'there are none, only counters; pass `mode="detail"`'),
         ([NAME], {"mode": "source"}, r"a\.json: holds no events"),
         ([NAME], {"mode": "source", "ending": "json"}, r"a\.json: holds no events"),
     ],
-    ids=["window", "layer", "names", "view", "nothing", "source", "copy"],
+    ids=["window", "layer", "names", "view", "nothing", "arrow", "counters", "source", "copy"],
 )
 def test_the_reason_is_said_and_nothing_is_written(tmp_path, events, options, reason):
     """Whatever left nothing over; under `strict`, too."""
@@ -58,3 +66,41 @@ def test_a_rank_without_events_beside_others_is_kept(tmp_path):
         (tmp_path / "in" / f"rank{rank}.json").write_text(json.dumps([event]))
     report = traceconv.merge(tmp_path / "in", out=tmp_path / "x.txt", rank_from="name")
     assert report.ranks == (0, 1)
+
+
+@pytest.mark.parametrize("mode", ["detail", "source"])
+def test_counters_alone_are_a_result(tmp_path, mode):
+    """Where counters are drawn, a capture of nothing else is not empty; under `strict`, too."""
+    out = tmp_path / "x.txt"
+    traceconv.merge(_written(tmp_path, COUNTER), out=out, mode=mode, strict=True)
+    assert "used" in out.read_text()
+
+
+def test_tables_that_can_be_drawn_say_how(tmp_path):
+    """Memory of a table is counters in detail; elsewhere there is nothing of it."""
+    table = "Component,Timestamp(us),Total Allocated(MB)\nPTA,1695115378000000.1,1\n"
+    (tmp_path / "memory_record.csv").write_text(table)
+    out = tmp_path / "x.txt"
+    for mode in ("summary", "source"):
+        with pytest.raises(EmptyResultError, match="memory_record can be drawn as counters"):
+            traceconv.merge(tmp_path, out=out, mode=mode)
+    traceconv.merge(tmp_path, out=out, mode="detail", strict=True)
+    assert "PTA/Total Allocated" in out.read_text()
+
+
+@pytest.mark.parametrize("command", ["stats", "diagnose", "stragglers", "align"])
+def test_nothing_is_no_success_of_an_analysis(tmp_path, capsys, command):
+    """A capture that holds neither events nor tables: no command says that it is fine."""
+    assert run([command, _written(tmp_path, NAME)]) == 3
+    assert "a.json: holds no events" in capsys.readouterr().err
+
+
+def test_tables_without_a_row_are_no_success(tmp_path, capsys):
+    """No file, and what the tables need; one row of one table is enough."""
+    path, out = _written(tmp_path, COUNTER), tmp_path / "out.csv"
+    assert run(["stats", path, "-o", str(out)]) == 3
+    assert "they need steps, or any events; " in capsys.readouterr().err
+    assert run(["stats", path, "--by", "files"]) == 3
+    assert "no tables beside these timelines" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    assert run(["stats", _written(tmp_path, SLICE), "-q"]) == 0

@@ -72,6 +72,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         rank:     global rank.
         span_ns:  earliest start and latest end of its events; None if it has none.
+        holds_nothing: whether its capture has neither events nor tables, whatever was selected.
         tables:   by name of the table, the columns that it needs of the rank; {} without data.
         rules:    what the rules need of it.
         collectives: its communication operations.
@@ -91,6 +92,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     rank: int
     span_ns: tuple[int, int] | None = None
+    holds_nothing: bool = False
     tables: dict[str, Columns] = {}
     rules: RuleRecords = RuleRecords()
     collectives: CollectiveRecords = NO_COLLECTIVES

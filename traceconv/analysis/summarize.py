@@ -59,6 +59,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
     return RankSummary(
         rank=trace.rank,
         span_ns=trace.span(),
+        holds_nothing=not trace.side_tables and not _read(trace),
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
         rules=rule_records(trace, requested.rules),
         collectives=collectives,
@@ -86,6 +87,11 @@ def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
         unread.append(str(e))
         stated = {}
     return stated or {trace.rank: found}
+
+
+def _read(trace: Trace) -> int:
+    """How many events and samples its reader found."""
+    return sum(rows for (stage, _), rows in trace.ledger.items() if stage in ("read", "lost"))
 
 
 def _steps_marked(trace: Trace, lost: Mapping[int, Losses]) -> bool:

@@ -140,6 +140,8 @@ def stats(
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
     traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
     traceconv stats ./prof --by all -o tables.json
+
+    Without a single row in any of the tables the exit code is 3.
     """
     form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
     target = None if output in (None, "-") else Path(str(output))
@@ -154,11 +156,10 @@ def stats(
     for name, why in found.left_out:
         if not quiet:
             say.message(f"table {name} is left out: {why}")
-    if not found.results:
-        if found.left_out:
-            raise EmptyResultError("nothing is left of these tables; see --columns and --filter")
-        say.message("profilers left no tables beside these timelines")
-        return
+    if not any(one.rows for one in found.results):
+        if not quiet:
+            say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+        raise EmptyResultError(_missing(found.results, bool(found.left_out or given["filters"])))
     shown = _with_rows(found.results, quiet) if form == "csv" else found.results
     width = say.width() if target is None and say.fits() else None
     texts = _rendered(shown, form, explain, width)
@@ -191,23 +192,27 @@ def _refuse_several(by: Sequence[str]) -> None:
 
 
 def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
-    """The tables that have rows; the others, which would be empty CSV files, get a line.
-
-    Raises:
-        EmptyResultError: none has any.
-    """
+    """The tables that have rows; the others, which would be empty CSV files, get a line."""
     full = [one for one in results if one.rows]
     missing = [
         f"table {one.table.name} has no data: needs {one.table.needs}"
         for one in results
         if not one.rows
     ]
-    if not full:
-        raise EmptyResultError("\n".join([*missing, "nothing was written"]))
     if not quiet:
         for line in missing:
             say.message(f"{line}; no file is written")
     return full
+
+
+def _missing(results: Sequence[Result], chosen: bool) -> str:
+    """Why no table has a row; ``chosen`` says if rows or columns were."""
+    if chosen:
+        return "nothing is left of these tables; see --columns and --filter"
+    if not results:
+        return "the profilers left no tables beside these timelines"
+    needs = dict.fromkeys(one.table.needs for one in results)
+    return f"no data for any of these tables: they need {'; '.join(needs)}"
 
 
 def _rendered(

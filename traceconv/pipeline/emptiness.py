@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from traceconv.core.clock import us_text
 from traceconv.core.errors import EmptyResultError, Issue, Severity
 from traceconv.core.model import Capture
+from traceconv.passes.table_counters import SOURCES
 from traceconv.pipeline.options import MergeOptions
 from traceconv.pipeline.spill import SpilledRank
+
+_UNREAD = ("kind-not-read", "flow-without-end")
 
 NAMES_SHOWN = 5
 """Captures, tables and layers that are named in a message."""
@@ -27,8 +30,13 @@ def refuse_empty(spilled: Sequence[SpilledRank], options: MergeOptions) -> None:
     if stage == "read":
         tables = dict.fromkeys(name for one in spilled for name in one.account.tables)
         issues = [issue for one in spilled for issue in one.account.issues]
-        lost = [i for i in issues if i.severity is Severity.LOSS or i.code == "kind-not-read"]
-        raise nothing_read([one.account.capture for one in spilled], list(tables), lost)
+        captures = [one.account.capture for one in spilled]
+        if drawn := [name for name in tables if name in SOURCES and options.mode != "detail"]:
+            raise EmptyResultError(
+                f"{_titles(captures)}: holds no timeline; {_listed(drawn)} can be drawn as "
+                'counters: pass `mode="detail"`, or use `traceconv stats`'
+            )
+        raise nothing_read(captures, list(tables), unread(issues))
     raise EmptyResultError(f"not one event is left: {_reason(stage, spilled, options)}")
 
 
@@ -58,7 +66,7 @@ def nothing_read(
     """The error for input without a single event; it names the tables that are there, or what of
     the events could not be read.
     """
-    where = _listed([one.title for one in captures])
+    where = _titles(captures)
     if not tables:
         why = _listed([f"{one.code} x{one.count}" for one in lost])
         return EmptyResultError(
@@ -67,6 +75,15 @@ def nothing_read(
     return EmptyResultError(
         f"{where}: holds tables without a timeline ({_listed(tables)}); use `traceconv stats`"
     )
+
+
+def unread(issues: Iterable[Issue]) -> list[Issue]:
+    """Those that tell of events that are there and were not read."""
+    return [i for i in issues if i.severity is Severity.LOSS or i.code in _UNREAD]
+
+
+def _titles(captures: Sequence[Capture]) -> str:
+    return _listed([one.title for one in captures])
 
 
 def _emptied_by(spilled: Sequence[SpilledRank]) -> str:
@@ -90,7 +107,7 @@ def _emptied_by(spilled: Sequence[SpilledRank]) -> str:
 def _reason(stage: str, spilled: Sequence[SpilledRank], options: MergeOptions) -> str:
     kept = options.selection
     if stage == "select-layers":
-        there = {str(track.layer) for one in spilled for track in one.load().tracks}
+        there = {str(layer) for one in spilled for layer in one.account.coverage.layers}
         return (
             f"`layers`: no rank has anything on {', '.join(kept.layers or ())}; "
             f"there are: {', '.join(sorted(there)) or 'none'}"
@@ -101,6 +118,9 @@ def _reason(stage: str, spilled: Sequence[SpilledRank], options: MergeOptions) -
         return "module scopes are hidden; pass `scope=True`"
     if stage == "view":
         which = "`layers` names neither" if kept.layers else "there are none"
+        if any(rows for one in spilled for (_, kind), rows in one.account.ledger.items()
+               if kind == "counter"):  # fmt: skip
+            which += ", only counters"
         return f'the summary shows steps and overlap, and {which}; pass `mode="detail"`'
     what = {"select-steps": "steps", "select-graphs": "graphs"}.get(stage)
     return f"`{what}`: nothing belongs to them" if what else f"{stage} took everything"

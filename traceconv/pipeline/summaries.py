@@ -16,6 +16,7 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.io.streams import Progress
 from traceconv.passes import compose
+from traceconv.pipeline.emptiness import nothing_read, unread
 from traceconv.pipeline.executor import Executor, started
 from traceconv.pipeline.options import RunOptions
 from traceconv.pipeline.ranks import map_ranks, stored
@@ -80,6 +81,7 @@ class Ranks:
         """The captures that could be read, and their summaries; their issues are taken in.
 
         Raises:
+            EmptyResultError: not one of them holds events or tables.
             TraceconvError: see :func:`traceconv.pipeline.ranks.map_ranks`.
         """
         read, found = [], []
@@ -90,6 +92,8 @@ class Ranks:
             summary.add_issues(self.issues)
             read.append(capture)
             found.append(summary)
+        if found and all(one.holds_nothing for one in found):
+            raise nothing_read(read, lost=unread(self.issues))
         return tuple(read), found
 
 
