@@ -43,6 +43,7 @@ FILES = {
     "rocprof": "old_table:kernel_trace.csv",
     "rpd": "two_processes:trace.rpd",
     "trace_view": "level0:trace_view.json",
+    "xla_json": "devices:host0.trace.json",
     "xplane": "derived_lines:profile.pb",
 }
 """The damaged file of each reader: golden case and name."""

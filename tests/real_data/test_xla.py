@@ -225,3 +225,15 @@ def test_what_goes_in_comes_out_or_is_reported(tmp_path, path):
     assert (sums["slice"], sums["counter"], sums["flow"]) == (
         counts["slices"] + counts["instants"], counts["counters"], counts["flows"]
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["cpu_1proc", "cpu_2proc"])
+def test_the_viewers_json_gives_the_same_overlap(tmp_path, traces, name):
+    """Where the profile itself is not there; steps, too."""
+    [path] = (XPLANE / name).rglob("host0.trace.json.gz")
+    [trace] = traceconv.open(str(path)).traces("detail")
+    of_profile = traces(XPLANE / name)[0]
+    assert trace.capture.reader == "xla_json"
+    assert trace.overlap.sums_ns == of_profile.overlap.sums_ns
+    assert trace.steps.step.tolist() == of_profile.steps.step.tolist()
+    assert trace.ledger["read", "slice"] == of_profile.ledger["read", "slice"]

@@ -9,7 +9,7 @@ from .intervals import Length, total, union
 from .steps import LANES
 
 _NUMBERED = re.compile(r"__\d+(?:_\d+)*\Z")
-_DEVICE = re.compile(r"(?:NPU|GPU) (\d+)")
+_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) (\d+)")
 _BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 _STAGES = {
     "iteration": "Step", "interval": "Data Preparation", "fp_bp": "Forward and Backward",

@@ -528,7 +528,7 @@ _OUTSIDE_SPAN = {
     "KERNEL_AICORE", "KERNEL_AIVEC", "FFTS_PLUS", "KERNEL_MIX_AIC", "KERNEL_MIX_AIV",
     "PROFILING_ENABLE", "PROFILING_DISABLE",
 }  # fmt: skip
-_DEVICE = re.compile(r"(?:NPU|GPU) \d+")
+_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) \d+")
 
 
 def lanes_drawn(known):

@@ -1,8 +1,9 @@
-"""XSpace files in small: an encoder, and the inputs of the golden cases of ``xplane``.
+"""XSpace files in small: an encoder, and the inputs of the golden cases of the family.
 
-``python tests/support/xplane_files.py`` writes these below ``golden/xplane``.
+``python tests/support/xplane_files.py`` writes these below ``golden``.
 """
 
+import json
 import struct
 import sys
 from pathlib import Path
@@ -276,21 +277,63 @@ def gpus():
     return space(*planes, idle, threads, timed=False)
 
 
+def viewer_json():
+    """What the viewer of the profiler would show of a TPU, a GPU and a host."""
+    records = [
+        {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+        for pid, name in ((3, "/device:TPU:0"), (4, "/device:GPU:1"), (701, "/host:CPU"))
+    ]
+    threads = {
+        (3, 1): "Steps", (3, 2): "XLA Modules", (3, 3): "XLA Ops", (3, 4): "Async XLA Ops",
+        (3, 5): "Framework Ops", (3, 6): "XLA TraceMe", (4, 7): "Stream #7(Kernel)",
+        (4, 8): "XLA Ops", (701, 9): "python", (701, 10): "pool", (701, 11): "python",
+    }  # fmt: skip
+    for (pid, tid), name in threads.items():
+        args = {"name": name}
+        records.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": args})
+    cpu = {"hlo_op": "dot.1", "hlo_module": "jit_f", "device_ordinal": "2", "run_id": "-7"}
+    rows = (
+        (3, 1, 100, 90, "41", {}), (3, 2, 99, 92, "jit_train(77)", {"run_id": "5"}),
+        (3, 3, 100, 20.1234567, "fusion.1", {"hlo_category": "loop fusion"}),
+        (3, 3, 121, 0.5, "all-gather-start.2", {"hlo_category": "async-start"}),
+        (3, 3, 122, 40, "while.3", {"hlo_category": "while"}),
+        (3, 3, 123, 30, "fusion.7", {"hlo_category": "output fusion"}),
+        (3, 3, 165, 20, "all-reduce.5", {"hlo_category": "all-reduce"}),
+        (3, 4, 121, 30, "all-gather", {"hlo_category": "async-start"}),
+        (3, 5, 100, 20, "train/fusion.1", {}), (3, 6, 95, 4, "barrier-cores", {}),
+        (4, 7, 100, 10, "gemm", {}), (4, 7, 105, 20, "ncclDevKernel_AllReduce", {}),
+        (4, 7, 130, 3, "MemcpyD2H", {}), (4, 8, 100, 10, "dot", {}),
+        (701, 9, 90, 120, "train", {"step_num": "41", "_src": "x.cc"}),
+        (701, 11, 91, 5, "idle", {}),
+        (701, 10, 110, 15, "dot.1", cpu), (701, 10, 126, 1e-06, "end: dot.1", {}),
+        (701, 10, 130, 9, "psum.2", {**cpu, "hlo_op": "psum.2"}),
+    )  # fmt: skip
+    for pid, tid, ts, dur, name, args in rows:
+        one = {"ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "name": name}
+        records.append({**one, "args": args} if args else one)
+    lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in [*records, {}])
+    head = '{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":['
+    return f"{head}{lines}]}}".encode()
+
+
 def golden():
-    """The inputs of the golden cases: path below ``golden/xplane`` -> bytes."""
+    """The inputs of the golden cases: path below ``golden`` -> bytes."""
     run = "input/plugins/profile/2026_01_02_03_04_05"
-    whole = tpu_host(0)
+    whole, shown = tpu_host(0), viewer_json()
     return {
-        f"tpu_two_hosts/{run}/host0.xplane.pb": whole,
-        f"tpu_two_hosts/{run}/host1.xplane.pb": tpu_host(1),
-        "cpu_two_devices/input/made.xplane.pb": cpu_process(),
-        "derived_lines/input/profile.pb": gpus(),
-        "cut_off/input/host0.xplane.pb": whole[: len(whole) // 5],
+        f"xplane/tpu_two_hosts/{run}/host0.xplane.pb": whole,
+        f"xplane/tpu_two_hosts/{run}/host1.xplane.pb": tpu_host(1),
+        "xplane/cpu_two_devices/input/made.xplane.pb": cpu_process(),
+        "xplane/derived_lines/input/profile.pb": gpus(),
+        "xplane/cut_off/input/host0.xplane.pb": whole[: len(whole) // 5],
+        f"xla_json/devices/{run}/host0.trace.json": shown,
+        f"xla_json/devices/{run}/perfetto_trace.json": shown,
+        "xla_json/cut_off/input/rank2/host0.trace.json": shown[:2200],
     }
 
 
 def main():
-    folder = Path(__file__).parents[2] / "golden" / "xplane"
+    folder = Path(__file__).parents[2] / "golden"
     for name, content in golden().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

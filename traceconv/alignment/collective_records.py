@@ -37,7 +37,7 @@ _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 
 _HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d+)_\d+_\d+")
 _NUMBERED = re.compile(r"Group \d+( Communication)?\Z")
-_DEVICE = re.compile(r"(GPU|NPU) \d+\Z")
+_DEVICE = re.compile(r"(GPU|NPU|TPU|CPU) \d+\Z")
 _LANE = re.compile(
     r"(Stream|Plane|Lane|Thread) |Communication( Kernel)?\Z|Operations\Z|Collectives\Z"
 )

@@ -224,7 +224,7 @@ _OUTSIDE_SPAN = frozenset(
 named by its type, so the type is found as its name."""
 
 
-_DEVICE = re.compile(r"(?:NPU|GPU) \d+")
+_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) \d+")
 """How the group of a lane begins where a file has several devices."""
 
 

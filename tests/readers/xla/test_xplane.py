@@ -45,7 +45,7 @@ def gpu_plane(device=0, **stats):
 @pytest.mark.parametrize("name", xplane_files.golden())
 def test_golden_inputs_are_what_their_maker_writes(name):
     """Nobody edits them by hand."""
-    assert (ROOT / "golden" / "xplane" / name).read_bytes() == xplane_files.golden()[name]
+    assert (ROOT / "golden" / name).read_bytes() == xplane_files.golden()[name]
 
 
 # -- framing -----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Readers of what XLA's profiler writes, for JAX, TensorFlow and PyTorch/XLA."""
 
 READERS = {
+    "xla_json": "viewer_json",
     "xplane": "xplane",
 }
 """Modules of this family that hold a ``READER``, by the reader's name."""

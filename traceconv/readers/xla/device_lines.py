@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 COLLECTIVES = "XLA Collectives"
 """Heads the lanes of collectives that are operations of XLA."""
 
-_COPY = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
+COPIES = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
+"""How names of copies and fills on a stream begin."""
 
 
 class DeviceLines:
@@ -68,7 +69,7 @@ class DeviceLines:
         strings, words = self._build.strings, self._build.comm_words
         distinct, back = np.unique(names, return_inverse=True)
         table = [
-            OpClass.COPY if _COPY.match(strings[i]) else kernel_class(strings[i], words)
+            OpClass.COPY if COPIES.match(strings[i]) else kernel_class(strings[i], words)
             for i in distinct.tolist()
         ]
         ops = np.array(table, np.int8)[back] if len(table) else np.empty(0, np.int8)
@@ -135,7 +136,7 @@ class DeviceLines:
             line, sort = plane.lines[lines[i]], sorts[i]
             name = line.name or f"Line {line.id}"
             if sort == LineKind.STREAM:
-                name = f"Stream {_stream(name)}"
+                name = stream_name(name)
             if comm[i]:
                 title = lane_title(strings[int(names[i])]) if library[i] >= 0 else COLLECTIVES
                 tracks.append(build.track(Layer.COMM, name, part, title))
@@ -193,6 +194,7 @@ def _number(name: str) -> int:
 _STREAM_NUMBER = re.compile(r"Stream #(-?\d+)")
 
 
-def _stream(name: str) -> str:
+def stream_name(name: str) -> str:
+    """What the lane of a stream is called: "Stream 7" of "Stream #7(Kernel)"."""
     match = _STREAM_NUMBER.match(name)
-    return match[1] if match else name
+    return f"Stream {match[1]}" if match else name

@@ -113,13 +113,14 @@ Lanes of arrows are asked about again when all other events are placed; that ans
 class Incoming:
     """Slices and instants about to be added, for readers that must look into their arguments.
 
-    ``track``, ``op``, ``graph``, ``address`` and ``length`` may be changed in place.
+    ``track``, ``op``, ``graph``, ``step``, ``address`` and ``length`` may be changed in place.
 
     Attributes:
         first:    number of the first row, as ``TraceBuilder.extend`` will return it.
         instant:  bool per row.
         track:    number of the track.
         graph:    value of the graph probe, -1 if there is none.
+        step:     of the step that a name says, -1 if it says none.
         name:     string id.
         start_ns, dur_ns: as they will be.
         address, length: of the arguments (``TraceBuilder.stored``); length 0: none.
@@ -130,6 +131,7 @@ class Incoming:
     track: I32
     op: I8
     graph: I32
+    step: I32
     name: I32
     start_ns: I64
     dur_ns: I64

@@ -278,7 +278,7 @@ class Placer:
         track, name = self._lanes.track[rows.shape], self._texts.ids(rows.name)
         if self._revise is not None:
             rows.args, rows.length = rows.args.copy(), rows.length.copy()
-            columns = track, op, graph, name, rows.start, rows.dur, rows.args, rows.length
+            columns = track, op, graph, step, name, rows.start, rows.dur, rows.args, rows.length
             self._revise(Incoming(self._build.rows, instant, *columns))
         first = self._build.extend(
             track=track,
