@@ -29,10 +29,10 @@ FAMILY = 0.001
 FEW_FAMILY = 0.002
 """The same where there are few values: to be surer, any delay would be too small."""
 
-RECURS = 0.01
+RECURS = 0.006
 """The same of one that is late in some steps, where spikes occur at all."""
 
-_FEW_VALUES = 4  # degrees of freedom of the differences between ranks
+_FEW_VALUES = 12  # degrees of freedom of the differences between ranks
 _FEW = 4  # ranks or steps; below, medians over them mean nothing
 _WILD = 6.0  # times the usual scatter between ranks: a step like no other
 _CLIPPED = 3.0  # standard deviations; what is further says no more
@@ -94,8 +94,9 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
     rest = np.where(known, more - mean[:, None], 0)
     variance = _ratio((rest * rest).sum(axis=1), count - 1)
     every, free = _common_variance(variance, count, kind)
-    prone = variance > every[:, None] * _chance(count - 1, _PRONE)
-    spread = np.maximum(variance, every[:, None])
+    each = every[:, None] * _unsteady(variance, count, every)
+    prone = variance > each * _chance(count - 1, _PRONE)
+    spread = np.maximum(variance, each)
     values = count / _inertia(rest, known)
     degrees = np.where(prone, values - 1, free[:, None])
     error = np.sqrt(_ratio(spread, values))
@@ -203,6 +204,18 @@ def _common_variance(
             every[mine] = (every[mine] * degrees[mine] + prior * weight) / (degrees[mine] + weight)
             degrees[mine] += weight
     return every, np.maximum(degrees, 1.0)
+
+
+def _unsteady(variance: F64, count: NDArray[np.intp], every: F64) -> F64:
+    """(ranks,): how many times as much as others a rank varies, if it does so in most places."""
+    free = np.maximum(count - 1, 0)
+    times = _ratio(variance, every[:, None] * _chance(free, 0.5))
+    usual = np.nan_to_num(median(np.where(free > 0, times, np.nan), 0), nan=1.0)
+    if len(every) < _FEW:
+        return np.ones(len(usual))
+    # a median of estimates is worth about two thirds of all their degrees of freedom
+    least = _chance(np.maximum(free.sum(axis=0) * 2 // 3, 1), _PRONE)
+    return np.where(usual > least, usual, 1.0)
 
 
 def _prior(variance: F64, degrees: F64) -> tuple[float, float]:
