@@ -152,6 +152,11 @@ KEPT = (
     "nobody/layout-2-ranks", "nobody/warm-up-spread", "nobody/mid-step", "nobody/windows-relative",
     "nobody/lost", "slow/10x-8-steps-normal", "slow/3x-dp8", "slow/10x-2-ranks", "slow/10x-input",
     "slow/not-captured-group", "slow/immaterial-and-not", "slow/ties-tp-group",
+    "nobody/layout-tp2-dp2-pp2", "nobody/1-step-tp2-dp4", "nobody/imbalance-1pct-dp8",
+    "nobody/pp-message-kind", "nobody/spikes", "slow/3x-8-steps-normal", "slow/3x-overlapped",
+    "slow/30x-3-steps-2-ranks", "slow/pp-uneven", "slow/no-marks", "slow/ties-clones",
+    "slow/link-3x-ep-of-dp8-ep4", "slow/link-3x-pp-of-tp2-dp2-pp2", "sometimes/10x-every-5-t3",
+    "sometimes/every-5-2-ranks", "sometimes/gc-every-10", "sometimes/once",
     "clocks/ends-normal", "clocks/noisy-ranks", "clocks/mid-step", "clocks/drift-100ppm-long",
     "clocks/unix-800ms",
 )  # fmt: skip

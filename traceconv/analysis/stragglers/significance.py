@@ -29,10 +29,10 @@ FAMILY = 0.001
 FEW_FAMILY = 0.002
 """The same where there are few values: to be surer, any delay would be too small."""
 
-RECURS = 0.01
+RECURS = 0.006
 """The same of one that is late in some steps, where spikes occur at all."""
 
-_FEW_VALUES = 4  # degrees of freedom of the differences between ranks
+_FEW_VALUES = 12  # degrees of freedom of the differences between ranks
 _FEW = 4  # ranks or steps; below, medians over them mean nothing
 _WILD = 6.0  # times the usual scatter between ranks: a step like no other
 _CLIPPED = 3.0  # standard deviations; what is further says no more
@@ -40,7 +40,7 @@ _PRONE = 0.99  # a rank whose variance exceeds that of others so rarely by chanc
 _ALIKE = 0.25  # of the usual variance over places is the least to reckon with
 _STEADY = 8  # pairs of steps from which correlation between them is estimated
 _WORTH = 0.7  # of the standard errors that a normal distribution needs: less is not looked at
-_INERT = 2.5  # standard errors; less is no correlation
+_INERT = 2.2  # standard errors; less is no correlation
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
     level = (FEW_FAMILY if few else FAMILY) / shared[kind]
     both = steps * math.log(max(ranks, 2)) > -np.log(level / 2)  # else only one test can tell
     level = level / (1 + both)
-    z = np.array([NormalDist().inv_cdf(1 - one) for one in level.tolist()])
+    z = np.array([-NormalDist().inv_cdf(max(one, 1e-300)) for one in level.tolist()])
     more = over_others(table.reshape(-1, ranks)).reshape(table.shape)
     more = np.where(_wild(table)[..., None], np.nan, more)
     known = ~np.isnan(more)
@@ -94,17 +94,20 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
     rest = np.where(known, more - mean[:, None], 0)
     variance = _ratio((rest * rest).sum(axis=1), count - 1)
     every, free = _common_variance(variance, count, kind)
-    prone = variance > every[:, None] * _chance(count - 1, _PRONE)
-    spread = np.maximum(variance, every[:, None])
-    values = count / _inertia(rest, known)
-    degrees = np.where(prone, values - 1, free[:, None])
+    each = every[:, None] * _unsteady(variance, count, every)
+    prone = variance > each * _chance(count - 1, _PRONE)
+    spread = np.maximum(variance, each)
+    of_kind = {one: _inertia(rest[kind == one], known[kind == one]) for one in set(kind.tolist())}
+    inertia = np.array([of_kind[one] for one in kind.tolist()])
+    values = count / inertia[:, None]
+    degrees = np.where(prone, values - 1, (free / inertia)[:, None])
     error = np.sqrt(_ratio(spread, values))
     least = np.vectorize(student, otypes=[float])(z[:, None], np.maximum(degrees, 1.0))
     unsure = np.where(count >= 2, error * least, np.nan)
     usual = np.where(count >= 2, _midmeans(more), np.nan)
     with np.errstate(invalid="ignore"):
         certain = mean > unsure
-    certain |= _permuted(table, known, level)
+    certain |= _permuted(table, known, level**inertia)
     certain &= usual > 0
     rest = more - usual[:, None]  # NaN of ranks of which only one value is known
     noise = np.array([_sigma(rest[place]) for place in range(places)])
@@ -205,6 +208,18 @@ def _common_variance(
     return every, np.maximum(degrees, 1.0)
 
 
+def _unsteady(variance: F64, count: NDArray[np.intp], every: F64) -> F64:
+    """(ranks,): how many times as much as others a rank varies, if it does so in most places."""
+    free = np.maximum(count - 1, 0)
+    times = _ratio(variance, every[:, None] * _chance(free, 0.5))
+    usual = np.nan_to_num(median(np.where(free > 0, times, np.nan), 0), nan=1.0)
+    if len(every) < _FEW:
+        return np.ones(len(usual))
+    # a median of estimates is worth about two thirds of all their degrees of freedom
+    least = _chance(np.maximum(free.sum(axis=0) * 2 // 3, 1), _PRONE)
+    return np.where(usual > least, usual, 1.0)
+
+
 def _prior(variance: F64, degrees: F64) -> tuple[float, float]:
     """What variances have in common, and of how many degrees of freedom that is worth: as many as
     explain by how much they differ (Smyth's moderated t)."""
@@ -291,7 +306,7 @@ def _permuted(table: F64, known: NDArray[np.bool_], levels: F64) -> NDArray[np.b
         # nothing to look for where even the largest of every step would be too frequent
         if -np.log(seen.sum(axis=1)).sum() > math.log(level):
             continue
-        least = _WORTH * NormalDist().inv_cdf(1 - level)
+        least = _WORTH * -NormalDist().inv_cdf(max(level, 1e-300))
         spread = np.sqrt((scores**2).sum(axis=1) / seen.sum(axis=1) @ seen)
         for rank in np.flatnonzero(scores.sum(axis=0) > least * spread).tolist():
             rows = seen[:, rank]

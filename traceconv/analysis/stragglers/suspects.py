@@ -21,6 +21,7 @@ CONSTANT, INTERMITTENT = "constant", "intermittent"
 _ALWAYS = 0.6  # of the steps: from there on a rank is late in all that matters
 _LATE = 1.5  # times the usual scatter: values that may be what makes a rank late
 _RESTS = 0.25  # of what it is late by, at most, a rank that is late in some steps is in others
+_HEAPS = 4.5  # standard deviations between two heaps; between the halves of one there are about 3
 _STANDS_OUT = 3.0  # times that: what is looked at where not all steps are late
 _MINORITY = 0.5  # of the ranks of a program may be slower than the others, or roles differ
 
@@ -94,10 +95,13 @@ class Judged:
         """Find those that do more than their peers."""
         self.found = compared(self.table, self.kind, among)
         limit = material * self.program.step_ns
-        sure = self.found.certain | self._recurring(limit)
-        for table, column in np.argwhere(sure).tolist():
-            one = self._pattern(column, table)
-            if one is not None and one.excess_ns >= limit:
+        certain, recurs = self.found.certain, self._recurring(limit)
+        for table, column in np.argwhere(certain | recurs).tolist():
+            one = self._pattern(column, table, bool(recurs[table, column]))
+            if one is None or one.excess_ns < limit:
+                continue
+            # what is large in some steps says nothing of those in which it is not
+            if one.pattern == INTERMITTENT or certain[table, column]:
                 self.suspects.append(one)
 
     def _recurring(self, limit: float) -> NDArray[np.bool_]:
@@ -123,7 +127,9 @@ class Judged:
         parts = self.program.roles[index].parts
         return parts.sum(axis=1) if place < 0 else parts[:, place]
 
-    def _pattern(self, column: int, table: int) -> Suspect | None:
+    def _pattern(self, column: int, table: int, recurs: bool) -> Suspect | None:
+        """In which steps a rank is late: in most, or in some, if what is large ``recurs`` there or
+        is clearly apart from the rest; None if it is late once."""
         more = self.found.more[table][:, column]
         known = ~np.isnan(more)
         with np.errstate(invalid="ignore"):
@@ -135,13 +141,21 @@ class Judged:
             level = float(np.median(more[large]))
             late = more > level / 2
         rest = float(np.median(more[known & ~late])) if (known & ~late).any() else level
-        if late.sum() >= _ALWAYS * known.sum() or rest > _RESTS * level:
+        always = late.sum() >= _ALWAYS * known.sum() or rest > _RESTS * level
+        if always or not (recurs or _apart(more[known & late], more[known & ~late])):
             excess = np.where(known, self.found.usual[table, column], np.nan)
             return Suspect(self, column, table, CONSTANT, late, excess)
         if late.sum() < 2:
             return None
         excess = np.where(known, np.where(late, np.maximum(more - max(rest, 0), 0), 0), np.nan)
         return Suspect(self, column, table, INTERMITTENT, late, excess)
+
+
+def _apart(late: F64, rest: F64) -> bool:
+    """Whether values are two heaps, not two parts of one."""
+    squares = late.var() * len(late) + rest.var() * len(rest)
+    within = float(np.sqrt(squares / max(len(late) + len(rest) - 2, 1)))
+    return bool(late.mean() - rest.mean() > _HEAPS * within)
 
 
 # -- who is waited for --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ arrive late, nothing is concluded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -18,12 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
-from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.links import SlowGroup, slow_groups
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
 from traceconv.analysis.stragglers.peers import Step, programs
+from traceconv.analysis.stragglers.reasons import (
+    bound,
+    limits,
+    peers_text,
+    ranks_text,
+    reason,
+    some,
+)
 from traceconv.analysis.stragglers.significance import median, over_others
 from traceconv.analysis.stragglers.suspects import (
     CONSTANT,
@@ -37,7 +44,6 @@ from traceconv.analysis.stragglers.suspects import (
 )
 from traceconv.analysis.stragglers.waits import Clocks, Waits
 from traceconv.core.clock import time_text
-from traceconv.core.ranks import format_ranges
 from traceconv.core.robust import student
 
 SCHEMA_VERSION = 2
@@ -51,9 +57,7 @@ STRAGGLER, SLOW_GROUP, NOBODY, INCONCLUSIVE = "straggler", "slow group", "none",
 _TABLES = 16  # in which a rank does more: where others wait most is looked for among them
 _ROUNDS = 4  # of leaving out those for whom nobody waits
 _ARRIVES = 0.25  # of what others wait for a rank, it arrives late by at least, if clocks are known
-_ACCOUNTS = 0.5  # of what a rank comes later by, what it does more accounts for it
 _STEP = 0.001  # probability that a step in which nobody is late has somebody who is
-_NUMBERS = 8  # of steps that are shown
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class Finding:
     def text(self) -> str:
         """One line for people: the same everywhere."""
         cause = f", mostly {self.why}" if self.why else ""
-        peers = _peers(self.peers)
+        peers = peers_text(self.peers)
         if self.step >= 0:
             return (
                 f"rank {self.rank} takes {time_text(self.excess_ns)} longer than {peers}{cause}; "
@@ -133,30 +137,17 @@ class Finding:
         each, where = "per step", f" ({self.of_steps} steps)"
         if self.pattern == INTERMITTENT:
             each = f"in {len(self.late_steps)} of {self.of_steps} steps"
-            where = f" ({_some(self.late_steps)})"
+            where = f" ({some(self.late_steps)})"
         longer = self.excess_ns
         if self.pattern == INTERMITTENT and self.late_steps:
             longer = round(longer * self.of_steps / len(self.late_steps))
-        with_it = f"; late with it: {_ranks(self.together)}" if self.together else ""
+        with_it = f"; late with it: {ranks_text(self.together)}" if self.together else ""
         bound = "; not all members of its groups were captured" if self.missing else ""
         return (
             f"rank {self.rank} takes {time_text(longer)} longer than {peers} {each}{where}{cause}; "
             f"it costs {time_text(self.gain_ns)} per step at {self.kind} of {self.group}"
             f" (uncertainty {time_text(self.uncertain_ns)}){with_it}{bound}"
         )
-
-
-def _peers(count: int) -> str:
-    return "its peer" if count == 1 else f"{count} peers"
-
-
-def _some(numbers: Sequence[int]) -> str:
-    more = ", ..." if len(numbers) > _NUMBERS else ""
-    return ", ".join(str(number) for number in numbers[:_NUMBERS]) + more
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    return f"rank{'s' * (len(numbers) > 1)} {format_ranges(numbers)}"
 
 
 @dataclass(frozen=True)
@@ -291,19 +282,26 @@ def judge(
     suspects = [suspect for one in found for suspect in one.suspects]
     named = _named(suspects, waits, clocks, material)
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
-    bound = _bound(found, len(by_rank), material)
+    steps = _by_step(found, waits, material)
+    late: dict[int, list[int]] = {}
+    for step in filter(None, steps.values()):
+        late.setdefault(step.rank, []).append(step.step)
+    most = bound(found, len(by_rank), material)
     if named or slow or suspects:
-        bound = None
+        most = None
+    why = ""
+    if not (named or slow):
+        why = reason(every, found, waits, suspects, late, len(steps), most, material)
     return Verdict(
         tuple(sorted(by_rank)),
         clocks.method,
         tuple(sorted(named, key=lambda one: (-one.gain_ns, one.rank))),
         tuple(slow),
-        _by_step(found, waits, material),
+        steps,
         sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups),
-        "" if named or slow else _reason(every, found, waits, suspects, bound, material),
-        bound,
-        tuple(_limits(every, found, waits, step_ns * material)),
+        why,
+        most,
+        tuple(limits(every, found, waits, step_ns * material)),
     )
 
 
@@ -451,137 +449,3 @@ def _latest(one: Judged, row: int, beyond: NDArray[np.bool_], waits: Waits) -> F
         step=one.program.steps[row][1],
         late_steps=(one.program.steps[row][1],),
     )
-
-
-# -- why nobody is named ------------------------------------------------------------------------
-
-
-def _bound(found: Sequence[Judged], ranks: int, material: float) -> int | None:
-    """How much longer any rank takes than its peers at most, per step; None if that is unknown of
-    some rank, or a part of a step that matters."""
-    seen = {rank for one in found for rank in one.program.ranks}
-    if not found or len(seen) < ranks:
-        return None
-    most = 0.0
-    for one in found:
-        whole = [i for i, (_, place) in enumerate(one.where) if place < 0]
-        limit = material * one.program.step_ns
-        if not whole or len(one.program.steps) < 3:
-            return None
-        upper = (one.found.usual + one.found.unsure)[whole].max()
-        single = np.nanmax(one.found.more[whole].mean(axis=1), initial=0.0)
-        if not (upper < limit and single < limit):
-            return None
-        most = max(most, float(upper))
-    return round(max(most, 0.0))
-
-
-def _reason(
-    every: Sequence[RankSummary],
-    found: Sequence[Judged],
-    waits: Waits,
-    suspects: Sequence[Suspect],
-    bound: int | None,
-    material: float,
-) -> str:
-    """Why nobody is named, with what comes nearest to it."""
-    if not any(((group.row >= 0).sum(axis=1) >= 2).any() for group in waits.groups):
-        return "no collective was seen on two ranks"
-    if not found:
-        text = "no two ranks did the same in one step"
-        if any(P2P in one.collectives.kinds for one in every):
-            text += ": the stages of a pipeline are not compared with each other"
-        return text + _seen(*waits.latest())
-    if max(len(one.program.steps) for one in found) < 2:
-        return f"one step was captured, which proves no pattern{_in_one_step(found, waits)}"
-    if bound is not None:
-        step_ns = max(one.program.step_ns for one in found)
-        return (
-            f"no rank takes longer than its peers by more than {time_text(bound)} per step "
-            f"({100 * bound / step_ns:.2g} %)"
-        )
-    if suspects:
-        return _not_named(suspects, material)
-    if not any((one.found.steps > 1).any() for one in found):
-        return f"nothing was seen twice, which proves no pattern{_seen(*waits.latest())}"
-    return _nearest(found, material)
-
-
-def _seen(_: float, rank: int, text: str) -> str:
-    return f"; rank {rank} {text}" if text else ""
-
-
-def _in_one_step(found: Sequence[Judged], waits: Waits) -> str:
-    """Who did most by itself, and when that was seen by others."""
-    latest = waits.latest()
-    best: tuple[float, str] = (latest[0] * _ACCOUNTS, _seen(*latest))
-    for one in found:
-        more = np.nan_to_num(one.found.more[one.kind == 0])
-        if not more.size:
-            continue
-        table, row, column = np.unravel_index(int(np.argmax(more)), more.shape)
-        longer, rank = float(more[table, row, column]), one.program.ranks[int(column)]
-        _, seen, text = waits.latest(rank)
-        peers = len(one.program.ranks) - 1
-        took = f"; rank {rank} took {time_text(longer)} longer than {_peers(peers)}"
-        best = max(best, (longer, took + (f" and {text}" if seen == rank else "")))
-    return best[1]
-
-
-def _not_named(suspects: Sequence[Suspect], material: float) -> str:
-    """Why none of those is who do more than their peers."""
-    first = max(suspects, key=lambda one: one.excess_ns)
-    ranks = sorted({one.rank for one in suspects if one.judged is first.judged})
-    longer = time_text(first.excess_ns)
-    if usual(first, [next(o for o in suspects if o.rank == rank) for rank in ranks]):
-        of = len(first.judged.program.ranks)
-        return f"{len(ranks)} of {of} ranks take longer than the others: roles may differ"
-    return (
-        f"rank {first.rank} takes {longer} longer than its peers per step, but others do not wait "
-        f"{100 * material:g} % of a step for it"
-    )
-
-
-def _nearest(found: Sequence[Judged], material: float) -> str:
-    best: tuple[float, str] = (-np.inf, "")
-    for one in found:
-        usual_ns, unsure = one.found.usual, np.maximum(one.found.unsure, 1.0)
-        if not np.isfinite(usual_ns / unsure).any():
-            continue
-        ratio = np.where(np.isfinite(usual_ns / unsure), usual_ns / unsure, -np.inf)
-        table, column = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-        more, may = float(usual_ns[table, column]), float(unsure[table, column])
-        within = "within the uncertainty"
-        if more > may:
-            within = f"less than {100 * material:g} % of a step"
-        text = (
-            f"rank {one.program.ranks[int(column)]} takes {time_text(max(more, 0))} longer than "
-            f"its peers per step, uncertainty {time_text(may)}: {within}"
-        )
-        best = max(best, (float(ratio[table, column]), text))
-    return best[1]
-
-
-def _limits(
-    every: Sequence[RankSummary], found: Sequence[Judged], waits: Waits, least_ns: float
-) -> Iterator[str]:
-    """What is not covered by the verdict."""
-    untold = [one.rank for one in every if not one.work.told]
-    if untold:
-        yield (
-            f"no computing of {_ranks(sorted(untold))} was recorded: in which of their groups they "
-            "wait is unknown"
-        )
-    compared = {rank for one in found for rank in one.program.ranks}
-    if any((one.work.before_ns[:, 0] <= 0).all() for one in every if one.rank in compared):
-        yield "no computing was recorded: it is taken for granted that it waits for collectives"
-    compared |= set(untold)
-    alone = [one.rank for one in every if one.rank not in compared and len(one.collectives)]
-    if alone and found:
-        yield f"{_ranks(sorted(alone))} {'have' if len(alone) > 1 else 'has'} no peers to compare"
-    missing = [one.rank for one in every if waits.incomplete(one.rank)]
-    if missing:
-        yield (
-            "not all members of the groups were captured: those that were not may be late, too"
-            + waits.for_missing(least_ns)
-        )
