@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from paths import ROOT
 
+import traceconv
 from traceconv.cli import open as viewer
 from traceconv.cli import run, say
 from traceconv.io import loopback
@@ -107,9 +108,15 @@ def test_merge_opens_what_it_wrote(started, tmp_path):
     assert code() == 0
 
 
-def test_the_viewer_is_told_what_to_show(trace):
+def known_to_the_merge(trace):
+    """Steps as a merge knows them, of what the trace was made of."""
+    return viewer.steps_of(traceconv.merge(SAMPLE, out=str(trace), force=True))
+
+
+@pytest.mark.parametrize("steps", [viewer.steps_in, known_to_the_merge])
+def test_the_viewer_is_told_what_to_show(trace, steps):
     """Stable commands only, patterns that meet the names in the trace, steps within it."""
-    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/t", trace))
+    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/t", steps(trace)))
     commands = json.loads(told["startupCommands"])
     assert {one["id"] for one in commands} == STABLE
     seen = decode(trace)
@@ -123,13 +130,18 @@ def test_the_viewer_is_told_what_to_show(trace):
         track.path[-1] for track in seen.tracks if "Step Trace" in track.path
     }
     first, last = int(told["visStart"]), int(told["visEnd"])
-    assert 0 <= first < last <= int((seen.slices.ts + seen.slices.dur).max())
+    on_steps = [n for n, path in enumerate(seen.slices.track) if "Step Trace" in path]
+    ends = (seen.slices.ts + seen.slices.dur)[on_steps]
+    assert seen.slices.ts[on_steps].min() <= first < last <= ends.max()
+    assert last - first > 0.8 * (ends.max() - seen.slices.ts[on_steps].min())
 
 
 def test_a_file_that_is_no_trace_is_opened_as_it_is(tmp_path):
     """The viewer knows more formats than we do; nothing is said of steps."""
     (tmp_path / "x.systrace").write_text("# tracer: nop\n")
-    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/x", tmp_path / "x.systrace"))
+    _, told = given_in(
+        viewer.link(PAGE, "http://127.0.0.1:9001/x", viewer.steps_in(tmp_path / "x.systrace"))
+    )
     assert set(told) == {"url", "startupCommands"}
 
 

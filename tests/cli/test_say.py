@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import time
 
 import click
 import pytest
@@ -121,3 +122,49 @@ def test_messages_name_flags(tmp_path, monkeypatch, capsys, words, text):
     err = capsys.readouterr().err
     assert text in err
     assert "`" not in err
+
+
+# -- bars ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_a_terminal(monkeypatch):
+    """From its call on, bars are drawn."""
+    return lambda: monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+
+
+def test_bars_count_bytes(on_a_terminal, capsys):
+    """In units of 1024, with how many per second; a stage that counts nothing is named."""
+    on_a_terminal()
+    with say.bar(quiet=False) as progress:
+        progress(0, 0, "aligning clocks")
+        progress(1 << 20, 4 << 20, "reading 2 ranks")
+        time.sleep(0.12)
+        progress(1 << 20, 4 << 20, "reading 2 ranks")
+        progress(1 << 20, 0, "writing")
+    drawn = capsys.readouterr().err
+    assert "aligning clocks ..." in drawn
+    assert re.search(r"reading 2 ranks:  50%.*2\.00M/4\.00M .*B/s\]", drawn)
+    assert re.search(r"writing: .*B/s\]", drawn)
+
+
+@pytest.mark.parametrize(
+    ("words", "stage"),
+    [
+        (["merge", SAMPLE, "-o", "x.pftrace", "--time", "0s:1s"], "reading 2 ranks:"),
+        (["merge", SAMPLE, "-o", "x.pftrace", "--time", "0s:1s"], "aligning clocks ..."),
+        (["merge", SAMPLE, "-o", "x.pftrace", "--time", "0s:1s"], "cutting out the window ..."),
+        (["merge", SAMPLE, "-o", "x.pftrace"], "writing x.pftrace:"),
+        (["stats", SAMPLE], "reading 2 ranks:"),
+        (["stats", SAMPLE], "making tables ..."),
+        (["validate", "made.json"], "checking made.json:"),
+    ],
+)
+def test_commands_say_how_far_they_are(on_a_terminal, tmp_path, monkeypatch, capsys, words, stage):
+    """On terminals; not with -q."""
+    monkeypatch.chdir(tmp_path)
+    on_a_terminal()
+    assert run(["merge", SAMPLE, "-o", "made.json", "-q"]) == 0
+    assert "\r" not in capsys.readouterr().err
+    assert run(words) == 0
+    assert stage in capsys.readouterr().err

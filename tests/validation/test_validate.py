@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 from trace_bytes import (
     COUNTER,
     GOOD,
@@ -43,6 +44,7 @@ from trace_bytes import (
     x,
 )
 
+import traceconv
 from traceconv.core.errors import (
     MalformedInputError,
     MissingExtraError,
@@ -383,3 +385,24 @@ def test_decoding_a_refused_file_is_an_error(tmp_path: Path) -> None:
     """What viewers refuse cannot be decoded; the message says why."""
     with pytest.raises(MalformedInputError, match="names no sequence"):
         decode_perfetto(written(tmp_path, PERFETTO["P02-needs"]))
+
+
+@pytest.mark.parametrize("name", ["t.pftrace", "t.json", "t.json.gz", "t.tar"])
+def test_progress_adds_up(tmp_path: Path, name: str) -> None:
+    """Every unpacked byte is told once, on the way, not only at the end."""
+    done: list[int] = []
+    told: set[tuple[int, str]] = set()
+
+    def progress(n: int, total: int, label: str) -> None:
+        assert n >= 0
+        done.append(n)
+        told.add((total, label))
+
+    sample = ROOT / "golden" / "trace_view" / "demo" / "input"
+    path = tmp_path / name
+    traceconv.merge(str(sample), out=str(path), mode="detail")
+    assert validate(path, progress) == validate(path)
+    ((total, label),) = told
+    assert (sum(done), label) == (total, f"checking {name}")
+    assert total >= path.stat().st_size * (0.9 if name != "t.json.gz" else 2)
+    assert sum(n > 0 for n in done) > 1

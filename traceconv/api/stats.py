@@ -95,6 +95,7 @@ def stats(
     with analysed(captures.found, captures.issues, run) as every:
         every, work = _on_one_clock(every, work, how, kept.time)
         _, summaries = every.summaries(work)
+    progress(0, 0, "making tables")
     refuse_missing(kept.numbers, found_numbers(summaries))
     made = tables.tables(summaries, None if shape.changes_rows else rows)
     results, left_out = arranged(made, shape)

@@ -72,7 +72,8 @@ def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **g
     task.show(report)
     if opened:
         path = viewer.of_written([str(part.path) for part in report.written])
-        viewer.show(path, address, not no_browser, wait, task.quiet)
+        steps = viewer.steps_of(report)
+        viewer.show(path, address, not no_browser, wait, task.quiet, steps)
 
 
 def _refuse_unseen(given: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -23,48 +24,79 @@ import click
 from traceconv.cli import completion, options, say
 from traceconv.core.errors import OutputError, SourceError, TraceconvError
 
+if TYPE_CHECKING:
+    from traceconv import Report
+
 PORT = 9001
 VIEWER = "https://ui.perfetto.dev"
 
-LOOKED_AT = 32 << 20
-"""Larger files are opened without a look at where their steps are."""
+LOOKED_AT = 2 << 20
+"""Larger files are opened without a look at where their steps are, which takes a second a MB."""
 
 PINNED = 12
 """More lanes of steps than this would leave no room for the others."""
 
+_LANES = r"^(iterations|Model \d+)( \(\d+\))?$"
+"""How merges call the lanes of steps."""
+
 # -- the link -----------------------------------------------------------------------------
 
 
-def link(viewer: str, address: str, path: Path) -> str:
+class Steps(NamedTuple):
+    """Where a trace has its steps.
+
+    Attributes:
+        lanes:  regular expression that the names of their lanes match; "" if they are too many to
+            be pinned.
+        window: from the first to the last of them, ns of the trace; None where there are none.
+    """
+
+    lanes: str
+    window: tuple[int, int] | None
+
+
+NO_STEPS = Steps("", None)
+
+
+def link(viewer: str, address: str, steps: Steps) -> str:
     """The address at which ``viewer`` fetches the trace and shows its steps.
 
     Args:
         viewer:  its own address, without a path of the trace.
         address: of the trace.
-        path:    of the trace, to look for steps.
     """
-    pinned, window = _steps(path)
     commands = [("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|Step Trace$|Overlap Analysis$)")]
-    if pinned:
-        commands.append(("PinTracksByRegex", f"^({'|'.join(map(re.escape, pinned))})$"))
+    if steps.lanes:
+        commands.append(("PinTracksByRegex", steps.lanes))
     given = {
         "url": address,
         "startupCommands": json.dumps(
-            [{"id": f"dev.perfetto.{name}", "args": [pattern]} for name, pattern in commands]
+            [{"id": f"dev.perfetto.{name}", "args": [pattern]} for name, pattern in commands],
+            separators=(",", ":"),
         ),
     }
-    if window:
-        given["visStart"], given["visEnd"] = map(str, window)
-    return f"{viewer}/#!/?{urlencode(given, quote_via=quote)}"
+    if steps.window:
+        given["visStart"], given["visEnd"] = map(str, steps.window)
+    return f"{viewer}/#!/?{urlencode(given, safe=':/', quote_via=quote)}"
 
 
-def _steps(path: Path) -> tuple[list[str], tuple[int, int] | None]:
-    """Names of the lanes of steps, and from when to when steps are, in ns.
+def steps_of(report: Report) -> Steps:
+    """What a merge knows of the steps that it wrote."""
+    ranks = [one for one in report.found.values() if one.span]
+    starts = [int(one.steps.start_ns.min()) for one in ranks if len(one.steps)]
+    ends = [int(one.steps.end_ns.max()) for one in ranks if len(one.steps)]
+    if not starts:
+        return NO_STEPS
+    base_ns = min(one.span[0] for one in ranks if one.span)
+    last_ns = max(one.span[1] for one in ranks if one.span)
+    window = max(min(starts), base_ns) - base_ns, min(max(ends), last_ns) - base_ns
+    return Steps(_LANES if len(starts) <= PINNED else "", window if window[0] < window[1] else None)
 
-    Nothing for what is large, or no trace that can be checked.
-    """
+
+def steps_in(path: Path) -> Steps:
+    """Those in a file; none in what is large, or no trace that can be checked."""
     if path.stat().st_size > LOOKED_AT:
-        return [], None
+        return NO_STEPS
     import numpy as np
 
     from traceconv.validation import decode
@@ -72,27 +104,36 @@ def _steps(path: Path) -> tuple[list[str], tuple[int, int] | None]:
     try:
         slices = decode(path).slices
     except TraceconvError:
-        return [], None
+        return NO_STEPS
     lanes = {n: p for n, p in enumerate(slices.paths) if any("Step Trace" in name for name in p)}
     on_them = np.isin(slices.track_id, list(lanes))
     if not on_them.any():
-        return [], None
+        return NO_STEPS
     names = sorted({lane[-1] for lane in lanes.values()}) if len(lanes) <= PINNED else []
     start = slices.ts[on_them]
     window = int(start.min()), int((start + np.maximum(slices.dur[on_them], 0)).max())
-    return names, window if window[0] < window[1] else None
+    pattern = f"^({'|'.join(map(re.escape, names))})$" if names else ""
+    return Steps(pattern, window if window[0] < window[1] else None)
 
 
 # -- the command --------------------------------------------------------------------------
 
 
-def show(path: Path, viewer: str, browser: bool, wait_ns: int, quiet: bool) -> None:
+def show(
+    path: Path,
+    viewer: str,
+    browser: bool,
+    wait_ns: int,
+    quiet: bool,
+    steps: Steps | None = None,
+) -> None:
     """Serve ``path`` until the viewer has it.
 
     Args:
         viewer:  address of the viewer.
         browser: whether to open one; the link is on stdout else.
         wait_ns: how long nobody may ask for it.
+        steps:   of the trace; None to look for them.
 
     Raises:
         SourceError: it is no file that can be read.
@@ -102,7 +143,7 @@ def show(path: Path, viewer: str, browser: bool, wait_ns: int, quiet: bool) -> N
 
     parts = urlsplit(viewer)
     with loopback.offered(path, f"{parts.scheme}://{parts.netloc}", PORT) as offer:
-        target = link(viewer, offer.address, path)
+        target = link(viewer, offer.address, steps_in(path) if steps is None else steps)
         if not browser or not _browse(target):
             say.data(target)
             sys.stdout.flush()

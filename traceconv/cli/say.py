@@ -247,6 +247,10 @@ def bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         bars.close()
 
 
+_BYTES = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+"""What is counted, in units of 1024, with how many per second."""
+
+
 class _Bars:
     """One bar at a time: a new label begins a new one."""
 
@@ -256,7 +260,8 @@ class _Bars:
         self._label = ""
 
     def advance(self, done: int, total: int, label: str) -> None:
-        """Take in that ``done`` more of ``total`` (0 = unknown) of the stage ``label`` are done."""
+        """Take in that ``done`` more bytes of ``total`` (0 = unknown) of the stage ``label`` are
+        done; a stage that counts none is named when it begins."""
         if not self._shown:
             return
         if self._bar is None or label != self._label:
@@ -264,7 +269,13 @@ class _Bars:
 
             self.close()
             self._label = label
-            self._bar = tqdm(total=total or None, desc=label, unit_scale=True, leave=False)
+            self._bar = tqdm(
+                total=total or None,
+                desc=label,
+                bar_format=None if total or done else "{desc} ...",
+                leave=False,
+                **_BYTES,
+            )
         self._bar.update(done)
 
     def close(self) -> None:

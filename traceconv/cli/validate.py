@@ -38,7 +38,8 @@ def validate(paths: Sequence[str], as_json: bool, quiet: bool, verbose: bool) ->
     refused: list[tuple[str, str]] = []
     for path in paths:
         try:
-            verdict = validate(path)
+            with say.bar(quiet=quiet) as progress:
+                verdict = validate(path, progress)
         except InputError as e:
             refused.append((path, str(e)))
             continue

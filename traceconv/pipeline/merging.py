@@ -110,12 +110,15 @@ def finish(
     Raises:
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
+    progress(0, 0, "aligning clocks")
     known = [p.collective_records() for p in ranks.spilled]
     spans = {p.rank: p.account.span for p in ranks.spilled}
     clock = clocks.plan(
         ranks.captures, options.align, known, options.align_max_error_ns, spans=spans
     )
     report = Report.of(options.mode, ranks.captures, target.path, ranks.issues, clock)
+    if options.summarizes:
+        progress(0, 0, "comparing ranks")
     job = _job_summary(ranks.spilled, options, clock, executor)
     own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
     spilled: Sequence[SpilledRank] = [
@@ -125,6 +128,7 @@ def finish(
     _refuse_missing(options, spilled)
     refuse_empty(spilled, options)
     if options.selection.time is not None:
+        progress(0, 0, "cutting out the window")
         spilled = _within(spilled, options.selection.time, executor)
     for one in spilled:
         report.add(one.rank, one.account)
@@ -136,6 +140,8 @@ def finish(
         None if options.args is None else frozenset(options.args),
         {p.rank: p.account.capture.pid for p in spilled},
     )
+    if options.limit:
+        progress(0, 0, "finding what fits")
     plan = limits.plan(spilled, document, target.writer, options.limit, executor.each)
     report.settle(plan)
     if job:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from traceconv.core.errors import UnknownFormatError
 from traceconv.io.storage import redact_url
+from traceconv.io.streams import Progress as Advance
 from traceconv.validation.chrome import build as chrome_json
 from traceconv.validation.container import Buffer, Member, Opened, open_trace, stored_bytes
 from traceconv.validation.decoded import Decoded, merged
@@ -33,7 +34,10 @@ __all__ = [
     "validate",
 ]
 
-_Decode = Callable[[Buffer, str, Tally], Decoded]
+Progress = Callable[[int, int, str], None]
+"""Called as (bytes checked since the last call, all bytes, label)."""
+
+_Decode = Callable[[Buffer, str, Tally, Advance], Decoded]
 _DECODERS: dict[str, _Decode] = {"perfetto": perfetto.decode, "chrome_json": chrome_json.decode}
 
 
@@ -73,8 +77,15 @@ class Verdict:
         }
 
 
-def validate(path: str | Path) -> Verdict:
+def _silent(done: int, total: int, label: str) -> None:
+    pass
+
+
+def validate(path: str | Path, progress: Progress = _silent) -> Verdict:
     """Judge a trace: plain, compressed, or an archive of several.
+
+    Args:
+        progress: told how many bytes (unpacked) were checked.
 
     Raises:
         SourceError: it cannot be read, is a decompression bomb, or needs a package to unpack it.
@@ -83,7 +94,7 @@ def validate(path: str | Path) -> Verdict:
     tally = Tally()
     try:
         opened = open_trace(str(path))
-        decoded = _decoded(opened, tally)
+        decoded = _decoded(opened, tally, progress)
     except Refused as refused:
         tally.add(refused.rule, refused.where)
         counts = dict.fromkeys(("slices", "instants", "counters", "flows", "tracks"), 0)
@@ -118,24 +129,44 @@ def decode_perfetto(path: str | Path) -> Decoded:
     return _decoded(opened, Tally())
 
 
-def _decoded(opened: Opened, tally: Tally) -> Decoded:
+def _decoded(opened: Opened, tally: Tally, progress: Progress = _silent) -> Decoded:
     """All traces of a file as one."""
+    total = sum(len(member.data) for member in opened.members)
+    label = f"checking {PurePath(opened.path).name}"
     for name in opened.absent:
         tally.add("F-absent", name)
     parts: list[Decoded] = []
     for member in opened.members:
-        own = Tally()
+        own, left = Tally(), _Left(len(member.data))
+
+        def advance(n: int, left: _Left = left) -> None:
+            progress(left.less(n), total, label)
+
         try:
-            parts.append(_part(opened, member, own))
+            parts.append(_part(opened, member, own, advance))
+            advance(len(member.data))
         finally:
             tally.absorb(own, f"{member.name}: " if opened.archive else "")
     return merged(parts, opened.members, tally)
 
 
-def _part(opened: Opened, member: Member, tally: Tally) -> Decoded:
+class _Left:
+    """Bytes of a trace that were not told of yet."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def less(self, n: int) -> int:
+        """Up to ``n`` of them, from now on told."""
+        n = min(max(n, 0), self._n)
+        self._n -= n
+        return n
+
+
+def _part(opened: Opened, member: Member, tally: Tally, advance: Advance) -> Decoded:
     """One trace; the counts recorded when it was written are compared with what is there."""
     label = f"{opened.path}/{member.name}" if opened.archive else opened.path
-    decoded = _DECODERS[member.format](member.data, label, tally)
+    decoded = _DECODERS[member.format](member.data, label, tally, advance)
     recorded, found = _recorded(decoded), decoded.counts()
     for kind in ("slice", "instant", "counter", "flow"):
         wrote = recorded.get(kind)

@@ -11,9 +11,9 @@ import json
 import mmap
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from traceconv.core.errors import SourceError, UnknownFormatError
 from traceconv.io.remote import RemoteFolder
@@ -25,13 +25,18 @@ from traceconv.io.sources import (
     sources,
 )
 from traceconv.io.storage import Storage, is_url, redact_url
+from traceconv.io.streams import Progress
 from traceconv.io.temporary import temporary_file
 from traceconv.validation.rules import Refused
 
 Buffer = bytes | mmap.mmap
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 20
+_TOLD = 512
+"""Progress is told after so many rows."""
+
 _MAX_OFFSET = 1 << 60
 
 
@@ -86,6 +91,24 @@ def open_trace(path: str) -> Opened:
         why = 'neither a Perfetto trace (first byte 0x0A) nor Chrome JSON ({" or [{")'
         raise UnknownFormatError(f"{label}: {why if len(data) else 'the file is empty'}")
     return Opened(label, False, (Member("", str(format), data),))
+
+
+def followed(rows: Iterable[Row], at: int, advance: Progress) -> Iterator[Row]:
+    """``rows``, while ``advance`` is told how many bytes are behind them.
+
+    Args:
+        at: index of the place in a row, bytes from the start of the data.
+    """
+    last = 0
+    for count, row in enumerate(rows):
+        if count % _TOLD == 0:
+            advance(row[at] - last)
+            last = row[at]
+        yield row
+
+
+def unheard(n: int) -> None:
+    """Nobody wants to know how far it is."""
 
 
 def stored_bytes(path: str) -> int:

@@ -10,8 +10,9 @@ from array import array
 
 import numpy as np
 
+from traceconv.io.streams import Progress
 from traceconv.validation.chrome.reading import NO_DURATION, Events, Id, Shape
-from traceconv.validation.container import Buffer
+from traceconv.validation.container import Buffer, unheard
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, TrackRow, column
 from traceconv.validation.lenient import LenientError, Span, items, json_leaves
 from traceconv.validation.rules import Tally
@@ -32,17 +33,18 @@ NO_NAME = "[No name]"
 """What the importer calls slices without a name."""
 
 
-def decode(data: Buffer, label: str, tally: Tally) -> Decoded:
+def decode(data: Buffer, label: str, tally: Tally, advance: Progress = unheard) -> Decoded:
     """Rebuild a trace and count the rules it breaks.
 
     Args:
         data:  the file, unpacked.
         label: its name, for messages.
+        advance: told of bytes that were read.
 
     Raises:
         Refused: the importer would refuse the file.
     """
-    return _Builder(Events(data, label, tally), tally).decoded()
+    return _Builder(Events(data, label, tally, advance), tally).decoded()
 
 
 class _Builder:

@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
-from traceconv.validation.container import BOM, Buffer
+from traceconv.io.streams import Progress
+from traceconv.validation.container import BOM, Buffer, followed, unheard
 from traceconv.validation.lenient import (
     SURROGATE_ESCAPE,
     Incomplete,
@@ -260,7 +261,7 @@ class Events:
         Refused: the importer would refuse the file.
     """
 
-    def __init__(self, data: Buffer, label: str, tally: Tally) -> None:
+    def __init__(self, data: Buffer, label: str, tally: Tally, advance: Progress = unheard) -> None:
         self.ts, self.dur, self.place = array("q"), array("q"), array("q")
         self.shape, self.size, self.extra = array("i"), array("q"), array("q")
         self.shapes: dict[Shape, int] = {}
@@ -273,7 +274,7 @@ class Events:
         self.names: list[tuple[int, Id, Id | None, str]] = []
         self.reader = Reader(data, label, tally)
         self._tally = tally
-        for event, text, place, size in self.reader:
+        for event, text, place, size in followed(self.reader, 2, advance):
             phase = event.get("ph")
             if isinstance(phase, str) and phase:
                 if self._event(event, phase[0], text):

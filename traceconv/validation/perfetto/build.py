@@ -11,7 +11,8 @@ from collections import Counter
 import numpy as np
 
 from traceconv.core import protobuf as wire
-from traceconv.validation.container import Buffer
+from traceconv.io.streams import Progress
+from traceconv.validation.container import Buffer, unheard
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, Flows, TrackRow, column
 from traceconv.validation.perfetto.arguments import packet_arguments
 from traceconv.validation.perfetto.events import (
@@ -43,17 +44,18 @@ _BLOCK = 1 << 16
 _ITERR, _PERR = "interned_data_tokenizer_errors", "track_event_parser_errors"
 
 
-def decode(data: Buffer, label: str, tally: Tally) -> Decoded:
+def decode(data: Buffer, label: str, tally: Tally, advance: Progress = unheard) -> Decoded:
     """Rebuild a trace and count the rules it breaks.
 
     Args:
         data:  the file, unpacked.
         label: its name, for messages.
+        advance: told of bytes that were read.
 
     Raises:
         Refused: the importer would refuse the file.
     """
-    return _Builder(read_packets(data, label, tally), tally).decoded()
+    return _Builder(read_packets(data, label, tally, advance), tally).decoded()
 
 
 class _Builder:

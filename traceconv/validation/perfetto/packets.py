@@ -19,7 +19,8 @@ from traceconv.core.clock_snapshots import (
     is_sequence_clock,
 )
 from traceconv.core.protobuf import BrokenMessage, Value
-from traceconv.validation.container import Buffer
+from traceconv.io.streams import Progress
+from traceconv.validation.container import Buffer, followed, unheard
 from traceconv.validation.perfetto.events import (
     GPU,
     Columns,
@@ -44,13 +45,13 @@ _CACHE_SIZE = 1 << 16
 _CACHED_BYTES = 96
 
 
-def read_packets(data: Buffer, label: str, tally: Tally) -> Columns:
-    """Read every packet of ``data``.
+def read_packets(data: Buffer, label: str, tally: Tally, advance: Progress = unheard) -> Columns:
+    """Read every packet of ``data``; ``advance`` is told of bytes.
 
     Raises:
         Refused: the importer would refuse the file.
     """
-    return _Reader(Packets(data, label, tally), tally).read()
+    return _Reader(Packets(data, label, tally), tally).read(advance)
 
 
 class _Reader:
@@ -64,9 +65,9 @@ class _Reader:
         self._cache: dict[bytes, tuple[Sequence, int, int]] = {}
         self._deferred: list[tuple[bytes, int]] = []
 
-    def read(self) -> Columns:
+    def read(self, advance: Progress) -> Columns:
         """All packets, then those that had to wait for a clock."""
-        self._read(self._packets)
+        self._read(followed(self._packets, 1, advance))
         self._at_end = True
         for packet, place in self._deferred:
             self._dispatch(wire.last_values(packet), packet, place)
