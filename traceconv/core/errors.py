@@ -232,6 +232,11 @@ CODES: dict[str, Code] = {
         "Names and texts that are referred to by number were never sent: such events have no name, "
         "such arguments are left out.",
     ),
+    "details-lost": Code(
+        _D,
+        "Of a file of ours some rows were lost; graphs, steps and unusual arguments of those "
+        "beside them are not known.",
+    ),
     "track-unknown": Code(
         _L,
         "Events on tracks that viewers do not show - they are inside a track that is not "
