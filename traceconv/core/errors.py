@@ -384,16 +384,11 @@ CODES: dict[str, Code] = {
         "Rows of a report name no process, and it has several: they are not in the output. Export "
         "the report again with a newer nsys.",
     ),
-    "rank-by-order": Code(
-        _D,
-        "Nothing names the ranks of the processes in a file; they are numbered in the order of "
-        "their process ids.",
-    ),
     "rank-order": Code(
         _D,
-        "Nothing says which of these hosts is which: their devices were numbered in the order of "
-        "the hosts' names. Merge a file at a time, or name hosts so that their order is that of "
-        "the job.",
+        "Nothing names the ranks of these hosts or processes: they were numbered in the order of "
+        "the hosts' names, or of the process ids. Merge a file at a time, or name hosts so that "
+        "their order is that of the job.",
     ),
     "host-rows-first": Code(
         _I,

@@ -160,7 +160,7 @@ def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Cap
             Capture(**known, rank=r, rank_from="names of threads and processes", detail=p)
             for r, p in parts
         ]
-    issues.add("rank-by-order", source.title(name), f"{len(parts)} processes")
+    issues.add("rank-order", source.title(name), f"{len(parts)} processes")
     return [
         Capture(
             **known, rank=r, rank_from="order of processes", detail=p, pid=(p.process or (0, -1))[1]
