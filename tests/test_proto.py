@@ -75,6 +75,8 @@ NUMBERS += ["InternedData", "DebugAnnotation", "TraceAttributes.Attribute", "Thr
 NUMBERS += ["ClockSnapshot", "ClockSnapshot.Clock", "TracePacketDefaults", "TrackEventDefaults"]
 NUMBERS += ["TrackEvent.LegacyEvent", "GpuRenderStageEvent", "GpuCounterEvent"]
 
+OWN = {"OwnRank": "Rank", "OwnLane": "Lane"}
+
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_encoder_uses_the_described_numbers(name):
@@ -84,6 +86,24 @@ def test_encoder_uses_the_described_numbers(name):
     assert {f.name.upper(): f.number for f in described.fields} == {
         c.name: c.value for c in constants
     }
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_messages_have_the_described_numbers(name):
+    """So are those of what only our reader reads."""
+    described = _proto.message("traceconv_rank", f"traceconv.{OWN[name]}").DESCRIPTOR
+    constants = getattr(perfetto_fields, name)
+    assert {f.name.upper(): f.number for f in described.fields} == {
+        c.name: c.value for c in constants
+    }
+
+
+def test_own_field_is_nobody_elses():
+    """No message that has a field of ours has one of that number in the original."""
+    names = ["TracePacket", "DebugAnnotation", "InternedString", "EventName", "DebugAnnotationName"]
+    pool, own = perfetto_trace_pb2.DESCRIPTOR.pool, perfetto_fields.OWN_FIELD
+    of = [pool.FindMessageTypeByName(f"perfetto.protos.{name}") for name in names]
+    assert [m.name for m in of if own in m.fields_by_number] == []
 
 
 def test_unknown_messages_are_an_error():

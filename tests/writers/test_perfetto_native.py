@@ -23,7 +23,8 @@ EDGES = """
 18446744073709551616 100000000000000000000000 0.0 -0.0 0.5 1e5 1E-7 123456789.123456789 1e22 1e23
 9007199254740993.0 0.1e-400 1e307 9e307 1e308 -2e308 179769313486231570000e289 4.9e-324
 1.7976931348623157e308 0.30000000000000004 1e999 1e99999999999999999999 1e-99999999999999999999
-0e999 NaN Infinity -Infinity
+0e999 NaN Infinity -Infinity 0.10 12.500 0.00 -0.00 0.00010 0.00001 0.0000100 1.5e3 1.50E3 100.00
+123456789012.000 1234567890123456.0 0.000000000000000000000000000000000000000000000000000000000001
 """
 NUMBERS = st.sampled_from(EDGES.split()) | st.floats(allow_nan=False, allow_infinity=False).map(
     repr
@@ -32,6 +33,7 @@ SCALARS = st.one_of(
     NUMBERS,
     st.integers(-(2**70), 2**70).map(str),
     st.sampled_from(["true", "false", "null", '"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00\\n\\/"']),
+    st.sampled_from(['"\\u0041"', '"\\u000a"', '"\\u001F"', '"\\u001f"', '"a\nb"', '"\\u000b"']),
     st.text(max_size=300).map(json.dumps),
     TEXT.map(lambda t: json.dumps(t, ensure_ascii=False)),
 )
@@ -87,6 +89,7 @@ def same(ours, theirs):
     assert theirs.data == ours.data
     assert theirs.ends.tolist() == ours.ends.tolist()
     assert theirs.interned == ours.interned
+    assert theirs.odd.tolist() == ours.odd.tolist()
     counts = [(c.not_json, c.clipped, c.replaced, c.dropped) for c in (theirs, ours)]
     assert counts[0] == counts[1]
 

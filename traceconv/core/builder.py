@@ -146,7 +146,7 @@ class TraceBuilder:
         """Store bytes whose buffer will not last; their address, for :meth:`args_at`."""
         return self._spill.append(blob)
 
-    def args_of(self, ids: I64) -> list[bytes]:
+    def args_of(self, ids: NDArray[np.integer[Any]]) -> list[bytes]:
         """Registered JSON objects by their ids; ``b""`` for -1. They are read one by one."""
         self._address, self._length = (
             [_joined(self._address, np.int64)],

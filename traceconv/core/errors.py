@@ -217,25 +217,19 @@ CODES: dict[str, Code] = {
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
     "perfetto-packet-unread": Code(
-        _I,
-        "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
-        "are not in the output; the places give their kinds.",
+        _I, "Packets of no TrackEvents or GPU work (ftrace, CPU samples, memory) are not read."
     ),
     "state-lost": Code(
-        _L,
-        "Packets that refer to what an earlier packet of their sequence said, and that packet is "
-        "not there, were skipped: the beginning of the recording is missing, or the profiler "
-        "dropped packets.",
+        _L, "Packets that need an earlier packet, which is not in the file, were skipped."
     ),
     "interned-unknown": Code(
-        _D,
-        "Names and texts that are referred to by number were never sent: such events have no name, "
-        "such arguments are left out.",
+        _D, "Names and texts referred to by number were never sent: they are left out."
+    ),
+    "details-lost": Code(
+        _D, "Rows are lost: graphs, steps and rare arguments of those beside them are, too."
     ),
     "track-unknown": Code(
-        _L,
-        "Events on tracks that viewers do not show - they are inside a track that is not "
-        "described, or values of what is no counter - were skipped.",
+        _L, "Events on tracks that viewers do not show (undescribed parents) were skipped."
     ),
     "track-conflict": Code(
         _D, "A track is described several times, differently; the first description counts."

@@ -7,6 +7,7 @@ collection windows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,11 @@ from traceconv.core.errors import Issues, RankError, SelectionError
 from traceconv.core.model import Capture
 from traceconv.core.rank_names import agreed, by_pattern, path_of, rank_in_name
 from traceconv.core.rank_windows import as_one
+
+MOST_RANKS = 1_000_000
+"""No job has more ranks."""
+
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 LARGEST_IN_NAME = 99_999
 """A larger number in a name is a time, not a rank."""
@@ -146,6 +152,22 @@ def chosen(
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
     return kept
+
+
+def parse_ranges(text: str) -> list[int]:
+    """Ranks as :func:`format_ranges` writes them, ascending; none if the text is something else, or
+    names more than :data:`MOST_RANKS`.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            return []
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last - first + len(found) >= MOST_RANKS:
+            return []
+        found.update(range(first, last + 1))
+    return sorted(found)
 
 
 def format_ranges(ranks: Sequence[int]) -> str:

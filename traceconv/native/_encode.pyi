@@ -23,9 +23,10 @@ class Coder:
 
     def block(
         self, blobs: tuple[Any, ...], address: NDArray[np.int64], length: NDArray[np.int32], /
-    ) -> tuple[bytes, bytes, bytes, int, int, int, int]:
-        """Annotations, their ends (int64), InternedData; rows not JSON, numbers clipped,
-        texts with characters replaced, rows with arguments dropped.
+    ) -> tuple[bytes, bytes, bytes, bytes, int, int, int, int]:
+        """Annotations, their ends (int64), InternedData, a byte per row (whether its text is
+        another than a reader makes of its annotations); rows not JSON, numbers clipped, texts with
+        characters replaced, rows with arguments dropped.
 
         Args:
             blobs:   buffers with the JSON text of all arguments.

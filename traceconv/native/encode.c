@@ -150,6 +150,7 @@ static int encode_rows(Coder *c, const Py_buffer *blob, Py_ssize_t blobs, const 
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; i < n && ok; i++) {
         Span s = located(blob, blobs, address[i], length[i]);
+        c->row = i;
         if (s.n && !encode_row(c, s) && !c->no_memory) {
             Py_BLOCK_THREADS
             ok = encode_broken(c, s);
@@ -165,7 +166,7 @@ static int encode_rows(Coder *c, const Py_buffer *blob, Py_ssize_t blobs, const 
 
 static PyObject *Coder_block(Coder *c, PyObject *args)
 {
-    PyObject *blobs, *ends = NULL, *result = NULL;
+    PyObject *blobs, *ends = NULL, *odd = NULL, *result = NULL;
     Py_buffer address, length, *blob;
     Py_ssize_t got = 0;
     if (!PyArg_ParseTuple(args, "O!y*y*:block", &PyTuple_Type, &blobs, &address, &length)) return NULL;
@@ -176,19 +177,23 @@ static PyObject *Coder_block(Coder *c, PyObject *args)
     else if (has_rows(&length, n, 4))
         while (got < count && !PyObject_GetBuffer(PyTuple_GET_ITEM(blobs, got), &blob[got], PyBUF_SIMPLE))
             got++;
-    if (!PyErr_Occurred() && (ends = PyBytes_FromStringAndSize(NULL, n * 8))) {
+    if (!PyErr_Occurred() && (ends = PyBytes_FromStringAndSize(NULL, n * 8))
+        && (odd = PyBytes_FromStringAndSize(NULL, n))) {
         c->busy = 1;
+        c->odd = (uint8_t *)PyBytes_AS_STRING(odd);
+        memset(c->odd, 0, (size_t)n);
         c->out.n = c->interned.n = c->slow.n = 0;
         c->not_json = c->clipped = c->replaced = c->dropped = c->no_memory = 0;
         if (encode_rows(c, blob, count, address.buf, length.buf, n, (int64_t *)PyBytes_AS_STRING(ends)))
-            result = Py_BuildValue("y#Oy#LLLL", c->out.at ? (char *)c->out.at : "", (Py_ssize_t)c->out.n,
-                ends, c->interned.at ? (char *)c->interned.at : "", (Py_ssize_t)c->interned.n,
+            result = Py_BuildValue("y#Oy#OLLLL", c->out.at ? (char *)c->out.at : "", (Py_ssize_t)c->out.n,
+                ends, c->interned.at ? (char *)c->interned.at : "", (Py_ssize_t)c->interned.n, odd,
                 c->not_json, c->clipped, c->replaced, c->dropped);
         c->busy = 0;
     }
     while (got) PyBuffer_Release(&blob[--got]);
     PyMem_Free(blob);
     Py_XDECREF(ends);
+    Py_XDECREF(odd);
     PyBuffer_Release(&address);
     PyBuffer_Release(&length);
     return result;
@@ -228,6 +233,7 @@ static void Coder_dealloc(Coder *c)
     PyMem_RawFree(c->interned.at);
     PyMem_RawFree(c->scratch.at);
     PyMem_RawFree(c->slow.at);
+    PyMem_RawFree(c->key.at);
     Py_XDECREF(c->selected);
     Py_TYPE(c)->tp_free((PyObject *)c);
 }

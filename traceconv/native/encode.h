@@ -61,27 +61,39 @@ static inline void set_double(uint8_t *at, double value)
     for (int i = 0; i < 8; i++) at[i] = (uint8_t)(bits >> 8 * i);
 }
 
+static inline void put_double(Buffer *b, double value)
+{
+    set_double(b->at + b->n, value);
+    b->n += 8;
+}
+
+enum { OWN_LOW = 0xb0, OWN_NUMBER = 0xb0, OWN_BYTES = 0xb2, OWN_HIGH = 0x7c }; /* tags of field 1990 */
+
 /* The arguments of one packet sequence. */
 
-typedef struct { size_t at; Span text; } Slow; /* a double that is set when the lock is held */
+/* A double that is set when the lock is held, and the row it is in. */
+typedef struct { size_t at; Span text; Py_ssize_t row; } Slow;
 
 typedef struct {
     PyObject_HEAD
     Table names, strings; /* interned, numbered from 1 in the output */
     uint32_t max_names, max_strings;
-    Buffer out, interned, scratch, slow;
+    Buffer out, interned, scratch, slow, key;
     PyObject *selected; /* tuple of bytes, or NULL for all */
     uint64_t seed;
     size_t max_bytes;
     const uint8_t *p, *end; /* what is left of the row */
+    Span spelt; /* the string read last, as it is in the row, if it can be written otherwise */
+    Py_ssize_t row;
+    uint8_t *odd; /* by row: whether its text is not what a reader makes of its annotations */
     long long not_json, clipped, replaced, dropped;
     int skip, row_dropped, no_memory, busy;
 } Coder;
 
 /* strings.c */
 int grow(Coder *c, Buffer *b, size_t more);
-int put_name(Coder *c, Span s);
-int put_string(Coder *c, Span s);
+int put_name(Coder *c, Span s, Span json);
+int put_string(Coder *c, Span s, Span json);
 
 /* json.c */
 int encode_row(Coder *c, Span s);

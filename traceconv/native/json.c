@@ -9,16 +9,24 @@
 
 enum { MAX_DEPTH = 32, MAX_NUMBER = 63, MAX_EXPONENT = 308 };
 
+enum { MOST_EXACT = 15, MOST_DECIMALS = 60 };
+
+/* A token that is no string, as a string of its own spelling. */
+static int put_token(Coder *c, Span s) { return put_string(c, s, s); }
+
 static int put_text(Coder *c, const char *s)
 {
-    return put_string(c, (Span){(const uint8_t *)s, strlen(s)});
+    return put_token(c, (Span){(const uint8_t *)s, strlen(s)});
 }
 
 static int put_digits(Coder *c, Span s)
 {
     c->clipped += !c->skip;
-    return put_string(c, s);
+    return put_token(c, s);
 }
+
+/* The text of the row is not what its annotations say. */
+static void set_odd(Coder *c) { if (!c->skip) c->odd[c->row] = 1; }
 
 /* Each function reads one thing and writes it; 0 means that it is none. */
 
@@ -74,8 +82,17 @@ static int escaped_unit(Coder *c, int *replaced)
     return 1;
 }
 
+/* Whether \uXXXX at p (behind the u) is the way to write its character: of control characters that
+   have no letter, in small digits. */
+static int is_needed_unit(const uint8_t *p)
+{
+    long unit = hex4(p);
+    if (unit >= 0x20 || (unit >= 8 && unit <= 13 && unit != 11)) return 0;
+    return p[2] < 'A' || p[2] > 'F' ? p[3] < 'A' || p[3] > 'F' : 0;
+}
+
 /* A string with escapes, of which `from` to c->p is already read. No escape grows. */
-static int unescaped(Coder *c, const uint8_t *from, Span *s)
+static int unescaped(Coder *c, const uint8_t *from, Span *s, int plain)
 {
     static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     int replaced = 0;
@@ -87,13 +104,22 @@ static int unescaped(Coder *c, const uint8_t *from, Span *s)
         if (byte == '"') {
             *s = (Span){c->scratch.at, c->scratch.n};
             c->replaced += replaced && !c->skip;
+            if (!plain) c->spelt = (Span){from - 1, (size_t)(c->p - from) + 1};
             return 1;
         }
-        if (byte != '\\') { put_byte(&c->scratch, byte); continue; }
+        if (byte != '\\') {
+            plain &= byte >= 0x20;
+            put_byte(&c->scratch, byte);
+            continue;
+        }
         if (c->p == c->end) return 0;
+        plain &= *c->p != '/';
         const char *known = *c->p ? strchr(escapes, *c->p) : NULL;
-        if (*c->p++ == 'u') { if (!escaped_unit(c, &replaced)) return 0; }
-        else if (known) put_byte(&c->scratch, (uint8_t)meant[known - escapes]);
+        if (*c->p++ == 'u') {
+            const uint8_t *digits = c->p;
+            if (!escaped_unit(c, &replaced)) return 0;
+            plain &= is_needed_unit(digits);
+        } else if (known) put_byte(&c->scratch, (uint8_t)meant[known - escapes]);
         else return 0;
     }
     return 0;
@@ -103,12 +129,15 @@ static int unescaped(Coder *c, const uint8_t *from, Span *s)
 static int string(Coder *c, Span *s)
 {
     const uint8_t *from = ++c->p, *p = from;
-    while (p < c->end && *p != '"' && *p != '\\') p++;
+    int plain = 1;
+    while (p < c->end && *p != '"' && *p != '\\') plain &= *p++ >= 0x20;
     c->p = p;
+    c->spelt = (Span){0};
     if (p == c->end) return 0;
-    if (*p == '\\') return unescaped(c, from, s);
+    if (*p == '\\') return unescaped(c, from, s, plain);
     *s = (Span){from, (size_t)(p - from)};
     c->p++;
+    if (!plain) c->spelt = (Span){from - 1, s->n + 2};
     return 1;
 }
 
@@ -122,17 +151,41 @@ static int quick_double(uint64_t mantissa, long exponent, double *value)
     return 1;
 }
 
-static int put_real(Coder *c, Span text, int negative, uint64_t mantissa, int exact, long exponent)
+/* The decimals of a number of no more than 15 digits, if it has more of them than it needs; 0 if not.
+   With so many it comes back as it is. */
+static uint64_t extra_decimals(uint64_t mantissa, const uint8_t *fraction, size_t decimals)
+{
+    /* below 0.0001, the shortest form has an exponent */
+    int small = mantissa && decimals > 4;
+    if (small) {
+        uint64_t least = 1;
+        size_t beyond = decimals - 4;
+        for (size_t i = 0; i < beyond && least <= mantissa; i++) least *= 10;
+        small = mantissa < least;
+    }
+    if (small || (decimals > 1 && fraction[decimals - 1] == '0')) return decimals;
+    return 0;
+}
+
+/* `fraction` is what is behind the point, of `decimals` digits; NULL if there is an exponent. */
+static int put_real(Coder *c, Span text, int negative, uint64_t mantissa, int exact, long exponent,
+                    const uint8_t *fraction, size_t decimals)
 {
     double value = 0;
-    if (!grow(c, &c->out, 16) || !grow(c, &c->slow, sizeof(Slow))) return 0;
+    uint64_t own = 0;
+    int sure = fraction && exact && mantissa < 1000000000000000u && decimals <= MOST_DECIMALS;
+    if (!grow(c, &c->out, 32) || !grow(c, &c->slow, sizeof(Slow))) return 0;
     put_byte(&c->out, 0x29); /* double_value */
-    if (!exact || !quick_double(mantissa, exponent, &value)) {
-        Slow later = {c->out.n, text};
+    int quick = exact && quick_double(mantissa, exponent, &value);
+    if (!quick || !sure) {
+        Slow later = {c->out.n, text, sure || c->skip ? -1 : c->row};
         put(&c->slow, &later, sizeof later);
     }
-    set_double(c->out.at + c->out.n, negative ? -value : value);
-    c->out.n += 8;
+    put_double(&c->out, negative ? -value : value);
+    if (sure && (own = extra_decimals(mantissa, fraction, decimals))) {
+        put_tag(&c->out, OWN_NUMBER, OWN_HIGH);
+        put_varint(&c->out, own);
+    }
     return 1;
 }
 
@@ -174,10 +227,13 @@ static int number(Coder *c)
     if (c->p > dot) {
         if (text.n > MAX_NUMBER || dot - whole + exponent > MAX_EXPONENT) return put_digits(c, text);
         long fraction = after > dot ? (long)(after - dot) - 1 : 0;
-        return put_real(c, text, negative, mantissa, after - whole < 19, exponent - fraction);
+        const uint8_t *point = c->p == after ? dot + 1 : NULL;
+        return put_real(c, text, negative, mantissa, after - whole < 19, exponent - fraction, point,
+            (size_t)fraction);
     }
     if (dot - whole > 19 || mantissa > (uint64_t)INT64_MAX + negative) return put_digits(c, text);
     if (!grow(c, &c->out, 16)) return 0;
+    if (negative && !mantissa) set_odd(c);
     put_byte(&c->out, 0x20); /* int_value */
     put_varint(&c->out, negative ? 0 - mantissa : mantissa);
     return 1;
@@ -197,7 +253,7 @@ static int value(Coder *c, int depth)
 {
     Span s;
     switch (peek(c)) {
-    case '"': return string(c, &s) && put_string(c, s);
+    case '"': return string(c, &s) && put_string(c, s, c->spelt);
     case '{': return members(c, 0x5a, depth + 1); /* dict_entries */
     case '[': return elements(c, depth + 1);
     case 't': return literal(c, "true") && boolean(c, 1);
@@ -210,14 +266,15 @@ static int value(Coder *c, int depth)
     }
 }
 
-/* One DebugAnnotation in field `field`: the value that is next, or `text` where that is given. */
+/* One DebugAnnotation in field `field`: the value that is next, or `text` where that is given. Of the
+   two parts of its name, the second is how it is written, if it could be otherwise. */
 static int item(Coder *c, uint8_t field, const Span *name, int depth, const Span *text)
 {
     if (!grow(c, &c->out, 2)) return 0;
     put_tag(&c->out, field, 0);
     size_t body = c->out.n;
-    if (name && !put_name(c, *name)) return 0;
-    if (!(text ? put_string(c, *text) : value(c, depth))) return 0;
+    if (name && !put_name(c, name[0], name[1])) return 0;
+    if (!(text ? put_string(c, *text, (Span){0}) : value(c, depth))) return 0;
     size_t n = c->out.n - body, more = varint_size(n) - 1;
     if (more) { /* the length takes more than the one byte left for it */
         if (!grow(c, &c->out, more)) return 0;
@@ -242,11 +299,11 @@ static int is_selected(const Coder *c, Span name)
 }
 
 /* An argument of the event itself. One that is not selected is read and forgotten. */
-static int argument(Coder *c, Span name, const Span *text)
+static int argument(Coder *c, const Span *name, const Span *text)
 {
     size_t out = c->out.n, slow = c->slow.n;
-    c->skip = c->selected && !is_selected(c, name);
-    int ok = item(c, 0x22, &name, 1, text); /* debug_annotations */
+    c->skip = c->selected && !is_selected(c, *name);
+    int ok = item(c, 0x22, name, 1, text); /* debug_annotations */
     if (c->skip) {
         c->out.n = out;
         c->slow.n = slow;
@@ -258,14 +315,20 @@ static int argument(Coder *c, Span name, const Span *text)
 
 static int members(Coder *c, uint8_t field, int depth)
 {
-    Span name;
+    Span name[2];
     c->p++;
     if (depth > MAX_DEPTH) return 0;
     space(c);
-    if (peek(c) == '}') { c->p++; return depth == 1 || put_text(c, "{}"); }
+    if (peek(c) == '}') {
+        c->p++;
+        if (depth == 1) set_odd(c);
+        return depth == 1 || put_text(c, "{}");
+    }
     for (;;) {
-        if (peek(c) != '"' || !string(c, &name) || !space(c) || !literal(c, ":") || !space(c)) return 0;
-        if (!(depth == 1 ? argument(c, name, NULL) : item(c, field, &name, depth, NULL))) return 0;
+        if (peek(c) != '"' || !string(c, name)) return 0;
+        name[1] = c->spelt;
+        if (!space(c) || !literal(c, ":") || !space(c)) return 0;
+        if (!(depth == 1 ? argument(c, name, NULL) : item(c, field, name, depth, NULL))) return 0;
         space(c);
         if (literal(c, "}")) return 1;
         if (!literal(c, ",")) return 0;
@@ -306,17 +369,20 @@ static int valid_utf8(Span s)
 /* All arguments of one event; leaves nothing behind where they are no JSON. */
 int encode_row(Coder *c, Span s)
 {
-    const Span args = {(const uint8_t *)"args", 4};
+    const Span args[2] = {{(const uint8_t *)"args", 4}, {0}};
     size_t out = c->out.n, interned = c->interned.n, slow = c->slow.n;
     int32_t names = c->names.count, strings = c->strings.count;
     long long clipped = c->clipped, replaced = c->replaced;
     c->p = s.at;
     c->end = s.at + s.n;
     c->row_dropped = 0;
-    if (valid_utf8(s) && space(c) && (peek(c) == '{' ? members(c, 0x22, 1) : argument(c, args, NULL))
-        && space(c) && c->p == c->end) {
-        c->dropped += c->row_dropped;
-        return 1;
+    if (valid_utf8(s) && space(c)) {
+        int object = peek(c) == '{';
+        if (!object) set_odd(c);
+        if ((object ? members(c, 0x22, 1) : argument(c, args, NULL)) && space(c) && c->p == c->end) {
+            c->dropped += c->row_dropped;
+            return 1;
+        }
     }
     c->out.n = out;
     c->interned.n = interned;
@@ -338,6 +404,11 @@ int settle(Coder *c)
         double value = PyOS_string_to_double(text, NULL, NULL);
         if (value == -1.0 && PyErr_Occurred()) return 0;
         set_double(c->out.at + s->at, value);
+        if (s->row < 0) continue;
+        char *shortest = PyOS_double_to_string(value, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
+        if (!shortest) return 0;
+        if (strcmp(text, shortest)) c->odd[s->row] = 1;
+        PyMem_Free(shortest);
     }
     c->slow.n = 0;
     return 1;
@@ -346,8 +417,9 @@ int settle(Coder *c)
 /* With the lock: a row that is not JSON, or not UTF-8. 0 with an exception set. */
 int encode_broken(Coder *c, Span s)
 {
-    const Span args = {(const uint8_t *)"args", 4};
+    const Span args[2] = {{(const uint8_t *)"args", 4}, {0}};
     Py_ssize_t n;
+    c->odd[c->row] = 1;
     int ok = settle(c); /* later ones point into memory that is gone after this */
     PyObject *text = PyUnicode_DecodeUTF8((const char *)s.at, (Py_ssize_t)s.n, "replace");
     const char *at = text ? PyUnicode_AsUTF8AndSize(text, &n) : NULL;

@@ -26,32 +26,52 @@ static uint64_t hash_of(uint64_t seed, Span s)
     return h ^ h >> 32;
 }
 
-/* The number of a string, 0 if it is written in place. `list` is the tag of its InternedData. */
-static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s)
+/* The number of a string, 0 if it is written in place. `list` is the tag of its InternedData; `json`,
+   if there is any, the text it has in JSON. Strings with one are others than those without; no UTF-8
+   begins with the byte that says so. */
+static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s, Span json)
 {
-    if (s.n > c->max_bytes) return 0;
-    uint64_t hash = hash_of(c->seed, s);
-    int32_t known = table_find(t, hash, s.at, s.n);
+    Span key = s;
+    if (s.n > c->max_bytes || json.n > c->max_bytes) return 0;
+    if (json.n) {
+        c->key.n = 0;
+        if (!grow(c, &c->key, json.n + 1)) return 0;
+        put_byte(&c->key, 0xff);
+        put(&c->key, json.at, json.n);
+        key = (Span){c->key.at, c->key.n};
+    }
+    uint64_t hash = hash_of(c->seed, key);
+    int32_t known = table_find(t, hash, key.at, key.n);
     if (known >= 0) return (uint32_t)known + 1;
-    if ((uint32_t)t->count >= max || !grow(c, &c->interned, s.n + 32)) return 0;
-    if (table_add(t, hash, s.at, s.n) < 0) { c->no_memory = 1; return 0; }
+    if ((uint32_t)t->count >= max || !grow(c, &c->interned, s.n + json.n + 48)) return 0;
+    if (table_add(t, hash, key.at, key.n) < 0) { c->no_memory = 1; return 0; }
     uint32_t number = (uint32_t)t->count;
+    size_t own = json.n ? 2 + varint_size(json.n) + json.n : 0;
     put(&c->interned, list.at, list.n);
-    put_varint(&c->interned, 2 + varint_size(number) + varint_size(s.n) + s.n);
+    put_varint(&c->interned, 2 + varint_size(number) + varint_size(s.n) + s.n + own);
     put_byte(&c->interned, 0x08); /* iid */
     put_varint(&c->interned, number);
     put_byte(&c->interned, 0x12); /* name, str */
     put_varint(&c->interned, s.n);
     put(&c->interned, s.at, s.n);
+    if (own) {
+        put_tag(&c->interned, OWN_BYTES, OWN_HIGH);
+        put_varint(&c->interned, json.n);
+        put(&c->interned, json.at, json.n);
+    }
     return number;
 }
 
-int put_name(Coder *c, Span s)
+int put_name(Coder *c, Span s, Span json)
 {
     static const uint8_t debug_annotation_names[] = {0x1a};
     if (c->skip) return 1;
-    if (!s.n) s = (Span){(const uint8_t *)"(empty)", 7};
-    uint32_t iid = intern(c, &c->names, c->max_names, (Span){debug_annotation_names, 1}, s);
+    if (!s.n) {
+        s = (Span){(const uint8_t *)"(empty)", 7};
+        json = (Span){(const uint8_t *)"\"\"", 2};
+    }
+    uint32_t iid = intern(c, &c->names, c->max_names, (Span){debug_annotation_names, 1}, s, json);
+    if (!iid && json.n) c->odd[c->row] = 1;
     if (!grow(c, &c->out, s.n + 16)) return 0;
     put_byte(&c->out, iid ? 0x08 : 0x52); /* name_iid or name */
     put_varint(&c->out, iid ? iid : s.n);
@@ -59,11 +79,13 @@ int put_name(Coder *c, Span s)
     return 1;
 }
 
-int put_string(Coder *c, Span s)
+int put_string(Coder *c, Span s, Span json)
 {
     static const uint8_t debug_annotation_string_values[] = {0xea, 0x01};
     if (c->skip) return 1;
-    uint32_t iid = intern(c, &c->strings, c->max_strings, (Span){debug_annotation_string_values, 2}, s);
+    const Span list = {debug_annotation_string_values, 2};
+    uint32_t iid = intern(c, &c->strings, c->max_strings, list, s, json);
+    if (!iid && json.n) c->odd[c->row] = 1;
     if (!grow(c, &c->out, s.n + 16)) return 0;
     if (iid) {
         put_tag(&c->out, 0x88, 0x01); /* string_value_iid */

@@ -23,6 +23,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
+from traceconv.core.ranks import parse_ranges
 from traceconv.io.sources import Source
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".trace", ".gz")
@@ -30,8 +31,6 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"[^"\\]"')
 _TIMED = re.compile(rb'"(?:ts|name)"\s*:')
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,19})')
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-_MOST_RANKS = 1_000_000
 _SPAN = 2**60
 
 
@@ -91,7 +90,7 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
         "clock": Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None,
         "label": source.title(name),
     }
-    ranks = _ranks(facts)
+    ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
         return [Capture(**known)]
     return [Capture(**known, rank=r, rank_from="its metadata", detail=r) for r in ranks]
@@ -136,20 +135,6 @@ def _windows(facts: Mapping[str, Any], rank: int | None) -> list[tuple[int, int]
             case [int(start), int(end)] if abs(start) <= _SPAN and abs(end) <= _SPAN:
                 found.append((base + start, base + end))
     return found
-
-
-def _ranks(facts: Mapping[str, Any]) -> list[int]:
-    """The ranks in a file of ours ("0-3,7"), none if that cannot be known."""
-    found: set[int] = set()
-    for part in str(facts.get("ranks", "")).split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            return []
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last - first + len(found) >= _MOST_RANKS:
-            return []
-        found.update(range(first, last + 1))
-    return sorted(found)
 
 
 READER = ChromeJsonReader()

@@ -15,8 +15,9 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
 from traceconv.core.perfetto_fields import INSTANT, OWN_FIELD, SLICE_END, TracePacket
-from traceconv.readers.perfetto.events import DROPPED, Events, Marks
+from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
+from traceconv.readers.perfetto.marks import DROPPED, Events, Marks
 from traceconv.readers.perfetto.packets import Packets, packets
 from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort
 from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, old_arrows, slices
@@ -125,10 +126,10 @@ def read(capture: Capture, build: TraceBuilder) -> None:
         for some in packets(capture.source, name, build):
             unread.take(some)
             for timed in sequences.timed(some):
-                events.take(timed)
+                take_events(events, timed)
                 gpu.take(timed)
     for timed in sequences.late():
-        events.take(timed)
+        take_events(events, timed)
         gpu.take(timed)
     unread.book(build)
     part = capture.detail if isinstance(capture.detail, Part) else Part()

@@ -1,21 +1,17 @@
-"""TrackEvents as columns, in the order of the file: what happened when on which track.
+"""TrackEvents: what many packets at once say happened, when, and on which track.
 
-A mark begins or ends a slice, or is a point in time; which begin belongs to which end is known
-when all are read (:mod:`traceconv.readers.perfetto.slices`). Names stay numbers until then: a
-packet may use one that a later packet defines.
+The fields of all are read in columns; what few events have - events of Chrome, counters in the
+events of others, correlations - is read one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import F64, I8, I32, I64, Mask
+from traceconv.core.model import F64, I32, I64, Mask
 from traceconv.core.perfetto_fields import (
     COUNTER,
     GPU_CORRELATION,
@@ -31,23 +27,16 @@ from traceconv.core.perfetto_fields import (
 from traceconv.core.protobuf import FIXED64, integers, message, number, signed, whole_fields
 from traceconv.readers.perfetto import legacy
 from traceconv.readers.perfetto.annotations import objects
-from traceconv.readers.perfetto.state import MONOTONIC, Sequences, State, Timed
+from traceconv.readers.perfetto.marks import COMPLETE, DROPPED, Events
+from traceconv.readers.perfetto.state import MONOTONIC, State, Timed
 from traceconv.readers.perfetto.tracks import Key, track_key
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.protobuf_columns import (
     DAMAGED,
     REPEATED,
-    Codes,
-    codes,
     columns,
     repeated,
 )
-
-COMPLETE = 6
-"""A kind of mark: a slice with its length."""
-
-DROPPED = 0
-"""A kind of mark: none."""
 
 _SOURCE_LOCATION, _SOURCE_LOCATION_IID, _SOURCE_LOCATIONS = 33, 34, 4
 
@@ -90,226 +79,12 @@ _OF_THREADS = (
 """Counters of threads that are in events: difference, value, what differences add to, name, and
 what to multiply with."""
 
-_IID_BITS = 40
 
-
-@dataclass
-class Marks:
-    """All marks of a file, in its order.
-
-    Attributes:
-        dur: of kind :data:`COMPLETE`, ns, by mark.
-        time: int64, ns; kind: int8; lane: int32, a code of ``Events.lanes``; name, category:
-            int32, codes of ``Events.names`` and ``Events.categories``, -1 = none; args: int32.
-    """
-
-    dur: dict[int, int]
-    time: I64
-    kind: I8
-    lane: I32
-    name: I32
-    category: I32
-    args: I32
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-
-@dataclass
-class Samples:
-    """Counter samples: time (ns), lane, raw value, and the generation their sums belong to."""
-
-    time: I64
-    lane: I32
-    value: F64
-    generation: I32
-
-
-@dataclass
-class Flows:
-    """Ends of arrows: mark, id, whether the id is free again, and what kind of id it is."""
-
-    mark: I64
-    flow: NDArray[np.uint64]
-    closes: NDArray[np.bool_]
-
-    def take(self, rows: Mask) -> Flows:
-        """Some of them."""
-        return Flows(self.mark[rows], self.flow[rows], self.closes[rows])
-
-
-class Lanes:
-    """Numbers for what slices are stacked by."""
-
-    def __init__(self) -> None:
-        self.keys: list[Key] = []
-        self._numbers: dict[Key, int] = {}
-        self._machines: dict[int, tuple[Codes, NDArray[np.int32]]] = {}
-
-    def number(self, key: Key) -> int:
-        """The number of a key, new or known."""
-        found = self._numbers.setdefault(key, len(self.keys))
-        if found == len(self.keys):
-            self.keys.append(key)
-        return found
-
-    def tracks(self, machine: int, uuids: I64) -> I32:
-        """The numbers of tracks of a machine."""
-        known, table = self._machines.setdefault(machine, (codes(), np.empty(0, np.int32)))
-        had = len(known)
-        code = np.frombuffer(known.numbers(np.ascontiguousarray(uuids)), np.int32)
-        if len(known) > had:
-            new = [int.from_bytes(raw, "little") for raw in known.entries(had)]
-            more = [self.number(track_key(machine, uuid)) for uuid in new]
-            table = np.concatenate((table, np.array(more, np.int32)))
-            self._machines[machine] = (known, table)
-        found: I32 = table[code]
-        return found
-
-
-class Names:
-    """Numbers for texts that are stated, or referred to in a generation of interned data.
-
-    Args:
-        table: of InternedData.
-    """
-
-    def __init__(self, table: int) -> None:
-        self._table = table
-        self._stated, self._referred = codes(), codes()
-        self._wide: dict[tuple[int, int], int] = {}
-
-    def stated(self, data: Any, start: I64, size: I64) -> I32:
-        """Numbers of texts in ``data``: even ones."""
-        return np.frombuffer(self._stated.texts(data, start, size), np.int32) * np.int32(2)
-
-    def referred(self, generation: I64, iid: I64) -> I32:
-        """Numbers of ids: odd ones."""
-        wide = (iid < 0) | (iid >= 1 << _IID_BITS)
-        key = generation << _IID_BITS | np.where(wide, 0, iid)
-        for at in np.flatnonzero(wide).tolist():  # no writer counts that far
-            own = (int(generation[at]), int(iid[at]) & 0xFFFFFFFFFFFFFFFF)
-            key[at] = -1 - self._wide.setdefault(own, len(self._wide))
-        found = np.frombuffer(self._referred.numbers(np.ascontiguousarray(key)), np.int32)
-        return found * np.int32(2) + np.int32(1)
-
-    def one(self, text: bytes) -> int:
-        """The number of a text."""
-        one = np.array([len(text)], np.int64)
-        return int(self.stated(text, np.zeros(1, np.int64), one)[0])
-
-    def texts(self, sequences: Sequences) -> dict[int, bytes | None]:
-        """The text of every number; None where an id was never defined."""
-        found: dict[int, bytes | None] = {
-            2 * i: raw for i, raw in enumerate(self._stated.entries(0))
-        }
-        generations = {state.generation.number: state.generation for state in sequences.states}
-        wide = list(self._wide)
-        for i, raw in enumerate(self._referred.entries(0)):
-            key = int.from_bytes(raw, "little", signed=True)
-            generation, iid = divmod(key, 1 << _IID_BITS) if key >= 0 else wide[-1 - key]
-            found[2 * i + 1] = generations[generation].text(self._table, iid)
-        return found
-
-
-@dataclass
-class _Unresolved:
-    """Annotations that refer to what is not defined yet."""
-
-    mark: int
-    annotations: list[bytes]
-    state: State
-
-
-@dataclass
-class Events:
-    """Takes packets and collects what they say.
-
-    Attributes:
-        submitted, awaited: ids of GPU events, by mark of the host.
-    """
-
-    build: TraceBuilder
-    sequences: Sequences
-    lanes: Lanes = field(default_factory=Lanes)
-    names: Names = field(default_factory=lambda: Names(InternedData.EVENT_NAMES))
-    categories: Names = field(default_factory=lambda: Names(InternedData.EVENT_CATEGORIES))
-    submitted: list[tuple[int, list[int]]] = field(default_factory=list)
-    awaited: list[tuple[int, list[int]]] = field(default_factory=list)
-    legacy_flows: list[legacy.FlowEnd] = field(default_factory=list)
-    count: int = 0
-    _marks: list[tuple[Any, ...]] = field(default_factory=list)
-    _dur: dict[int, int] = field(default_factory=dict)
-    _samples: list[tuple[Any, ...]] = field(default_factory=list)
-    _flows: list[tuple[Any, ...]] = field(default_factory=list)
-    _unresolved: list[_Unresolved] = field(default_factory=list)
-
-    def take(self, timed: Timed) -> None:
-        """Add the TrackEvents among some packets."""
-        rows = np.flatnonzero(timed.packets.columns.is_bytes(TracePacket.TRACK_EVENT))
-        if len(rows):
-            _Block(self, timed, rows).take()
-
-    def add(self, time: I64, kind: I8, lane: I32, name: I32, category: I32, args: I32) -> int:
-        """Add marks; the number of the first."""
-        first = self.count
-        self._marks.append((time, kind, lane, name, category, args))
-        self.count += len(time)
-        return first
-
-    def sample(self, time: I64, lane: I32, value: F64, generation: I32) -> None:
-        """Add samples of counters."""
-        self._samples.append((time, lane, value, generation))
-
-    def flow(self, mark: I64, flow: NDArray[np.uint64], closes: NDArray[np.bool_]) -> None:
-        """Add ends of arrows."""
-        self._flows.append((mark, flow, closes))
-
-    def last(self, mark: int, dur: int) -> None:
-        """A mark is a slice of this length, ns."""
-        self._dur[mark] = dur
-
-    def leave(self, mark: int, annotations: list[bytes], state: State) -> None:
-        """The arguments of a mark are resolved when everything is defined."""
-        self._unresolved.append(_Unresolved(mark, annotations, state))
-
-    def marks(self) -> Marks:
-        """All marks; called once."""
-        types = (np.int64, np.int8, np.int32, np.int32, np.int32, np.int32)
-        made = Marks(self._dur, *_joined(self._marks, types))
-        undefined = 0
-        for one in self._unresolved:
-            data = b"".join(one.annotations)
-            size = np.array([len(a) for a in one.annotations], np.int64)
-            start = np.concatenate(([0], np.cumsum(size)[:-1]))
-            ends = np.array([len(size)])
-            found = objects(data, start, size, ends, one.state.generation.arguments)
-            made.args[one.mark] = self.build.args(found.text if len(found.text) > 2 else None)
-            undefined += len(found.undefined)
-        self.build.skip("interned-unknown", "arguments", undefined)
-        return made
-
-    def samples(self) -> Samples:
-        """All samples, in the order of the file."""
-        return Samples(*_joined(self._samples, (np.int64, np.int32, np.float64, np.int32)))
-
-    def flows(self) -> Flows:
-        """All ends of arrows."""
-        return Flows(*_joined(self._flows, (np.int64, np.uint64, np.bool_)))
-
-
-def _joined(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> Iterator[NDArray[Any]]:
-    """Columns of all parts, one after the other, so that not all are there twice."""
-    if not parts:
-        return iter([np.empty(0, dtype) for dtype in types])
-    made = []
-    left = [list(part) for part in parts]
-    parts.clear()
-    for at, dtype in enumerate(types):
-        made.append(np.concatenate([np.asarray(part[at], dtype) for part in left]))
-        for part in left:
-            part[at] = None
-    return iter(made)
+def take_events(into: Events, timed: Timed) -> None:
+    """Add the TrackEvents among some packets."""
+    rows = np.flatnonzero(timed.packets.columns.is_bytes(TracePacket.TRACK_EVENT))
+    if len(rows):
+        _Block(into, timed, rows).take()
 
 
 class _Block:

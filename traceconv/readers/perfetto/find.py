@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from traceconv.core.perfetto_fields import Clock, ClockSnapshot, TracePacket
 from traceconv.core.protobuf import last_values, number, signed, whole_fields
 from traceconv.io.sources import Source
 from traceconv.io.streams import ZSTD
+from traceconv.readers.perfetto import own_files
 from traceconv.readers.perfetto.content import Part
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
@@ -127,9 +128,17 @@ def captures(source: Source, heads: Mapping[str, bytes], issues: Issues) -> list
     Args:
         heads: their first bytes, by name.
     """
-    found: list[Capture] = []
+    facts = {name: own_files.attributes(source, name, head) for name, head in heads.items()}
+    ours = {name: of for name, of in facts.items() if of}
+    # a file with the facts of a run and no rank is in every bundle
+    bare = [name for name in ours if own_files.is_bare(heads[name])]
+    found = own_files.captures(source, {n: of for n, of in ours.items() if n not in bare}, issues)
+    if found and bare:
+        uses = dict.fromkeys(bare, "facts of the run, without events")
+        found[0] = replace(found[0], known=tuple(bare), uses=uses)
     for name, head in heads.items():
-        found += _foreign(source, name, head, issues)
+        if name not in ours:
+            found += _foreign(source, name, head, issues)
     return found
 
 

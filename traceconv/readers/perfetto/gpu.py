@@ -34,7 +34,7 @@ from traceconv.core.protobuf import (
     whole_fields,
 )
 from traceconv.readers.perfetto.annotations import real
-from traceconv.readers.perfetto.events import COMPLETE, Events
+from traceconv.readers.perfetto.marks import COMPLETE, Events
 from traceconv.readers.perfetto.state import Generation, State, Timed
 from traceconv.readers.shared.arguments import quoted
 

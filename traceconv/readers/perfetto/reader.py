@@ -56,9 +56,16 @@ class PerfettoReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.perfetto import content
+        from traceconv.readers.perfetto.own_files import Own
 
-        content.read(capture, build)
+        if isinstance(capture.detail, Own):
+            from traceconv.readers.perfetto import own
+
+            own.read(capture, build, capture.detail)
+        else:
+            from traceconv.readers.perfetto import content
+
+            content.read(capture, build)
 
 
 def _named(name: str) -> bool:

@@ -7,7 +7,7 @@ another *generation* (of interned data). Packets that change anything are read o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -216,7 +216,8 @@ class Sequences:
     Attributes:
         descriptors: of tracks.
         attributes:  of the trace.
-        own:         what files of ours say of ranks, as it is; by sequence.
+        own:         called with what files of ours say of ranks, when the events before it are
+            there.
         clocks:      of the trace.
         states:      every state a sequence was in.
     """
@@ -224,7 +225,7 @@ class Sequences:
     def __init__(self, build: TraceBuilder) -> None:
         self.descriptors = Descriptors()
         self.attributes: dict[str, str | int] = {}
-        self.own: dict[int, list[bytes]] = {}
+        self.own: Callable[[bytes], None] = _pass_over
         self.clocks = Clocks()
         self.states: list[State] = []
         self._build = build
@@ -239,7 +240,7 @@ class Sequences:
         changes = (of.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
         for number_ in _STATE_FIELDS:
             changes |= of.has(number_)
-        snapshots = of.has(TracePacket.CLOCK_SNAPSHOT)
+        snapshots, ours = of.has(TracePacket.CLOCK_SNAPSHOT), of.is_bytes(OWN_FIELD)
         which, own = self._sequences_of(packets)
         first = np.array([self._current[one] for one in own], np.int64)
         begun, changed = 0, _Changes(which, first)
@@ -247,10 +248,13 @@ class Sequences:
             one = own[int(which[row])]
             self._apply(packets, row, one)
             changed.add(row, self._current[one])
-            if snapshots[row]:
+            if snapshots[row] or ours[row]:
                 yield from self._segment(packets, begun, row, changed)
-                begun = row + 1  # a packet with a snapshot has nothing else
-                self._snapshot(packets, row, one)
+                begun = row + 1  # such a packet has nothing else
+                if snapshots[row]:
+                    self._snapshot(packets, row, one)
+                if ours[row]:
+                    self.own(message(last_values(packets.bytes_of(row))[OWN_FIELD]))
         yield from self._segment(packets, begun, len(packets), changed)
 
     def _sequences_of(self, packets: Packets) -> tuple[I64, list[tuple[int, int]]]:
@@ -321,8 +325,6 @@ class Sequences:
         for n, _, value in whole_fields(last.get(TracePacket.TRACE_ATTRIBUTES, b"")):
             if n == 1:
                 self._attribute(last_values(value))
-        if OWN_FIELD in last:
-            self.own.setdefault(own[1], []).append(message(last[OWN_FIELD]))
 
     def _describe(
         self, packets: Packets, row: int, own: tuple[int, int], last: dict[int, Value]
@@ -459,6 +461,10 @@ class Sequences:
             return None
         self._references[own] += delta
         return self._references[own]
+
+
+def _pass_over(data: bytes) -> None:
+    """What a file of ours says is of no use where its events are not read as ours."""
 
 
 def _with_defaults(state: State, data: Value) -> State:

@@ -62,6 +62,7 @@ class Described:
         label:  name of the process or thread.
         labels: further labels of a process.
         merge, merge_key: how it is shown with siblings.
+        order:  its place among siblings, as its writer wants it.
     """
 
     parent: int = ROOT
@@ -74,6 +75,7 @@ class Described:
     state: bool = False
     merge: int = BY_NAME
     merge_key: str = ""
+    order: int = 0
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -221,6 +223,7 @@ def _described(last: dict[int, Value]) -> Described | str:
         name=name,
         merge=merge if merge in (APART, BY_KEY) else BY_NAME,
         merge_key=key if merge == BY_KEY else "",
+        order=signed32(last.get(TrackDescriptor.SIBLING_ORDER_RANK, 0)),
     )
     if TrackDescriptor.THREAD in last:
         of = last_values(last[TrackDescriptor.THREAD])

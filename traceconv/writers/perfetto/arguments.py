@@ -10,20 +10,29 @@ What becomes what, in this module and in the C part, byte for byte:
 * a key that occurs twice is written twice; an empty key reads ``(empty)``;
 * what is no JSON object becomes the argument ``args``: typed if it is another JSON value, as text
   if it is no JSON at all or is nested deeper than 32 levels. Bytes that are no UTF-8 are replaced.
+
+A reader of ours gets back what was there: strings that stand for something else, or that were
+written with other escapes than they need, have their JSON text beside them in the table
+(:data:`~traceconv.core.perfetto_fields.OWN_FIELD`), numbers with more zeros than they need how many
+decimals they had. Rows of which that does not say all are marked (:attr:`Coded.odd`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.model import I32, I64, Args
 from traceconv.core.perfetto_fields import (
+    OWN_FIELD,
     DebugAnnotation,
     InternedData,
     TrackEvent,
@@ -55,6 +64,15 @@ _MAX_NUMBER = 63
 _MAX_EXPONENT = 308
 _MAX_KNOWN = 1 << 16
 
+_EXACT, _EXACT_LENGTH = 10**15, 19
+"""Numbers below, of fewer characters, come back from a double as they were, if one knows how many
+decimals they had."""
+
+_MOST_DECIMALS = 60
+
+_OWN = b"\xff"
+"""Begins keys of strings that are told apart by how they are written; no UTF-8 does."""
+
 
 @dataclass(frozen=True)
 class Coded:
@@ -64,6 +82,7 @@ class Coded:
         data:     all of them, as they are in TrackEvents.
         ends:     int64 per row: where its annotations end in ``data``.
         interned: fields of InternedData that must be known before them.
+        odd:      uint8 per row: its text is another than a reader makes of its annotations.
         not_json: rows whose arguments are written as text.
         clipped:  numbers that fit neither int64 nor double.
         replaced: texts with bytes or half surrogates that are no UTF-8.
@@ -73,6 +92,7 @@ class Coded:
     data: bytes
     ends: I64
     interned: bytes
+    odd: NDArray[np.uint8]
     not_json: int = 0
     clipped: int = 0
     replaced: int = 0
@@ -105,6 +125,7 @@ class NativeCoder:
         keys = None if selected is None else tuple(map(utf8, sorted(selected)))
         seed = int.from_bytes(os.urandom(8))  # of the hash: no input can force collisions
         self._coder = compiled(keys, seed, MAX_NAMES, MAX_STRINGS, MAX_BYTES)
+        self._whole = selected is None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -115,40 +136,78 @@ class NativeCoder:
         # rows without arguments keep the length 0
         address, length = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int32)
         address[has], length[has] = args.address[ids[has]], args.length[ids[has]]
-        data, ends, strings, *counts = self._coder.block(args.blobs, address, length)
-        return Coded(data, np.frombuffer(ends, np.int64), strings, *counts)
+        data, ends, strings, odd, *counts = self._coder.block(args.blobs, address, length)
+        marks = np.frombuffer(odd, np.uint8)
+        marks = marks if self._whole else np.zeros(len(ids), np.uint8)
+        return Coded(data, np.frombuffer(ends, np.int64), strings, marks, *counts)
 
 
 class _Object(list[tuple[str, Any]]):
     """The pairs of a JSON object, in order, doubles included."""
 
 
-class _Digits(str):
+class _Token(str):
+    """NaN and infinity, as they are written."""
+
+    __slots__ = ()
+
+
+class _Digits(_Token):
     """A number that fits neither int64 nor double, as it was written."""
 
     __slots__ = ()
 
 
+class _Spelt(str):
+    """A string that is written with other escapes than it needs: ``json`` is how."""
+
+    __slots__ = ("json",)
+    json: bytes
+
+
+class _OddInt(int):
+    """-0."""
+
+
+class _OddReal(float):
+    """A number that is written otherwise than with the fewest digits; ``decimals`` is how many it
+    has behind the point, 0 where that does not say how it is written."""
+
+    decimals = 0
+
+
 def _integer(digits: str) -> int | _Digits:
     value = int(digits) if len(digits) <= 20 else 2**63
-    return value if -(2**63) <= value < 2**63 else _Digits(digits)
+    if not -(2**63) <= value < 2**63:
+        return _Digits(digits)
+    return _OddInt(0) if digits == "-0" else value
 
 
 def _real(digits: str) -> float | _Digits:
-    mantissa, _, exponent = digits.lower().partition("e")
-    whole = len(mantissa.lstrip("-").partition(".")[0])
-    if len(digits) > _MAX_NUMBER or whole + int(exponent or 0) > _MAX_EXPONENT:
+    mantissa, e, exponent = digits.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    if len(digits) > _MAX_NUMBER or len(whole) + int(exponent or 0) > _MAX_EXPONENT:
         return _Digits(digits)
-    return float(digits)
+    value = float(digits)
+    if repr(value) == digits:
+        return value
+    odd = _OddReal(value)
+    short = len(whole) + 1 + len(fraction) < _EXACT_LENGTH
+    if not e and short and int(whole + fraction) < _EXACT and len(fraction) <= _MOST_DECIMALS:
+        odd.decimals = len(fraction)
+    return odd
 
 
 _JSON = json.JSONDecoder(
     object_pairs_hook=_Object,
     parse_int=_integer,
     parse_float=_real,
-    parse_constant=str,
+    parse_constant=_Token,
     strict=False,
 )
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_UNUSUAL = re.compile(rb"[\\\x00-\x1f]")
 
 
 def _parsed(raw: bytes) -> _Object | None:
@@ -156,9 +215,35 @@ def _parsed(raw: bytes) -> _Object | None:
     try:
         value = _JSON.decode(raw.decode())
         pairs = value if isinstance(value, _Object) else _Object([("args", value)])
-        return pairs if _depth(pairs) <= _MAX_DEPTH else None
+        if _depth(pairs) > _MAX_DEPTH:
+            return None
     except (ValueError, RecursionError):
         return None
+    if not _UNUSUAL.search(raw.strip()):
+        return pairs
+    strings = iter(_STRING.findall(raw))
+    if pairs is value:
+        return _Object(_respelt(pairs, strings))
+    return _Object([("args", _respelt(value, strings))])
+
+
+def _respelt(value: Any, strings: Iterator[bytes]) -> Any:
+    """``value`` with its strings as they are written; ``strings`` are all of it, in order."""
+    if isinstance(value, _Object):
+        return _Object([(_as_spelt(k, next(strings)), _respelt(v, strings)) for k, v in value])
+    if isinstance(value, list):
+        return [_respelt(v, strings) for v in value]
+    if isinstance(value, str) and not isinstance(value, _Token):
+        return _as_spelt(value, next(strings))
+    return value
+
+
+def _as_spelt(text: str, raw: bytes) -> str:
+    if json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass") == raw:
+        return text
+    spelt = _Spelt(text)
+    spelt.json = raw
+    return spelt
 
 
 def _depth(value: Any) -> int:
@@ -174,7 +259,9 @@ def _pair(piece: bytes) -> _Object | None:
     key, _, value = piece.partition(b'": "')
     plain = key + value[:-1]
     if value[-1:] == b'"' and plain.isascii() and b"\\" not in plain and b'"' not in plain:
-        return _Object([(key.decode(), value[:-1].decode())])
+        pair = key.decode(), value[:-1].decode()
+        if not _UNUSUAL.search(plain):
+            return _Object([pair])
     pairs = _parsed(b'{"' + piece + b"}")
     return pairs if pairs is not None and len(pairs) == 1 else None
 
@@ -186,14 +273,19 @@ class _Table:
         self._field, self._room = field, room
         self.ids: dict[bytes, int] = {}
 
-    def intern(self, value: bytes, new: list[bytes]) -> int:
-        """The number of ``value``, 0 if it is written in place; a new entry is added to ``new``."""
-        iid = self.ids.get(value)
+    def intern(self, value: bytes, new: list[bytes], json: bytes = b"") -> int:
+        """The number of ``value``, 0 if it is written in place; a new entry is added to ``new``.
+
+        Args:
+            json: how it is written, if it could be otherwise.
+        """
+        key = _OWN + json if json else value
+        iid = self.ids.get(key)
         if iid is None:
-            if len(value) > MAX_BYTES or len(self.ids) >= self._room:
+            if max(len(value), len(json)) > MAX_BYTES or len(self.ids) >= self._room:
                 return 0
-            iid = self.ids[value] = len(self.ids) + 1
-            new.append(interned(self._field, iid, value))
+            iid = self.ids[key] = len(self.ids) + 1
+            new.append(interned(self._field, iid, value, json))
         return iid
 
 
@@ -221,6 +313,7 @@ class PythonCoder:
         self._known: dict[bytes, bytes] = {}
         self._integers: dict[bytes, bytes] = {}
         self._new: list[bytes] = []
+        self._odd = False
         self._not_json = self._clipped = self._replaced = self._dropped = 0
 
     @property
@@ -230,10 +323,15 @@ class PythonCoder:
     def block(self, args: Args, ids: I32) -> Coded:
         self._new = []
         self._not_json = self._clipped = self._replaced = self._dropped = 0
-        rows = [*map(self._row, fetch(args, ids))]
+        odd = np.zeros(len(ids), np.uint8)
+        rows = []
+        for at, raw in enumerate(fetch(args, ids)):
+            self._odd = False
+            rows.append(self._row(raw))
+            odd[at] = self._odd and self._selected is None
         ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         counts = (self._not_json, self._clipped, self._replaced, self._dropped)
-        return Coded(b"".join(rows), ends, b"".join(self._new), *counts)
+        return Coded(b"".join(rows), ends, b"".join(self._new), odd, *counts)
 
     def _row(self, raw: bytes) -> bytes:
         if raw[:2] != b'{"' or raw[-1:] != b"}":
@@ -260,10 +358,11 @@ class PythonCoder:
                         return False
                     pairs.append((i, pair))
         for i, pair in pairs:  # names and strings get their numbers when all pieces are valid
-            counts = self._clipped, self._replaced
+            counts, self._odd, odd = (self._clipped, self._replaced), False, self._odd
             encoded = done[i] = self._pairs(pair)
-            if counts == (self._clipped, self._replaced):  # else it has to be counted every time
-                self._known[pieces[i]] = encoded
+            if counts == (self._clipped, self._replaced) and not self._odd:
+                self._known[pieces[i]] = encoded  # else it has to be counted every time
+            self._odd |= odd
         return True
 
     def _known_integer(self, piece: bytes) -> bytes | None:
@@ -284,6 +383,7 @@ class PythonCoder:
         sound = raw.decode("utf-8", "replace").encode()
         self._replaced += sound != raw
         pairs = _parsed(sound)
+        self._odd |= sound != raw or sound.lstrip()[:1] != b"{" or not pairs
         if pairs is None:
             self._not_json += 1
             pairs = _Object([("args", sound.decode())])
@@ -298,9 +398,10 @@ class PythonCoder:
         for key, value in pairs:
             raw = self._text(key)
             if self._selected is None or raw in self._selected:
-                name = self._name(raw)
+                name = self._name(key)
                 out += self._item(_ITEM, name, value)
-                if len(name) < 16 and b"\\" not in raw and b'"' not in raw:
+                plain = raw and not isinstance(key, _Spelt) and b"\\" not in raw
+                if len(name) < 16 and plain and b'"' not in raw:
                     self._integers[raw] = name + _INT
         return out
 
@@ -313,9 +414,12 @@ class PythonCoder:
         self._replaced += not value.isascii() and SURROGATES.search(value) is not None
         return raw
 
-    def _name(self, key: bytes) -> bytes:
-        name = key or b"(empty)"
-        iid = self._names.intern(name, self._new)
+    def _name(self, key: str) -> bytes:
+        name, json = utf8(key), key.json if isinstance(key, _Spelt) else b""
+        if not name:
+            name, json = b"(empty)", b'""'
+        iid = self._names.intern(name, self._new, json)
+        self._odd |= not iid and bool(json)
         return _NAME_IID + varint(iid) if iid else message(DebugAnnotation.NAME, name)
 
     def _value(self, value: Any) -> bytes:
@@ -323,19 +427,37 @@ class PythonCoder:
             self._clipped += isinstance(value, _Digits)
             return self._string(value)
         if value is None:
-            return self._string("null")
+            return self._string(_Token("null"))
         if isinstance(value, bool):
             return number(DebugAnnotation.BOOL_VALUE, value)
         if isinstance(value, int):
+            self._odd |= isinstance(value, _OddInt)
             return _INT + varint(value)
         if isinstance(value, float):
-            return double(DebugAnnotation.DOUBLE_VALUE, value)
+            return self._double(value)
         if isinstance(value, _Object):
-            entries = [self._item(_ENTRY, self._name(self._text(k)), v) for k, v in value]
-            return b"".join(entries) or self._string("{}")
-        return b"".join([self._item(_ELEMENT, b"", v) for v in value]) or self._string("[]")
+            entries = [self._entry(k, v) for k, v in value]
+            return b"".join(entries) or self._string(_Token("{}"))
+        elements = [self._item(_ELEMENT, b"", v) for v in value]
+        return b"".join(elements) or self._string(_Token("[]"))
+
+    def _entry(self, key: str, value: Any) -> bytes:
+        self._text(key)
+        return self._item(_ENTRY, self._name(key), value)
+
+    def _double(self, value: float) -> bytes:
+        encoded = double(DebugAnnotation.DOUBLE_VALUE, value)
+        if not isinstance(value, _OddReal):
+            return encoded
+        self._odd |= not value.decimals
+        return encoded + number(OWN_FIELD, value.decimals) if value.decimals else encoded
 
     def _string(self, value: str) -> bytes:
-        raw = self._text(value)
-        iid = self._strings.intern(raw, self._new)
+        raw, json = self._text(value), b""
+        if isinstance(value, _Token):
+            json = raw
+        elif isinstance(value, _Spelt):
+            json = value.json
+        iid = self._strings.intern(raw, self._new, json)
+        self._odd |= not iid and bool(json)
         return _STRING_IID + varint(iid) if iid else message(DebugAnnotation.STRING_VALUE, raw)

@@ -29,6 +29,7 @@ from traceconv.core.perfetto_fields import (
     TrackEvent,
 )
 from traceconv.writers import Costs, Document, check_times
+from traceconv.writers.perfetto import own
 from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder
 from traceconv.writers.perfetto.packets import (
     FLOW,
@@ -69,6 +70,9 @@ _ENTRY = 16
 _RARE = 2
 """Names used no more often count with the rows that use them, others with the table."""
 
+_ODD_ROW = 16
+"""Bytes, at most, beside its arguments, of a row that has them as they were, too."""
+
 _LONGER = 2
 """Bytes by which a few more can lengthen the two length fields around them."""
 
@@ -92,14 +96,18 @@ class Encoder:
             ClockError, OutputError: see :meth:`traceconv.writers.perfetto.PerfettoWriter.trace`.
         """
         check_times(trace, self._document.base_ns)
-        trace = with_step_numbers(trace, self._document.args)
-        yield b"".join(descriptors(trace, _used(trace), self._pid(trace)))
+        source = trace
+        trace, numbered = with_step_numbers(trace, self._document.args)
+        sequence, used = sequence_id(trace.rank), _used(trace)
+        yield own.rank_packet(sequence, source, self._document.base_ns, used, numbered)
+        yield from own.arrow_packets(sequence, trace)
+        yield b"".join(descriptors(trace, used, self._pid(trace)))
         order, _ = name_order(trace)
         flags = STATE_CLEARED
         for strings in tables(trace, order):
             yield _interned(sequence_id(trace.rank), strings, flags)
             flags = NEEDS_STATE
-        yield from self._events(trace, order)
+        yield from self._events(trace, order, source, numbered)
         yield from self._counters(trace)
 
     def _pid(self, trace: Trace) -> int:
@@ -107,16 +115,20 @@ class Encoder:
         pids = {trace.rank: trace.capture.pid, **self._document.pids}
         return shown_pid(trace.rank, pids, self._document.ranks)
 
-    def _events(self, trace: Trace, order: I64) -> Iterator[bytes]:
-        """Slices and instants, with arguments and arrows."""
-        sequence, opened = sequence_id(trace.rank), NONE_OPEN
-        encodable = Encodable(trace, order)
+    def _events(
+        self, trace: Trace, order: I64, source: Trace, numbered: own.Numbered
+    ) -> Iterator[bytes]:
+        """Slices and instants, with arguments and arrows; ``source`` is without step numbers."""
+        sequence, opened, first = sequence_id(trace.rank), NONE_OPEN, 0
+        encodable, said = Encodable(trace, order), own.Rows(sequence, trace)
         for part, coded in blocks(trace, self._document.base_ns, _coder(self._document)):
             data, opened = packets(sequence, encodable.rows(part, coded), opened)
             if coded.interned:
                 data = _interned(sequence, coded.interned, NEEDS_STATE) + data
             self._count(coded, trace.rank)
-            yield data
+            odd = odd_rows(coded, first, numbered, self._document)
+            yield data + said.block(first, odd, raw_arguments(source, np.flatnonzero(odd) + first))
+            first += len(part)
 
     def _count(self, coded: Coded, rank: int) -> None:
         self.issues.add("args-not-json", count=coded.not_json, rank=rank)
@@ -219,8 +231,26 @@ def category_numbers(op: I8) -> Bytes:
     return known[op.view(np.uint8)]  # an int8 below 0 is read as 128 and more, which have none
 
 
-def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> Trace:
-    """``trace`` with ``step`` and ``graph``, if selected, among the arguments of its step rows."""
+def odd_rows(coded: Coded, first: int, numbered: own.Numbered, document: Document) -> Any:
+    """Which rows of a block have arguments that annotations do not say all of; uint8 per row."""
+    inside = [row - first for row in numbered.empty if 0 <= row - first < len(coded.odd)]
+    if not inside or document.args is not None:
+        return coded.odd
+    odd = coded.odd.copy()
+    odd[inside] = 1
+    return odd
+
+
+def raw_arguments(trace: Trace, rows: NDArray[Any]) -> list[bytes]:
+    """The arguments of some rows, as they are."""
+    return [trace.args.raw(one) for one in trace.events.args[rows].tolist()]
+
+
+def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Trace, own.Numbered]:
+    """``trace`` with ``step`` and ``graph``, if selected, among the arguments of its step rows; and
+    which rows got them.
+    """
+    numbered = own.Numbered()
     events = trace.events
     columns = {
         key: column
@@ -232,29 +262,33 @@ def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> Trace:
     for row in rows.tolist():
         raw = trace.args.raw(int(events.args[row]))
         numbers = {key: int(column[row]) for key, column in columns.items()}
-        added = _with_numbers(raw, numbers)
-        if added != raw:
-            changed[row] = added
+        missing = _missing(raw, numbers)
+        if missing:
+            changed[row] = _with_numbers(raw, missing)
+            numbered.add(row, raw, missing)
     if not changed:
-        return trace
+        return trace, numbered
     args, first = trace.args.extended(list(changed.values()))
     column = events.args.copy()
     column[list(changed)] = np.arange(first, first + len(changed))
-    return replace(trace, args=args, events=events.with_columns(args=column))
+    return replace(trace, args=args, events=events.with_columns(args=column)), numbered
 
 
-def _with_numbers(raw: bytes, numbers: dict[str, int]) -> bytes:
-    """A JSON object with those numbers that exist (not -1) and are not in it yet."""
+def _missing(raw: bytes, numbers: dict[str, int]) -> dict[str, int]:
+    """Those numbers that exist (not -1) and are not in a JSON object yet."""
     try:
         known = json.loads(raw) if raw else {}
     except (ValueError, RecursionError):
-        return raw
+        return {}
     if not isinstance(known, dict):
-        return raw
-    missing = {k: v for k, v in numbers.items() if v >= 0 and k not in known}
-    if not missing:
-        return raw
-    before = raw.rstrip()[:-1] + b", " if known else b"{"
+        return {}
+    return {k: v for k, v in numbers.items() if v >= 0 and k not in known}
+
+
+def _with_numbers(raw: bytes, missing: dict[str, int]) -> bytes:
+    """A JSON object with some members more."""
+    some = bool(raw.strip(b"{} \t\r\n"))
+    before = raw.rstrip()[:-1] + b", " if some else b"{"
     return before + json.dumps(missing).encode()[1:]
 
 
@@ -263,9 +297,9 @@ def arrow_ends(trace: Trace) -> tuple[I64, NDArray[Any]]:
 
     The event that begins first opens the arrow: viewers drop an end before its opening.
     """
-    flows, start = trace.flows, trace.events.start_ns
+    flows = trace.flows
     src, dst = flows.src.astype(np.int64), flows.dst.astype(np.int64)
-    turned = (start[dst] < start[src]) | ((start[dst] == start[src]) & (dst < src))
+    turned = own.turned_arrows(trace)
     # all openings, then all ends, so that one stable sort keeps an opening before its end
     rows = np.concatenate((np.where(turned, dst, src), np.where(turned, src, dst)))
     n = len(flows)
@@ -291,7 +325,7 @@ def blocks(trace: Trace, base_ns: int, args: Coder | None) -> Iterator[tuple[Eve
             yield part, args.block(trace.args, part.args)
         else:
             none, lost = np.zeros(len(part), np.int64), int(np.count_nonzero(part.args >= 0))
-            yield part, Coded(b"", none, b"", dropped=lost)
+            yield part, Coded(b"", none, b"", np.zeros(len(part), np.uint8), dropped=lost)
 
 
 class Encodable:
@@ -344,16 +378,22 @@ def costs(trace: Trace, document: Document) -> Costs:
         ClockError, OutputError: as :meth:`Encoder.trace`.
     """
     check_times(trace, document.base_ns)
-    trace = with_step_numbers(trace, document.args)
+    source = trace
+    trace, numbered = with_step_numbers(trace, document.args)
+    sequence, used = sequence_id(trace.rank), _used(trace)
+    said = len(own.rank_packet(sequence, source, document.base_ns, used, numbered))
+    places, all_places = own.place_costs(trace, BLOCK)
+    arrows, all_arrows = own.arrow_costs(trace)
     events, shared = event_costs(trace, document.base_ns, _coder(document))
+    events[numbered.empty] += _ODD_ROW
     header = len(head(document))
     share = -(-header // max(len(document.ranks), 1))
-    tracks = sum(map(len, descriptors(trace, _used(trace), 2**31 - 1)))
+    tracks = sum(map(len, descriptors(trace, used, 2**31 - 1)))
     return Costs(
-        fixed=share + tracks + shared,
-        events=events,
+        fixed=share + tracks + shared + said + all_places + all_arrows,
+        events=events + places,
         counters=counter_costs(trace, document.base_ns),
-        flows=flow_costs(trace),
+        flows=flow_costs(trace) + arrows,
     )
 
 
@@ -365,15 +405,18 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None) -> tuple[I64, in
     costs, arguments = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for part, coded in blocks(trace, base_ns, args):
         uuid, argument = uuid_sizes[part.track], np.diff(coded.ends, prepend=0)
-        costs.append(_packets(part, uuid, argument, sequence) + per_name[part.name])
+        cost = _packets(part, uuid, argument, sequence) + per_name[part.name]
+        odd = np.flatnonzero(coded.odd)
+        cost[odd] += trace.args.length[part.args[odd]] + _ODD_ROW
+        costs.append(cost)
         arguments.append(argument)
         shared += _PACKET + len(coded.interned)
-    cost = np.concatenate(costs)
+    total = np.concatenate(costs)
     if args is not None:
         wider, full = _tables_of_others(np.concatenate(arguments), *args.sizes)
-        cost += wider
+        total += wider
         shared += full
-    return cost, shared
+    return total, shared
 
 
 def _packets(part: EventTable, uuid: I64, argument: I64, sequence: int) -> I64:

@@ -200,6 +200,14 @@ class _Columns:
         return self._cells[:, : self._at][used], np.count_nonzero(used, axis=1)
 
 
+def varints(values: I64) -> bytes:
+    """Non-negative numbers as varints, one after the other."""
+    sizes = varint_sizes(values)
+    columns = _Columns(len(values), int(sizes.max(initial=1)))
+    columns.varint(values, sizes)
+    return columns.joined()[0].tobytes()
+
+
 _WIDEST = 80
 """Columns of a packet without arguments: eight tags, six varints, a double."""
 

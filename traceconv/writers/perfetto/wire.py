@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 
-from traceconv.core.perfetto_fields import IID, PACKET, STRING
+from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING
 
 MASK64 = 2**64 - 1
 
@@ -77,9 +77,14 @@ def packet(*parts: bytes) -> bytes:
     return message(PACKET, *parts)
 
 
-def interned(field: int, iid: int, value: bytes) -> bytes:
-    """One entry of a list of :class:`InternedData`."""
-    return message(field, number(IID, iid), message(STRING, value))
+def interned(field: int, iid: int, value: bytes, json: bytes = b"") -> bytes:
+    """One entry of a list of :class:`InternedData`.
+
+    Args:
+        json: its text in JSON, where that is not the string in quotes.
+    """
+    own = message(OWN_FIELD, json) if json else b""
+    return message(field, number(IID, iid), message(STRING, value), own)
 
 
 def utf8(value: str) -> bytes:

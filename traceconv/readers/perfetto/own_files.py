@@ -1,0 +1,205 @@
+"""Files of ours: which ranks and parts they are, by the attributes of the trace."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
+from traceconv.core.errors import CODES, Issues
+from traceconv.core.model import Capture
+from traceconv.core.perfetto_fields import Attribute, TracePacket
+from traceconv.core.protobuf import last_values, message, signed, text, whole_fields
+from traceconv.core.ranks import parse_ranges
+from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.readers.shared.protobuf_columns import CUT, WHOLE, frames
+
+SIGN = "traceconv."
+"""Begins the keys of our attributes."""
+
+MOST_HEAD_BYTES = 64 << 20
+"""Attributes may list what a size limit took, so they may be longer than a head."""
+
+MOST_WINDOWS = 1_000_000
+
+_LIMITS = ("size-limit", "size-coalesced", "flow-split")
+"""Issues that are known only when a file is written: its attributes count them."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A rank of a file of ours.
+
+    Attributes:
+        rank:    its number.
+        base_ns: what its times count from.
+        windows: collection windows, from the base; of older files, which have them in attributes.
+    """
+
+    rank: int
+    base_ns: int
+    windows: tuple[tuple[int, int], ...] = ()
+
+
+def attributes(source: Source, name: str, head: bytes) -> dict[str, str | int]:
+    """The attributes of a trace of ours, without the sign; empty if it is none."""
+    found = frames(head, 0, len(head), 3)
+    start, size = found.start.tolist(), found.size.tolist()
+    raws = [head[a : a + n] for a, n in zip(start, size, strict=True)]
+    if found.how == CUT and found.end < len(head) and len(raws) < 3:
+        rest = head[found.end :]
+        if len(head) >= HEAD_BYTES and rest[:1] == b"\n" and b"traceconv.version" in rest[:200]:
+            rest = _more(source, name, found.end)
+        raws.append(_content(rest))
+    known: dict[str, str | int] = {}
+    for raw in raws:
+        of = {n: v for n, _, v in whole_fields(raw)}.get(TracePacket.TRACE_ATTRIBUTES)
+        for n, _, value in whole_fields(_cut_content(raw) if of is None else of):
+            if n == 1:
+                _take_attribute(known, last_values(value))
+    return known if "version" in known else {}
+
+
+def is_bare(head: bytes) -> bool:
+    """Whether a file of ours is nothing but attributes."""
+    found = frames(head, 0, len(head), 3)
+    return found.how == WHOLE and found.end == len(head) and len(found.start) <= 2
+
+
+def _more(source: Source, name: str, first: int) -> bytes:
+    """The packet at a place near the start of a file."""
+    head = source.head(name, first + 16)
+    size = shift = 0
+    for byte in head[first + 1 : first + 11]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return source.head(name, min(first + 16 + size, MOST_HEAD_BYTES))[first:]
+
+
+def _content(record: bytes) -> bytes:
+    """What is behind the tag and the length of a record, which may be cut."""
+    at = 1
+    while at < len(record) and record[at] >= 0x80:
+        at += 1
+    return record[at + 1 :]
+
+
+def _cut_content(raw: bytes) -> bytes:
+    """The content of attributes in a packet that is cut."""
+    sign = bytes((0xF2, 0x07))
+    return _content(raw[1:]) if raw.startswith(sign) else b""
+
+
+def _take_attribute(known: dict[str, str | int], of: Mapping[int, int | bytes]) -> None:
+    key = text(of.get(Attribute.KEY, b""))
+    if key.startswith(SIGN):
+        if Attribute.LONG_VALUE in of:
+            known[key.removeprefix(SIGN)] = signed(of[Attribute.LONG_VALUE])
+        else:
+            raw = message(of.get(Attribute.STRING_VALUE, b""))
+            known[key.removeprefix(SIGN)] = raw.decode("utf-8", "replace")
+
+
+def captures(
+    source: Source, facts: Mapping[str, Mapping[str, str | int]], issues: Issues
+) -> list[Capture]:
+    """The ranks in files of ours; parts of one output are one.
+
+    Args:
+        facts: attributes by file.
+    """
+    groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+    for name, of in facts.items():
+        part = document(of.get("part"))
+        number, parts = part.get("number"), part.get("of")
+        if type(number) is int and type(parts) is int:
+            folder = str(PurePosixPath(name).parent)
+            key = (folder, parts, of.get("base_ns"), of.get("ranks"), _stem(name))
+            groups.setdefault(key, []).append((number, name))
+        else:
+            groups[(name,)] = [(0, name)]
+    found: list[Capture] = []
+    for key, members in groups.items():
+        names = tuple(name for _, name in sorted(members))
+        found += _captures(source, names, facts[names[0]], issues)
+        if len(key) > 1:
+            there = {n for n, _ in members}
+            for missing in sorted(set(range(1, min(int(key[1]), 10_000) + 1)) - there)[:100]:
+                issues.add("part-missing", source.title(names[0]), f"part {missing} of {key[1]}")
+    return found
+
+
+def _stem(name: str) -> str:
+    """The name of a part without its number."""
+    return re.sub(r"-\d+(\.[^/]*)$", r"\1", name)
+
+
+def document(value: object) -> dict[str, Any]:
+    """A JSON object in an attribute; empty if it is none."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _captures(
+    source: Source, names: tuple[str, ...], of: Mapping[str, str | int], issues: Issues
+) -> list[Capture]:
+    base = of.get("base_ns", 0)
+    base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
+    windows = document(of.get("windows"))
+    title = source.title(names[0])
+    for code, count in document(of.get("issues")).items():
+        if code in _LIMITS and type(count) is int:
+            issues.add(code, title, count=min(count, INT64_MAX))
+    add_issues(issues, _listed(of.get("ledger")))
+    clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if is_unix_ns(base) else None
+    return [
+        Capture(
+            reader="perfetto",
+            source=source,
+            files=names,
+            rank=rank,
+            rank_from="its metadata",
+            clock=clock,
+            label=title,
+            detail=Own(rank, base, windows_of(windows.get(str(rank)))),
+        )
+        for rank in parse_ranges(str(of.get("ranks", "")))
+    ]
+
+
+def _listed(value: object) -> list[Any]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def windows_of(listed: object) -> tuple[tuple[int, int], ...]:
+    """Windows of time [start, end], ns, from a document; what is none is passed over."""
+    found = []
+    for window in listed[:MOST_WINDOWS] if isinstance(listed, list) else []:
+        match window:
+            case [int(start), int(end)] if abs(start) <= 2**60 and abs(end) <= 2**60:
+                found.append((start, end))
+    return tuple(found)
+
+
+def add_issues(issues: Issues, listed: object) -> None:
+    """Issues of the run that wrote a file: code, file, count, places."""
+    for one in listed[:10_000] if isinstance(listed, list) else []:
+        match one:
+            case [str(code), str(file), int(count), list(places)] if code in CODES and count > 0:
+                stated = [place for place in places if isinstance(place, str)][: issues.PLACES_KEPT]
+                known = Issues()
+                known.add(code, file, count=min(count, INT64_MAX))
+                issues.extend(replace(issue, places=tuple(stated)) for issue in known)
