@@ -352,6 +352,11 @@ CODES: dict[str, Code] = {
         "nothing says when that time began.",
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
+    "counter-clipped": Code(
+        _D,
+        "A counter that is computed back from the end of a recording would fall below zero and is "
+        "kept at zero: the log and the state at its end do not agree.",
+    ),
     "row-unmatched": Code(
         _D,
         "Rows of a table beside the timeline describe operators that are not in the timeline.",

@@ -7,22 +7,9 @@ import pytest
 from event_logs import booked, found_by
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import MalformedInputError
 from traceconv.readers.event_log import mllog
 from traceconv.readers.event_log import reader as event_log
 from traceconv.readers.torch import flight_recorder, nccl_inspector
-
-
-def test_pickled_dump_is_refused_unless_json_lies_beside_it(tmp_path):
-    """A pickle is never loaded; where its JSON form is there, that one is read."""
-    (tmp_path / "nccl_trace_rank_0").write_bytes(b"\x80\x04\x95}\x94\x8c\x09pg_config\x94.")
-    with pytest.raises(MalformedInputError, match="Re-dump as JSON"):
-        found_by(flight_recorder.READER, tmp_path)
-    (tmp_path / "nccl_trace_rank_0.json").write_text(
-        '{"entries":[{"profiling_name":"nccl:all_reduce","time_created_ns":5}]}'
-    )
-    captures, _ = found_by(flight_recorder.READER, tmp_path)
-    assert [(c.files, c.rank) for c in captures] == [(("nccl_trace_rank_0.json",), 0)]
 
 
 def test_other_json_is_no_flight_recorder_dump(tmp_path):

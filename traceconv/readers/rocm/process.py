@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
-from traceconv.readers.shared.arguments import Value, quoted, tracks
+from traceconv.readers.shared.arguments import Value, objects, quoted, tracks
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 from traceconv.readers.shared.pairing import latest
@@ -328,13 +328,7 @@ def registered(
         texts = [text + parts[i] for text, i in zip(texts, back.tolist(), strict=True)]
     if more is not None:
         texts = [text + one for text, one in zip(texts, more, strict=True)]
-    texts = [b"{" + text[1:] + b"}" if text else b"" for text in texts]
-    length = np.array([len(text) for text in texts], np.int32)
-    ids = np.full(len(texts), -1, np.int32)
-    some = np.flatnonzero(length)
-    first = build.args_bytes(b"".join(texts), length[some])
-    ids[some] = np.arange(first, first + len(some))
-    return ids
+    return objects(build, [b"{" + text[1:] + b"}" if text else b"" for text in texts])
 
 
 def triples(key: str, columns: Sequence[I64]) -> list[bytes]:

@@ -56,6 +56,16 @@ def register(build: TraceBuilder, columns: Mapping[str, Values]) -> NDArray[np.i
     return np.arange(first, first + len(texts), dtype=np.int32)
 
 
+def objects(build: TraceBuilder, texts: Sequence[bytes]) -> I32:
+    """Argument ids of rows, each with its JSON object; -1 of those that have b""."""
+    length = np.fromiter(map(len, texts), np.int32, len(texts))
+    ids = np.full(len(texts), -1, np.int32)
+    some = np.flatnonzero(length)
+    first = build.args_bytes(b"".join(texts), length[some])
+    ids[some] = np.arange(first, first + len(some))
+    return ids
+
+
 Value = Callable[[int], bytes]
 """The JSON value of a stored number; ``b""`` leaves the member out."""
 

@@ -18,6 +18,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass
 from traceconv.core.rank_names import rank_in_name
+from traceconv.readers.shared.arguments import objects
 
 MAX_LINE_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
@@ -174,11 +175,7 @@ class Slices:
         if not self._rows:
             return
         track, start, dur, name, op, step, kind = zip(*self._rows, strict=True)
-        length = np.fromiter(map(len, self._args), np.int32, len(self._args))
-        ids = np.full(len(length), -1, np.int32)
-        some = length > 0
-        first = self._build.args_bytes(b"".join(self._args), length[some])
-        ids[some] = np.arange(first, first + int(some.sum()))
+        ids = objects(self._build, self._args)
         columns: dict[str, Any] = {
             "track": track,
             "name": name,

@@ -3,6 +3,7 @@
 READERS = {
     "flight_recorder": "flight_recorder",
     "kineto": "kineto.reader",
+    "memory_snapshot": "memory_snapshot",
     "nccl_inspector": "nccl_inspector",
 }
 """Modules of this family that hold a ``READER``, by the reader's name."""

@@ -2,9 +2,10 @@
 
 Written by: PyTorch 2.2 and newer; format 1.1 to 2.10 by its description, no file of a real run was
             at hand.
-Files:      the JSON form only (``_dump_nccl_trace_json``), any name. The usual dump,
-            ``nccl_trace_rank_<n>``, is a pickle: loading one runs whatever it holds, so it is
-            refused with the way to get JSON.
+Files:      the usual dump, ``nccl_trace_rank_<n>``, which is a pickle, and the JSON form
+            (``_dump_nccl_trace_json``), any name. Pickles are read by a machine that makes plain
+            values and nothing else (:mod:`traceconv.readers.torch.plain_pickle`); where both forms
+            are there, JSON is read.
 Units and clock: ns, Unix time. Start and end are when the watchdog noticed them; where the length
             on the device is recorded (``duration_ms``) a collective is that long and ends when it
             was noticed to be complete, but does not begin before it was created.
@@ -18,9 +19,10 @@ Source:     torch/csrc/distributed/c10d/FlightRecorder.hpp of pytorch/pytorch, w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 
@@ -29,26 +31,33 @@ _PICKLE_SIGNS = (b"pg_config", b"nccl_version", b"profiling_name")
 
 
 class FlightRecorderReader:
-    """Reads JSON dumps of the flight recorder."""
+    """Reads dumps of the flight recorder."""
 
     name = "flight_recorder"
-    title = "PyTorch flight recorder, JSON dump"
-    files = "nccl_trace_rank_<n>.json (any name)"
+    title = "PyTorch flight recorder"
+    files = "nccl_trace_rank_<n>, nccl_trace_rank_<n>.json (any name)"
     order = 330
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per dump."""
-        found = []
+        from traceconv.readers.torch.flight_recorder_dump import capture_of
+
+        found = {}
+        pickles = []
         for name in names:
             head = source.head(name)
             if head.startswith(b"\x80") and any(sign in head for sign in _PICKLE_SIGNS):
-                if f"{name}.json" not in names:
-                    _refuse_pickle(source.title(name))
+                pickles.append(name)
             elif _is_dump(head):
-                from traceconv.readers.torch.flight_recorder_dump import capture_of
-
-                found.append(capture_of(source, name))
-        return found
+                found[name] = capture_of(source, name)
+        for name in pickles:
+            other = found.get(f"{name}.json")
+            if other is None:
+                found[name] = capture_of(source, name)
+            else:
+                uses = {name: "the same dump as a pickle"}
+                found[f"{name}.json"] = replace(other, known=(name,), uses=uses)
+        return list(found.values())
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Every collective of a dump; see :class:`traceconv.readers.Reader`."""
@@ -61,21 +70,6 @@ def _is_dump(head: bytes) -> bool:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     signed = any(all(word in head for word in words) for words in _SIGNS)
     return start == b"{" and signed and b'"traceEvents"' not in head
-
-
-def _refuse_pickle(title: str) -> None:
-    """Say how to get a dump that can be read.
-
-    Raises:
-        MalformedInputError: always.
-    """
-    raise MalformedInputError(
-        title,
-        "",
-        "a pickled flight recorder dump; loading a pickle runs whatever it holds, so it is not "
-        "read. Re-dump as JSON, in the job: "
-        "torch._C._distributed_c10d._dump_nccl_trace_json()",
-    )
 
 
 READER = FlightRecorderReader()

@@ -16,6 +16,7 @@ from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
+from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, load
 
 _OBJECT = re.compile(r'\{\s*"')
 _WASTE, _NESTED = 16, 2000
@@ -28,6 +29,8 @@ _CREATED, _STARTED, _COMPLETED = (
     "time_discovered_started_ns",
     "time_discovered_completed_ns",
 )
+_PICKLE = b"\x80"
+_NOT_WRITTEN = ("frames",)
 _NOT_ARGUMENTS = {"profiling_name", "frames", _CREATED, _STARTED, _COMPLETED}
 
 Entry = dict[str, msgspec.Raw]
@@ -67,6 +70,11 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
     title = capture.source.title(capture.files[0])
     build.file = title
     raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
+    if raw.startswith(_PICKLE):
+        dump = _unpickled(raw, build)
+        _place(build, dump.entries)
+        _note(build, dump)
+        return
     try:
         dump = _DUMP.decode(raw)
     except NOT_JSON as e:
@@ -80,8 +88,55 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
     if not raw.isascii():
         _book_encoding(build, raw)
     _place(build, dump.entries)
+    _note(build, dump)
+
+
+def _note(build: TraceBuilder, dump: _Dump) -> None:
     facts = {"version": dump.version, "nccl_version": dump.nccl_version}
     build.notes["flight_recorder"] = facts
+
+
+def _unpickled(raw: bytes, build: TraceBuilder) -> _Dump:
+    """A dump of the usual form: the same keys, in a pickle of plain values.
+
+    Raises:
+        MalformedInputError: it holds other values, or nothing of it can be read.
+    """
+    try:
+        value = load(raw)
+    except Cut as e:
+        value = {"entries": list(_entries_in(e.values))}
+        if not value["entries"]:
+            raise MalformedInputError(build.file, "", f"nothing can be read: {e}") from e
+        build.skip("truncated", str(e))
+    except Refused as e:
+        raise MalformedInputError(
+            build.file,
+            "",
+            f"{e}. For a dump that can be read, call in the job: "
+            "torch._C._distributed_c10d._dump_nccl_trace_json()",
+        ) from e
+    stated = value if isinstance(value, dict) else {}
+    listed = stated.get("entries")
+    entries = []
+    for number, one in enumerate(listed if isinstance(listed, list) else []):
+        if not isinstance(one, dict):
+            build.skip("malformed-record", f"entry {number}")
+            continue
+        members = {str(key): json_text(v) for key, v in one.items() if key not in _NOT_WRITTEN}
+        lost = [key for key, text_ in members.items() if text_ is None]
+        build.skip("malformed-record", f"entry {number}: {', '.join(lost)}"[:80], len(lost))
+        entries.append({k: msgspec.Raw(v) for k, v in members.items() if v is not None})
+    return _Dump(entries, str(stated.get("version", "")), str(stated.get("nccl_version", "")))
+
+
+def _entries_in(values: Sequence[object]) -> Iterator[dict[object, object]]:
+    """The entries among the values that a pickle had made when it ended."""
+    for value in values:
+        if isinstance(value, list):
+            yield from (one for one in value if isinstance(one, dict) and _CREATED in one)
+        elif isinstance(value, dict) and _CREATED in value:
+            yield value
 
 
 def _book_encoding(build: TraceBuilder, raw: bytes) -> None:

@@ -17,7 +17,7 @@ from traceconv.core.clock import INT64_MAX, is_unix_ns
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64, Capture, Layer, Mask, OpClass
 from traceconv.core.ranks import format_ranges
-from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.pairing import combined_key, latest
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.protobuf_wire import content
@@ -172,12 +172,7 @@ class Reading:
             members = self._collective(plane, int(at[i]), build.strings[int(name[i])])
             if members:
                 texts[i] = (texts[i][:-1] + b"," if texts[i] else b"{") + members + b"}"
-        length = np.array([len(text) for text in texts], np.int32)
-        ids = np.full(len(texts), -1, np.int32)
-        some = np.flatnonzero(length)
-        first = build.args_bytes(b"".join(texts), length[some])
-        ids[some] = np.arange(first, first + len(some))
-        return ids
+        return objects(build, texts)
 
     def _collective(self, plane: Plane, event: int, name: str) -> bytes:
         """Arguments of a collective, as members of an object."""

@@ -1,0 +1,70 @@
+"""PyTorch's memory snapshots: what its allocator held, and what it did before.
+
+Written by: ``torch.cuda.memory._dump_snapshot`` of PyTorch 2.0 and newer, also of Ascend's adapter;
+            by its description, no file of a real run was at hand.
+Files:      a pickle of any name. It is read by a machine that makes plain values and nothing else
+            (:mod:`traceconv.readers.torch.plain_pickle`).
+Units and clock: us, Unix time, bytes. Files before 2.1 have no times, and hold nothing to draw.
+Rank from:  "rank<n>" in the path; the dump does not name it. A device is a number of the process.
+Quirks:     the log is a ring: it lacks the beginning. So curves are computed backwards from what
+            was held at the dump (golden case training); where log and state disagree they are kept
+            above zero, which is counted. Frames are shared between records.
+Ignored:    compile contexts, settings, categories; of frames the folders of files.
+Source:     torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py of pytorch/pytorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import Source
+from traceconv.readers.shared.lines import rank_in_path
+
+_SIGNS = (
+    (b"segments", b"total_size"),
+    (b"device_traces", b"action"),
+    (b"segments", b"device_traces"),
+)
+
+
+class MemorySnapshotReader:
+    """Reads memory snapshots of PyTorch."""
+
+    name = "memory_snapshot"
+    title = "PyTorch memory snapshot"
+    files = "*.pickle, *.pkl (torch.cuda.memory._dump_snapshot)"
+    order = 331
+    unverified = "memory snapshots"
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per snapshot."""
+        found = []
+        for name in names:
+            head = source.head(name)
+            if head.startswith(b"\x80") and any(all(w in head for w in words) for words in _SIGNS):
+                rank = rank_in_path(name)
+                found.append(
+                    Capture(
+                        reader=self.name,
+                        source=source,
+                        files=(name,),
+                        rank=rank,
+                        rank_from="name" if rank is not None else "",
+                        clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
+                        label=source.title(name),
+                    )
+                )
+        return found
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put the log and its curves into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.torch.memory_log import read_snapshot
+
+        read_snapshot(capture, build)
+
+
+READER = MemorySnapshotReader()
