@@ -53,7 +53,7 @@ def test_text_suits_its_units_to_the_column():
     ]  # fmt: skip
     assert first.split() == ["3", "a|b", "c", "1736408883704643.212", "1.235", "12.346"]
     assert second.split()[0] == "all"
-    assert second.split()[2:] == ["-", "0.000", "-"]
+    assert second.split()[2:] == ["–", "0.000", "–"]
     assert len({len(heading), len(first), len(second)}) == 1
 
 
@@ -309,7 +309,7 @@ def test_sizes_are_in_readable_units(monkeypatch):
     columns = (*Column.whole("Rank"), *Column.size("Peak"))
     table = _result(columns=columns, values=(np.array([0, 1]), np.array([3 << 20, ABSENT])))
     assert [line.split() for line in render.text([table]).splitlines()[1:]] == [
-        ["Rank", "Peak(MiB)"], ["0", "3.000"], ["1", "-"]
+        ["Rank", "Peak(MiB)"], ["0", "3.000"], ["1", "–"]
     ]  # fmt: skip
     small = _result(columns=columns, values=(np.array([0, 1]), np.array([1023, 0])))
     assert "Peak(B)" in render.text([small])

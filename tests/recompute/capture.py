@@ -61,6 +61,7 @@ class Capture:
         self.hosts = {r: host.Host(one, self.facts[r]) for r, one in self.ranks.items()}
         self.operations = {rank: comm.operations(one) for rank, one in self.ranks.items()}
         self.tables = self._tables()
+        self._forget_shares()
 
     def _tables(self):
         ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
@@ -87,6 +88,17 @@ class Capture:
             "memory_curve": device.memory_curve(ranks, facts),
             "api": host.api(ranks),
         }
+
+    def _forget_shares(self):
+        """Where operators are missing, nothing is a share of all of them."""
+        for name in ("op", "type", "kernel", "copy", "shape", "comm"):
+            for (rank, *_), row in self.tables[name].items():
+                told = name == "comm" and any(
+                    "communication" in s.names for s in self.stated.values()
+                )
+                some = self.facts.values() if rank is None else [self.facts[rank]]
+                if not told and any(fact.partial for fact in some):
+                    row["Ratio(%)"] = None
 
     def compared(self):
         """The tally of everything."""
@@ -269,7 +281,10 @@ class Capture:
         """The steps and sums that the JSON account of a merge has of each rank."""
         for rank, known in self.every.items():
             notes = self.document["notes"][str(rank)]
-            ours = {(one["graph"], one["step"], one["start_ns"]): one for one in notes["steps"]}
+            ours = {
+                (-1 if one["graph"] is None else one["graph"], one["step"], one["start_ns"]): one
+                for one in notes["steps"]
+            }
             theirs = {}
             for step in known.steps:
                 figures = known.figures(step)

@@ -21,12 +21,14 @@ class Losses:
         marked: whether these are steps.
         length: their known time, ns.
         per: ns per step by class; a class that is unknown is not in it.
+        stated: whether all of it is from the profiler's own table.
     """
 
     steps: int = 0
     marked: bool = True
     length: int = 0
     per: dict = None
+    stated: bool = False
 
     @classmethod
     def of(cls, known):
@@ -58,7 +60,8 @@ class Losses:
         pauses = [step.pause for step in steps if step.pause is not None]
         if pauses and 2 * len(pauses) >= n - 1:
             per[PAUSE] = sum(pauses) / len(pauses)
-        return cls(n, marked, sums["known"], per)
+        stated = bool(steps) and all(step.stated for step in steps)
+        return cls(n, marked, sums["known"], per, stated)
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,16 @@ def headline(every, late, size):
     known = [one for one in every.values() if one.steps]
     if not known:
         waits = [f"rank {one.rank} comes {length(one.total_ns)} late in all; " for one in late]
-        return f"{who}: {''.join(waits)}no computing was recorded, so what steps lose is unknown"
+        unknown = "computing is not known of any step, so what steps lose is unknown"
+        return f"{who}: {''.join(waits)}{unknown}"
     step = sum(one.length / one.steps for one in known) / len(known)
     what = f"a step of {length(step)}"
     if not all(one.marked for one in known):
         what = f"the {length(step)} recorded"
+    stated = sorted(rank for rank, one in every.items() if one.stated)
+    if stated:
+        of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
+        what += f" (as step_trace_time states{of})"
     found = lost(every, late)
     period = step
     pause = sum(one.ns for one in found if one.name == PAUSE)

@@ -60,7 +60,8 @@ def overlap_rows(every, tables):
                 "steps": len(kept), **means, "copy_ns": mean(rest, len(kept)),
                 "input_wait_ns": mean(sum(waits), len(kept)) if waits else None,
             }  # fmt: skip
-    return "step" if worked else "capture", found
+    marked = any(not step.whole_range for rank in found for step in every[rank].steps)
+    return "step" if worked and marked else "capture", found
 
 
 def shares(rows):
@@ -83,7 +84,7 @@ def steps_rows(every):
     """The steps of each rank, of the graph that takes most of the time."""
     found = {}
     for rank, known in every.items():
-        steps = () if known.fact.partial else known.steps
+        steps = () if known.fact.partial else [s for s in known.steps if not s.whole_range]
         main = of_main_graph(steps, lambda step: step.dur)
         if main:
             found[rank] = {
@@ -97,7 +98,7 @@ def steps_rows(every):
 
 def operator_rows(tables):
     """Operators over all ranks, by falling time, and whose device spends most on each."""
-    named = any(row["OP Type"] not in ("", "N/A") for row in tables["type"].values())
+    named = any(row["OP Type"] != "" for row in tables["type"].values())
     found = tables["type" if named else "op"]
     several = len({rank for rank, *_ in found if rank is not JOB}) > 1
     job = {tuple(key): row for (rank, *key), row in found.items() if (rank is JOB) == several}
@@ -111,7 +112,8 @@ def operator_rows(tables):
     return {
         key: {
             "count": row["Count"], "total_ns": row["Total Time(ns)"],
-            "avg_ns": row["Avg Time(ns)"], "percent": percent(row["Total Time(ns)"], all_ns),
+            "avg_ns": row["Avg Time(ns)"],
+            "percent": row["Ratio(%)"] and percent(row["Total Time(ns)"], all_ns),
             "most_on_rank": -worst[key][1], "most_ns": worst[key][0],
         }
         for key, row in job.items()

@@ -547,7 +547,7 @@ def lanes_drawn(known):
         device_rows = [row for row in rows if row.lane.layer == "device"]
         sets = {
             "computing": union(_cover(r for r in device_rows if r.cls == "compute")),
-            "communication": union(_cover(r for r in rows if r.cls == "comm")),
+            "communication": union(_cover(_calls(rows))),
             "copying": union(_cover(r for r in device_rows if r.cls == "copy")),
         }
         work = ("computing", "communication") + (() if fact.ascend else ("copying",))
@@ -567,6 +567,12 @@ def lanes_drawn(known):
                 "free": minus(spans, active),
             }
     return found
+
+
+def _calls(rows):
+    """Communication operations; where there are none, the collectives that the steps mark."""
+    calls = [row for row in rows if row.cls == "comm"]
+    return calls or [row for row in rows if row.cls == "reduce"]
 
 
 def _on(row, device):

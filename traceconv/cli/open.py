@@ -9,10 +9,8 @@ https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui describe the
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +63,8 @@ def link(viewer: str, address: str, steps: Steps) -> str:
         viewer:  its own address, without a path of the trace.
         address: of the trace.
     """
+    import json
+
     commands = [("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|Step Trace$|Overlap Analysis$)")]
     if steps.lanes:
         commands.append(("PinTracksByRegex", steps.lanes))
@@ -227,6 +227,8 @@ def open_(path: str, viewer: str, no_browser: bool, wait: int, quiet: bool) -> N
     traceconv open trace.json --no-browser
     """
     if Path(path).is_dir():
+        import shlex
+
         call = f"traceconv merge {shlex.quote(path)} --open"
         raise SourceError(f"{path}: a folder, no trace; `{call}` makes one of it")
     show(Path(path), viewer, not no_browser, wait, quiet)

@@ -2,8 +2,9 @@
 
 K is the union of compute tasks on the device, M the union of whole communication operations, C
 that of memory copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
-M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M, and Free is what is none
-of them, within spans the profiler was collecting in:
+M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M. M are the collectives
+that a step trace marks, where no operations were recorded. Free is what is none of them, within
+spans the profiler was collecting in:
 
 * rule "busy": from the first to the last row of a collection window (profilers so far);
 * rule "device": other device tasks stretch that span, too (newer CANN).
@@ -306,6 +307,8 @@ def _works(trace: Trace) -> list[Work]:
     slices = events.kind == Kind.SLICE
     kernels = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE) & slices
     calls = (events.op == OpClass.COMM) & slices
+    if not calls.any():
+        calls = (events.op == OpClass.REDUCE) & slices
     copies = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COPY) & slices
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
@@ -338,6 +341,8 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
 
 
 def _unknown(trace: Trace) -> Trace:
+    if trace.hints.partial_device:
+        return trace  # its reader said so
     issues = trace.issues.copy()
     issues.add("computing-unknown", rank=trace.rank)
     return replace(trace, issues=issues)

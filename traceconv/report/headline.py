@@ -46,11 +46,12 @@ def headline(
     who = captured(list(every), job_size, group_size)
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"rank {one.rank} comes {time(one.total_ns)} late in all" for one in late]
-        rest = "no computing was recorded, so what steps lose is unknown"
+        waits = [f"rank {one.rank} costs {time(one.per_step_ns)} per step" for one in late]
+        rest = "computing is not known of any step, so what steps lose is unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step_ns = sum(one.step_ns for one in known) / len(known)
     step = f"a step of {time(step_ns)}" if _steps(known) else f"the {time(step_ns)} recorded"
+    step += _from(every)
     found = lost(every, late)
     pause_ns = sum(one.ns for one in found if one.name == PAUSE)
     whole_ns = step_ns
@@ -90,6 +91,20 @@ def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[d
         }
         for one in lost(every, late)
     ]
+
+
+def _from(every: Mapping[int, Losses]) -> str:
+    """What of it is not measured but stated by the profiler: " (ranks 1, 3: step_trace_time)"."""
+    stated: dict[str, list[int]] = {}
+    for rank, one in every.items():
+        if one.source:
+            stated.setdefault(one.source, []).append(rank)
+    whole = len(stated) == 1 and all(one.source for one in every.values() if one.steps)
+    parts = [
+        f"as {source} states" if whole else f"as {source} states of {ranks(numbers)}"
+        for source, numbers in stated.items()
+    ]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _steps(known: Sequence[Losses]) -> bool:

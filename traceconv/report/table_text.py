@@ -4,7 +4,8 @@ Times are int64 ns. CSV gives them in us with three decimals, as the profilers' 
 in ns: both exactly. Text and Markdown give times and sizes in the unit that suits the largest
 value of the column (sizes in units of 1024), and text keeps to the width of a terminal. A
 heading always names the unit of the values below it; see
-:class:`~traceconv.analysis.tables.definition.Column`.
+:class:`~traceconv.analysis.tables.definition.Column`. What nobody knows is a dash in text and
+Markdown, an empty cell in CSV, null in JSON: never 0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.core.clock import us_text
 from traceconv.core.side_tables import ABSENT
 from traceconv.report import fitting
+from traceconv.report.figures import UNKNOWN
 
 SCHEMA_VERSION = 1
 
@@ -151,16 +153,16 @@ def _fitted(result: Result, width: int | None) -> list[str]:
 def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) -> list[str]:
     """Heading and cells for people."""
     if column.kind == "text":
-        return [column.name, *(short(cell) for cell in values.tolist())]
+        return [column.name, *(short(cell) or UNKNOWN for cell in values.tolist())]
     if column.unit == "B" and (suited := _suited_size(values)):
         name, scale = suited
         heading = f"{column.name}({name})"
-        return [heading, *_cells(column, values, lambda size: f"{size / scale:.3f}", "-")]
+        return [heading, *_cells(column, values, lambda size: f"{size / scale:.3f}", UNKNOWN)]
     if column.unit != "ns":
-        return [column.heading(column.unit), *_cells(column, values, _readable, "-")]
+        return [column.heading(column.unit), *_cells(column, values, _readable, UNKNOWN)]
     instant = any(word in column.name for word in _INSTANTS) or (values > _LONGEST).any()
     name, scale = _UNITS[2] if instant else _suited(values)
-    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), "-")]
+    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), UNKNOWN)]
 
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
@@ -204,7 +206,7 @@ def _cells(
 
 
 def _is_absent(value: Any) -> bool:
-    return value == ABSENT or (isinstance(value, float) and math.isnan(value))
+    return value in (ABSENT, "") or (isinstance(value, float) and math.isnan(value))
 
 
 def _described(result: Result) -> dict[str, Any]:

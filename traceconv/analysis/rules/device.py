@@ -25,8 +25,11 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
+from traceconv.analysis.tables.definition import RANK
+from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation
 from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
+from traceconv.core.side_tables import ABSENT
 
 THEME = "device"
 RANKS = "ranks"
@@ -41,13 +44,13 @@ _FEWEST = 20  # launches; a distribution of fewer says nothing
 def _overlap(trace: Trace) -> Known | None:
     """What each step's time went to, ns, and the longest slices that show it.
 
-    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`. A rank without
-    steps is one piece, step -1.
+    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`; where it has no
+    timeline, those of the profiler's own table. A rank without steps is one piece, step -1.
     """
     steps = measured(trace.steps)
     pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
     if not len(steps):
-        pieces = _whole(trace)
+        pieces = _stated(trace) or _whole(trace)
     if not any(pieces["known_ns"]):
         return None
     return {"pieces": pieces, "coverage": trace.coverage.text, "idle": _lane(trace, OpClass.FREE),
@@ -56,6 +59,16 @@ def _overlap(trace: Trace) -> Known | None:
 
 Pieces = Mapping[str, Sequence[int]]
 """Columns of pieces of time, as JSON values: those of :data:`_COLUMNS`."""
+
+
+def _stated(trace: Trace) -> dict[str, list[int]]:
+    """The steps of a rank of which only the profiler's own table knows; {} without one."""
+    stated = stated_overlap(trace)
+    if not stated or RANK in stated:
+        return {}
+    found = {"dur_ns": stated["known_ns"], **stated}
+    unknown = {name: np.where(found[name] == ABSENT, -1, found[name]) for name in _COLUMNS}
+    return {name: column.tolist() for name, column in unknown.items()}
 
 
 def _whole(trace: Trace) -> dict[str, list[int]]:

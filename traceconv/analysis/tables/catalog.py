@@ -21,7 +21,7 @@ from traceconv.analysis.tables.definition import RANK, Ranked, Result, Table
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Trace
-from traceconv.core.side_tables import Columns, DataTable
+from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 TABLES: Mapping[str, Table] = {
     table.name: table
@@ -37,6 +37,9 @@ FILES: Mapping[str, Table] = {table.name: table for table in file_tables.tables(
 """The profilers' own tables as they are, by name."""
 
 _EVERY: Mapping[str, Table] = {**TABLES, **FILES}
+
+OF_DEVICE = ("op", "type", "kernel", "copy", "shape", "comm")
+"""Tables that count rows of the device: where some of these are missing, shares are unknown."""
 
 BY: Mapping[str, tuple[str, ...]] = {
     "step": ("step_summary", "step", "stage"),
@@ -145,6 +148,10 @@ def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> 
     built = table.build(ranked) if ranked else {}
     if built and not table.columns:
         table = replace(table, columns=file_tables.columns_of(built))
+    partial = [one.rank for one in summaries if table.name in one.partial]
+    if partial and "Ratio(%)" in built:
+        unknown_shares = np.isin(built[RANK], [*partial, ABSENT])
+        built = {**built, "Ratio(%)": np.where(unknown_shares, np.nan, built["Ratio(%)"])}
     columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:

@@ -27,6 +27,7 @@ from traceconv.analysis.tables.stated_steps import (
     VENDOR_NAMES,
     device_time,
     only_stated,
+    stated_overlap,
     stated_steps,
 )
 from traceconv.analysis.utilisation import share, utilisation
@@ -44,7 +45,6 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.side_tables import ABSENT, Columns
-from traceconv.passes.input_wait import with_preparing
 
 STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
@@ -210,7 +210,7 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
 
 def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
-    if not len(steps):
+    if not len(steps) or trace.hints.partial_device:
         return _stated_lengths(_stated(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     for name in ("device_start_ns", "device_dur_ns"):
@@ -288,7 +288,7 @@ def _steps(ranked: Ranked) -> Columns:
 
 
 def _summary_facts(trace: Trace) -> Columns:
-    if not len(trace.steps):
+    if not len(trace.steps) or trace.hints.partial_device:
         return _stated_summary(_stated_lengths(_stated(trace)))
     steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
@@ -336,8 +336,8 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
-    if stated := _stated(trace):
-        return _stated_overlap(stated)
+    if only_stated(trace) and (stated := stated_overlap(trace)):
+        return stated
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
@@ -356,31 +356,6 @@ def _input_wait(steps: StepTable) -> int:
     waits = steps.input_wait_ns
     graphs = np.unique(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
-
-
-def _stated_overlap(stated: Columns) -> Columns:
-    """The figures of a table of steps that are enough to know how long a step took."""
-    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
-    figures = {key: stated.get(key, nothing) for key in _LEGENDS[:-1]}
-    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
-    rows = {**named, **figures, "known_ns": device_time(stated)}
-    complete = rows["known_ns"] != ABSENT
-    if not complete.any():
-        return NOTHING
-    rows |= {"preparing_ns": stated["preparing_ns"], "device": stated["device"]}
-    rows = {key: column[complete] for key, column in rows.items()}
-    free, waits = with_preparing(rows["free_ns"], rows.pop("preparing_ns"), _follows(rows))
-    rows["known_ns"] = rows["known_ns"] + free - rows["free_ns"]
-    del rows["device"]
-    return {**rows, "free_ns": free, "input_wait_ns": waits, "pause_ns": nothing[complete]}
-
-
-def _follows(stated: Columns) -> NDArray[np.bool_]:
-    """Whether the step before is in the table, too: of the same rank and device."""
-    step, *others = (stated[key].tolist() for key in ("step", "device", RANK) if key in stated)
-    rows = set(zip(step, *others, strict=True))
-    before = zip((number - 1 for number in step), *others, strict=True)
-    return np.array([row in rows for row in before], bool)
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
@@ -541,8 +516,9 @@ TABLES: Sequence[Table] = (
     Table(
         "overlap",
         "Overlap: five legends per rank and step",
-        "K = union of compute tasks, M = union of communication operations, C = union of memory "
-        "copies and fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
+        "K = union of compute tasks, M = union of communication operations (where none were "
+        "recorded, of the collectives that a step trace marks), C = union of memory copies and "
+        "fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
         "Communication Overlapped = |K and M|. Communication Not Overlapped = |M| - |K and M|. "
         "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
         "of the step's device window (Device Start Time and Device Time of the table of steps) in "
