@@ -148,7 +148,11 @@ def show(
             say.data(target)
             sys.stdout.flush()
             _advise(offer.server_port, quiet)
-        offer.until_taken(wait_ns)
+        try:
+            offer.until_taken(wait_ns)
+        except KeyboardInterrupt:
+            say.message(f"interrupted; nobody took {path}, which stays where it is")
+            click.get_current_context().exit(130)
     if not quiet:
         say.message(f"{path}: the viewer has it; it stays in the memory of the browser")
 
