@@ -260,6 +260,21 @@ def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch, capsys, words, cod
     assert part in " ".join(capsys.readouterr().err.split())
 
 
+def test_an_interruption_leaves_the_trace(tmp_path, monkeypatch, capsys):
+    """Ctrl-C while waiting says so; what merge wrote is there."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(viewer, "PORT", 0)
+    monkeypatch.setattr(loopback.Offer, "until_taken", interrupted)
+    out = tmp_path / "x.pftrace"
+    assert run(["merge", SAMPLE, "-o", str(out), "--open", "--no-browser"]) == 130
+    err = capsys.readouterr().err
+    assert ("stays where it is" in err, "nothing was written" in err) == (True, False)
+    assert out.stat().st_size
+
+
 def test_a_port_in_use_is_said(monkeypatch, trace, capsys):
     """With what may be using it."""
     with socket.socket() as other:

@@ -313,3 +313,17 @@ def test_sizes_are_in_readable_units(monkeypatch):
     ]  # fmt: skip
     small = _result(columns=columns, values=(np.array([0, 1]), np.array([1023, 0])))
     assert "Peak(B)" in render.text([small])
+
+
+def test_names_of_csv_files_depend_on_what_is_asked_for(tmp_path):
+    """Not on what a filter leaves."""
+    words = ["stats", SAMPLE, "--by", "kernel", "--filter", "Kernel~MatMul", "-q"]
+    assert run([*words, "-o", str(tmp_path / "t.csv")]) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["t_kernel.csv"]
+
+
+def test_a_file_that_exists_is_refused_before_anything_is_read(tmp_path, monkeypatch):
+    """It may take minutes to read."""
+    monkeypatch.setattr("traceconv.api.stats.find", None)
+    (tmp_path / "t.json").write_text("mine")
+    assert run(["stats", SAMPLE, "-o", str(tmp_path / "t.json")]) == 2

@@ -9,10 +9,8 @@ https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui describe the
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +63,8 @@ def link(viewer: str, address: str, steps: Steps) -> str:
         viewer:  its own address, without a path of the trace.
         address: of the trace.
     """
+    import json
+
     commands = [("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|Step Trace$|Overlap Analysis$)")]
     if steps.lanes:
         commands.append(("PinTracksByRegex", steps.lanes))
@@ -148,7 +148,11 @@ def show(
             say.data(target)
             sys.stdout.flush()
             _advise(offer.server_port, quiet)
-        offer.until_taken(wait_ns)
+        try:
+            offer.until_taken(wait_ns)
+        except KeyboardInterrupt:
+            say.message(f"interrupted; nobody took {path}, which stays where it is")
+            click.get_current_context().exit(130)
     if not quiet:
         say.message(f"{path}: the viewer has it; it stays in the memory of the browser")
 
@@ -227,6 +231,8 @@ def open_(path: str, viewer: str, no_browser: bool, wait: int, quiet: bool) -> N
     traceconv open trace.json --no-browser
     """
     if Path(path).is_dir():
+        import shlex
+
         call = f"traceconv merge {shlex.quote(path)} --open"
         raise SourceError(f"{path}: a folder, no trace; `{call}` makes one of it")
     show(Path(path), viewer, not no_browser, wait, quiet)

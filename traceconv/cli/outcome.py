@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,6 +179,8 @@ class Task:
         if any(
             str(part.path).endswith((".pftrace", ".pftrace.gz", ".tar")) for part in report.written
         ):
+            import shlex
+
             say.message(
                 f"Drag it into {VIEWER} to look at it, or: traceconv open "
                 f"{shlex.quote(str(report.written[0].path))}. The file stays on your machine."

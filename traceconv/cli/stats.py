@@ -147,6 +147,8 @@ def stats(
     target = None if output in (None, "-") else Path(str(output))
     if form == "csv" and target is None:
         _refuse_several(given["by"])
+    elif form != "csv" and target is not None:
+        files.refuse_existing(target, force)
     if given["top"] == -1:
         given["top"] = DEFAULT_TOP if form in ("text", "md") else None
     from traceconv import stats
@@ -166,7 +168,8 @@ def stats(
     if target is None:
         say.data("\n".join(texts.values()).rstrip("\n"))
     else:
-        _write(texts, target, len(found.results) > 1, force, quiet)
+        several = len(found.results) + len(found.left_out) > 1
+        _write(texts, target, several, force, quiet)
         if as_json:
             say.data(_rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:

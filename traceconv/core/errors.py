@@ -515,7 +515,7 @@ class Issue:
     @property
     def advice(self) -> str:
         """One sentence on what it means and what to do."""
-        return _advice(self.code)
+        return codes()[self.code].advice
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form used in reports and trace metadata."""
@@ -536,10 +536,6 @@ _PLUGIN_CODES: dict[str, Code] = {}
 def codes() -> dict[str, Code]:
     """Every issue code, with those of plugins that were imported."""
     return {**CODES, **_PLUGIN_CODES}
-
-
-def _advice(code: str) -> str:
-    return (CODES.get(code) or _PLUGIN_CODES[code]).advice
 
 
 @dataclass

@@ -140,17 +140,17 @@ def _alike(one: str, other: str) -> int:
 
 
 def _with_window(short: str, name: str, differs: int, width: int) -> str:
-    """About half of the room for the beginning of ``short``, the rest for ``name`` from there on
-    where it differs, with a few characters before."""
-    room = (width - 2 * len(_CUT)) // 2
+    """The beginning of ``short`` in at most half of the room, and ``name`` from there on where it
+    differs, with a few characters before."""
+    head = short.partition("(")[0].removesuffix(_CUT)
+    head = head.rpartition("::")[2] or head
+    head = head[: (width - 2 * len(_CUT)) // 2]
+    room = width - len(head) - 2 * len(_CUT)
     start = max(differs - room // 4, 0)
-    window = name[start : start + room]
+    window = name[start : start + room] + _CUT
     if start + room >= len(name):
         window = name[max(len(name) - room - len(_CUT), 0) :]
-    else:
-        window += _CUT
-    head = short.partition("(")[0].removesuffix(_CUT)
-    return head[: width - len(window) - len(_CUT)] + _CUT + window
+    return f"{head}{_CUT}{window}"[:width]
 
 
 # -- tables -------------------------------------------------------------------------------
