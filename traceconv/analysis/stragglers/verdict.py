@@ -278,7 +278,8 @@ def judge(
     among = np.sum([one.tests for one in found], axis=0).tolist() if found else []
     for one in found:
         one.judge(among, material)
-    step_ns = float(np.median([one.program.step_ns for one in found])) if found else 0.0
+    lengths = [one.program.step_ns for one in found] or [_step_ns(one) for one in every]
+    step_ns = float(np.median([ns for ns in lengths if ns] or [0.0]))
     suspects = [suspect for one in found for suspect in one.suspects]
     named = _named(suspects, waits, clocks, material)
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
@@ -303,6 +304,14 @@ def judge(
         most,
         tuple(limits(every, found, waits, step_ns * material)),
     )
+
+
+def _step_ns(one: RankSummary) -> float:
+    """The mean step of a rank, by its collectives; 0 if it has none."""
+    known = one.collectives
+    if not len(known):
+        return 0.0
+    return float(known.end_ns.max() - known.start_ns.min()) / len(np.unique(known.step))
 
 
 # -- who is named -------------------------------------------------------------------------------
