@@ -9,7 +9,9 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(short_help="Say which rank, and which link, delays the others.")
+@click.command(
+    cls=options.Sectioned, short_help="Say which rank, and which link, delays the others."
+)
 @options.paths
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."

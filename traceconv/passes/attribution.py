@@ -127,6 +127,9 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     """The position of the step with each number, -1 if there is none.
 
     Of several with one number, the last that had begun at ``time``, else the first.
+
+    Args:
+        steps: of one graph, by start.
     """
     if not len(steps):
         return np.full(len(number), -1, np.intp)

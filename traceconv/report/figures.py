@@ -45,7 +45,7 @@ def amount(value: float, unit: str) -> str:
 
 def percent(part: float, whole: float) -> str:
     """``part`` of ``whole``."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+    return f"{100 * part / whole:.1f} %" if whole else UNKNOWN
 
 
 def share(percent: float | None) -> str:

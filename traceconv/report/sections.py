@@ -84,7 +84,7 @@ def sections(results: Iterable[Result], unmarked: Collection[int] = ()) -> dict[
 
 def _named(result: Result) -> bool:
     """Whether the profiler recorded types of operators at all."""
-    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
+    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {""}
 
 
 def _overlap(result: Result, unmarked: Collection[int]) -> Section:
@@ -222,10 +222,10 @@ def _links(result: Result) -> Section:
     names = ("Group", "Source", "Destination", "Bytes", "Transit Time(ns)", "Transport")
     for group, source, target, size, time, transport in _cells(job, *names):
         cell = sums.setdefault(group, {}).setdefault((source, target), [0, 0, set()])
-        cell[0] += size
-        cell[1] += max(time, 0)
+        cell[0] = _plus(cell[0], size)
+        cell[1] = _plus(cell[1], time)
         cell[2].add(transport)
-    order = sorted(sums, key=lambda group: -sum(cell[0] for cell in sums[group].values()))
+    order = sorted(sums, key=lambda group: -sum(cell[0] or 0 for cell in sums[group].values()))
     return {
         "groups": [
             {
@@ -242,6 +242,11 @@ def _links(result: Result) -> Section:
         ],
         "others": len(order[GROUPS_KEPT:]),
     }  # fmt: skip
+
+
+def _plus(known: int | None, more: int) -> int | None:
+    """A sum, None once a part of it is not known."""
+    return None if known is None or more == ABSENT else known + more
 
 
 def _queues(result: Result) -> Section:
