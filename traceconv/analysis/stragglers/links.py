@@ -255,6 +255,8 @@ def _transfers(every: Sequence[RankSummary], groups: Iterable[Matched]) -> Itera
         for group in one.collectives.groups:
             members.setdefault(group.key, []).append(one.rank)
             size[group.key] = max(size.get(group.key, -1), group.size)
+    if max(one.world_size for one in every) == len(every):  # all members there can be
+        size = {key: len(members[key]) if n < 0 else n for key, n in size.items()}
     for matched in groups:
         if size[matched.key] == len(matched.ranks):
             yield from _collectives(matched, by_rank)

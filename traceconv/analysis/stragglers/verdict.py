@@ -9,6 +9,7 @@ arrive late, nothing is concluded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -57,6 +58,8 @@ STRAGGLER, SLOW_GROUP, NOBODY, INCONCLUSIVE = "straggler", "slow group", "none",
 _TABLES = 16  # in which a rank does more: where others wait most is looked for among them
 _ROUNDS = 4  # of leaving out those for whom nobody waits
 _ARRIVES = 0.25  # of what others wait for a rank, it arrives late by at least, if clocks are known
+_SURE = 3.09  # standard errors of a normal distribution that are exceeded once in a thousand times
+_OF_MEDIANS = 1.25  # times as far as a mean a median is off
 _STEP = 0.001  # probability that a step in which nobody is late has somebody who is
 
 
@@ -71,7 +74,7 @@ class Finding:
         excess_ns: what it does more than its peers, per step; of a single step, in that.
         gain_ns: what a step would be shorter by if it and those that are late with it were like
             their peers, as far as others wait for them.
-        uncertain_ns: how far ``excess_ns`` may be off by chance.
+        uncertain_ns: how far ``excess_ns`` may be off by chance, in 999 of 1000 cases.
         arrival_ns: how much later than the others it arrives there, by aligned clocks.
         parts_ns: what it did more when it was late, by :data:`.own_work.PARTS`.
         late_steps: numbers of the steps in which it is late; of_steps: how many were compared.
@@ -278,7 +281,8 @@ def judge(
     among = np.sum([one.tests for one in found], axis=0).tolist() if found else []
     for one in found:
         one.judge(among, material)
-    step_ns = float(np.median([one.program.step_ns for one in found])) if found else 0.0
+    lengths = [one.program.step_ns for one in found] or [_step_ns(one) for one in every]
+    step_ns = float(np.median([ns for ns in lengths if ns] or [0.0]))
     suspects = [suspect for one in found for suspect in one.suspects]
     named = _named(suspects, waits, clocks, material)
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
@@ -303,6 +307,14 @@ def judge(
         most,
         tuple(limits(every, found, waits, step_ns * material)),
     )
+
+
+def _step_ns(one: RankSummary) -> float:
+    """The mean step of a rank, by its collectives; 0 if it has none."""
+    known = one.collectives
+    if not len(known):
+        return 0.0
+    return float(known.end_ns.max() - known.start_ns.min()) / len(np.unique(known.step))
 
 
 # -- who is named -------------------------------------------------------------------------------
@@ -359,7 +371,7 @@ def _finding(
         kind,
         round(one.excess_ns),
         round(most),
-        round(float(np.nan_to_num(one.judged.found.unsure[one.table, one.column]))),
+        _uncertain(one),
         round(shown) if np.isfinite(shown) else None,
         _more_by_part(one.judged, one.table, one.column, one.late),
         tuple(numbers),
@@ -368,6 +380,17 @@ def _finding(
         tuple(together),
         waits.incomplete(one.rank),
     )
+
+
+def _uncertain(one: Suspect) -> int:
+    """How far what a rank does more per step may be off by chance, but once in a thousand times."""
+    known = int((~np.isnan(one.excess)).sum())
+    often = known if one.pattern == CONSTANT else int(one.late.sum())
+    free = max(known - 1, 1) * len(one.judged.program.ranks) / 4  # of a median deviation
+    error = _OF_MEDIANS * float(one.judged.found.noise[one.table]) * student(_SURE, max(free, 1.0))
+    error *= math.sqrt(often) / known
+    tested = float(one.judged.found.unsure[one.table, one.column])
+    return round(min(error, tested) if one.judged.found.certain[one.table, one.column] else error)
 
 
 def _where(one: Suspect, waits: Waits, behind: Collection[int]) -> tuple[str, str, NDArray[Any]]:
