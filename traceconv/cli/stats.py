@@ -127,7 +127,8 @@ def _missing(results: Any) -> str:
     if not results:
         return "the profilers left no tables beside these timelines"
     needs = dict.fromkeys(one.table.needs for one in results)
-    return f"no data for any of these tables: they need {'; '.join(needs)}"
+    more = "; `--by files` shows what tables profilers left" if results else ""
+    return f"no data for any of these tables: they need {'; '.join(needs)}{more}"
 
 
 def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
