@@ -1,8 +1,8 @@
 """The step trace of a rank, from whatever its source offers.
 
 In order of preference, in every collection window: the iterations of its graphs (rows of
-``Layer.STEP``), the framework's own marks on the host ("ProfilerStep#12"), with forward/backward and
-tail where these are marked too; else one step over the whole range.
+``Layer.STEP``), the framework's own marks on the host ("ProfilerStep#12"), with forward/backward
+and tail where these are marked too; else one step over the whole range.
 
 Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
 of the first, forward/backward lasts from the first of them to the end of the last backward, and
