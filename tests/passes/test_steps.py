@@ -219,6 +219,21 @@ def test_the_table_of_steps_says_where_their_borders_come_from(build, two_graphs
     assert steps(build.finish()).steps.source.tolist() == [StepSource.WHOLE_RANGE]
 
 
+def test_windows_may_mark_steps_in_different_ways(build):
+    """The first has a lane of steps, the second marks of the host: steps of one number in both."""
+    _iteration(build, -1, 7, 0, 100)
+    host = build.track(Layer.HOST, "Thread 1")
+    build.slice(host, 5, 80, "ProfilerStep#7", op=OpClass.HOST, step=7)
+    build.slice(host, 1000, 90, "ProfilerStep#7", op=OpClass.HOST, step=7)
+    build.window(0, 200)
+    build.window(900, 1200)
+    found = steps(build.finish()).steps
+    assert list(zip(found.step, found.window, found.start_ns, found.dur_ns, strict=True)) == [
+        (7, 1, 0, 100), (7, 2, 1000, 90),
+    ]  # fmt: skip
+    assert found.source.tolist() == [StepSource.RECORDED, StepSource.HOST_MARKS]
+
+
 def test_the_main_graph_takes_most_of_the_time(two_graphs):
     """Graph 2 runs for 40, graph 5 for 20; of equal ones the first counts."""
     table = attribution(two_graphs).steps

@@ -30,6 +30,9 @@ LINES = 40
 SHOWN = 60
 """Characters of a list of ranks in a line for many captures."""
 
+NAMED = 5
+"""Files of a kind that are named."""
+
 _WIDTH = 100
 """Columns of a list of names; a longer one goes on in the next line."""
 
@@ -140,6 +143,7 @@ class Inspection:
         lines += self._window_lines() + self._missing_line()
         lines += self._sum_lines() if short else self._count_lines()
         lines += self._table_lines(short)
+        lines += self._left_out_lines()
         if self.unknown:
             shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
             lines += _wrapped(f"{len(self.unknown)} files no reader knows: {shown}")
@@ -198,6 +202,22 @@ class Inspection:
             return []
         native, chrome = self.predicted["perfetto"], self.predicted["chrome_json"]
         return [f"in one file: as .pftrace about {_sizes(native)}, as .json {_sizes(chrome)}"]
+
+    def _left_out_lines(self) -> list[str]:
+        """Files that hold the same run once more."""
+        names = [
+            one.file.replace("\\", "/").rpartition("/")[2]
+            for one in self.issues
+            if one.code == "export-unused"
+        ]
+        if not names:
+            return []
+        shown = ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
+        many = len(names) != 1
+        return _wrapped(
+            f"{len(names)} file{'s' * many} left out, as another export of the same run is read: "
+            f"{shown}"
+        )
 
     def _table_lines(self, short: bool) -> list[str]:
         """The tables beside the timelines; captures that have the same ones share a line."""

@@ -37,6 +37,6 @@ def inspect(
         say.document(found.as_dict())
     else:
         for line in found.lines(every=verbose):
-            say.data(line)
+            say.data(say.with_flags(line))
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)

@@ -215,7 +215,8 @@ def _missing(results: Sequence[Result], chosen: bool) -> str:
     if not results:
         return "the profilers left no tables beside these timelines"
     needs = dict.fromkeys(one.table.needs for one in results)
-    return f"no data for any of these tables: they need {'; '.join(needs)}"
+    more = "; `--by files` shows what tables profilers left" if results else ""
+    return f"no data for any of these tables: they need {'; '.join(needs)}{more}"
 
 
 def _rendered(

@@ -240,6 +240,12 @@ CODES: dict[str, Code] = {
     "superseded-export": Code(
         _I, "There is a newer export of the same data beside an older one; only the newest is read."
     ),
+    "export-unused": Code(
+        _I,
+        "Another export of the same run is beside the one that is read (a database beside text, or "
+        "text beside a database), and was left out. Pass `reader` to choose another one, or move "
+        "what is not wanted.",
+    ),
     "repeated-content": Code(_I, "The same events are in several files; each was taken once."),
     "part-missing": Code(
         _L,

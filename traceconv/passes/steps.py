@@ -1,8 +1,8 @@
 """The step trace of a rank, from whatever its source offers.
 
-In order of preference: the iterations of its graphs (rows of ``Layer.STEP``), the framework's own
-marks on the host ("ProfilerStep#12"), with forward/backward and tail where these are marked too;
-else one step over the whole range.
+In order of preference, in every collection window: the iterations of its graphs (rows of
+``Layer.STEP``), the framework's own marks on the host ("ProfilerStep#12"), with forward/backward
+and tail where these are marked too; else one step over the whole range.
 
 Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
 of the first, forward/backward lasts from the first of them to the end of the last backward, and
@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import (
     EventTable,
@@ -132,23 +133,39 @@ def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
         merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
             "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
 
-    Slices of different graphs may cross on the merged lane; the lanes pass sorts that out.
+    Collection windows may be of different sources: marks on the host are taken in those that have
+    no iterations. Slices of different graphs may cross on the merged lane; the lanes pass sorts
+    that out.
     Issues: steps-from-host, no-steps.
     """
     own = trace.rows_of(Layer.STEP)
     events = trace.events
-    iterations = own & (events.op == OpClass.ITERATION)
-    recorded = bool(iterations.any())
-    marks = np.empty(0, np.intp) if recorded else _host_marks(trace)
-    if recorded:
-        trace, source = _laid_out(trace, own, merge_graphs), StepSource.RECORDED
-    elif len(marks):
-        trace, source = _from_host(trace, marks), StepSource.HOST_MARKS
-    elif len(events):
-        trace, source = _whole_range(trace), StepSource.WHOLE_RANGE
-    else:
+    if not len(events):
         return trace
-    return replace(trace, steps=step_table(trace, source))
+    iterations = own & (events.op == OpClass.ITERATION)
+    recorded = distinct(_window(trace, events.start_ns[iterations]))
+    marks = _host_marks(trace)
+    marks = marks[~np.isin(_window(trace, events.start_ns[marks]), recorded)]
+    if len(marks):  # before rows move
+        marked = distinct(_window(trace, events.start_ns[marks]))
+        trace = _from_host(trace, marks)
+        own = trace.rows_of(Layer.STEP)
+    elif not len(recorded):
+        trace = _whole_range(trace)
+        return replace(trace, steps=step_table(trace, StepSource.WHOLE_RANGE))
+    if len(recorded):
+        trace = _laid_out(trace, own, merge_graphs)
+    table = step_table(trace, StepSource.RECORDED)
+    if len(marks):
+        of_host = np.isin(_window(trace, table.start_ns), marked)
+        source = np.where(of_host, StepSource.HOST_MARKS, StepSource.RECORDED)
+        table = table.with_columns(source=source.astype(np.int8))
+    return replace(trace, steps=table)
+
+
+def _window(trace: Trace, start_ns: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The collection window that each instant is in, by its number; 0 if none is known."""
+    return np.searchsorted(trace.windows[:, 0], start_ns, "right")
 
 
 def _laid_out(trace: Trace, own: NDArray[np.bool_], merge_graphs: bool) -> Trace:

@@ -309,6 +309,47 @@ def test_devices_have_lanes_of_their_own(folder):
     ]  # fmt: skip
 
 
+# -- one run, exported twice ----------------------------------------------------------------
+
+
+def _database(path):
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute("CREATE TABLE TASK (startNs INTEGER)")
+    return path.read_bytes()
+
+
+def test_a_database_beside_text_is_left_out_by_name(folder, tmp_path, capsys):
+    """In the lines of inspect, among the issues of a merge, and among the uses of files."""
+    content = _database(tmp_path / "made.db")
+    (tmp_path / "made.db").unlink()
+    folder.capture(RANK0, profiler_info_0=INFO)
+    name = f"{RANK0}/{OUTPUT}/ascend_pytorch_profiler_0.db"
+    (folder.root / name).write_bytes(content)
+    shown = traceconv.inspect(str(folder.root))
+    (capture,) = shown.captures
+    assert capture.reader == "trace_view"
+    assert capture.uses[name] == "left out, as another export of the same run is read"
+    assert "ascend_pytorch_profiler_0.db" in "\n".join(shown.lines())
+    for issues in (shown.issues, traceconv.stats(str(folder.root)).issues):
+        (issue,) = [one for one in issues if one.code == "export-unused"]
+        assert issue.file.endswith(name)
+        assert (issue.count, str(issue.severity)) == (1, "info")
+
+
+def test_text_beside_a_database_that_is_read_is_left_out_by_name(folder, tmp_path):
+    """The framework's database holds the device's side, too, that CANN exported as text."""
+    prof = f"{RANK0}/{PROF}/mindstudio_profiler_output/msprof_20250301080105.json"
+    folder.add(prof, events()).add(f"{RANK0}/profiler_info_0.json", INFO)
+    content = _database(tmp_path / "made.db")
+    (tmp_path / "made.db").unlink()
+    folder.add(f"{RANK0}/{OUTPUT}/x.txt", "")
+    (folder.root / f"{RANK0}/{OUTPUT}/ascend_pytorch_profiler_0.db").write_bytes(content)
+    shown = traceconv.inspect(str(folder.root))
+    assert [one.reader for one in shown.captures] == ["ascend_db"]
+    (issue,) = [one for one in shown.issues if one.code == "export-unused"]
+    assert issue.file.endswith("msprof_20250301080105.json")
+
+
 # -- captures without a timeline ------------------------------------------------------------
 
 

@@ -202,7 +202,7 @@ class MsprofReader:
         taken = {name for c in found for name in (*c.files, *c.known)}
         rest = [n for n in ordered if n not in taken and not _OTHERS.fullmatch(n)]
         found += [capture for name in rest for capture in _lone(source, name)]
-        return with_tables(found, ordered)
+        return with_tables(found, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -69,7 +69,7 @@ class TraceViewReader:
                         (collected_at(folder_path(source, root)), capture)
                     )
         captures = [capture for group in found.values() for capture in _windows(group)]
-        return with_tables(captures, ordered)
+        return with_tables(captures, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -276,7 +276,7 @@ class AscendDatabaseReader:
                 (collected_at(folder_path(source, place.root)), capture)
             )
         captures = [capture for group in groups.values() for capture in as_windows(group)]
-        return with_tables(captures, ordered)
+        return with_tables(captures, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

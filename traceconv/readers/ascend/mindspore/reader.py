@@ -60,7 +60,7 @@ class MindsporeReader:
 
         ordered = sorted(names)
         found = [_capture(source, place, issues) for place in places(source, ordered)]
-        return with_tables(with_raw(source, found, ordered, issues), ordered)
+        return with_tables(with_raw(source, found, ordered, issues), ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -139,11 +139,20 @@ _RAW = ("data", "sqlite", "FRAMEWORK")
 
 _RAW_USE = "raw data, as the timeline holds it"
 
+LEFT_OUT = "left out, as another export of the same run is read"
+_EXPORT = re.compile(r"(?:trace_view|msprof(?:_.*)?)\.json(?:\.gz)?|.*\.db")
+"""Files that hold the events of a run, or its tables; of several kinds one is read."""
+
 USES = (
     (
         "data/*, sqlite/*, FRAMEWORK/* beside a timeline",
         re.compile(r"(?!)"),  # found by its folder
         _RAW_USE,
+    ),
+    (
+        "*.db beside text, trace_view.json and msprof*.json beside a database",
+        re.compile(r"(?!)"),  # found by what is read
+        LEFT_OUT,
     ),
     ("*.done", re.compile(r".*\.done"), "marks a finished file"),
     (
@@ -202,10 +211,13 @@ def looks_like(source: Source, name: str) -> bool:
     return any(sign in head for sign in _SIGNS.get(table, _ANY_SIGN))
 
 
-def with_tables(captures: Sequence[Capture], ordered: Sequence[str]) -> list[Capture]:
+def with_tables(
+    captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
+) -> list[Capture]:
     """The captures with their tables, and with what their other files are.
 
     Tables of cluster tools go to the first capture of those they were made from.
+    Issues: export-unused.
     """
     found = list(captures)
     for folder in _clusters(ordered):
@@ -216,7 +228,12 @@ def with_tables(captures: Sequence[Capture], ordered: Sequence[str]) -> list[Cap
             more = [n for n in ordered if n.startswith(f"{folder}/") and table_of(n)]
             known = tuple(dict.fromkeys((*first.known, *more)))
             found[beside[0]] = replace(first, known=known)
-    return [_with_mindspore_tables(_described(capture)) for capture in found]
+    found = [_with_mindspore_tables(_described(capture)) for capture in found]
+    for capture in found:
+        for name, use in capture.uses.items():
+            if use == LEFT_OUT:
+                issues.add("export-unused", capture.source.title(name))
+    return found
 
 
 def _clusters(ordered: Sequence[str]) -> list[str]:
@@ -237,6 +254,12 @@ def _described(capture: Capture) -> Capture:
         for name in names:
             holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
     uses = {n: holds.get(n) or _use_of(capture.source, n) for n in capture.known}
+    database = any(name.endswith(".db") for name in capture.files)
+    for name in capture.known:
+        base = name.rpartition("/")[2]
+        other = name.endswith(".db") != database and _EXPORT.fullmatch(base)
+        if other and name not in holds and capture.files and capture.source.size(name):
+            uses[name] = LEFT_OUT
     return replace(capture, tables=tables, uses=uses)
 
 

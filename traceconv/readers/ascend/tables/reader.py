@@ -68,7 +68,7 @@ class AscendTablesReader:
             _capture(source, ordered, root, tables, alone, issues)
             for root, tables in places.items()
         ]
-        return [_opened(capture) for capture in with_tables(found, ())]
+        return [_opened(capture) for capture in with_tables(found, (), issues)]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
