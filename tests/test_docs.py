@@ -83,7 +83,7 @@ def test_every_kind_of_file_is_shown_somewhere(root, update_golden):
 
 def test_every_issue_code_has_advice():
     """Advice is a sentence for people."""
-    from traceconv.core.errors import CODES
+    from traceconv.core.codes import CODES
 
     wordless = [name for name, code in CODES.items() if not code.advice.endswith((".", "?"))]
     assert wordless == []

@@ -134,6 +134,7 @@ if TYPE_CHECKING:
     from traceconv.api.stragglers import Comparison, stragglers
     from traceconv.api.write import write
     from traceconv.core.builder import TraceBuilder
+    from traceconv.core.codes import Severity
     from traceconv.core.errors import (
         AmbiguousFormatError,
         ClockError,
@@ -151,7 +152,6 @@ if TYPE_CHECKING:
         RankError,
         ResourceError,
         SelectionError,
-        Severity,
         SizeLimitError,
         SourceError,
         StrictError,

@@ -8,7 +8,8 @@ from synthetic_job import Job
 
 from traceconv.analysis import rank_summary
 from traceconv.analysis.rank_summary import RankSummary, decode, encode
-from traceconv.core.errors import Issue, MalformedInputError, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issue, MalformedInputError
 
 
 @pytest.fixture(scope="module")

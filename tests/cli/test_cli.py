@@ -13,7 +13,8 @@ from paths import ROOT
 import traceconv
 from traceconv.cli import cli, run, say
 from traceconv.cli.options import SECTIONS
-from traceconv.core.errors import Issues, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issues
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 CUT = str(ROOT / "golden" / "trace_view" / "cut_off" / "input")

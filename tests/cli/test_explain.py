@@ -8,7 +8,8 @@ from paths import ROOT
 from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import TABLES
 from traceconv.cli import run, say
-from traceconv.core.errors import CODES, Issues
+from traceconv.core.codes import CODES
+from traceconv.core.errors import Issues
 from traceconv.validation import RULES as FAULTS
 
 CUT = str(ROOT / "golden" / "trace_view" / "cut_off" / "input")

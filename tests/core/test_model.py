@@ -5,7 +5,8 @@ import pytest
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.core.builder import SPILL_AFTER, TraceBuilder
-from traceconv.core.errors import Issues, PluginError, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issues, PluginError
 from traceconv.core.model import Args, Capture, EventTable, Kind, Layer, OpClass, Strings, Track
 from traceconv.io.sources import FileSource
 from traceconv.pipeline.spill import compact, spill

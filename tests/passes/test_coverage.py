@@ -7,7 +7,7 @@ import pytest
 
 from traceconv.analysis.utilisation import measured, utilisation
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Severity
+from traceconv.core.codes import Severity
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass, StepTable
 from traceconv.core.side_tables import ABSENT, SideTable
 from traceconv.io.sources import FileSource

@@ -4,7 +4,8 @@ from collections import Counter
 from pathlib import PurePath
 
 import traceconv
-from traceconv.core.errors import Severity, TraceconvError
+from traceconv.core.codes import Severity
+from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Layer
 
 

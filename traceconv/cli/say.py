@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from traceconv.core.errors import Issue, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issue
 
 ISSUE_LINES = 8
 """At most this many lines of issues end a run; ``--report`` has them all."""

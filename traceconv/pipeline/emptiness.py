@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from traceconv.core.clock import us_text
-from traceconv.core.errors import EmptyResultError, Issue, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import EmptyResultError, Issue
 from traceconv.core.model import Capture
 from traceconv.passes.table_counters import SOURCES
 from traceconv.pipeline.options import MergeOptions

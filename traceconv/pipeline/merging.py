@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceconv.alignment import plan as clocks
-from traceconv.core.errors import Issues, Severity, StrictError
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issues, StrictError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline import engines

@@ -23,14 +23,9 @@ import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.core.clock import Anchor, Domain
+from traceconv.core.codes import Severity
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
-from traceconv.core.errors import (
-    Issue,
-    Issues,
-    MalformedInputError,
-    Severity,
-    SourceError,
-)
+from traceconv.core.errors import Issue, Issues, MalformedInputError, SourceError
 from traceconv.core.model import (
     Args,
     Capture,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceconv.core.errors import Issues, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issues
 from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, OverlapSums, StepTable
 from traceconv.core.ranks import format_ranges
 from traceconv.core.version import __version__

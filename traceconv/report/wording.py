@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from traceconv.analysis.utilisation import utilisation
-from traceconv.core.errors import Issues, Severity
+from traceconv.core.codes import Severity
+from traceconv.core.errors import Issues
 from traceconv.report.figures import ranks, time
 
 Told = Mapping[str, Any]

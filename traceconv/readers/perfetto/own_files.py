@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
-from traceconv.core.errors import CODES, Issues
+from traceconv.core.codes import CODES
+from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.perfetto_fields import Attribute, TracePacket
 from traceconv.core.protobuf import last_values, message, signed, text, whole_fields

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.errors import Severity
+from traceconv.core.codes import Severity
 from traceconv.core.model import I64, FlowTable, Mask, Trace
 from traceconv.core.perfetto_fields import (
     GRAPH_ADDED,
