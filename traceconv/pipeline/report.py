@@ -112,6 +112,11 @@ class Report:
         for issue in self.issues:
             if issue.severity is not Severity.INFO:
                 tally[issue.code] += issue.count
+        of_job = [
+            [issue.code, issue.file, issue.count, list(issue.places)]
+            for issue in self.issues
+            if issue.rank < 0 and issue.severity is not Severity.INFO
+        ]
         return {
             "version": __version__,
             "base_ns": str(base_ns),
@@ -120,6 +125,7 @@ class Report:
             "clock": self.clock,
             "counts": dict(counts),
             "issues": dict(tally),
+            **({"job_issues": of_job} if of_job else {}),
             "dropped": [],
             "windows": {str(rank): _relative(one.windows, base_ns) for rank, one in ranks.items()},
         }

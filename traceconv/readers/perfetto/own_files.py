@@ -157,10 +157,12 @@ def _captures(
     base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
     windows = document(of.get("windows"))
     title = source.title(names[0])
+    of_job = Issues()
+    add_issues(of_job, _listed(of.get("job_issues")))
     for code, count in document(of.get("issues")).items():
         if code in _LIMITS and type(count) is int:
-            issues.add(code, title, count=min(count, INT64_MAX))
-    add_issues(issues, _listed(of.get("ledger")))
+            of_job.add(code, title, count=min(count, INT64_MAX) - of_job.count(code))
+    issues.extend(of_job)
     clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if is_unix_ns(base) else None
     return [
         Capture(

@@ -382,8 +382,8 @@ def costs(trace: Trace, document: Document) -> Costs:
     trace, numbered = with_step_numbers(trace, document.args)
     sequence, used = sequence_id(trace.rank), _used(trace)
     said = len(own.rank_packet(sequence, source, document.base_ns, used, numbered))
-    places, all_places = own.place_costs(trace, BLOCK)
-    arrows, all_arrows = own.arrow_costs(trace)
+    places, all_places = own.place_costs(sequence, trace, BLOCK)
+    arrows, all_arrows = own.arrow_costs(sequence, trace)
     events, shared = event_costs(trace, document.base_ns, _coder(document))
     events[numbered.empty] += _ODD_ROW
     header = len(head(document))

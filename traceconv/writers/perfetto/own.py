@@ -26,16 +26,13 @@ from traceconv.core.perfetto_fields import (
 )
 from traceconv.writers.perfetto.packets import varint_sizes, varints
 from traceconv.writers.perfetto.tracks import uuids
-from traceconv.writers.perfetto.wire import message, number, packet, text
+from traceconv.writers.perfetto.wire import message, number, packet, text, varint
 
 FOUND_AGAIN = frozenset(("far-stamp", "nested-deep", "steps-uncovered"))
 """Issues that are found again in whatever is read back: they are not carried over."""
 
 _ARROWS = 1 << 16
 """Arrows per packet."""
-
-_PACKET = 32
-"""Bytes of a packet around a message, at most."""
 
 
 @dataclass
@@ -214,7 +211,7 @@ def _runs(trace: Trace, first: int, stop: int) -> I64:
 # -- what it takes --------------------------------------------------------------------------------
 
 
-def place_costs(trace: Trace, block: int) -> tuple[I64, int]:
+def place_costs(sequence: bytes, trace: Trace, block: int) -> tuple[I64, int]:
     """Bytes per row, and of all together, that graphs and steps take, whatever rows are kept.
 
     Fewer rows have no more runs: either all runs count once, or each row with a number counts for
@@ -225,28 +222,41 @@ def place_costs(trace: Trace, block: int) -> tuple[I64, int]:
     if not n or not ((events.graph >= 0).any() or (events.step >= 0).any()):
         return none, 0
     runs = _runs(trace, 0, n)
-    blocks = (n // block + 2) * (_PACKET + 3 * 5)
-    widest = int(varint_sizes(np.array([n]))[0])
-    numbers = varint_sizes(runs[:, 1]).max() + varint_sizes(runs[:, 2]).max()
-    all_runs = int((widest + varint_sizes(runs[:, 1]) + varint_sizes(runs[:, 2])).sum())
+    sizes = varint_sizes(runs.ravel()).reshape(-1, 3)
+    numbers = int(sizes[:, 1].max() + sizes[:, 2].max())
+    of_block = len(varint(min(n, block))) + numbers  # a run that goes on begins again
+    around = _around(sequence, min(n, block) * of_block, [number(OwnRank.ROWS, n)])
+    blocks = -(-n // block)
+    fixed = blocks * around + (blocks - 1) * of_block
     numbered = (events.graph >= 0) | (events.step >= 0)
-    each = int(2 * widest + numbers + 2)
-    if each * int(numbered.sum()) < all_runs:
-        return numbered * np.int64(each), blocks + each
-    return none, blocks + all_runs
+    each = len(varint(n)) + numbers + len(varint(n)) + 2
+    if each * int(numbered.sum()) < int(sizes.sum()):
+        return numbered * np.int64(each), fixed + each
+    return none, fixed + int(sizes.sum())
 
 
-def arrow_costs(trace: Trace) -> tuple[I64, int]:
+def _around(sequence: bytes, most: int, others: Sequence[bytes]) -> int:
+    """Bytes of a packet beside a field of at most ``most`` bytes in it."""
+    length = len(varint(most + 64))
+    return len(_packet(sequence, *others)) + 3 * length
+
+
+def arrow_costs(sequence: bytes, trace: Trace) -> tuple[I64, int]:
     """The same for arrows: per arrow, and of all together."""
     flows, n = trace.flows, len(trace.flows)
     if not n:
         return np.zeros(0, np.int64), 0
-    widest = int(varint_sizes(np.array([max(n, 1)]))[0])
+    widest = len(varint(n))
     used = np.unique(flows.name)
-    names = sum(len(text(OwnRank.ARROW_NAMES, trace.strings[i])) for i in used.tolist())
-    width = int(varint_sizes(np.array([len(used)]))[0])
-    fixed = names + (n // _ARROWS + 1) * (_PACKET + 2 * (widest + width))
-    cost = turned_arrows(trace) * np.int64(widest)
+    names = [text(OwnRank.ARROW_NAMES, trace.strings[i]) for i in used.tolist()]
+    width = len(varint(len(used)))
+    turned = turned_arrows(trace)
+    about = sum(map(len, names)) + min(n, _ARROWS) * (2 * widest + width)
+    around = _around(sequence, about, [message(OwnRank.ARROW_RUNS)])
+    around += 2 + len(varint(about)) if turned.any() else 0
+    packets = -(-n // _ARROWS)
+    fixed = sum(map(len, names)) + packets * around + (packets - 1) * (widest + width)
+    cost = turned * np.int64(widest)
     runs = len(_name_runs(flows, used)) // 2
     if runs * (widest + width) * 8 > n:  # names alternate: they count where they are
         return cost + widest + width, fixed
