@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
 from traceconv.core.columns import I64
 from traceconv.core.errors import Issue, Issues, MalformedInputError
@@ -24,7 +25,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 3
+VERSION = 4
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -82,6 +83,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         graphs, steps: numbers of those that the capture holds.
         coverage: which of its steps have device data.
         losses:   what its steps lose.
+        items:    what every nanosecond of its steps went to.
         world_size: ranks of the job, -1 if unknown.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
@@ -99,6 +101,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps: tuple[int, ...] = ()
     coverage: Coverage = Coverage()
     losses: Losses = Losses()
+    items: StepItems = StepItems()
     world_size: int = -1
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
@@ -190,6 +193,7 @@ def _check(summary: RankSummary) -> None:
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
         if len(column) and not 0 <= column.min() <= column.max() < len(named):
             raise ValueError("collectives of no known group or kind")
+    summary.items.check()
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses codes that nobody defined
 

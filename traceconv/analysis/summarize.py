@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.diff.items import StepItems, step_items
 from traceconv.analysis.excerpts import excerpts
 from traceconv.analysis.losses import losses
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
@@ -28,6 +29,7 @@ class SummaryRequest:
         lateness: collectives, and what the rank did before each.
         links:    links to other ranks.
         excerpts: what a report draws.
+        items:    what every nanosecond of the steps went to.
         issues:   what was lost or is in doubt, of the trace and of its side tables. They are given
             out once: no other account of the trace gets those of the side tables.
         lenient:  a table of the profiler that cannot be read is noted in ``unread``, and costs
@@ -39,6 +41,7 @@ class SummaryRequest:
     lateness: bool = False
     links: bool = False
     excerpts: bool = False
+    items: bool = False
     issues: bool = True
     lenient: bool = False
 
@@ -54,7 +57,8 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         TraceconvError: a table of the profiler that is needed cannot be read.
     """
     unread: list[str] = []
-    collectives = collective_records(trace) if requested.lateness else NO_COLLECTIVES
+    every = collective_records(trace) if requested.lateness or requested.items else NO_COLLECTIVES
+    collectives = every if requested.lateness else NO_COLLECTIVES
     return RankSummary(
         rank=trace.rank,
         span_ns=trace.span(),
@@ -68,6 +72,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         steps=tuple(trace.present.steps.tolist()),
         coverage=trace.coverage,
         losses=losses(trace.steps, trace.overlap),
+        items=step_items(trace, every) if requested.items else StepItems(),
         world_size=trace.capture.world_size,
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
