@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import traceconv
 from traceconv.alignment.collective_records import collective_records
-from traceconv.analysis.diff.items import END, Sort, lasting, step_items
+from traceconv.analysis.diff.items import step_items
+from traceconv.analysis.diff.labels import END, Sort, lasting
 from traceconv.analysis.utilisation import measured
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass
@@ -127,7 +128,8 @@ def by_instant(trace):
             first = min(later, key=lambda row: row[3], default=None)
             gap = max((row[4] for row in rows if row[4] <= now), default=0)
             name = first[2] if first and first[3] < high else END
-            cause = "host" if first and first[5] >= max(gap, 0) > 0 else "unknown"
+            late = first[5] >= gap if first else bool(launched)
+            cause = "host" if late else "unknown"
             if any(a <= now < b for a, b in fetches):
                 cause = "input"
             found[step, "wait", name, cause] += 1

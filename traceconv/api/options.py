@@ -148,6 +148,33 @@ def _amount(value: Any, unit: int, option: str, valid: str) -> int:
     return int(number)
 
 
+def sides(
+    value: Numbers | None, option: str
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None, bool]:
+    """Numbers before and after, of text like ``"1-5:6-10"``; without a colon the same for both.
+
+    Returns:
+        Both, None for all, and whether there was a colon.
+    """
+    if isinstance(value, str) and ":" in value:
+        before, _, after = value.partition(":")
+        return numbers(before.strip(), option), numbers(after.strip(), option), True
+    same = numbers(value, option)
+    return same, same, False
+
+
+def percent(value: Any, option: str) -> float:
+    """A share from 0 to 100, maybe as text, with or without its sign."""
+    text = value.strip().removesuffix("%") if isinstance(value, str) else value
+    try:
+        found = float(text) if not isinstance(text, bool) else math.nan
+    except (TypeError, ValueError):
+        found = math.nan
+    if not 0 <= found <= 100:
+        raise OptionError(f"{value!r} is not a number of percent from 0 to 100", option)
+    return found
+
+
 # -- times --------------------------------------------------------------------------------
 
 

@@ -44,6 +44,17 @@ def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     return read
 
 
+def top(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    """``20`` as a number of rows, ``all`` as None."""
+    if value.strip().lower() == "all":
+        return None
+    try:
+        found: int = parsed("count")(ctx, param, value)
+    except click.BadParameter as e:
+        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
+    return found
+
+
 def form_of(output: str | None, forms: Sequence[str]) -> str:
     """The one of ``forms`` that the ending of ``output`` names; "text" without an ending.
 
