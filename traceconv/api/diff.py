@@ -21,7 +21,6 @@ from traceconv.core.errors import (
     Issues,
     OptionError,
     RankError,
-    UnknownFormatError,
 )
 from traceconv.core.ranks import format_ranges, refuse_missing
 from traceconv.core.side_tables import ABSENT, DataTable
@@ -30,12 +29,6 @@ from traceconv.pipeline import run_items
 from traceconv.pipeline.options import EngineName, RunOptions
 from traceconv.report import diff_document, diff_text
 from traceconv.writers.output import Progress, silent
-
-_PERFETTO = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
-_NOT_READ = (
-    "cannot be read here; give the captures, a merged trace in Chrome JSON (.json), or a report "
-    "of an earlier merge as JSON"
-)
 
 
 @dataclass(frozen=True)
@@ -313,15 +306,9 @@ class _Reading:
         label = ", ".join(source.label for source in below)
         if len(below) == 1 and run_items.is_report(below[0]):
             return _selected(run_items.of_report(below[0]), ranks)
-        try:
-            captures = find(
-                paths, reader=self.reader, rank_from=self.rank_from, mapping=self.mapping
-            )
-        except UnknownFormatError as e:
-            if not label.endswith(_PERFETTO):
-                raise
-            raise UnknownFormatError(f"{label}: Perfetto traces {_NOT_READ}") from e
-        found = captures.ranks(ranks, self.how.allow_missing_ranks)
+        found = find(
+            paths, reader=self.reader, rank_from=self.rank_from, mapping=self.mapping
+        ).ranks(ranks, self.how.allow_missing_ranks)
         view = {"mode": "detail", "graphs": self.graphs}
         run, noted, numbers = run_items.of_captures(
             label, found.found, found.issues, self.how, view, self.comm_patterns

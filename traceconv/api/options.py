@@ -163,18 +163,6 @@ def sides(
     return same, same, False
 
 
-def percent(value: Any, option: str) -> float:
-    """A share from 0 to 100, maybe as text, with or without its sign."""
-    text = value.strip().removesuffix("%") if isinstance(value, str) else value
-    try:
-        found = float(text) if not isinstance(text, bool) else math.nan
-    except (TypeError, ValueError):
-        found = math.nan
-    if not 0 <= found <= 100:
-        raise OptionError(f"{value!r} is not a number of percent from 0 to 100", option)
-    return found
-
-
 # -- times --------------------------------------------------------------------------------
 
 
@@ -230,6 +218,17 @@ def length(value: Length | None, option: str) -> int | None:
     found = _stamp(value, option, "a length like 50us, or whole ns")
     if found < 0:
         raise OptionError(f"{value!r} is less than 0", option)
+    return found
+
+
+def percent(value: float | str, option: str) -> float:
+    """A share in percent, from 0 to 100, also as text: ``1.5`` or ``"1.5%"``."""
+    try:
+        found = float(value.removesuffix("%") if isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if isinstance(value, bool) or not 0 <= found <= 100:
+        raise OptionError(f"{value!r} is no share in percent, from 0 to 100", option)
     return found
 
 

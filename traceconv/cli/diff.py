@@ -89,7 +89,7 @@ def diff(
 
     \b
     traceconv diff ./monday ./tuesday
-    traceconv diff monday.json ./tuesday --fail-on 'step>2%' --fail-on 'exposed_comm>5%'
+    traceconv diff monday.json ./tuesday --fail-on 'step>2%'
     traceconv diff ./prof --ranks 0:3
     traceconv diff ./prof --steps 1-5:6-10
     """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.alignment.collective_records import CollectiveRecords, kind_of
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.host import Nest, launches, modules
@@ -117,9 +117,9 @@ class Sources:
         np.maximum.at(launched, arrows.dst, events.start_ns[arrows.src])
         record = np.full(len(events), -1, np.int64)
         calls = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
-        # both are all operations of the rank, so in the order of time they are the same
-        own = calls[np.lexsort((events.end_ns[calls], events.start_ns[calls]))]
-        record[own] = np.lexsort((collectives.end_ns, collectives.start_ns))
+        times = np.stack((events.start_ns[calls], events.end_ns[calls]))
+        rows, records = _alike(times, np.stack((collectives.start_ns, collectives.end_ns)))
+        record[calls[rows]] = records
         return cls(trace, is_ascend(trace), launched, collectives, record)
 
     def names(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -151,14 +151,37 @@ class Sources:
     def communication(self, rows: NDArray[np.intp]) -> Label:
         """Collectives, by kind, group and size."""
         known, at = self.collectives, self.record[rows]
+        named = [kind_of(name) for name in self.names(rows).tolist()]
+        found = {
+            "name": texts(named),
+            **{key: texts([""] * len(rows)) for key in ("type", "shape")},
+        }
+        some, at = at >= 0, at[at >= 0]
         groups = texts(_group_names([one.key for one in known.groups]))
-        sizes = texts([str(n) if n >= 0 else "" for n in known.size[at].tolist()])
-        kinds = texts(list(known.kinds))[known.kind[at]]
-        return labels(Sort.COMMUNICATION, kinds, type=groups[known.group[at]], shape=sizes)
+        found["name"][some] = texts(list(known.kinds))[known.kind[at]]
+        found["type"][some] = groups[known.group[at]]
+        found["shape"][some] = texts([str(n) if n >= 0 else "" for n in known.size[at].tolist()])
+        return labels(Sort.COMMUNICATION, found["name"], type=found["type"], shape=found["shape"])
 
     def copy(self, rows: NDArray[np.intp]) -> Label:
         """Copies and fills by name."""
         return labels(Sort.COPY, self.names(rows))
+
+
+def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which of some operations are which of others, by start and end (shape (2, n)); of those that
+    begin and end together, in their order."""
+    both = np.concatenate((some, others), axis=1)
+    key = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
+    places = []
+    for one in (key[: some.shape[1]], key[some.shape[1] :]):
+        order = np.argsort(one, kind="stable")
+        nth = np.arange(len(order)) - np.searchsorted(one[order], one[order])
+        places.append(dict(zip(zip(one[order].tolist(), nth.tolist(), strict=True), order.tolist(),
+                               strict=True)))  # fmt: skip
+    shared = [place for place in places[1] if place in places[0]]
+    found = [np.array([side[place] for place in shared], np.intp) for side in places]
+    return found[0], found[1]
 
 
 _HASH = re.compile(r"hccl \d+ ?")
