@@ -21,6 +21,7 @@ LEVELS = (
     {"core"},
     {"io"},
     {"core.errors", "core.version", "native", "_proto"},
+    {"core.codes"},
 )
 """The contract: a room imports rooms below its own line only. ``traceconv`` is the package itself,
 which exports the API; errors are below everything, so that whatever fails can say so."""

@@ -26,6 +26,7 @@ _HOMES = {
     "align": "api.align",
     "stragglers": "api.stragglers",
     "diagnose": "api.diagnose",
+    "diff": "api.diff",
     "validate": "validation",
     "write": "api.write",
     "Captures": "api.open",
@@ -33,6 +34,7 @@ _HOMES = {
     "Alignment": "api.align",
     "Comparison": "api.stragglers",
     "Diagnosis": "api.diagnose",
+    "Difference": "api.diff",
     "Statistics": "analysis.tables.catalog",
     "Report": "pipeline.report",
     "Verdict": "validation",
@@ -49,6 +51,7 @@ _HOMES = {
     "Severity": "core.errors",
     "AmbiguousFormatError": "core.errors",
     "ClockError": "core.errors",
+    "ComparisonError": "core.errors",
     "EmptyResultError": "core.errors",
     "EngineError": "core.errors",
     "InputError": "core.errors",
@@ -76,7 +79,9 @@ __all__ = [
     "Captures",
     "ClockError",
     "Comparison",
+    "ComparisonError",
     "Diagnosis",
+    "Difference",
     "EmptyResultError",
     "EngineError",
     "InputError",
@@ -112,6 +117,7 @@ __all__ = [
     "align",
     "convert",
     "diagnose",
+    "diff",
     "inspect",
     "join",
     "merge",
@@ -127,6 +133,7 @@ if TYPE_CHECKING:
     from traceconv.api.align import Alignment, align
     from traceconv.api.convert import convert
     from traceconv.api.diagnose import Diagnosis, diagnose
+    from traceconv.api.diff import Difference, diff
     from traceconv.api.inspect import Inspection, inspect
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
@@ -138,6 +145,7 @@ if TYPE_CHECKING:
     from traceconv.core.errors import (
         AmbiguousFormatError,
         ClockError,
+        ComparisonError,
         EmptyResultError,
         EngineError,
         InputError,

@@ -7,7 +7,10 @@ import pytest
 
 import traceconv
 
-VERBS = ("open", "inspect", "merge", "join", "convert", "stats", "align", "stragglers", "diagnose")
+VERBS = (
+    *("open", "inspect", "merge", "join", "convert", "stats", "align", "stragglers", "diagnose"),
+    "diff",
+)
 PLAIN = {"Any", "Literal", "Mapping", "Iterable", "Sequence", "Progress", "PathLike"}
 
 

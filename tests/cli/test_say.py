@@ -71,7 +71,7 @@ def test_every_flag_of_the_table_exists():
         if isinstance(param, click.Option)
         for flag in param.opts
     }
-    assert set(say.FLAGS.values()) - flags == {"PATH"}
+    assert set(say.FLAGS.values()) - flags == {"AFTER", "PATH"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
 from traceconv.analysis.stragglers.own_work import OWN, OwnWork
 from traceconv.core.errors import Issue, Issues, MalformedInputError
@@ -24,7 +25,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 4
+VERSION = 5
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -83,6 +84,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         coverage: which of its steps have device data.
         losses:   what its steps lose; where a table of a cluster is all there is, those of every
             rank that it names, by rank.
+        items:    what every nanosecond of its steps went to.
         steps_marked: whether something marks its steps; else the whole range counts as one.
         partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
@@ -103,6 +105,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps: tuple[int, ...] = ()
     coverage: Coverage = Coverage()
     losses: dict[int, Losses] = {}
+    items: StepItems = StepItems()
     steps_marked: bool = False
     partial: tuple[str, ...] = ()
     world_size: int = -1
@@ -200,6 +203,7 @@ def _check(summary: RankSummary) -> None:
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
         if len(column) and not 0 <= column.min() <= column.max() < len(named):
             raise ValueError("collectives of no known group or kind")
+    summary.items.check()
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses codes that nobody defined
 

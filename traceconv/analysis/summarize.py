@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.diff.items import StepItems, step_items
 from traceconv.analysis.excerpts import excerpts
 from traceconv.analysis.losses import Losses, losses, stated_losses
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
@@ -29,6 +30,7 @@ class SummaryRequest:
         lateness: collectives, and what the rank did before each.
         links:    links to other ranks.
         excerpts: what a report draws.
+        items:    what every nanosecond of the steps went to.
         issues:   what was lost or is in doubt, of the trace and of its side tables. They are given
             out once: no other account of the trace gets those of the side tables.
         lenient:  a table of the profiler that cannot be read is noted in ``unread``, and costs
@@ -40,6 +42,7 @@ class SummaryRequest:
     lateness: bool = False
     links: bool = False
     excerpts: bool = False
+    items: bool = False
     issues: bool = True
     lenient: bool = False
 
@@ -55,7 +58,8 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         TraceconvError: a table of the profiler that is needed cannot be read.
     """
     unread: list[str] = []
-    collectives = collective_records(trace) if requested.lateness else NO_COLLECTIVES
+    every = collective_records(trace) if requested.lateness or requested.items else NO_COLLECTIVES
+    collectives = every if requested.lateness else NO_COLLECTIVES
     return RankSummary(
         rank=trace.rank,
         span_ns=trace.span(),
@@ -70,6 +74,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         steps=tuple(trace.present.steps.tolist()),
         coverage=trace.coverage,
         losses=(lost := _losses(trace, unread)),
+        items=step_items(trace, every) if requested.items else StepItems(),
         steps_marked=_steps_marked(trace, lost),
         partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,

@@ -148,6 +148,21 @@ def _amount(value: Any, unit: int, option: str, valid: str) -> int:
     return int(number)
 
 
+def sides(
+    value: Numbers | None, option: str
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None, bool]:
+    """Numbers before and after, of text like ``"1-5:6-10"``; without a colon the same for both.
+
+    Returns:
+        Both, None for all, and whether there was a colon.
+    """
+    if isinstance(value, str) and ":" in value:
+        before, _, after = value.partition(":")
+        return numbers(before.strip(), option), numbers(after.strip(), option), True
+    same = numbers(value, option)
+    return same, same, False
+
+
 # -- times --------------------------------------------------------------------------------
 
 

@@ -44,6 +44,17 @@ def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     return read
 
 
+def top(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    """``20`` as a number of rows, ``all`` as None."""
+    if value.strip().lower() == "all":
+        return None
+    try:
+        found: int = parsed("count")(ctx, param, value)
+    except click.BadParameter as e:
+        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
+    return found
+
+
 def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
     """How a result is written: as the ending of ``output`` says, else in ``form``.
 

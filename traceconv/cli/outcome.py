@@ -24,9 +24,7 @@ def write(document: Mapping[str, Any], path: Path) -> None:
         OutputError: the file cannot be written.
     """
     if path.suffix == ".json":
-        import orjson
-
-        text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
+        text = say.json_text(document) + "\n"
     elif path.suffix == ".html":
         from traceconv.report import html
 

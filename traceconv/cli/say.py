@@ -32,6 +32,7 @@ _COLOURS = {Severity.LOSS: "red", Severity.DOUBT: "yellow", Severity.INFO: "blue
 
 
 FLAGS = {
+    "after": "AFTER",
     "align": "--align",
     "align_max_error_ns": "--align-max-error",
     "allow_missing_ranks": "--allow-missing-ranks",
@@ -42,8 +43,10 @@ FLAGS = {
     "engine": "--engine",
     "engine_address": "--engine-address",
     "exclude": "--exclude",
+    "fail_on": "--fail-on",
     "filters": "--filter",
     "force": "-f",
+    "force_compare": "--force-compare",
     "graphs": "--graphs",
     "jobs": "--jobs",
     "layers": "--layers",
@@ -67,6 +70,7 @@ FLAGS = {
     "strict": "--strict",
     "threshold": "--threshold",
     "time": "--time",
+    "tolerance": "--tolerance",
     "top": "--top",
     "writer": "--to",
 }
@@ -77,6 +81,9 @@ API_ONLY = {"analyse", "merge_options", "selection"}
 
 _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]+))?`")
 _PLAIN = re.compile(r"[\w./:-]+")
+_LONG = {"step_items"}
+"""Members of documents that are columns of numbers for programs."""
+
 _ADVISING = ("advice", "needs", "remarks")
 """Members of documents whose text names keywords."""
 
@@ -125,10 +132,13 @@ def document(content: Mapping[str, Any]) -> None:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """A document as JSON text, its advice with flags."""
+    """A document as JSON text, its advice with flags; long columns on a line of their own."""
     import orjson
 
-    return orjson.dumps(flagged(content), option=orjson.OPT_INDENT_2).decode()
+    plain = flagged(content)
+    for key in _LONG & plain.keys():
+        plain[key] = orjson.Fragment(orjson.dumps(plain[key]))
+    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
 
 
 def message(text: str, **style: Any) -> None:

@@ -12,7 +12,8 @@ Two kinds, never mixed:
     │   ├── MalformedInputError   it is of a known format, but broken beyond salvage
     │   ├── RankError             a rank is unknown, doubled or missing
     │   ├── SelectionError        a rank, graph, step or window was selected that does not exist
-    │   └── EmptyResultError      not one event is left to be written
+    │   ├── EmptyResultError      not one event is left to be written
+    │   └── ComparisonError       two runs cannot be compared
     ├── OptionError               an argument of a wrong type, or a choice that does not exist
     ├── ClockError                times beyond int64 nanoseconds, or alignment refused
     ├── SizeLimitError            the chosen policy cannot keep the limit
@@ -30,7 +31,7 @@ Two kinds, never mixed:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +92,20 @@ class SelectionError(InputError):
 
 class EmptyResultError(InputError):
     """Not one event is left to be written; the message says why."""
+
+
+class ComparisonError(InputError):
+    """Two runs cannot be compared; ``forced``: there is nothing to show, either."""
+
+    exit_code = 11
+
+    def __init__(self, reasons: Sequence[str], forced: bool = False) -> None:
+        self.reasons, self.forced = tuple(reasons), forced
+        advice = "" if forced else " (`force_compare=True` shows what there is, without verdict)"
+        super().__init__(f"the runs cannot be compared: {'; '.join(self.reasons)}{advice}")
+
+    def __reduce__(self) -> Any:
+        return ComparisonError, (self.reasons, self.forced)
 
 
 class OptionError(TraceconvError):

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.core.intervals import (
     EMPTY,
@@ -63,6 +64,8 @@ from traceconv.core.side_tables import ABSENT
 RULES = ("busy", "device")
 """What bounds the span that Free is measured in."""
 
+Rows = NDArray[np.intp]
+
 
 @dataclass(frozen=True)
 class Work:
@@ -75,6 +78,7 @@ class Work:
         copies:  memory copies and fills.
         lanes:   the source's own overlap rows, if any.
         others:  computes the set covered by its other tasks; called only if needed.
+        rows:    event rows of ``kernels``, ``calls`` and ``copies``.
     """
 
     device: str
@@ -83,6 +87,7 @@ class Work:
     copies: EventTable
     lanes: EventTable
     others: Callable[[], I64]
+    rows: tuple[Rows, Rows, Rows]
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,8 @@ def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
     """The set of our rows; with the source's borders, if these differ by pieces of 1 ns."""
     ours = union(own.start_ns, own.end_ns)
     rows = lanes.take(lanes.op == op)
+    if not len(rows):
+        return ours
     theirs = union(rows.start_ns, rows.end_ns)
     pieces = difference(ours, theirs)
     return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
@@ -244,16 +251,11 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     """
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
-    works = [
-        work
-        for work in _works(trace)
-        if len(work.kernels) or len(work.calls) or (len(work.copies) and not bounds.vendor)
-    ]
+    analysed = _analysed(trace, bounds, free_rule)
     trace = _with_doubt(_from_vendor(trace))
-    if not works:
+    if not analysed:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
-    otherwise = trace.hints.free_rule or RULES[0]
-    found = [analysis(work, bounds, free_rule, otherwise) for work in works]
+    works, found = [work for work, _ in analysed], [one for _, one in analysed]
     sums = _sums_of(works, found, bounds)
     trace = replace(
         _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace),
@@ -267,6 +269,58 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     rows = [_rows(trace, a, n, i) for a, n, i in zip(found, map(len, lanes), first, strict=False)]
     tracks = [track for each in lanes for track in each]
     return trace.add_events("overlap", tracks, EventTable.concat(rows))
+
+
+def _analysed(
+    trace: Trace, bounds: Bounds, free_rule: str | None = None
+) -> list[tuple[Work, Analysis]]:
+    """Every device that did anything, and its classes."""
+    works = [
+        work
+        for work in _works(trace)
+        if len(work.kernels) or len(work.calls) or (len(work.copies) and not bounds.vendor)
+    ]
+    otherwise = trace.hints.free_rule or RULES[0]
+    return [(work, analysis(work, bounds, free_rule, otherwise)) for work in works]
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """What the time of one device went to, as interval sets: what the figures of steps are made of.
+
+    Attributes:
+        kernels, calls, copies: event rows of compute tasks, whole communication operations, and
+            copies and fills.
+        computing: where it computes.
+        exposed:   where it communicates and does not compute.
+        copying:   where it copies and does neither of these.
+        known:     what was recorded; the three above are within.
+    """
+
+    kernels: Rows
+    calls: Rows
+    copies: Rows
+    computing: I64
+    exposed: I64
+    copying: I64
+    known: I64
+
+
+def device_times(trace: Trace) -> list[DeviceTime]:
+    """Those of a rank whose overlap lanes were made, one per device that did anything.
+
+    Clipped to the device window of a covered step, the lengths are its figures
+    (:class:`StepTable`): what is known and in none of the others is idle. On NPUs what is in
+    ``copying`` is idle, too.
+    """
+    rule = trace.overlap.free_rule if trace.overlap else ""
+    analysed = _analysed(trace, _bounds(trace), rule if rule in RULES else None)
+    return [
+        DeviceTime(
+            *work.rows, one.sets[0], one.sets[2], intersection(one.sets[-1], one.known), one.known
+        )
+        for work, one in analysed
+    ]
 
 
 def _with_doubt(trace: Trace) -> Trace:
@@ -313,13 +367,17 @@ def _works(trace: Trace) -> list[Work]:
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
     def work(device: str, on: Any) -> Work:
+        computing, calling, copying = (
+            np.flatnonzero(mask & on) for mask in (kernels, calls, copies)
+        )
         return Work(
             device,
-            events.take(kernels & on),
-            events.take(calls & on),
-            events.take(copies & on),
+            events.take(computing),
+            events.take(calling),
+            events.take(copying),
             events.take(lanes & on),
             lambda: _other_tasks(trace, on),
+            (computing, calling, copying),
         )
 
     named = [_DEVICE.match(track.group) for track in trace.tracks]

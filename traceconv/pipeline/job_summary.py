@@ -8,6 +8,7 @@ from typing import Any
 
 from traceconv.alignment.plan import Plan
 from traceconv.analysis import rank_summary
+from traceconv.analysis.diff.stored import stored
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings
 from traceconv.analysis.rules.definition import SLICES_KEPT
@@ -64,6 +65,11 @@ class JobSummary:
         found = run_summary.overview(self.summaries, clock, issues, self.judged, base_ns)
         window = options.selection.time is not None
         return {**found, "remarks": [*found["remarks"], *run_summary.remarks(options.mode, window)]}
+
+    def step_items(self) -> dict[str, Any]:
+        """What every nanosecond of the steps went to, for the report."""
+        world_size = max((one.world_size for one in self.summaries), default=-1)
+        return stored({one.rank: one.items for one in self.summaries}, world_size)
 
     def marks(self) -> dict[int, list[Mark]]:
         """The marks of every rank that has any."""

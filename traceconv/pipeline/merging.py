@@ -65,7 +65,8 @@ def reading(
     from traceconv.report.run_summary import request, scope
 
     view = {"mode": "detail", **scope(options.view)}
-    return replace(plain, summary=request(drawn=options.analyse), summary_view=view)
+    requested = replace(request(drawn=options.analyse), items=options.analyse)
+    return replace(plain, summary=requested, summary_view=view)
 
 
 def read_ranks(
@@ -149,6 +150,7 @@ def finish(
         report.headline, report.verdict = job.headline(), job.verdict()
     if job and options.analyse:
         report.overview = job.overview(options, clock, report.issues, base_ns)
+        report.step_items = job.step_items()
     _write(plan, target, report, executor, progress)
     return report
 

@@ -51,6 +51,8 @@ class Report:
         written:  the files: path, bytes, rows.
         overview: the analysis, if one was requested; see
             :func:`traceconv.report.run_summary.overview`.
+        step_items: what every nanosecond of the steps went to, with an analysis; see
+            :mod:`traceconv.analysis.diff.stored`.
         headline: what the steps lose, by an analysis; "" without one.
         verdict:  which rank delays the others, in a line; "" without an analysis.
     """
@@ -67,6 +69,7 @@ class Report:
     dropped: list[DroppedRows] = field(default_factory=list)
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
+    step_items: Mapping[str, Any] | None = None
     headline: str = ""
     verdict: str = ""
 
@@ -145,6 +148,7 @@ class Report:
             "issues": [issue.as_dict() for issue in self.issues],
             "written": [w.as_dict() for w in self.written],
             **({} if self.overview is None else {"overview": self.overview}),
+            **({} if self.step_items is None else {"step_items": self.step_items}),
         }
 
     def _repr_html_(self) -> str:

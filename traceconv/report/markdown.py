@@ -20,8 +20,8 @@ def lines(overview: Section | None) -> list[str]:
     if overview is None:
         return []
     parts: list[list[str]] = [
-        [f"## {_text(overview['headline'])}", "", _text(" ".join(overview["sentences"]))],
-        [f"- {_text(remark)}" for remark in overview["remarks"]],
+        [f"## {text(overview['headline'])}", "", text(" ".join(overview["sentences"]))],
+        [f"- {text(remark)}" for remark in overview["remarks"]],
         list(_findings(overview["findings"])),
         _part("Where the time goes", overview["overlap"], _overlap),
         _part("Step times", overview["steps"], _steps),
@@ -39,13 +39,14 @@ def _part(title: str, section: Section, render: Any) -> list[str]:
     return [f"## {title}", "", *body]
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """Text that shows as it is, on one line."""
     return _ACTIVE.sub(r"\\\1", visible(" ".join(str(value).split())))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    shown = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """The lines of a table."""
+    shown = [f"| {' | '.join(text(cell) for cell in row)} |" for row in rows]
     return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *shown]
 
 
@@ -54,15 +55,15 @@ def _findings(found: Sequence[Section]) -> Iterator[str]:
     if not found:
         yield "No rule reports anything."
     for one in found:
-        yield f"- **{one['severity']}: {_text(one['title'])}**: {_text(one['text'])}"
+        yield f"- **{one['severity']}: {text(one['title'])}**: {text(one['text'])}"
         if one["evidence"]:
-            yield f"  - {_text('; '.join(one['evidence']))}"
+            yield f"  - {text('; '.join(one['evidence']))}"
         if one["also"]:
-            yield f"  - also: {_text(', '.join(one['also']))}"
+            yield f"  - also: {text(', '.join(one['also']))}"
         if one["advice"]:
-            yield f"  - {_text(one['advice'])}"
+            yield f"  - {text(one['advice'])}"
         for place in one["places"]:
-            where = f"  - {_text(place['name'])} of rank {place['rank']}{_lane(place)} at "
+            where = f"  - {text(place['name'])} of rank {place['rank']}{_lane(place)} at "
             where += stamp_text(place["start_ns"])
             if place["query"]:
                 where += f", {say.time(place['dur_ns'])} long: {_code(place['query'])}"
@@ -70,7 +71,7 @@ def _findings(found: Sequence[Section]) -> Iterator[str]:
 
 
 def _lane(place: Section) -> str:
-    return f" on {_text(place['lane'])}" if place["lane"] else ""
+    return f" on {text(place['lane'])}" if place["lane"] else ""
 
 
 def _code(text: str) -> str:
@@ -85,7 +86,7 @@ def _overlap(section: Section) -> Iterator[str]:
     head = ("rank", "steps", "known", "computing", "computing and communicating",
             "communication not overlapped", "memory copies (GPUs)", "idle",
             "of it waiting for input")  # fmt: skip
-    yield from _table(
+    yield from table(
         head,
         [
             (
@@ -98,7 +99,7 @@ def _overlap(section: Section) -> Iterator[str]:
 
 
 def _steps(section: Section) -> Iterator[str]:
-    yield from _table(
+    yield from table(
         ("rank", "step", "duration"),
         [
             (row["rank"], step, say.exact(dur))
@@ -109,7 +110,7 @@ def _steps(section: Section) -> Iterator[str]:
 
 
 def _heat(section: Section) -> Iterator[str]:
-    yield from _table(
+    yield from table(
         ("behind by", *(f"step {step}" for step in section["steps"])),
         [
             (
@@ -125,7 +126,7 @@ def _rows(section: Section) -> Iterator[str]:
     rows = section["rows"]
     names = list(dict.fromkeys(key for row in rows for key in row))
     head = [name.removesuffix("_ns").replace("_", " ") for name in names]
-    yield from _table(head, [[_cell(name, row.get(name)) for name in names] for row in rows])
+    yield from table(head, [[_cell(name, row.get(name)) for name in names] for row in rows])
 
 
 def _cell(name: str, value: Any) -> str:
@@ -137,7 +138,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _links(section: Section) -> Iterator[str]:
-    yield from _table(
+    yield from table(
         ("group", "from", "to", "bytes", "time", "transport"),
         [
             (group["group"] or say.UNKNOWN, cell["source"], cell["destination"],
@@ -150,7 +151,7 @@ def _links(section: Section) -> Iterator[str]:
 
 
 def _curves(section: Section) -> Iterator[str]:
-    yield from _table(
+    yield from table(
         ("measure", "rank", "highest", "lowest", "last"),
         [
             (one["title"], line["rank"],

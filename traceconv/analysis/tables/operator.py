@@ -42,20 +42,26 @@ GPU = "GPU"
 
 _TYPE = Keys(("OP Type", "Core Type"))
 _OP = Keys(("Operator", "Core Type"), ("Self Time(ns)", "Device Time(ns)"), ("Core Type",))
-_SHAPES = ("Input Dims", "input_shapes")
-"""Arguments of host operators: PyTorch's and Paddle's."""
+SHAPES = ("Input Dims", "input_shapes")
+"""Arguments of host operators that say the shapes of inputs: PyTorch's and Paddle's."""
 
 _SHAPE = Keys(("Step", "OP Type", "Input Shapes"))
 
 
-def _launching(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
-    """Name of the innermost framework operator that launched each device row; "" if none."""
+def launching(trace: Trace, rows: NDArray[np.intp]) -> I64:
+    """Event row of the innermost framework operator that launched each device row; -1 if none."""
     nest, calls = Nest.of(trace, operators(trace)), launches(trace)
     at = nest.at(calls.thread, calls.time_ns)
-    names = np.full(len(trace.events), -1, np.int64)
+    found = np.full(len(trace.events), -1, np.int64)
     held = at >= 0
-    names[calls.device[held]] = trace.events.name[nest.rows[at[held]]]
-    return texts([trace.strings[i] if i >= 0 else "" for i in names[rows].tolist()])
+    found[calls.device[held]] = nest.rows[at[held]]
+    return found[rows]
+
+
+def _names(trace: Trace, rows: I64) -> NDArray[Any]:
+    """Names of event rows; "" of row -1."""
+    ids = np.where(rows >= 0, trace.events.name[rows], -1)
+    return texts([trace.strings[i] if i >= 0 else "" for i in ids.tolist()])
 
 
 def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -63,7 +69,7 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[
     if is_ascend(trace):
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
-    return _launching(trace, rows), texts([GPU] * len(rows))
+    return _names(trace, launching(trace, rows)), texts([GPU] * len(rows))
 
 
 def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: NDArray[Any]) -> Columns:
@@ -143,11 +149,11 @@ def _shape_facts(trace: Trace) -> Columns:
     if is_ascend(trace) and len(rows):
         shapes = operator_columns(trace, rows)["Input Shapes"]
         kinds = _typed(trace, rows)[0]
-    elif not mentioned(trace, *_SHAPES):
+    elif not mentioned(trace, *SHAPES):
         return _told_shapes(trace)
     else:
         rows = operators(trace)
-        dims, other = fields(trace, rows, *_SHAPES)
+        dims, other = fields(trace, rows, *SHAPES)
         shapes = np.where(dims == "", other, dims)
         kinds = texts([trace.strings[i] for i in trace.events.name[rows].tolist()])
     known = shapes != ""

@@ -1,0 +1,173 @@
+"""``traceconv diff``: what it prints, and how it ends."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from paths import ROOT
+from training_runs import Plan, model, slower, write
+
+from traceconv.cli import run
+
+PLAN = Plan(steps=6)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two equal runs, and a third whose matrices take a fifth longer."""
+    folder = tmp_path_factory.mktemp("runs")
+    slow = replace(PLAN, seed=3, works=slower(model(), "aten::mm", 1.2))
+    plans = {"a": replace(PLAN, seed=1), "b": replace(PLAN, seed=2), "slow": slow}
+    return {name: write(folder / name, plan) for name, plan in plans.items()}
+
+
+def test_a_page_says_what_changed(runs, capsys):
+    """Verdict, both runs, the parts of a step, and the way from one to the other."""
+    assert run(["diff", runs["a"], runs["slow"], "-q"]) == 0
+    page = capsys.readouterr().out
+    verdict, proven, _, before, after, _, head, *_ = page.splitlines()
+    assert verdict.startswith("slower: a step takes ")
+    assert proven.startswith("proven: aten::mm slower: +1.6")
+    assert before.startswith(f"before  {runs['a']}: rank 0; 6 steps (1-6), ")
+    assert after.startswith(f"after   {runs['slow']}: rank 0; 6 steps (1-6), ")
+    assert head.split() == ["per", "step", "before", "after", "change"]
+    assert "\nfrom before to after\nbefore " in page and "\naten::mm " in page
+    assert "others" not in page
+
+
+def test_what_is_not_shown_is_summed_up(runs, capsys):
+    """And listed on request: nothing is left out."""
+    assert run(["diff", runs["a"], runs["slow"], "-q", "--top", "1"]) == 0
+    assert " others " in capsys.readouterr().out
+    assert run(["diff", runs["a"], runs["slow"], "-q", "--top", "none"]) == 2
+    assert "'none' is neither a number of rows nor all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gates", "code"),
+    [(["step>40%"], 0), (["step>2%"], 10), (["step>40%", "op:aten::mm>5%"], 10),
+     (["step>12.3%"], 11), (["step>12.3%", "computing>1%"], 10)],
+)  # fmt: skip
+def test_gates_decide_on_the_exit_code(runs, gates, code, capsys):
+    """10 for a proven regression, 11 where that cannot be told, and one line where all pass."""
+    options = [word for gate in gates for word in ("--fail-on", gate)]
+    assert run(["diff", runs["a"], runs["slow"], *options]) == code
+    out, err = capsys.readouterr()
+    if code == 0:
+        assert out.startswith("passed: step>40% passed: ") and out.count("\n") == 1
+        assert err == ""
+    else:
+        assert out.startswith("slower: ")
+        assert "gate step>" in err
+
+
+def test_runs_that_cannot_be_compared_end_in_11(runs, tmp_path, capsys):
+    """With the reason, and what shows them all the same; gates or not."""
+    other = write(tmp_path / "other", replace(PLAN, ranks=2))
+    assert run(["diff", runs["a"], other]) == 11
+    message = capsys.readouterr().err
+    assert "error: the runs cannot be compared: other world size: 1 ranks before, 2" in message
+    assert "(--force-compare shows what there is, without verdict)" in message
+    assert run(["diff", runs["a"], other, "--fail-on", "step>2%"]) == 11
+    assert run(["diff", runs["a"], other, "--force-compare"]) == 0
+    assert capsys.readouterr().out.startswith("not comparable: other world size")
+    assert run(["diff", runs["a"], other, "--force-compare", "--fail-on", "step>90%"]) == 11
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a"], "one run needs two sides: --ranks 0:3, --steps 1-5:6-10, or another run"),
+        (["a", "b", "--fail-on", "stp>2%"], "--fail-on: no figure 'stp' (did you mean 'step'?)"),
+        (["a", "b", "--fail-on", "op:nope>2%"], "--fail-on: no operator 'nope' in either run"),
+        (["a", "b", "--tolerance", "x"], "no share in percent, from 0 to 100"),
+        (["a", "--ranks", "0-1:3"], "--ranks: 2 ranks before and 1 after do not pair"),
+        (["a", "b", "--steps", "1:x"], "--steps: 'x' is not a list like 0-7,12"),
+    ],
+)
+def test_what_is_not_understood_ends_in_2(runs, words, message, capsys):
+    """The message says what is valid."""
+    assert run(["diff", *(runs.get(word, word) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_steps_and_ranks_that_are_not_there_end_in_3(runs, tmp_path, capsys):
+    """The message lists those there are; of reports as of captures."""
+    assert run(["diff", runs["a"], "--steps", "1:99"]) == 3
+    assert "step 99 is in none of the ranks; steps found: 1-6" in capsys.readouterr().err
+    report = str(tmp_path / "r.json")
+    assert run(["merge", runs["a"], "-q", "-o", str(tmp_path / "t.json"), "--report", report]) == 0
+    assert run(["diff", report, "--ranks", "0:5"]) == 3
+    assert "no rank 5; there are 0" in capsys.readouterr().err
+
+
+def test_json_fits_its_schema(runs, capsys):
+    """The document is what schemas/json/diff.schema.json describes, an item a line."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "schemas" / "json" / "diff.schema.json").read_text())
+    words = ["--format", "json", "-q", "--fail-on", "step>90%", "--fail-on", "step>12%"]
+    assert run(["diff", runs["a"], runs["slow"], *words]) == 11
+    text = capsys.readouterr().out
+    document = json.loads(text)
+    jsonschema.validate(document, schema)
+    assert document["verdict"] == "slower" and len(document["gates"]) == 2
+    assert sum(one["change_ns"] for one in document["items"]) == document["classes"][0]["change_ns"]
+    assert text.count('{"sort":"compute"') == 16 + 3  # items, and the operators they are of
+
+
+def test_a_report_fits_its_schema(runs, tmp_path, capsys):
+    """With the items of steps, on one line."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "schemas" / "json" / "report.schema.json").read_text())
+    report = tmp_path / "r.json"
+    assert run(["merge", runs["a"], "-q", "-o", str(tmp_path / "t.json"),
+                "--report", str(report)]) == 0  # fmt: skip
+    jsonschema.validate(json.loads(report.read_text()), schema)
+    [line] = [line for line in report.read_text().splitlines() if '"step_items"' in line]
+    assert line.lstrip().startswith('"step_items": {"version":1,')
+
+
+def test_csv_has_a_row_per_item(runs, capsys):
+    """That add up to the step, in us with three decimals."""
+    assert run(["diff", runs["a"], runs["slow"], "--format", "csv", "-q"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert run(["diff", runs["a"], runs["slow"], "--format", "json", "-q"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(rows) == len(document["items"])
+    added = sum(round(1000 * float(row["Change(us)"])) for row in rows)
+    assert added == document["classes"][0]["change_ns"]
+
+
+def test_markdown_has_the_same_tables(runs, capsys):
+    """Parts of the step, and the way from one run to the other."""
+    assert run(["diff", runs["a"], runs["slow"], "--format", "md", "-q"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("# slower: a step takes ")
+    assert "| aten::mm | " in page and "\n## From before to after\n" in page
+
+
+@pytest.mark.parametrize("damage", ["cut", "version", "ranks", "sum", "text", "none"])
+def test_reports_that_are_broken_are_refused(runs, tmp_path, damage, capsys):
+    """With what is wrong, and no traceback."""
+    report = tmp_path / "r.json"
+    assert run(["merge", runs["a"], "-q", "-o", str(tmp_path / "t.json"),
+                "--report", str(report)]) == 0  # fmt: skip
+    document = json.loads(report.read_text())
+    items = document["step_items"]
+    if damage == "version":
+        items["version"] = 99
+    elif damage == "ranks":
+        items["ranks"][0]["at"][0] = 10**6
+    elif damage == "sum":
+        items["ranks"][0]["ns"][0] += 1
+    elif damage == "text":
+        items["ranks"][0]["items"]["name"][0] = -5
+    elif damage == "none":
+        del document["step_items"]
+    text = json.dumps(document)
+    report.write_text(text[: len(text) // 2] if damage == "cut" else text)
+    assert run(["diff", str(report), runs["a"]]) == 3
+    said = capsys.readouterr().err
+    assert "r.json" in said and "Traceback" not in said

@@ -1,0 +1,1 @@
+"""Two runs side by side: what the time of their steps went to, and whether that differs."""

@@ -1,0 +1,522 @@
+"""Two runs side by side: what each item of a step took, by how much that differs, what is proven.
+
+The figures of a run are means over its steps, as whole nanoseconds that add up to the mean step
+(rounded by the largest remainder), so that the differences of the items are the difference of the
+step, on every rank and for the job.
+
+The job is its *critical* rank: the one with the longest mean step; of those within one part in a
+thousand of it, the one that communicates least where nothing hides it, for the others wait for it.
+The items of the rank that is critical after are compared with those that it had before; if it was
+not among the longest then, the difference to the one that was critical is an item of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.diff.labels import KEY, Cause, Sort
+from traceconv.analysis.diff.matching import Pairs, match, plain
+from traceconv.analysis.diff.runs import RankPair, Run, empty, obstacles
+from traceconv.analysis.diff.verdict import (
+    Series,
+    Verdict,
+    half_widths,
+    resolution,
+    verdicts,
+)
+from traceconv.analysis.tables.definition import texts
+from traceconv.analysis.tables.groups import numbered
+from traceconv.core.columns import F64, I64
+
+TOLERANCE = 1.0
+"""Percent, of what is compared: a smaller difference is none."""
+
+_SMALL = 0.05  # percent of the step: what no verdict need mention
+
+COUNT, DURATION, HIDDEN = "count", "duration", "overlap"
+"""What changed of an item, besides what :mod:`.matching` says: how often it occurs, how long it
+takes each time, how much of it other work hides."""
+
+CRITICAL = "critical rank"
+"""Sort of the item that stands for another rank being critical."""
+
+SORTS = (*(str(sort) for sort in Sort), CRITICAL)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Things that are compared, a row each. Times are ns per step.
+
+    Attributes:
+        keys:   text columns that say what they are.
+        before_ns, after_ns: int64, means that add up.
+        half_ns: half the width of the interval of the difference; infinite if unknown.
+        verdicts: what is proven; "" where runs cannot be compared.
+    """
+
+    keys: Mapping[str, NDArray[Any]]
+    before_ns: I64
+    after_ns: I64
+    half_ns: F64
+    verdicts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.before_ns)
+
+    @property
+    def delta_ns(self) -> I64:
+        """What it takes more after."""
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True)
+class Items(Rows):
+    """Items in both runs: rows of :class:`Rows` with :data:`~.items.KEY` as keys: those after, else
+    before.
+
+    Attributes:
+        was:     the same columns before, where an item differs in one of them, else "".
+        counts, busy_ns: (2, rows) float64: how often it occurs per step, and how long that takes,
+            hidden or not; before and after.
+        changed: in what the item differs.
+        instead: rows that are in its place in the other run.
+    """
+
+    was: Mapping[str, NDArray[Any]]
+    counts: F64
+    busy_ns: F64
+    changed: Sequence[tuple[str, ...]]
+    instead: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class RankChange:
+    """One rank in both runs.
+
+    Attributes:
+        before, after: its number.
+        steps:     how many there are, before and after.
+        items_ns:  (2, items) int64: its figures for every item of the comparison.
+        half_ns:   of the difference of its step.
+        verdict:   on its step.
+    """
+
+    before: int
+    after: int
+    steps: tuple[int, int]
+    items_ns: I64
+    half_ns: float
+    verdict: str
+
+    @property
+    def step_ns(self) -> tuple[int, int]:
+        """The mean step, before and after."""
+        before, after = self.items_ns.sum(axis=1).tolist()
+        return before, after
+
+
+CLASSES = (
+    "step", "computing", "exposed_comm", "copies", "waiting", "input_wait", "host_wait",
+    "unrecorded", CRITICAL,
+)  # fmt: skip
+"""The parts of a step: from "computing" on they add up to it, with "input_wait" and "host_wait"
+inside of "waiting"."""
+
+PAUSE = "pause"
+"""Idle time between the device windows of two steps, where that is known: in no step."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs side by side.
+
+    Attributes:
+        before, after: the runs, with the ranks and steps that are compared.
+        pairs:     of their ranks.
+        reasons:   why they cannot be compared; then nothing is proven.
+        tolerance: percent.
+        critical:  the critical rank before, and after.
+        items:     of the job.
+        operators: items of one operator, kernel, collective, copy or reason to wait together; keys
+            "sort" and "name".
+        member:    per item, its row in ``operators``.
+        classes:   key "name", of :data:`CLASSES`; then :data:`PAUSE`, where that is known.
+        ranks:     every pair.
+        series:    what was measured of every item in every step of the critical rank.
+        same:      whether both are one recording.
+    """
+
+    before: Run
+    after: Run
+    pairs: tuple[RankPair, ...] = ()
+    reasons: tuple[str, ...] = ()
+    tolerance: float = TOLERANCE
+    critical: RankPair = (-1, -1)
+    items: Items | None = None
+    operators: Rows | None = None
+    member: I64 | None = None
+    classes: Rows | None = None
+    ranks: tuple[RankChange, ...] = ()
+    series: tuple[Series, Series] | None = None
+    same: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """On the step; "" if nothing can be proven."""
+        return "" if self.reasons or self.classes is None else self.classes.verdicts[0]
+
+
+def compare(
+    before: Run,
+    after: Run,
+    pairs: Sequence[RankPair] | None = None,
+    tolerance: float = TOLERANCE,
+    forced: bool = False,
+) -> Comparison:
+    """Two runs side by side.
+
+    Args:
+        pairs:     of ranks; None: those of one number.
+        tolerance: percent.
+        forced:    also show runs that cannot be compared.
+
+    Returns:
+        Without figures if they cannot be compared and that is not forced, or if there are none.
+    """
+    wanted = [(rank, rank) for rank in before.ranks] if pairs is None else list(pairs)
+    ranked = [(a, b) for a, b in wanted if a in before.ranks and b in after.ranks]
+    if nothing := empty(before, after, ranked):
+        return Comparison(before, after, reasons=tuple(nothing), tolerance=tolerance)
+    found = _Comparing(
+        before.only([a for a, _ in ranked]), after.only([b for _, b in ranked]), ranked, tolerance
+    )
+    reasons = obstacles(before, after, ranked, found.matched, pairs is not None)
+    if reasons and not forced:
+        return Comparison(before, after, tuple(ranked), tuple(reasons), tolerance)
+    return found.finish(tuple(reasons))
+
+
+@dataclass(frozen=True)
+class _Comparing:
+    """The work of :func:`compare`."""
+
+    before: Run
+    after: Run
+    pairs: Sequence[RankPair]
+    tolerance: float
+
+    @cached_property
+    def matched(self) -> Pairs:
+        return match(self.before.catalog.items, self.after.catalog.items)
+
+    @cached_property
+    def compared(self) -> RankPair:
+        """The rank that is critical after, and what it was before."""
+        return next(pair for pair in self.pairs if pair[1] == self.after.longest[0])
+
+    @cached_property
+    def critical(self) -> int:
+        """The rank that was critical before: the same, if it was among the longest."""
+        longest = self.before.longest
+        return self.compared[0] if self.compared[0] in longest else longest[0]
+
+    @property
+    def other(self) -> bool:
+        """Whether another rank was critical before."""
+        return self.critical != self.compared[0]
+
+    @cached_property
+    def same(self) -> bool:
+        """Whether both are one recording: equal in every item and step, to the ns."""
+        own, there = self.matched.before, self.matched.after
+        if (own < 0).any() or (there < 0).any():
+            return False
+        return all(
+            np.array_equal(self.before.matrix(a)[own], self.after.matrix(b)[there])
+            for a, b in self.pairs
+        )
+
+    def half(
+        self, before: Series, after: Series, kind: str, group: NDArray[np.intp] | None = None,
+        among: int = 1,
+    ) -> F64:  # fmt: skip
+        """As :func:`half_widths`; nothing is in doubt if both are one recording."""
+        if self.same:
+            return np.zeros(len(before.values))
+        return half_widths(before, after, kind, group, among)
+
+    def finish(self, reasons: tuple[str, ...]) -> Comparison:
+        """Everything, without verdicts if there are reasons against them."""
+        sort = self._keys()[0]["sort"]
+        group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
+        group = np.unique(group, return_inverse=True)[1].reshape(-1)
+        series = self._series()
+        ns = self._job_ns()
+        items = self._items(series, ns, group, reasons)
+        member, operators = self._operators(items, series, group, reasons)
+        return Comparison(
+            self.before,
+            self.after,
+            tuple(self.pairs),
+            reasons,
+            self.tolerance,
+            (self.critical, self.compared[1]),
+            items,
+            operators,
+            member,
+            self._classes(items, series, reasons),
+            tuple(self._rank(pair, reasons) for pair in self.pairs),
+            series,
+            self.same,
+        )
+
+    # -- what was measured ----------------------------------------------------------------
+
+    def _side(self, side: int) -> tuple[Run, int, I64]:
+        """The run, its critical rank, and the row of each pair among its items."""
+        run = (self.before, self.after)[side]
+        own = (self.matched.before, self.matched.after)[side]
+        return run, self.compared[side], own
+
+    def _of_pairs(self, values: NDArray[Any], own: I64) -> NDArray[Any]:
+        """Values of the items of a run, by pair; 0 where it has no such item."""
+        padded = np.concatenate((values, np.zeros((1, *values.shape[1:]), values.dtype)))
+        return padded[own]
+
+    def _series(self) -> tuple[Series, Series]:
+        found = []
+        for side in (0, 1):
+            run, rank, own = self._side(side)
+            values = self._of_pairs(run.matrix(rank), own).astype(np.float64)
+            counts = self._of_pairs(run.totals(rank, "count"), own) / len(run.ranks[rank])
+            if self.other:
+                values = np.concatenate((values, self._more(side)[None, :]))
+                counts = np.append(counts, 0.0)
+            found.append(Series(values, counts, resolution(run.ranks[rank].parts["ns"])))
+        return found[0], found[1]
+
+    def _more(self, side: int) -> F64:
+        """By how much the steps of the rank that was critical before were longer, per step."""
+        own = self.before.ranks[self.compared[0]].steps["ns"].astype(np.float64)
+        if side:
+            return np.zeros(len(self.after.ranks[self.compared[1]]))
+        longest = self.before.ranks[self.critical].steps["ns"].astype(np.float64)
+        if len(own) == len(longest):
+            return np.asarray(longest - own)
+        return np.full(len(own), longest.mean() - own.mean())
+
+    def _rank_ns(self, side: int, rank: int) -> I64:
+        """The figures of a rank by pair."""
+        run, _, own = self._side(side)
+        means = whole_means(run.totals(rank), len(run.ranks[rank]))
+        return np.asarray(self._of_pairs(means, own))
+
+    def _job_ns(self) -> I64:
+        """(2, rows): those of the critical rank; below the pairs, that another one was critical."""
+        ns = np.stack([self._rank_ns(side, self.compared[side]) for side in (0, 1)])
+        if self.other:
+            longest = int(self._rank_ns(0, self.critical).sum())
+            ns = np.concatenate((ns, [[longest - int(ns[0].sum())], [0]]), axis=1)
+        return ns
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def _keys(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        """What items are, and what they were where that differs."""
+        pairs = self.matched
+        keys, was = {}, {}
+        for name in KEY:
+            sides = [self._of_pairs_text(side, name) for side in (0, 1)]
+            keys[name] = np.where(pairs.after >= 0, sides[1], sides[0])
+            both = (pairs.before >= 0) & (pairs.after >= 0)
+            was[name] = np.where(both & (sides[0] != sides[1]), sides[0], "")
+            if self.other:
+                keys[name] = np.append(keys[name], CRITICAL if name == "sort" else "")
+                was[name] = np.append(was[name], "")
+        return keys, was
+
+    def _of_pairs_text(self, side: int, name: str) -> NDArray[Any]:
+        run, _, own = self._side(side)
+        return np.append(run.catalog.items[name], "")[own]
+
+    def _items(
+        self,
+        series: tuple[Series, Series],
+        ns: I64,
+        group: NDArray[np.intp],
+        reasons: Sequence[str],
+    ) -> Items:
+        keys, was = self._keys()
+        rows = self._judged(keys, ns, self.half(*series, "item", group), reasons)
+        counts, busy = self._counted("count"), self._counted("busy_ns")
+        more = self._changed(rows, counts, busy)
+        known = (*self.matched.changed, *([()] * self.other))
+        return Items(
+            **vars(rows),
+            was=was,
+            counts=counts[:, :, 0],
+            busy_ns=busy[:, :, 0],
+            changed=[(*one, *other) for one, other in zip(known, more, strict=True)],
+            instead=self.matched.instead,
+        )
+
+    def _counted(self, column: str) -> F64:
+        """(2, rows, 3): mean, smallest and largest of a column over the steps, before and after."""
+        found = []
+        for side in (0, 1):
+            run, rank, own = self._side(side)
+            values = self._of_pairs(run.matrix(rank, column), own).astype(np.float64)
+            if self.other:
+                values = np.concatenate((values, np.zeros((1, values.shape[1]))))
+            found.append(np.stack((values.mean(axis=1), values.min(axis=1), values.max(axis=1)), 1))
+        return np.stack(found)
+
+    def _judged(
+        self, keys: Mapping[str, NDArray[Any]], ns: I64, half: F64, reasons: Sequence[str],
+        small: bool = True,
+    ) -> Rows:  # fmt: skip
+        """Rows with verdicts; without, where there are reasons against them."""
+        if reasons:
+            return Rows(keys, ns[0], ns[1], np.full(len(half), np.inf), [""] * len(half))
+        tolerance = self.tolerance / 100 * ns.max(axis=0)
+        step = float(self.before.ranks[self.critical].steps["ns"].mean())
+        found = verdicts(
+            (ns[1] - ns[0]).astype(np.float64), half, tolerance, _SMALL / 100 * step * small
+        )
+        return Rows(keys, ns[0], ns[1], half, [str(one) for one in found])
+
+    def _changed(self, rows: Rows, counts: F64, busy: F64) -> list[tuple[str, ...]]:
+        """Count, duration and overlap, of items that are in both runs."""
+        both = (self.matched.before >= 0) & (self.matched.after >= 0)
+        both = np.append(both, np.zeros(int(self.other), bool))
+        count = both & ((counts[1, :, 1] > counts[0, :, 2]) | (counts[1, :, 2] < counts[0, :, 1]))
+        proven = both & np.isin(rows.verdicts, (str(Verdict.SLOWER), str(Verdict.FASTER)))
+        each = np.divide(busy[:, :, 0], counts[:, :, 0], out=np.zeros(counts.shape[:2]),
+                         where=counts[:, :, 0] > 0)  # fmt: skip
+        longer = np.abs(each[1] - each[0]) > self.tolerance / 100 * each.max(axis=0)
+        work = np.abs(busy[1, :, 0] - busy[0, :, 0])
+        hidden = 2 * work < np.abs(rows.delta_ns)
+        marks = ((COUNT, count), (DURATION, proven & longer & ~hidden), (HIDDEN, proven & hidden))
+        return [
+            tuple(word for word, mask in marks if mask[row]) for row in range(len(rows.verdicts))
+        ]
+
+    def _operators(
+        self, items: Items, series: tuple[Series, Series], group: NDArray[np.intp],
+        reasons: Sequence[str],
+    ) -> tuple[I64, Rows]:  # fmt: skip
+        """What items are of, and these summed up."""
+        labels = [operator_of(*one) for one in zip(*(items.keys[k] for k in KEY[:3]), strict=True)]
+        columns = [items.keys["sort"], *(texts(list(c)) for c in zip(*labels, strict=True))]
+        codes = np.stack([numbered(column) for column in columns])
+        _, first, member = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+        member = member.reshape(-1)
+        keys = {k: c[first] for k, c in zip(("sort", "name", "type"), columns, strict=True)}
+        ns = np.stack(
+            [_summed(one, member, len(first)) for one in (items.before_ns, items.after_ns)]
+        )
+        whole = [one.summed(member, len(first)) for one in series]
+        half = self.half(whole[0], whole[1], "operator", group[first])
+        return member, self._judged(keys, ns, half, reasons)
+
+    def _classes(self, items: Items, series: tuple[Series, Series], reasons: Sequence[str]) -> Rows:
+        masks = class_masks(items)
+        ns = np.array([[int(one[mask].sum()) for mask in masks.values()]
+                       for one in (items.before_ns, items.after_ns)])  # fmt: skip
+        whole = [
+            Series(
+                np.stack([one.values[mask].sum(axis=0) for mask in masks.values()]),
+                np.array([one.counts[mask].sum() for mask in masks.values()]),
+                one.resolution_ns,
+            )
+            for one in series
+        ]
+        one, other = whole
+        step = self.half(one.rows(slice(1)), other.rows(slice(1)), "step")
+        parts = slice(1, None)
+        half = np.append(step, self.half(one.rows(parts), other.rows(parts), "class"))
+        rows = self._judged({"name": texts(list(masks))}, ns, half, reasons)
+        own = self._judged({"name": rows.keys["name"][:1]}, ns[:, :1], step, reasons, small=False)
+        rows = replace(rows, verdicts=[*own.verdicts, *rows.verdicts[1:]])
+        return self._with_pause(rows, reasons)
+
+    def _with_pause(self, rows: Rows, reasons: Sequence[str]) -> Rows:
+        """And the idle time between steps, where it is known of both."""
+        known = []
+        for side in (0, 1):
+            run, rank, _ = self._side(side)
+            pauses = run.ranks[rank].steps["pause_ns"]
+            known.append(pauses[pauses >= 0])
+        if not (len(known[0]) and len(known[1]) and any(one.any() for one in known)):
+            return rows
+        series = [Series(one[None, :].astype(np.float64), np.ones(1)) for one in known]
+        ns = np.array([[int(whole_means(one.sum(keepdims=True), len(one))[0])] for one in known])
+        own = self._judged(
+            {"name": texts([PAUSE])}, ns, self.half(series[0], series[1], "step"), reasons
+        )
+        return Rows(
+            {"name": np.append(rows.keys["name"], PAUSE)},
+            np.append(rows.before_ns, own.before_ns),
+            np.append(rows.after_ns, own.after_ns),
+            np.append(rows.half_ns, own.half_ns),
+            [*rows.verdicts, *own.verdicts],
+        )
+
+    def _rank(self, pair: RankPair, reasons: Sequence[str]) -> RankChange:
+        ns = np.stack([self._rank_ns(side, pair[side]) for side in (0, 1)])
+        steps = [run.ranks[rank].steps["ns"] for run, rank in
+                 zip((self.before, self.after), pair, strict=True)]  # fmt: skip
+        series = [Series(one[None, :].astype(np.float64), np.ones(1)) for one in steps]
+        half = self.half(series[0], series[1], "step", among=len(self.pairs))
+        key = {"name": texts(["step"])}
+        rows = self._judged(key, ns.sum(axis=1, keepdims=True), half, reasons, small=False)
+        return RankChange(
+            *pair, (len(steps[0]), len(steps[1])), ns, float(rows.half_ns[0]), rows.verdicts[0]
+        )
+
+
+def operator_of(sort: str, name: str, kind: str) -> tuple[str, str]:
+    """Name and type of what an item is of: its operator, if that is known, else its kernel."""
+    if sort == Sort.COMPUTE:
+        return (kind if kind not in ("", "N/A") else plain(name)), ""
+    return (plain(name) if sort == Sort.WAIT else name), kind
+
+
+def class_masks(items: Items) -> dict[str, NDArray[np.bool_]]:
+    """Which items each of :data:`CLASSES` is the sum of."""
+    sort, kind = items.keys["sort"], items.keys["type"]
+    waits = sort == Sort.WAIT
+    every = {
+        "step": np.ones(len(items), bool),
+        "computing": sort == Sort.COMPUTE,
+        "exposed_comm": sort == Sort.COMMUNICATION,
+        "copies": sort == Sort.COPY,
+        "waiting": waits,
+        "input_wait": waits & (kind == Cause.INPUT),
+        "host_wait": waits & (kind == Cause.HOST),
+        "unrecorded": sort == Sort.UNRECORDED,
+        CRITICAL: sort == CRITICAL,
+    }
+    return {name: every[name] for name in CLASSES}
+
+
+def whole_means(sums: I64, steps: int) -> I64:
+    """Means in whole units whose sum is the mean of the sum, rounded half up: the largest
+    remainders are rounded up."""
+    means, rest = sums // steps, sums % steps
+    target = (2 * int(sums.sum()) + steps) // (2 * steps)
+    up = np.argsort(-rest, kind="stable")[: target - int(means.sum())]
+    means[up] += 1
+    return means
+
+
+def _summed(values: I64, member: NDArray[np.intp], groups: int) -> I64:
+    found = np.zeros(groups, np.int64)
+    np.add.at(found, member, values)
+    return found

@@ -1,0 +1,380 @@
+"""What every nanosecond of the steps of a rank went to: items that add up to the step, exactly.
+
+Of the device windows of the steps that a capture covers, as :mod:`traceconv.analysis.utilisation`
+takes them, and of the classes of the overlap analysis (:mod:`traceconv.passes.overlap`):
+
+* ``compute``: the computing class, by kernel, operator, shapes and module;
+* ``communication``: what of the collectives nothing hides, by kind, group and size;
+* ``copy``: copies and fills while nothing else runs;
+* ``wait``: a gap in which the device does nothing, by the work that ends it, and by its cause:
+  ``input`` where the rank waits for input (:mod:`traceconv.passes.input_wait`), ``host`` where the
+  call that launches this work begins after the gap does, or where launches are known and no further
+  one follows, else ``unknown``;
+* ``unrecorded``: what of the window the profiler did not record.
+
+Where several rows of one class run at once, the time belongs to the one that began first; of those
+that began together, to the one on the lane that is first on screen, then to the one that is first
+in the table. What begins first holds its time until it ends, so no row is split in two.
+
+On NPUs copies are part of the idle time that tables and reports give, as the vendor counts; here
+they are items of their own there, too, unless the rank waits for input meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.diff.labels import END, KEY, Cause, Label, Sort, Sources, labels
+from traceconv.analysis.tables.definition import texts
+from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.utilisation import measured
+from traceconv.core.columns import I64
+from traceconv.core.intervals import (
+    EMPTY,
+    intersection,
+    length_within,
+    merged,
+    subtraction,
+    union,
+)
+from traceconv.core.model import Covered, Layer, StepSource, Trace
+from traceconv.core.side_tables import Columns
+from traceconv.passes.input_wait import input_spans
+from traceconv.passes.overlap import DeviceTime, device_times
+
+RECORDED = (Layer.HOST, Layer.RUNTIME, Layer.DEVICE, Layer.COMM)
+"""Layers whose recording decides on what can be compared."""
+
+
+class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The items of the covered steps of one rank. Times are int64 ns.
+
+    Attributes:
+        devices: of the rank, whose times are added up.
+        marked: whether the source marks steps; else the capture is one.
+        vendor: "ascend" for NPUs, "" for GPUs.
+        layers: those of :data:`RECORDED` that the capture holds.
+        steps:  a row each: ``step`` (its number), ``window``, ``ns`` (length of its device window
+            times devices), ``pause_ns`` (idle time before it, in none of the items; -1 = unknown).
+        items:  a row each: :data:`KEY`, and ``first`` and ``last``: at which place in a step it
+            occurs for the first time, as the smallest and largest of all steps; -1 of waiting.
+        parts:  of every item (``item``, a row of ``items``) in every step (``at``, a row of
+            ``steps``) in which it occurs: ``ns`` that belong to it, ``count`` of rows that begin
+            (of gaps), and ``busy_ns``, how long these take, hidden or not.
+    """
+
+    devices: int = 0
+    marked: bool = True
+    vendor: str = ""
+    layers: tuple[str, ...] = ()
+    steps: Columns = {}
+    items: Columns = {}
+    parts: Columns = {}
+
+    def __len__(self) -> int:
+        return len(self.steps["step"]) if self.steps else 0
+
+    def check(self) -> None:
+        """Raise ValueError unless columns fit together and the items add up to the steps."""
+        if not self.steps:
+            return
+        tables = ((self.steps, _STEPS), (self.items, (*KEY, "first", "last")), (self.parts, _PARTS))
+        for columns, names in tables:
+            if set(columns) != set(names) or len({len(c) for c in columns.values()}) > 1:
+                raise ValueError("items of steps: columns are missing, or differ in length")
+        for name, rows in (("item", len(self.items["sort"])), ("at", len(self))):
+            column = self.parts[name]
+            if len(column) and not 0 <= column.min() <= column.max() < rows:
+                raise ValueError("items of steps: a part of no item, or of no step")
+        if set(self.items["sort"].tolist()) - set(Sort):
+            raise ValueError("items of steps: of an unknown sort")
+        sums = np.zeros(len(self), np.int64)
+        np.add.at(sums, self.parts["at"], self.parts["ns"])
+        if (self.parts["ns"] < 0).any() or (sums != self.steps["ns"]).any():
+            raise ValueError("items of steps: they do not add up to the steps")
+
+
+_STEPS = ("step", "window", "ns", "pause_ns")
+_PARTS = ("item", "at", "ns", "count", "busy_ns")
+
+
+def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
+    """Those of a rank.
+
+    Args:
+        trace: after the passes of the detail view.
+        collectives: its communication operations.
+    """
+    steps = measured(trace.steps)
+    steps = steps.take(steps.covered == Covered.TIMELINE)
+    devices = device_times(trace) if len(steps) else []
+    if not devices:
+        return StepItems()
+    spans, builder = steps.device_spans, _Builder(len(steps))
+    sources = Sources.of(trace, collectives)
+    waiting = _waiting(trace, spans[steps.input_wait_ns >= 0])
+    for device in devices:
+        _attribute(builder, sources, device, spans, waiting)
+    whole = steps.device_dur_ns * len(devices)
+    items, parts = builder.finish(whole)
+    recorded = trace.coverage.layers
+    return StepItems(
+        devices=len(devices),
+        marked=bool((steps.source != StepSource.WHOLE_RANGE).all()),
+        vendor=trace.hints.vendor,
+        layers=tuple(str(layer) for layer in RECORDED if recorded.get(layer)),
+        steps={
+            "step": steps.step.astype(np.int64),
+            "window": steps.window.astype(np.int64),
+            "ns": whole,
+            "pause_ns": steps.pause_ns,
+        },
+        items=items,
+        parts=parts,
+    )
+
+
+def _waiting(trace: Trace, spans: I64) -> I64:
+    """When the rank waits for input, as far as a source says so, within these steps."""
+    waiting = input_spans(trace) if len(spans) else EMPTY
+    if len(trace.windows):
+        waiting = intersection(waiting, trace.windows)
+    return intersection(waiting, union(*spans.T)) if len(waiting) else waiting
+
+
+# -- time ---------------------------------------------------------------------------------
+
+
+def _attribute(
+    builder: _Builder, sources: Sources, device: DeviceTime, spans: I64, waiting: I64
+) -> None:
+    """Put the time and the rows of one device into items."""
+    copying = device.copying
+    if sources.ascend:
+        copying = subtraction(copying, waiting)
+    classes = (
+        (device.kernels, device.computing, sources.compute),
+        (device.calls, device.exposed, sources.communication),
+        (device.copies, copying, sources.copy),
+    )
+    every, ids = [], []
+    for rows, time, label in classes:
+        columns = label(rows)
+        item = builder.numbers(columns)
+        start, length = (getattr(sources.trace.events, key)[rows] for key in _EXTENT)
+        builder.occur(item, start, length, _holding(spans, start))
+        owner, begin = _owners(sources.trace, rows)
+        which, at, cells = _cells(begin, spans)
+        builder.add(item[owner][which], at, length_within(time, cells))
+        every.append(rows[owner])
+        ids.append(columns["name"][owner])
+    busy = merged(merged(device.computing, device.exposed), copying)
+    gaps = _Gaps.of(subtraction(device.known, busy), spans)
+    work = _Work.of(sources, np.concatenate(every), np.concatenate(ids))
+    for name, cause, at, ns in gaps.waits(work, spans, waiting):
+        builder.add(builder.numbers(_waits(name, cause)), at, ns, once=True)
+
+
+_EXTENT = ("start_ns", "dur_ns")
+
+
+def _holding(spans: I64, time: I64) -> I64:
+    """The step in whose window each instant is; -1 = none. Starts ascend."""
+    at = np.searchsorted(spans[:, 0], time, "right") - 1
+    return np.where((at >= 0) & (time < spans[np.maximum(at, 0), 1]), at, -1)
+
+
+def _owners(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64]:
+    """The rows that own time, as indices into ``rows``, and since when: until the next one does.
+
+    Sorted by start, what a row owns begins where all before it have ended, if not with itself.
+    """
+    start, length = trace.events.start_ns[rows], trace.events.dur_ns[rows]
+    order = np.lexsort((rows, trace.events.track[rows], start))
+    order = order[length[order] > 0]
+    end = (start + length)[order]
+    reached = np.maximum.accumulate(end)
+    before = np.concatenate((start[order][:1], reached[:-1]))
+    owns = end > before
+    return order[owns], np.maximum(start[order], before)[owns]
+
+
+def _cells(begin: I64, spans: I64) -> tuple[NDArray[np.intp], NDArray[np.intp], I64]:
+    """Time cut at every ``begin`` (ascending) and at the borders of steps.
+
+    Returns:
+        Of each cell, the last ``begin`` (the first one for what is before it), the step it is in,
+        and its start and end.
+    """
+    low = np.maximum(np.searchsorted(begin, spans[:, 0], "right") - 1, 0)
+    size = np.maximum(np.searchsorted(begin, spans[:, 1]) - low, 1) * bool(len(begin))
+    at = np.repeat(np.arange(len(spans)), size)
+    which = low[at] + np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size)
+    first = which == low[at]
+    last = which == (low + size - 1)[at]
+    if not len(begin):
+        return which, at, EMPTY
+    cells = np.empty((len(at), 2), np.int64)
+    cells[:, 0] = np.where(first, spans[at, 0], begin[which])
+    cells[:, 1] = np.where(last, spans[at, 1], begin[np.minimum(which + 1, len(begin) - 1)])
+    return which, at, cells
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a device did, by start: names, and when each was launched (-1 if nothing says).
+
+    ``traced``: whether launches were recorded at all.
+    """
+
+    start_ns: I64
+    name: NDArray[Any]
+    launched_ns: I64
+    traced: bool
+
+    @classmethod
+    def of(cls, sources: Sources, rows: NDArray[np.intp], names: NDArray[Any]) -> _Work:
+        """Args:
+        rows: in order of precedence, where several begin at once.
+        """
+        start = sources.trace.events.start_ns[rows]
+        order = np.argsort(start, kind="stable")
+        launched = sources.launched_ns
+        return cls(start[order], names[order], launched[rows[order]], bool((launched >= 0).any()))
+
+
+@dataclass(frozen=True)
+class _Gaps:
+    """Where a device does nothing, cut at the borders of steps.
+
+    Attributes:
+        begin_ns: where the whole gap begins.
+        at:       the step.
+        pieces:   (n, 2): start and end of what is in it.
+    """
+
+    begin_ns: I64
+    at: NDArray[np.intp]
+    pieces: I64
+
+    @classmethod
+    def of(cls, idle: I64, spans: I64) -> _Gaps:
+        low = np.searchsorted(idle[:, 1], spans[:, 0], "right")
+        size = np.maximum(np.searchsorted(idle[:, 0], spans[:, 1]) - low, 0)
+        at = np.repeat(np.arange(len(spans)), size)
+        which = low[at] + np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size)
+        start = np.maximum(idle[which, 0], spans[at, 0])
+        end = np.minimum(idle[which, 1], spans[at, 1])
+        return cls(idle[which, 0], at, np.stack((start, end), axis=1))
+
+    def waits(
+        self, work: _Work, spans: I64, waiting: I64
+    ) -> Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[np.intp], I64]]:
+        """Names, causes, steps and lengths: what waits for input, then the rest."""
+        end = self.pieces[:, 1]
+        # borders that were taken from the profiler's own lanes may be 1 ns before a row
+        after = np.searchsorted(work.start_ns, end - 1)
+        some = after < len(work.start_ns)
+        next_ = np.minimum(after, max(len(work.start_ns) - 1, 0))
+        if not len(work.start_ns):
+            return ()
+        inside = some & (work.start_ns[next_] < spans[self.at, 1])
+        name = np.where(inside, work.name[next_], END)
+        last = np.iinfo(np.int64).max if work.traced else -1
+        launched = np.where(some, work.launched_ns[next_], last)
+        host = (launched >= 0) & (launched >= self.begin_ns)
+        cause = np.where(host, str(Cause.HOST), str(Cause.UNKNOWN)).astype(object)
+        for_input = length_within(waiting, self.pieces)
+        rest = end - self.pieces[:, 0] - for_input
+        inputs = np.full(len(name), str(Cause.INPUT), object)
+        return (name, inputs, self.at, for_input), (name, cause, self.at, rest)
+
+
+def _waits(name: NDArray[Any], cause: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return labels(Sort.WAIT, name, type=cause)
+
+
+# -- put together -------------------------------------------------------------------------
+
+
+class _Builder:
+    """Items and parts as they are found; everything is summed up at the end."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._number: dict[tuple[str, ...], int] = {}
+        self._parts: list[dict[str, I64]] = []
+        self._first: list[tuple[I64, I64, I64]] = []
+
+    def numbers(self, label: Label) -> I64:
+        """A number per row, equal where the columns of :data:`KEY` are."""
+        columns = [label[key] for key in KEY]
+        groups = Groups.of(*(numbered(column) for column in columns))
+        keys = zip(*(column[groups.first].tolist() for column in columns), strict=True)
+        own = [self._number.setdefault(key, len(self._number)) for key in keys]
+        return groups.spread(np.array(own, np.int64))
+
+    def add(self, item: I64, at: NDArray[np.intp], ns: I64, once: bool = False) -> None:
+        """Time that belongs to items; ``once``: which occur once in each of the lengths."""
+        some = ns > 0
+        count = np.full(int(some.sum()), int(once))
+        self._parts.append({"item": item[some], "at": at[some], "ns": ns[some],
+                            "count": count, "busy_ns": ns[some] * once})  # fmt: skip
+
+    def occur(self, item: I64, start: I64, length: I64, at: I64) -> None:
+        """Rows of items that begin in steps (``at``; -1 = in none)."""
+        some = at >= 0
+        n = int(some.sum())
+        self._parts.append({"item": item[some], "at": at[some], "ns": np.zeros(n, np.int64),
+                            "count": np.ones(n, np.int64), "busy_ns": length[some]})  # fmt: skip
+        self._first.append((item[some], at[some], start[some]))
+
+    def finish(self, whole: I64) -> tuple[Columns, Columns]:
+        """Items and parts; what is missing of the length of a step was not recorded."""
+        parts = _stacked(self._parts)
+        known = np.zeros(self._steps, np.int64)
+        np.add.at(known, parts["at"], parts["ns"])
+        rest = whole - known
+        if rest.any():
+            empty = np.full(self._steps, "", object)
+            none = self.numbers(labels(Sort.UNRECORDED, empty))
+            self.add(none, np.arange(self._steps), rest, once=True)
+            parts = _stacked(self._parts)
+        groups = Groups.of(parts["item"], parts["at"])
+        summed = {name: groups.total(parts[name]) for name in ("ns", "count", "busy_ns")}
+        places = {name: parts[name][groups.first].astype(np.int64) for name in ("item", "at")}
+        used, places["item"] = np.unique(places["item"], return_inverse=True)
+        places["item"] = places["item"].reshape(-1).astype(np.int64)
+        return self._items(used), {**places, **summed}
+
+    def _items(self, used: I64) -> Columns:
+        keys = list(self._number)
+        columns = {key: texts([keys[n][i] for n in used.tolist()]) for i, key in enumerate(KEY)}
+        first, last = self._places()
+        return {**columns, "first": first[used], "last": last[used]}
+
+    def _places(self) -> tuple[I64, I64]:
+        """The smallest and largest number of the first row of every item among all of a step."""
+        low = np.full(len(self._number), -1, np.int64)
+        high = low.copy()
+        item, at, start = (np.concatenate(c) for c in zip(*self._first, strict=True))
+        order = np.lexsort((start, at))
+        item, at = item[order], at[order]
+        place = np.arange(len(at)) - np.searchsorted(at, at)
+        # place ascends within a step, so the first row of a group has the smallest
+        groups = Groups.of(item, at)
+        first, of = place[groups.first], item[groups.first]
+        every = Groups.of(of)
+        low[of[every.first]], high[of[every.first]] = every.low(first), every.high(first)
+        return low, high
+
+
+def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

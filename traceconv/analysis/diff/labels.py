@@ -1,0 +1,259 @@
+"""What items of a step are called: by the work on the device, and by the host that launched it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.collective_records import CollectiveRecords, kind_of
+from traceconv.analysis.tables.definition import texts
+from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.host import Nest, launches, modules
+from traceconv.analysis.tables.operator import SHAPES, launching
+from traceconv.core.columns import I64
+from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.passes.scopes import ROOTS
+
+
+class Sort(StrEnum):
+    """What an item is."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    COPY = "copy"
+    WAIT = "wait"
+    UNRECORDED = "unrecorded"
+
+
+class Cause(StrEnum):
+    """Why a device waits."""
+
+    HOST = "host"
+    INPUT = "input"
+    UNKNOWN = "unknown"
+
+
+END = "end of the step"
+"""Name of what ends a gap that reaches to the end of its step."""
+
+KEY = ("sort", "name", "type", "shape", "module")
+"""The columns that tell items apart, all text:
+
+* ``name``: of the kernel, the kind of collective, the copy, the work that ends a gap;
+* ``type``: of the operator, the group of ranks, the cause of a gap;
+* ``shape``: of the operator's inputs; bytes or elements of a collective;
+* ``module``: path of the modules, scopes or ranges around the operator, outermost first.
+
+Empty where nothing is known. Digits that differ from run to run are left out.
+"""
+
+_RUN_DEPENDENT = (
+    (re.compile(r"0x[0-9a-fA-F]{4,}"), "0x#"),
+    (re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "#"),
+    (re.compile(r"-op\d+\b"), ""),  # MindSpore numbers the operators of a graph
+    (re.compile(r", (?:seq|op_id|sizes|input_op_ids) ?= ?.*\Z", re.DOTALL), ""),  # emit_nvtx
+    (
+        re.compile(
+            r"(?i)\b((?:train|eval|global)?_?(?:step|iter(?:ation)?|batch|epoch|sample|request"
+            r"|microbatch|seq|token|pid|tid))([\s_#:=.\[(-]*)\d+\b"
+        ),
+        r"\1\2#",
+    ),
+    (re.compile(r"\d{7,}"), "#"),
+)
+"""Digits that differ from run to run: addresses, ids, numbers of steps and of requests."""
+
+_LONGEST_NAME = 500
+
+
+@lru_cache(1 << 16)
+def lasting(name: str) -> str:
+    """A name without what differs from run to run; of a very long one, the beginning."""
+    for pattern, instead in _RUN_DEPENDENT:
+        name = pattern.sub(instead, name)
+    return name[:_LONGEST_NAME]
+
+
+Label = dict[str, NDArray[Any]]
+
+
+def labels(sort: Sort, name: NDArray[Any], **columns: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The columns of :data:`KEY` of some rows."""
+    empty = np.full(len(name), "", object)
+    kinds = np.full(len(name), str(sort), object)
+    return {"sort": kinds, "name": name, **{k: columns.get(k, empty) for k in KEY[2:]}}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is known of the rows of a rank.
+
+    Attributes:
+        ascend: whether those of devices are tasks that carry out operators.
+        launched_ns: per event row, when the call that launched it began; -1 if nothing says.
+        collectives: of the rank.
+        record: per event row, its place among the collectives; -1 of others.
+    """
+
+    trace: Trace
+    ascend: bool
+    launched_ns: I64
+    collectives: CollectiveRecords
+    record: I64
+
+    @classmethod
+    def of(cls, trace: Trace, collectives: CollectiveRecords) -> Sources:
+        events, flows = trace.events, trace.flows
+        launched = np.full(len(events), -1, np.int64)
+        # of several arrows the latest call: an operator may have queued it long before
+        arrows = flows.take(trace.rows_of(Layer.HOST, Layer.RUNTIME)[flows.src])
+        np.maximum.at(launched, arrows.dst, events.start_ns[arrows.src])
+        record = np.full(len(events), -1, np.int64)
+        calls = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
+        times = np.stack((events.start_ns[calls], events.end_ns[calls]))
+        rows, records = _alike(times, np.stack((collectives.start_ns, collectives.end_ns)))
+        record[calls[rows]] = records
+        return cls(trace, is_ascend(trace), launched, collectives, record)
+
+    def names(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Lasting names of event rows; "" of row -1."""
+        ids = np.where(rows >= 0, self.trace.events.name[rows], -1)
+        unique, back = np.unique(ids, return_inverse=True)
+        return texts([lasting(self.trace.strings[i]) if i >= 0 else "" for i in unique.tolist()])[
+            back.reshape(-1)
+        ]
+
+    def compute(self, rows: NDArray[np.intp]) -> Label:
+        """Compute tasks: operator and shapes by what the device says, or by who launched them."""
+        trace, names = self.trace, self.names(rows)
+        module = _module_paths(trace)[rows]
+        if self.ascend:
+            columns = operator_columns(trace, rows)
+            kind, shape = columns["OP Type"], columns["Input Shapes"]
+            shape = texts([one.strip('"') for one in shape.tolist()])
+            names, module = _scoped(trace, rows, names, module)
+        else:
+            call = launching(trace, rows)
+            kind = self.names(call)
+            if trace.hints.range_lanes:  # ranges of users are no operators, but say where
+                kind = texts([k if "::" in k else "" for k in kind.tolist()])
+            dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
+            shape = np.where(call >= 0, np.where(dims == "", other, dims), "")
+        return labels(Sort.COMPUTE, names, type=kind, shape=shape, module=module)
+
+    def communication(self, rows: NDArray[np.intp]) -> Label:
+        """Collectives, by kind, group and size."""
+        known, at = self.collectives, self.record[rows]
+        named = [kind_of(name) for name in self.names(rows).tolist()]
+        found = {
+            "name": texts(named),
+            **{key: texts([""] * len(rows)) for key in ("type", "shape")},
+        }
+        some, at = at >= 0, at[at >= 0]
+        groups = texts(_group_names([one.key for one in known.groups]))
+        found["name"][some] = texts(list(known.kinds))[known.kind[at]]
+        found["type"][some] = groups[known.group[at]]
+        found["shape"][some] = texts([str(n) if n >= 0 else "" for n in known.size[at].tolist()])
+        return labels(Sort.COMMUNICATION, found["name"], type=found["type"], shape=found["shape"])
+
+    def copy(self, rows: NDArray[np.intp]) -> Label:
+        """Copies and fills by name."""
+        return labels(Sort.COPY, self.names(rows))
+
+
+def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which of some operations are which of others, by start and end (shape (2, n)); of those that
+    begin and end together, in their order."""
+    both = np.concatenate((some, others), axis=1)
+    key = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
+    places = []
+    for one in (key[: some.shape[1]], key[some.shape[1] :]):
+        order = np.argsort(one, kind="stable")
+        nth = np.arange(len(order)) - np.searchsorted(one[order], one[order])
+        places.append(dict(zip(zip(one[order].tolist(), nth.tolist(), strict=True), order.tolist(),
+                               strict=True)))  # fmt: skip
+    shared = [place for place in places[1] if place in places[0]]
+    found = [np.array([side[place] for place in shared], np.intp) for side in places]
+    return found[0], found[1]
+
+
+_HASH = re.compile(r"hccl \d+ ?")
+
+
+def _group_names(keys: Sequence[str]) -> list[str]:
+    """Names of groups of ranks that are the same in every run: hashes of HCCL become numbers, in
+    the order in which the groups are first used."""
+    found = []
+    for i, key in enumerate(keys):
+        plain = _HASH.sub(f"HCCL group {i} ", key).removeprefix("group ")
+        found.append(lasting(plain.strip()))
+    return found
+
+
+_PATHS = ("fullname", "op_full_name", "full_name")
+
+
+def _scoped(
+    trace: Trace, rows: NDArray[np.intp], names: NDArray[Any], module: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Names without the scopes in them, and modules with these where no module is known.
+
+    MindSpore names operators by their path: ``Default/network/dense/MatMul-op12``.
+    """
+    path = names
+    for other in fields(trace, rows, *_PATHS):
+        path = np.where(other == "", path, other)
+    split = {p: p.rpartition("/") if ROOTS.match(p) else ("", "", "") for p in set(path.tolist())}
+    scopes = texts([lasting(split[p][0]) for p in path.tolist()])
+    own = [lasting(n.rpartition("/")[2]) if ROOTS.match(n) else n for n in names.tolist()]
+    return texts(own), np.where(module == "", scopes, module)
+
+
+def _module_paths(trace: Trace) -> NDArray[Any]:
+    """Per event row of a device the path of the modules, or ranges of the user, around the call
+    that launched it: outermost first, "" if none."""
+    found = np.full(len(trace.events), "", object)
+    nest, calls = Nest.of(trace, _ranges(trace)), launches(trace)
+    if not len(nest.rows):
+        return found
+    at = nest.at(calls.thread, calls.time_ns)
+    held = at >= 0
+    paths = _paths(trace, nest)
+    found[calls.device[held]] = paths[at[held]]
+    return found
+
+
+def _ranges(trace: Trace) -> NDArray[np.intp]:
+    """Calls of modules, and ranges of the user that are no operators."""
+    events, hints = trace.events, trace.hints
+    lanes = np.array([track.heading in hints.range_lanes for track in trace.tracks], bool)
+    named = np.zeros(len(trace.strings), bool)
+    named[[i for i, name in enumerate(trace.strings) if name in set(hints.range_names)]] = True
+    operators = np.array(["::" in name for name in trace.strings], bool)
+    rows = lanes[events.track] | named[events.name]
+    rows &= trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
+    rows &= ~operators[events.name]
+    return np.union1d(modules(trace), np.flatnonzero(rows))
+
+
+def _paths(trace: Trace, nest: Nest) -> NDArray[Any]:
+    """The path of every slice of a nest: names from the outermost to its own, level by level."""
+    name = trace.events.name[nest.rows]
+    short = {i: lasting(trace.strings[i]).removeprefix("nn.Module: ") for i in set(name.tolist())}
+    own = texts([short[i] for i in name.tolist()])
+    paths, todo = own.copy(), nest.parent >= 0
+    ready = ~todo
+    while todo.any():
+        now = todo & ready[np.maximum(nest.parent, 0)]
+        if not now.any():
+            break
+        paths[now] = paths[nest.parent[now]] + "/" + own[now]
+        ready, todo = ready | now, todo & ~now
+    return np.array([path[-_LONGEST_NAME:] for path in paths.tolist()], object)

@@ -1,0 +1,150 @@
+"""The items of a run as JSON values: what a report keeps of it, so that a later run can be compared
+with it when its captures are gone.
+
+Texts are stored once, and a part of an item needs no more than a few digits; see
+``schemas/json/report.schema.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from traceconv.analysis.diff.items import StepItems
+from traceconv.analysis.diff.labels import KEY
+from traceconv.analysis.diff.runs import Run
+from traceconv.analysis.tables.definition import texts
+from traceconv.core.errors import MalformedInputError
+
+VERSION = 1
+"""Of the section; others are refused."""
+
+_PLACES = ("first", "last")
+
+
+class _Rank(msgspec.Struct, forbid_unknown_fields=True):
+    """One rank: columns of :class:`StepItems`, with texts as numbers; ``size`` parts of each item,
+    which follow each other, and ``hidden_ns``, what of ``busy_ns`` is not theirs."""
+
+    rank: int
+    devices: int
+    marked: bool
+    vendor: str
+    layers: tuple[str, ...]
+    steps: dict[str, list[int]]
+    items: dict[str, list[int]]
+    size: list[int]
+    at: list[int]
+    ns: list[int]
+    count: list[int]
+    hidden_ns: list[int]
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    world_size: int
+    texts: list[str]
+    ranks: list[_Rank]
+
+
+def stored(ranks: Mapping[int, StepItems], world_size: int) -> dict[str, Any]:
+    """The items of all ranks, as JSON values.
+
+    Args:
+        world_size: ranks of the job, -1 if unknown.
+    """
+    number: dict[str, int] = {}
+    rows = [_rank(rank, items, number) for rank, items in sorted(ranks.items())]
+    plain: dict[str, Any] = msgspec.to_builtins(
+        _Stored(VERSION, world_size, [_valid(text) for text in number], rows)
+    )
+    return plain
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _rank(rank: int, items: StepItems, number: dict[str, int]) -> _Rank:
+    columns = {
+        key: [number.setdefault(text, len(number)) for text in items.items[key].tolist()]
+        for key in (KEY if items.items else ())
+    }
+    columns |= {name: items.items[name].tolist() for name in (_PLACES if items.items else ())}
+    parts = {name: column.tolist() for name, column in items.parts.items()}
+    hidden = items.parts["busy_ns"] - items.parts["ns"] if items.parts else np.zeros(0, np.int64)
+    size = np.bincount(items.parts["item"], minlength=len(items.items["sort"])) if parts else hidden
+    return _Rank(
+        rank,
+        items.devices,
+        items.marked,
+        items.vendor,
+        items.layers,
+        {name: column.tolist() for name, column in items.steps.items()},
+        columns,
+        size.tolist(),
+        parts.get("at", []),
+        parts.get("ns", []),
+        parts.get("count", []),
+        hidden.tolist(),
+    )
+
+
+def restored(plain: Any, label: str) -> Run:
+    """The run that :func:`stored` was made of.
+
+    Args:
+        plain: JSON values, of whatever kind.
+        label: what the run is called, in messages, too.
+
+    Raises:
+        MalformedInputError: they are something else, or of another version.
+    """
+    version = plain.get("version") if isinstance(plain, dict) else None
+    if version != VERSION:
+        why = f"items of steps of version {version!r}, not {VERSION}; use one traceconv for both"
+        raise MalformedInputError(label, "step_items", why)
+    try:
+        found = msgspec.convert(plain, _Stored)
+        ranks = {one.rank: _items(one, found.texts) for one in found.ranks}
+        if len(ranks) < len(found.ranks) or any(rank < 0 for rank in ranks):
+            raise ValueError("a rank that is there twice, or below 0")
+    except (msgspec.ValidationError, ValueError, IndexError, OverflowError) as e:
+        raise MalformedInputError(label, "step_items", f"not the items of steps: {e}") from e
+    return Run.of(label, ranks, found.world_size)
+
+
+def _items(one: _Rank, every: Sequence[str]) -> StepItems:
+    if not one.steps:
+        return StepItems()
+    if min(map(min, (one.items[key] or [0] for key in KEY if key in one.items)), default=0) < 0:
+        raise ValueError("a text below 0")
+    named = {key: texts([every[n] for n in one.items.get(key, ())]) for key in KEY}
+    places = {name: np.array(one.items.get(name, ()), np.int64) for name in _PLACES}
+    ns = np.array(one.ns, np.int64)
+    size = np.array(one.size, np.int64)
+    if len(size) and (size.min() < 0 or size.sum() != len(ns)):
+        raise ValueError("items and their parts do not fit together")
+    hidden = np.array(one.hidden_ns, np.int64)
+    if len(hidden) != len(ns):
+        raise ValueError("columns differ in length")
+    found = StepItems(
+        devices=one.devices,
+        marked=one.marked,
+        vendor=one.vendor,
+        layers=one.layers,
+        steps={name: np.array(column, np.int64) for name, column in one.steps.items()},
+        items={**named, **places},
+        parts={
+            "item": np.repeat(np.arange(len(size)), size),
+            "at": np.array(one.at, np.int64),
+            "ns": ns,
+            "count": np.array(one.count, np.int64),
+            "busy_ns": ns + hidden,
+        },
+    )
+    found.check()
+    return found

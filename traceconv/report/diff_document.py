@@ -1,0 +1,317 @@
+"""A comparison of two runs as one document of JSON values, of which all other forms are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from traceconv.analysis.diff.comparison import CRITICAL, PAUSE, Comparison, Items, Rows
+from traceconv.analysis.diff.gates import GateResult, Outcome
+from traceconv.analysis.diff.labels import END, KEY, Cause, Sort
+from traceconv.analysis.diff.matching import plain
+from traceconv.analysis.diff.runs import Run
+from traceconv.analysis.diff.verdict import ERROR, Verdict
+from traceconv.core.version import __version__
+from traceconv.report.figures import digits, ranks, time
+
+SCHEMA_VERSION = 1
+
+_OUTLIER = 1.25  # times the median of the steps
+_LONGEST_NAME = 80
+_NAMED = 3  # operators that a headline is followed by
+_SHORT = 1000  # ns; shorter times are given in them
+
+CLASS_WORDS = {
+    "step": "step",
+    "computing": "computing",
+    "exposed_comm": "communication not overlapped",
+    "copies": "memory copies not overlapped",
+    "waiting": "waiting",
+    "input_wait": "of it for input",
+    "host_wait": "of it for the host",
+    "unrecorded": "not recorded",
+    CRITICAL: "another rank is critical",
+    PAUSE: "pauses between steps",
+}
+"""What people read of the parts of a step."""
+
+
+def document(comparison: Comparison, gates: Sequence[GateResult] = ()) -> dict[str, Any]:
+    """The document; see ``schemas/json/diff.schema.json``. Times are ns per step."""
+    items = comparison.items
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "traceconv": __version__,
+        "verdict": comparison.verdict or None,
+        "headline": headline(comparison),
+        "proven": proven(comparison),
+        "comparable": not comparison.reasons,
+        "reasons": list(comparison.reasons),
+        "tolerance_percent": comparison.tolerance,
+        "confidence_percent": 100 * (1 - ERROR["step"]),
+        "before": _run(comparison.before, comparison.critical[0]),
+        "after": _run(comparison.after, comparison.critical[1]),
+        "gates": [_gate(one) for one in gates],
+        "classes": [] if comparison.classes is None else _rows(comparison.classes),
+        "operators": _operators(comparison),
+        "items": [] if items is None else _items(comparison, items),
+        "ranks": [_rank(comparison, row) for row in range(len(comparison.ranks))],
+        "remarks": remarks(comparison),
+    }
+
+
+def _run(run: Run, rank: int) -> dict[str, Any]:
+    own = run.ranks[rank]
+    lengths = own.steps["ns"].tolist()
+    return {
+        "label": run.label,
+        "ranks": list(run.ranks),
+        "world_size": run.world_size if run.world_size > 0 else None,
+        "critical_rank": rank,
+        "marked": own.marked,
+        "steps": own.steps["step"].tolist(),
+        "step_ns": lengths,
+    }
+
+
+def _percent(before: int, after: int) -> float | None:
+    return 100 * (after - before) / before if before else None
+
+
+def _figures(before: int, after: int, half: float, verdict: str) -> dict[str, Any]:
+    known = math.isfinite(half)
+    delta = after - before
+    return {
+        "before_ns": before,
+        "after_ns": after,
+        "change_ns": delta,
+        "change_percent": _percent(before, after),
+        "low_ns": math.floor(delta - half) if known else None,
+        "high_ns": math.ceil(delta + half) if known else None,
+        "verdict": verdict or None,
+    }
+
+
+def _rows(rows: Rows) -> list[dict[str, Any]]:
+    """Keys and figures of every row."""
+    columns = {name: column.tolist() for name, column in rows.keys.items()}
+    figures = zip(rows.before_ns.tolist(), rows.after_ns.tolist(), rows.half_ns.tolist(),
+                  rows.verdicts, strict=True)  # fmt: skip
+    return [
+        {**{name: column[i] for name, column in columns.items()}, **_figures(*one)}
+        for i, one in enumerate(figures)
+    ]
+
+
+def _operators(comparison: Comparison) -> list[dict[str, Any]]:
+    """Operators, the largest change first."""
+    rows, member = comparison.operators, comparison.member
+    if rows is None or member is None or comparison.items is None:
+        return []
+    found = _rows(rows)
+    notes = _notes(comparison.items, member, len(rows))
+    for i, row in enumerate(found):
+        row["label"] = label(row["sort"], row["name"], row["type"], comparison.critical)
+        row["changed"] = notes[i]
+        row["items"] = np.flatnonzero(member == i).tolist()
+    return sorted(found, key=lambda row: -abs(row["change_ns"]))
+
+
+def _notes(items: Items, member: np.ndarray[Any, Any], groups: int) -> list[list[str]]:
+    """What changed of the items of every operator, in words, most time first."""
+    found: list[list[str]] = [[] for _ in range(groups)]
+    for row in np.argsort(-np.abs(items.delta_ns), kind="stable").tolist():
+        of = found[int(member[row])]
+        of += [text for text in changes(items, row) if text not in of]
+    return found
+
+
+def label(sort: str, name: str, kind: str, critical: tuple[int, int]) -> str:
+    """What people read of an operator, a collective, a copy or a reason to wait."""
+    short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    if sort == Sort.COMMUNICATION:
+        return f"exposed {short} ({kind})" if kind else f"exposed {short}"
+    if sort == Sort.COPY:
+        return f"copy: {short}"
+    if sort == Sort.WAIT:
+        whom = {Cause.INPUT: " for input", Cause.HOST: " for the host"}.get(Cause(kind), "")
+        return f"waiting{whom} at the {END}" if name == END else f"waiting{whom} before {short}"
+    if sort == Sort.UNRECORDED:
+        return "not recorded"
+    if sort == CRITICAL:
+        return f"rank {critical[0]} was critical, now it is {ranks([critical[1]])}"
+    return short
+
+
+def _items(comparison: Comparison, items: Items) -> list[dict[str, Any]]:
+    found = _rows(items)
+    member = comparison.member
+    for i, row in enumerate(found):
+        row["was"] = {key: one[i] for key, one in items.was.items() if one[i]}
+        row["count"] = [float(count) for count in items.counts[:, i]]
+        row["busy_ns"] = [float(busy) for busy in items.busy_ns[:, i]]
+        row["changed"] = list(items.changed[i])
+        row["instead"] = list(items.instead.get(i, ()))
+        row["operator"] = -1 if member is None else int(member[i])
+    return found
+
+
+def changes(items: Items, row: int) -> list[str]:
+    """In what an item differs, in words."""
+    key, was = ({k: columns[k][row] for k in KEY} for columns in (items.keys, items.was))
+    count = [digits(round(float(one), 2)) for one in items.counts[:, row]]
+    each = [
+        float(busy) / float(n) if n else 0.0
+        for busy, n in zip(items.busy_ns[:, row], items.counts[:, row], strict=True)
+    ]
+    instead = [plain(str(items.keys["name"][other])) for other in items.instead.get(row, ())]
+    also = f" in place of {', '.join(dict.fromkeys(instead))}" if instead else ""
+    now = f" by {', '.join(dict.fromkeys(instead))}" if instead else ""
+    words = {
+        "added": f"new{also}",
+        "removed": f"replaced{now}" if now else "gone",
+        "moved": f"moved{_arrow(was['module'], key['module'])}" if was["module"] else "moved",
+        "shape": f"shape{_arrow(was['shape'], key['shape'])}",
+        "kernel": f"kernel{_arrow(plain(was['name']), plain(key['name']))}",
+        "group": f"group{_arrow(was['type'], key['type'])}",
+        "operator": f"operator{_arrow(was['type'], key['type'])}",
+        "count": f"{count[0]} → {count[1]} times",
+        "duration": f"{time(each[0])} → {time(each[1])} each",
+        "overlap": f"hidden {_hidden(items, 0, row)} → {_hidden(items, 1, row)}",
+    }
+    return [words[one] for one in items.changed[row]]
+
+
+def _arrow(before: str, after: str) -> str:
+    def short(text: str) -> str:
+        return (text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}...") or "none"
+
+    return f" {short(before)} → {short(after)}"
+
+
+def _hidden(items: Items, side: int, row: int) -> str:
+    ns = (items.before_ns, items.after_ns)[side][row]
+    busy = float(items.busy_ns[side, row])
+    return f"{100 * max(busy - float(ns), 0) / busy:.0f} %" if busy else "nothing"
+
+
+def _rank(comparison: Comparison, row: int) -> dict[str, Any]:
+    """A rank, with the figures of its items that it has: [row of items, before, after]."""
+    one = comparison.ranks[row]
+    before, after = one.items_ns
+    some = np.flatnonzero((before != 0) | (after != 0))
+    columns = (some.tolist(), before[some].tolist(), after[some].tolist())
+    return {
+        "before": one.before,
+        "after": one.after,
+        "steps": list(one.steps),
+        **{k: v for k, v in _figures(*one.step_ns, one.half_ns, one.verdict).items()
+           if k not in ("before", "after")},
+        "items": [list(item) for item in zip(*columns, strict=True)],
+    }  # fmt: skip
+
+
+def _gate(one: GateResult) -> dict[str, Any]:
+    figures = _figures(one.before_ns, one.after_ns, one.half_ns, "")
+    del figures["verdict"]
+    limit = one.gate.limit * one.before_ns / 100 if one.gate.percent else one.gate.limit
+    return {"gate": one.gate.text, "outcome": str(one.outcome), "limit_ns": limit, **figures}
+
+
+# -- words --------------------------------------------------------------------------------
+
+
+def headline(comparison: Comparison) -> str:
+    """What is to be said of two runs, in one line."""
+    if comparison.reasons:
+        return f"not comparable: {'; '.join(comparison.reasons)}"
+    rows = comparison.classes
+    if rows is None:
+        return "nothing to compare"
+    before, after = int(rows.before_ns[0]), int(rows.after_ns[0])
+    text = f"a step takes {time(after)}, before {time(before)}: {_more(before, after)}"
+    half = float(rows.half_ns[0])
+    known = math.isfinite(half) and not comparison.same
+    sure = f" ({_sure(before, after - before, half)})" if known else ""
+    verdict = rows.verdicts[0]
+    if verdict == Verdict.UNSURE:
+        few = min(one.steps for one in comparison.series or ())
+        why = "one step says nothing of the others" if few < 2 else "steps differ too much"
+        return f"cannot tell: {text}{sure}, but {why}"
+    return f"{verdict}: {text}{sure}"
+
+
+def proven(comparison: Comparison) -> list[str]:
+    """What got slower or faster for sure, in words: the largest changes of operators."""
+    rows = comparison.operators
+    if rows is None:
+        return []
+    found: list[str] = []
+    for row in np.argsort(-np.abs(rows.delta_ns), kind="stable").tolist():
+        if rows.verdicts[row] in (Verdict.SLOWER, Verdict.FASTER) and len(found) < _NAMED:
+            key = {name: str(column[row]) for name, column in rows.keys.items()}
+            name = label(key["sort"], key["name"], key["type"], comparison.critical)
+            change = _more(int(rows.before_ns[row]), int(rows.after_ns[row]))
+            found.append(f"{name} {rows.verdicts[row]}: {change}")
+    return found
+
+
+def _more(before: int, after: int) -> str:
+    share = _percent(before, after)
+    percent = "" if share is None else f" ({share:+.1f} %)"
+    return f"{signed(after - before)}{percent}"
+
+
+def signed(ns: float) -> str:
+    """A difference with its sign."""
+    length = time(abs(ns)) if abs(ns) >= _SHORT or not ns else f"{digits(abs(ns))} ns"
+    return f"{'-' if ns < 0 else '+'}{length}"
+
+
+def _sure(before: int, delta: int, half: float) -> str:
+    confidence = 100 * (1 - ERROR["step"])
+    if before:
+        low, high = 100 * (delta - half) / before, 100 * (delta + half) / before
+        return f"{confidence:g} % sure of {low:+.1f} to {high:+.1f} %"
+    return f"{confidence:g} % sure of {signed(delta - half)} to {signed(delta + half)}"
+
+
+def gate_line(one: Mapping[str, Any]) -> str:
+    """What is known of a gate; ``one`` is of the document."""
+    before, after = one["before_ns"], one["after_ns"]
+    sure = ""
+    if one["high_ns"] is not None:
+        low, high = (
+            f"{100 * ns / before:+.1f} %" if before else signed(ns)
+            for ns in (one["low_ns"], one["high_ns"])
+        )
+        passed = one["outcome"] == Outcome.PASSED
+        sure = f", at most {high}" if passed else f", between {low} and {high}"
+    figures = f"{time(before)} → {time(after)}, {_more(before, after)}{sure}"
+    return f"{one['gate']} {one['outcome']}: {figures}"
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """What a reader has to know besides."""
+    found = ["Both are the same recording."] if comparison.same else []
+    for run, rank in zip((comparison.before, comparison.after), comparison.critical, strict=True):
+        items = run.ranks[rank]
+        if not items.marked:
+            found.append(
+                f"{run.label} marks no steps: all of it counts as one, as long as it was recorded."
+            )
+            continue
+        lengths = items.steps["ns"].tolist()
+        usual = median(lengths)
+        for step, length in zip(items.steps["step"].tolist(), lengths, strict=True):
+            if len(lengths) > 2 and length > _OUTLIER * usual:
+                found.append(
+                    f"Step {step} of {run.label} takes {length / usual:.1f} times the others; "
+                    "`steps` leaves it out."
+                )
+                break
+    return found

@@ -1,0 +1,244 @@
+"""A comparison for people: a page of text, Markdown, CSV; made of its document."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from traceconv.core.clock import us_text
+from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
+from traceconv.report.figures import ranks, time
+from traceconv.report.markdown import table as markdown_table
+from traceconv.report.markdown import text as markdown_text
+
+Document = Mapping[str, Any]
+
+SHOWN = 10
+"""Items of a waterfall; the others are summed up, and listed on request."""
+
+_BAR = 20  # characters
+_WIDEST = 48
+_NOTED = 64
+
+
+def text(document: Document, top: int | None = SHOWN) -> str:
+    """A page: verdict, steps before and after, waterfall.
+
+    Args:
+        top: rows of the waterfall; None for all.
+    """
+    parts = [
+        [document["headline"], *_proven(document)],
+        [_run_line(word, document[word]) for word in ("before", "after")],
+        [f"gate {gate_line(one)}" for one in document["gates"]],
+        _classes(document),
+        _waterfall(document, top),
+        _ranks(document),
+        list(document["remarks"]),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _proven(document: Document) -> list[str]:
+    return [f"proven: {'; '.join(document['proven'])}"] if document["proven"] else []
+
+
+def _run_line(word: str, run: Document) -> str:
+    lengths = run["step_ns"]
+    mean = sum(lengths) / len(lengths)
+    critical = f", critical: rank {run['critical_rank']}" if len(run["ranks"]) > 1 else ""
+    if not run["marked"]:
+        steps = "no steps marked"
+    else:
+        named = f"{run['steps'][0]}-{run['steps'][-1]}" if len(lengths) > 1 else run["steps"][0]
+        steps = f"{len(lengths)} step{'s' * (len(lengths) > 1)} ({named})"
+    spread = f" ({time(min(lengths))} to {time(max(lengths))})" if len(lengths) > 1 else ""
+    return (
+        f"{word:6}  {run['label']}: {ranks(run['ranks'])}{critical}; {steps}, {time(mean)}{spread}"
+    )
+
+
+def _classes(document: Document) -> list[str]:
+    rows = [
+        (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
+         signed(row["change_ns"]), _share(row), row["verdict"] or "")
+        for row in document["classes"]
+        if row["before_ns"] or row["after_ns"]
+    ]  # fmt: skip
+    return _aligned(("per step", "before", "after", "change", "", ""), rows)
+
+
+def _share(row: Document) -> str:
+    share = row["change_percent"]
+    return "new" if share is None else f"{share:+.1f} %"
+
+
+def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns; the first and the last are text, those between are figures."""
+    if not rows:
+        return []
+    every = [head, *rows]
+    widths = [max(len(row[i]) for row in every) for i in range(len(head))]
+    last = len(head) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if i in (0, last) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in every
+    ]
+
+
+def waterfall(document: Document, top: int | None) -> tuple[list[Document], list[Document]]:
+    """The operators that are shown, largest change first, and the others that changed."""
+    rows = [row for row in document["operators"] if row["change_ns"]]
+    return rows[:top], rows[len(rows[:top]) :]
+
+
+def _waterfall(document: Document, top: int | None) -> list[str]:
+    shown, rest = waterfall(document, top)
+    if not shown:
+        return []
+    step = document["classes"][0]
+    rows = [("before", time(step["before_ns"]), "", "", "")]
+    reach = _reach(step["before_ns"], shown, rest)
+    at = step["before_ns"]
+    for row in shown:
+        bar = _bar(at, at + row["change_ns"], reach)
+        rows.append((_cut(row["label"]), signed(row["change_ns"]), _share(row), bar,
+                     _verdict(row)))  # fmt: skip
+        at += row["change_ns"]
+    if rest:
+        change = sum(row["change_ns"] for row in rest)
+        bar = _bar(at, at + change, reach)
+        rows.append((f"{len(rest)} others", signed(change), "", bar, ""))
+    rows.append(("after", time(step["after_ns"]), "", "", ""))
+    return _aligned(("from before to after", "", "", "", ""), rows)
+
+
+def _verdict(row: Document) -> str:
+    text = "; ".join([*filter(None, [row["verdict"]]), *row["changed"][:2]])
+    return text if len(text) <= _NOTED else f"{text[:_NOTED]}..."
+
+
+def _reach(start: int, shown: Sequence[Document], rest: Sequence[Document]) -> tuple[int, int]:
+    """The lowest and highest sum on the way."""
+    at = low = high = start
+    for change in (*(row["change_ns"] for row in shown), sum(row["change_ns"] for row in rest)):
+        at += change
+        low, high = min(low, at), max(high, at)
+    return low, high
+
+
+def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
+    low, high = reach
+    width = (high - low) or 1
+    first, last = sorted(round(_BAR * (x - low) / width) for x in (start, end))
+    last = max(last, first + 1)
+    return (" " * min(first, _BAR - 1) + "█" * (last - first))[:_BAR].ljust(_BAR)
+
+
+def _cut(name: str) -> str:
+    if len(name) <= _WIDEST:
+        return name
+    return f"{name[: _WIDEST // 2]}...{name[-(_WIDEST // 2 - 3) :]}"
+
+
+def _ranks(document: Document) -> list[str]:
+    if len(document["ranks"]) < 2:
+        return []
+    rows = [
+        (
+            f"{_pair(row)}{' *' if row['after'] == document['after']['critical_rank'] else ''}",
+            time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]), _share(row),
+            row["verdict"] or "",
+        )
+        for row in document["ranks"]
+    ]  # fmt: skip
+    return _aligned(("rank (* critical)", "before", "after", "change", "", ""), rows)
+
+
+def _pair(row: Document) -> str:
+    same = row["before"] == row["after"]
+    return f"{row['before']}" if same else f"{row['before']} → {row['after']}"
+
+
+# -- for programs and pages -----------------------------------------------------------------
+
+_ONE_LINE = ("items", "operators", "ranks")
+
+
+def json_text(document: Document) -> str:
+    """The document, with one line per item."""
+    plain = dict(document)
+    for key in _ONE_LINE:
+        plain[key] = [orjson.Fragment(orjson.dumps(row)) for row in document[key]]
+    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+_FIGURES = ("before_ns", "after_ns", "change_ns", "low_ns", "high_ns")
+
+
+def csv_text(document: Document) -> str:
+    """All items, a row each, most time first; times in us with three decimals."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    keys = ("sort", "name", "type", "shape", "module")
+    writer.writerow(
+        (
+            *(key.capitalize() for key in keys), "Before(us)", "After(us)", "Change(us)", "Low(us)",
+            "High(us)", "Change(%)", "Verdict", "Count Before", "Count After", "Changed",
+        )
+    )  # fmt: skip
+    for row in sorted(document["items"], key=lambda one: -abs(one["change_ns"])):
+        figures = ["" if row[key] is None else us_text(row[key]) for key in _FIGURES]
+        share = "" if row["change_percent"] is None else f"{row['change_percent']:.3f}"
+        writer.writerow(
+            (
+                *(row[key] for key in keys), *figures, share, row["verdict"] or "",
+                *(f"{count:g}" for count in row["count"]), " ".join(row["changed"]),
+            )
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def markdown(document: Document, top: int | None = SHOWN) -> str:
+    """The page as Markdown."""
+    shown, rest = waterfall(document, top)
+    lines = [f"# {markdown_text(document['headline'])}", ""]
+    lines += [f"- {markdown_text(one)}" for one in _proven(document)]
+    lines += [f"- {markdown_text(_run_line(word, document[word]))}" for word in ("before", "after")]
+    lines += [f"- gate {markdown_text(gate_line(one))}" for one in document["gates"]]
+    lines += [f"- {markdown_text(one)}" for one in document["remarks"]]
+    head = ("per step", "before", "after", "change", "", "verdict")
+    rows = [
+        (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
+         signed(row["change_ns"]), _share(row), row["verdict"] or "")
+        for row in document["classes"]
+        if row["before_ns"] or row["after_ns"]
+    ]  # fmt: skip
+    lines += ["", *markdown_table(head, rows)] if rows else []
+    drawn = [
+        (row["label"], time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
+         _share(row), row["verdict"] or "", "; ".join(row["changed"][:3]))
+        for row in shown
+    ]  # fmt: skip
+    if rest:
+        change = sum(row["change_ns"] for row in rest)
+        drawn.append((f"{len(rest)} others", "", "", signed(change), "", "", ""))
+    if drawn:
+        named = ("item", "before", "after", "change", "", "verdict", "what changed")
+        lines += ["", "## From before to after", "", *markdown_table(named, drawn)]
+    if len(document["ranks"]) > 1:
+        each = [
+            (_pair(row), time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
+             _share(row), row["verdict"] or "")
+            for row in document["ranks"]
+        ]  # fmt: skip
+        head = ("rank", "before", "after", "change", "", "verdict")
+        lines += ["", "## Ranks", "", *markdown_table(head, each)]
+    return "\n".join(lines) + "\n"
