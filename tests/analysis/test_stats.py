@@ -421,7 +421,8 @@ def test_traffic_of_unknown_size_or_between_unknown_ranks(build):
 
 
 def test_traffic_from_the_profilers_matrix(build):
-    """Without planes the totals of communication_matrix.json are taken."""
+    """Without planes the totals of communication_matrix.json are taken; of how many operations they
+    are is not in it."""
     names = ["allreduce-top1", "allreduce-total"]
     columns = {
         "Operator": np.array(names, object), "Group": np.array(["7", "7"], object),
@@ -431,8 +432,8 @@ def test_traffic_from_the_profilers_matrix(build):
     }  # fmt: skip
     build.side_table("communication_matrix", "communication_matrix.json", lambda: columns)
     rows = _table("link", build)
-    assert _only(rows, "Operation", "Bytes", "Transit Time(ns)") == [
-        ("allreduce-total", 2_500_000, 250)
+    assert _only(rows, "Operation", "Bytes", "Transit Time(ns)", "Count") == [
+        ("allreduce-total", 2_500_000, 250, ABSENT)
     ]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from traceconv.analysis.utilisation import measured, utilisation
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Severity
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass, StepTable
 from traceconv.core.side_tables import ABSENT, SideTable
 from traceconv.io.sources import FileSource
@@ -66,6 +67,7 @@ def test_iterations_without_device_rows_are_unknown(build):
     assert _free(trace) == [(150, 200), (300, 310), (350, 410)]
     (issue,) = [one for one in trace.issues if one.code == "steps-uncovered"]
     assert (issue.count, issue.places) == (2, ("device data for 3 of 5 iterations",))
+    assert issue.severity is Severity.INFO  # nothing that was recorded is missing
 
 
 def _collectives(build, *spans, graph=-1):

@@ -23,7 +23,7 @@ KEYS = {
     "comm_op": ("Step", "Group", "Operation", "Start Time(ns)"),
     "link": ("Group", "Operation", "Source", "Destination", "Transport"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
-    "api": ("Level", "API Name"),
+    "api": ("Level", "API Name"), "flops": ("Operator",),
 }  # fmt: skip
 """What names a row of each table besides the rank; other tables repeat files of the profiler."""
 
@@ -82,7 +82,8 @@ class Capture:
             "phase": host.phases(ranks, hosts),
             "comm": comm.comm(operations),
             "comm_op": comm.comm_op(operations),
-            "link": comm.link(self.operations),
+            "link": comm.link(self.operations, facts),
+            "flops": host.flops(facts),
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
             "api": host.api(ranks),
@@ -164,7 +165,11 @@ class Capture:
     # -- findings --------------------------------------------------------------------------
 
     def _findings(self, tally):
-        recomputed = rules.findings(self.ranks, self.hosts, self.every, self.operations)
+        stated = {
+            rank: comm.stated(ones, self.ranks[rank], self.facts[rank])
+            for rank, ones in self.operations.items()
+        }
+        recomputed = rules.findings(self.ranks, self.hosts, self.every, stated, self.tables["link"])
         document, said = self.diagnosis.as_dict(), {}
         for one in (*document["findings"], *document["good"]):
             figures = {"value": one["value"], "ms_per_step": one["ms_per_step"], **one["figures"]}

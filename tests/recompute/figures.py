@@ -6,6 +6,9 @@ from dataclasses import dataclass
 JOB = None
 """The rank of rows that are about all ranks together."""
 
+PARTS = ("Transit Time(ns)", "Wait Time(ns)", "Synchronization Time(ns)", "Idle Time(ns)")
+"""Of a communication operation."""
+
 UNKNOWN = None
 """A figure that nobody can know."""
 

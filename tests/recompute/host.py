@@ -224,6 +224,27 @@ def api(ranks):
     return found
 
 
+_FLOPS = {
+    "FLOPs": ("FLOPs",), "FLOPS": ("FLOPS",),
+    "Utilization(%)": ("FLOPS utilization", "FLOPS_Utilization"),
+    "Cube FLOPs": ("MFLOPs(10^6 cube)",), "Cube FLOPS": ("GFLOPS(10^9 cube)",),
+    "Cube Utilization(%)": ("FLOPS utilization(cube)",),
+    "Vector FLOPs": ("MFLOPs(10^6 vector)",), "Vector FLOPS": ("GFLOPS(10^9 vector)",),
+    "Vector Utilization(%)": ("FLOPS utilization(vec)",),
+}  # fmt: skip
+
+
+def flops(facts):
+    """As the profiler wrote them."""
+    return [
+        ((rank, operator), {
+            heading: next((float(row[name]) for name in names if name in row), None)
+            for heading, names in _FLOPS.items()
+        })
+        for rank, fact in facts.items() for operator, row in fact.stated.operators()
+    ]  # fmt: skip
+
+
 # -- phases -------------------------------------------------------------------------------
 
 _PHASES = {

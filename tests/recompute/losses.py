@@ -120,13 +120,18 @@ def headline(every, late, size):
         of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
         what += f" (as step_trace_time states{of})"
     found = lost(every, late)
-    named = [one for one in found if one.ns >= step / 100]
+    period = step
+    pause = sum(one.ns for one in found if one.name == PAUSE)
+    if 100 * pause >= step:
+        period += pause
+        what = f"{length(period)} from step to step (a step takes {length(step)})"
+    named = [one for one in found if one.ns >= period / 100]
     if not named:
         busy = 100 - 100 * sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step
         return f"{who}: device busy for {busy:.1f} % of {what}; no loss is above 1 % of it"
     return f"{who}: lost of {what}: " + ", ".join(
         f"{_WORDS[one.name]}{'' if one.rank is None else f' {one.rank}'} {length(one.ns)} "
-        f"({round(100 * one.ns / step)} %)"
+        f"({round(100 * one.ns / period)} %)"
         for one in named
     )
 

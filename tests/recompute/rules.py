@@ -6,9 +6,8 @@ from itertools import takewhile
 from statistics import fmean, median
 
 from . import waiting
-from .comm import PARTS
 from .device import curves, kernels, number, whole
-from .figures import percent
+from .figures import PARTS, percent
 from .host import text_of, typed
 from .intervals import Length, union
 from .losses import COMPUTING, EXPOSED, IDLE, INPUT, PAUSE, Losses
@@ -26,15 +25,20 @@ _CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
 _MEASURES = re.compile(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
 
 
-def findings(ranks, hosts, every, operations):
-    """{(rule, rank, where): {"value": ..., figures}} for every rule that the trace has data for."""
+def findings(ranks, hosts, every, operations, links):
+    """{(rule, rank, where): {"value": ..., figures}} for every rule that the trace has data for.
+
+    Args:
+        operations: of communication, by rank: of the trace, or of the profiler's own table.
+        links: the table of that name.
+    """
     found = {}
     for number_, rank in ranks.items():
         known = every[number_]
         for rule, where, figures in _of_rank(rank, hosts[number_], known, operations[number_]):
             found[rule, number_, where] = figures
     found |= dict(_spreads(every))
-    found |= dict(_slow_links(operations))
+    found |= dict(_slow_links(links))
     lost = {rank: Losses.of(known) for rank, known in every.items()}
     for (rule, rank, _), figures in found.items():
         figures["ms_per_step"] = _saving(rule, figures.pop("saves", None), lost[rank])
@@ -73,7 +77,7 @@ def _of_rank(rank, host, known, operations):
     if not known.fact.partial:
         yield from _parts(rank, known)
     yield from _waits(operations, max(len(known.measured()), 1))
-    yield from _packages(rank)
+    yield from _packages(rank, known.fact.stated)
     if not known.fact.partial:
         yield from _operators(rank, host, max(len(known.measured()), 1))
     yield from _memory(rank)
@@ -114,14 +118,17 @@ def _shares(pieces):
     }  # fmt: skip
 
 
+def _idle(known):
+    return _longest(row for lanes in known.lanes.values() for row in lanes["free"])
+
+
 def _device(known, pieces):
-    shares = _shares(pieces)
-    idle = _longest(row for lanes in known.lanes.values() for row in lanes["free"])
+    shares, idle = _shares(pieces), _idle(known)
     exposed = _longest(row for lanes in known.lanes.values() for row in lanes["not_overlapped"])
     yield "device-idle", "", {**shares, "slices": idle}
     working = [piece for piece in pieces if not _waits_long(piece)]
     if working:
-        yield "device-busy", "", _shares(working)
+        yield "device-busy", "", {**_shares(working), "slices": []}
     if any(piece["communication"] for piece in pieces):
         value = share(pieces, "not_overlapped")
         yield "exposed-communication", "", {**shares, "value": value, "slices": exposed}
@@ -160,7 +167,7 @@ def _launches(rank, known):
     figures = {f"p{p}_ns": round(_percentile(late, p)) for p in (5, 25, 50, 75, 95)}
     yield "launch-starved", "", {
         "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
-        "idle_percent": share(pieces, "free") if pieces else 100.0,
+        "idle_percent": share(pieces, "free") if pieces else 100.0, "slices": _idle(known),
     }  # fmt: skip
 
 
@@ -190,12 +197,14 @@ def _spreads(every):
         "value": percent(means[slow] - means[fast], usual), "computing_ns": round(means[slow]),
         "saves": min(means[slow] - means[fast], waits),
         "least_computing_ns": round(means[fast]), "rank_of_least": fast, "ranks": len(means),
+        "slices": [],
     }  # fmt: skip
     most, least = max(idle, key=idle.get), min(idle, key=idle.get)
     yield ("idle-spread", most, ""), {
         "value": idle[most] - idle[least], "idle_percent": idle[most],
         "saves": (idle[most] - idle[least]) / 100 * fmean(p["known"] for p in every_piece[most]),
         "least_idle_percent": idle[least], "rank_of_least": least, "ranks": len(idle),
+        "slices": _idle(every[most]),
     }  # fmt: skip
 
 
@@ -272,7 +281,7 @@ def _first(where, steps):
         usual = median(row.dur for row in steps[1:])
         yield "first-step", where, {
             "value": steps[0].dur / usual if usual else 0.0, "first_ns": steps[0].dur,
-            "median_of_others_ns": round(usual),
+            "median_of_others_ns": round(usual), "slices": [steps[0].dur],
         }  # fmt: skip
 
 
@@ -281,49 +290,56 @@ def _first(where, steps):
 
 def _waits(operations, steps):
     rows = [(one.row.dur, one.parts()) for one in operations]
-    rows = [(dur, parts) for dur, parts in rows if parts[PARTS[1]] is not None]
+    rows = [(dur, parts) for dur, parts in rows if None not in list(parts.values())[:3]]
+    most = sorted(rows, key=lambda row: -row[1][PARTS[1]])[:SLICES_KEPT]
     transit, wait, early = (sum(parts[name] for _, parts in rows) for name in PARTS[:3])
     if wait + transit:
         yield "communication-wait", "", {
             "value": percent(wait, wait + transit), "saves": wait / steps, "steps": steps,
-            "operations": len(rows),
+            "operations": len(rows), "slices": [dur for dur, _ in most],
             "elapsed_ns": sum(dur for dur, _ in rows), "wait_ns": wait,
             "before_first_transfer_ns": early, "transit_ns": transit,
         }  # fmt: skip
 
 
-def _packages(rank, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
-    """Packages too small to reach the bandwidth of larger ones, by transport."""
-    links = defaultdict(lambda: defaultdict(list))
+def _packages(rank, stated, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
+    """Packages too small to reach the bandwidth of larger ones, by transport; of ranks whose
+    timeline holds none by the profiler's table, where SDMA is the sum of two others."""
+    links = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for row in rank.rows:
         if row.cls == "comm_task" and row.slice:
             size, link = number(row.args.get("size(Byte)")), text_of(row.args.get("link type", ""))
             if size > 0 and row.dur > 0 and link not in ("", "ON_CHIP"):
-                links[link][size].append(row.dur)
+                links[link][size][0] += 1
+                links[link][size][1] += row.dur
+    if not links:
+        told = {
+            over: {n: both for n, both in sizes.items() if n > 0 and both[1] > 0}
+            for over, sizes in stated.packages().items() if over not in ("LOCAL", "SDMA")
+        }  # fmt: skip
+        links = {over: sizes for over, sizes in told.items() if sizes}
     for link, sizes in links.items():
         largest = (rdma_mb if "RDMA" in link.upper() else sdma_mb) * _MB
-        speed = {size: size * len(rows) / sum(rows) for size, rows in sizes.items()}
+        speed = {size: size * count / time for size, (count, time) in sizes.items()}
         best = max(speed.values())
         small = list(takewhile(
             lambda size: size < largest and speed[size] < enough * best, sorted(sizes)  # noqa: B023
         ))  # fmt: skip
         if small:
-            time = sum(sum(sizes[size]) for size in small)
+            time = sum(sizes[size][1] for size in small)
             yield "small-packets", link, {
-                "value": percent(time, sum(sum(rows) for rows in sizes.values())),
-                "packages": sum(map(len, sizes.values())),
-                "small_packages": sum(len(sizes[size]) for size in small),
+                "value": percent(time, sum(time for _, time in sizes.values())),
+                "packages": sum(count for count, _ in sizes.values()),
+                "small_packages": sum(sizes[size][0] for size in small),
                 "largest_small_bytes": small[-1],
-                "small_gbs": sum(size * len(sizes[size]) for size in small) / time,
-                "best_gbs": best,
+                "small_gbs": sum(size * sizes[size][0] for size in small) / time,
+                "best_gbs": best, "slices": [],
             }  # fmt: skip
 
 
-def _slow_links(operations):
-    from .comm import link
-
+def _slow_links(table):
     sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-    for (rank, group, _, source, target, over), row in link(operations).items():
+    for (rank, group, _, source, target, over), row in table.items():
         if rank is not None and source != target and row["Bytes"] > 0:
             both = sums[over][rank, group, source, target]
             both[0] += row["Bytes"]

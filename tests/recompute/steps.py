@@ -9,6 +9,7 @@ from math import floor, sqrt
 from . import waiting
 from .figures import JOB, UNKNOWN, mean, percent
 from .intervals import Length, minus, total, union
+from .stated import with_preparing
 
 _TORCH_RECEIVES = re.compile(r"hcom_receive")
 _MINDSPORE_TRANSFERS = re.compile(
@@ -180,7 +181,10 @@ class Steps:
         for step in self.steps:
             if self.fact.tables_only or not step.covered:
                 step.stated = self.fact.stated.figures(step.number)
-                step.input_wait = step.stated and step.stated["input_wait"]
+        told = {step.number for step in self.steps if step.stated}
+        for step in (step for step in self.steps if step.stated):
+            step.stated = with_preparing(step.stated, step.number - 1 in told)
+            step.input_wait = step.stated["input_wait"]
 
     def _set_lanes(self):
         self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
@@ -439,20 +443,25 @@ def step_trace_time(every):
             columns = count(known, one)
             if one.source != "timeline":
                 (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
-            found.append((key, columns | {"Source": one.source}))
+            device = known.rank.device if known.rank.device >= 0 else UNKNOWN
+            found.append((key, columns | {"Device": device, "Source": one.source}))
     if len({key[0] for key, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), figures in found:
             alike[tuple(key)].append(figures)
         found += [
-            ((JOB, *key), {name: _most(one.get(name) for one in group) for name in group[0]})
+            (
+                (JOB, *key),
+                {name: _most(one.get(name) for one in group) for name in group[0]}
+                | {"Device": UNKNOWN, "Source": "elsewhere"},
+            )
             for key, group in alike.items()
         ]
     return found
 
 
 def _most(values):
-    known = [value for value in values if value is not None and value != "timeline"]
+    known = [value for value in values if value is not None and not isinstance(value, str)]
     return max(known, default=None)
 
 

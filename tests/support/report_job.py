@@ -41,7 +41,7 @@ def matrix(ranks, transport="HCCS"):
         "high": time,
         "m2": np.zeros(n),
         "Bytes": np.arange(n, dtype=np.int64) << 20,
-        "Sized": np.ones(n, np.int64),
+        "Unsized": np.zeros(n, np.int64),
     }
 
 

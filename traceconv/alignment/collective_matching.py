@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
-from traceconv.core.columns import I32, I64
-from traceconv.core.robust import median_ns, slopes, spread
+from traceconv.core.columns import F64, I32, I64
+from traceconv.core.robust import median_ns, spread
 
 Pairs = tuple[I64, I64]
 """Rows of one sequence and of another that belong together, both ascending."""
@@ -45,6 +45,7 @@ class Matched:
         key:   of the group.
         named: whether profilers name the group; otherwise a lane represents it.
         kinds: of each operation.
+        sizes: of each operation, int64, -1 if unknown or uneven.
         ranks: ascending.
         base:  index into ``ranks`` of the one whose operations the rows are.
         start_ns, end_ns: int64 (operations, ranks), on each rank's own clock.
@@ -54,6 +55,7 @@ class Matched:
     key: str
     named: bool
     kinds: tuple[str, ...]
+    sizes: I64
     ranks: tuple[int, ...]
     base: int
     start_ns: I64
@@ -114,7 +116,8 @@ def _matched(
     one, index = members[base]
     kinds = tuple(one.kinds[k] for k in one.kind[lead.rows].tolist())
     ranks = tuple(m[0].rank for m in members)
-    return Matched(key, one.groups[index].named, kinds, ranks, base, start, end, row)
+    named, sizes = one.groups[index].named, one.size[lead.rows]
+    return Matched(key, named, kinds, sizes, ranks, base, start, end, row)
 
 
 def _sequence(
@@ -184,6 +187,14 @@ def _line(a: Timed, b: Timed, pairs: Pairs) -> I64:
     turning = a.end_ns - median_ns(ours)
     line: I64 = median_ns(apart) + np.rint(turning * drift).astype(np.int64)
     return line
+
+
+def slopes(x: I64, y: I64) -> F64:
+    """Slopes between values half the list apart: independent of each other, n // 2 of them."""
+    half = len(x) // 2
+    run = (x[half:][:half] - x[:half]).astype(np.float64)
+    rise = (y[half:][:half] - y[:half]).astype(np.float64)
+    return rise[run > 0] / run[run > 0]
 
 
 def _scatter(a: Timed, b: Timed, pairs: Pairs) -> float:

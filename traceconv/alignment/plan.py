@@ -120,8 +120,9 @@ def plan(
         max_error_ns: the largest acceptable error, ns; None = any.
         groups: the matched collectives, as :func:`.collective_matching.matched` returns them for
             ``records``, where the caller has them already.
-        spans: earliest start and latest end of every rank, ns on its own clock; with them, ranks
-            that are not aligned and far from the others are moved to the start of those.
+        spans: earliest start and latest end of every rank, ns on its own clock, None without any;
+            with them, ranks that are not aligned and far from the others are moved to the start of
+            those, and ranks without times are not called unaligned.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -131,16 +132,28 @@ def plan(
     issues = Issues()
     method = METHODS.get(mode)
     if method:
-        offsets, remark = method(captures, issues, records, groups)
+        offsets, remark = method(captures, issues, records, groups, spans)
     else:
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
     if spans:
+        issues = _of_timed(issues, spans)
         offsets, issues = _brought_near(offsets, issues, spans)
     name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
     found = Plan(name, offsets, issues, remark)
     if max_error_ns is not None and records is not None:
         _refuse_error(found, max_error_ns)
+    return found
+
+
+def _of_timed(issues: Issues, spans: Mapping[int, tuple[int, int] | None]) -> Issues:
+    """Without doubts about clocks of ranks that have no times at all, but tables; and of the only
+    one that has, which nothing is compared with."""
+    timeless = {rank for rank, span in spans.items() if span is None}
+    if len(timeless) == len(spans) - 1:
+        timeless = set(spans)
+    found = Issues()
+    found.extend(one for one in issues if one.code != "unaligned" or one.rank not in timeless)
     return found
 
 
@@ -248,7 +261,12 @@ Found = tuple[dict[int, Offset], str]
 Groups: TypeAlias = "Sequence[Matched] | None"
 """The collectives of all ranks, if these are matched already."""
 
-Method = Callable[[Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups], Found]
+Spans: TypeAlias = Mapping[int, tuple[int, int] | None] | None
+"""Earliest start and latest end of every rank, ns on its own clock, where that is known."""
+
+Method = Callable[
+    [Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups, Spans], Found
+]
 
 
 def _auto(
@@ -256,6 +274,7 @@ def _auto(
     issues: Issues,
     records: Sequence[CollectiveRecords] | None,
     groups: Groups,
+    spans: Spans,
 ) -> Found:
     remark = ""
     one_clock = one_file(captures) or one_host_clock(captures)
@@ -263,7 +282,7 @@ def _auto(
         from traceconv.alignment.fits import by_collectives, why_not
 
         anchors = anchored(captures)
-        found = by_collectives(records, anchors, groups)
+        found = by_collectives(records, anchors, groups, spans)
         remark = why_not(found, records, anchors)
         if not remark:
             return found.offsets, ""
@@ -292,13 +311,14 @@ def _collective(
     issues: Issues,
     records: Sequence[CollectiveRecords] | None,
     groups: Groups,
+    spans: Spans,
 ) -> Found:
     if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
     from traceconv.alignment.fits import by_collectives
 
-    found = by_collectives(records, anchored(captures), groups)
+    found = by_collectives(records, anchored(captures), groups, spans)
     for capture in captures:
         if rank_of(capture) in found.alone:
             issues.add(

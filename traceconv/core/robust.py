@@ -1,4 +1,4 @@
-"""Statistics that a few wild values do not move: medians, their error, and slopes.
+"""Statistics that a few wild values do not move: medians, spreads, straight lines and their error.
 
 Collectives that were matched wrongly, or that ended late on one rank for reasons of its own, are
 among the values; a mean would follow them.
@@ -7,6 +7,7 @@ among the values; a mean would follow them.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +17,12 @@ from traceconv.core.columns import F64, I64
 SIGMA = 1.4826
 """A normal distribution's standard deviation, per median absolute deviation."""
 
-_Z = 2.5758  # 99 % of a normal distribution is within so many standard deviations
-_FEW = 9  # below, the whole range is taken as the interval, and widened
-_WIDER = {2: 40.0, 3: 6.0, 4: 3.0, 5: 2.1, 6: 1.7, 7: 1.4, 8: 1.2}
+Z99 = 2.5758
+"""99 % of a normal distribution are within so many standard deviations."""
+
+_OUTER = 0.8, 1.2816  # a share of absolute deviations, and where it is of a normal distribution
+_HUBER = 1.5  # standard deviations up to which a value counts in full
+_ROUNDS = 30
 
 
 def spread(values: ArrayLike) -> float:
@@ -35,25 +39,6 @@ def median_ns(values: I64) -> int:
     middle = np.sort(values)[[(len(values) - 1) // 2, len(values) // 2]]
     low, high = int(middle[0]), int(middle[1])
     return low + (high - low + 1) // 2
-
-
-def median_error(values: ArrayLike) -> float:
-    """Half the width of an interval that contains the true median in 99 of 100 cases.
-
-    It is spanned by order statistics, so nothing is assumed of the distribution: values that
-    gather in two heaps, as the ends of exchanges do whose direction alternates, give an interval
-    that reaches from one to the other. For fewer than nine values their range is widened by what
-    keeps the promise for normal ones; infinite for a single value.
-    """
-    array = np.sort(np.asarray(values, np.float64))
-    n, middle = len(array), float(np.median(array)) if len(array) else 0.0
-    if n < 2:
-        return math.inf
-    if n < _FEW:
-        return _WIDER[n] * float(max(array[-1] - middle, middle - array[0]))
-    reach = math.ceil(_Z * math.sqrt(n) / 2)
-    low, high = max((n - 1) // 2 - reach, 0), min(n // 2 + reach, n - 1)
-    return float(max(array[high] - middle, middle - array[low]))
 
 
 def student(z: float, dof: float) -> float:
@@ -74,16 +59,107 @@ def student(z: float, dof: float) -> float:
     return 1 / math.tan(math.pi * tail)
 
 
-def slopes(x: I64, y: I64) -> F64:
-    """Slopes between values half the list apart: independent of each other, n // 2 of them.
+@dataclass(frozen=True)
+class Line:
+    """A fit through values with noise: ``levels[g] + slope * (x - at)``.
 
-    Their median is the slope of Theil and Sen in the form that takes n / 2 instead of n^2 / 2
-    pairs; every value is in one, and these are the pairs that say most.
+    Attributes:
+        levels:  per group of values, at ``at``; one where there are no groups.
+        slope:   common to all groups.
+        at:      the centre of the values.
+        rest:    what is left of each value.
+        sigma:   how far that scatters, as the standard deviation of a normal distribution.
+        level_error, slope_error: standard errors of the first level and of the slope.
+        dof:     degrees of freedom these are estimated from.
+    """
+
+    levels: F64
+    slope: float
+    at: float
+    rest: F64
+    sigma: float
+    level_error: float
+    slope_error: float
+    dof: int
+
+
+def line(x: F64, y: F64, drifting: bool = True, step: int = 0) -> Line:
+    """The line through values by Huber's method: least squares, in which values far off count as
+    if they were at 1.5 standard deviations. Errors are those of his theory.
+
+    The scatter is the larger of what the middle of the absolute deviations and their outer fifth
+    say, as values gather in two heaps where directions alternate.
 
     Args:
-        x, y: int64, in order of x.
+        x, y: of equal length, by x.
+        drifting: False for a slope of 0.
+        step: how many values come before a step that the line makes; 0: it makes none. The first
+            level is then the height of the step, the second the line before it.
     """
-    half = len(x) // 2
-    run = (x[half:][:half] - x[:half]).astype(np.float64)
-    rise = (y[half:][:half] - y[:half]).astype(np.float64)
-    return rise[run > 0] / run[run > 0]
+    n = len(x)
+    columns = [np.ones(n)]
+    at = float(x.mean())
+    if step:
+        columns = [(np.arange(n) >= step).astype(np.float64), *columns]
+    if drifting:
+        columns.append(x - at)
+    design = np.stack(columns, axis=1)
+    width = max(float(np.ptp(x)), 1.0)
+    if drifting:
+        design[:, -1] /= width
+    dof = n - len(columns)
+    found = _start(design, y, drifting)
+    sigma, rest = 1.0, y
+    for _ in range(_ROUNDS):
+        rest = y - design @ found
+        sigma = scale(rest, dof)
+        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(rest), 1e-9))
+        weighted = design * weight[:, None]
+        before, found = found, _least_squares(weighted.T @ design, weighted.T @ y)
+        if np.abs(found - before).max() < 1e-4 * sigma:
+            break
+    rest = y - design @ found
+    inside = max(float(np.mean(np.abs(rest) <= _HUBER * sigma)), 0.1)
+    drawn = np.clip(rest, -_HUBER * sigma, _HUBER * sigma)
+    wider = 1 + len(columns) / n * (1 - inside) / inside
+    variance = wider**2 * float(drawn @ drawn) / max(dof, 1) / inside**2
+    covariance = np.linalg.pinv(design.T @ design) * variance
+    error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    slope, slope_error = (found[-1] / width, error[-1] / width) if drifting else (0.0, 0.0)
+    levels: F64 = found[: 2 if step else 1]
+    return Line(
+        levels, float(slope), at, rest, sigma, float(error[0]), float(slope_error), max(dof, 1)
+    )
+
+
+def _start(design: F64, y: F64, drifting: bool) -> F64:
+    """A first guess that single values do not spoil, if there are enough."""
+    n, terms = design.shape
+    if n < 8 or terms - drifting > 1:
+        return _least_squares(design, y)
+    slope = 0.0
+    if drifting:
+        half = n // 2
+        run, rise = (v[half:][:half] - v[:half] for v in (design[:, -1], y))
+        slope = float(np.median(rise[run > 0] / run[run > 0])) if (run > 0).any() else 0.0
+        return np.array([np.median(y - slope * design[:, -1]), slope])
+    return np.array([np.median(y)])
+
+
+def _least_squares(design: F64, y: F64) -> F64:
+    return np.asarray(np.linalg.lstsq(design, y, rcond=None)[0], np.float64)
+
+
+def scale(rest: F64, dof: int) -> float:
+    """How far values scatter around 0, as the standard deviation of a normal distribution; see
+    :func:`line`. Never 0.
+
+    Args:
+        rest: what is left of values after a fit.
+        dof:  degrees of freedom that are left, too.
+    """
+    size = np.sort(np.abs(rest))
+    n = len(size)
+    share, place = _OUTER
+    found = max(SIGMA * float(np.median(size)), float(size[min(int(share * n), n - 1)]) / place)
+    return found * math.sqrt(n / max(dof, 1)) + 1e-6

@@ -11,8 +11,8 @@ Sources say so in three ways, which are taken together:
   ``minddata_getnext_profiling``).
 
 Of a step whose figures are from the vendor's own table, its ``Preparing`` is taken: the time from
-the start of the step to its first work, in which the device is idle, too, though it is not part of
-the vendor's Free. That table says no more, so it is the most that the step can have waited.
+the start of the step to its first work, see :func:`with_preparing`. That table says no more, so it
+is the most that the step can have waited.
 
 Waiting counts only while the device does nothing: it is part of the idle time. Where no source says
 anything of a step, it is unknown. What is idle between steps is in no step's window: it is a
@@ -82,9 +82,10 @@ def input_wait(trace: Trace) -> Trace:
     own, busy = fetches(trace), _busy(trace)
     rows = _ranges(trace) | own
     known = _known(trace, rows, own) & (steps.covered == Covered.TIMELINE)
-    preparing = _preparing(trace)
-    before = np.maximum(preparing, 0)
-    waits = preparing
+    stated = steps.covered == Covered.VENDOR_TABLE
+    follows = stated & np.isin(steps.step - 1, steps.step[stated])
+    free, waits = with_preparing(steps.free_ns, _preparing(trace), follows)
+    recorded = steps.known_ns + free - steps.free_ns
     if known.any():
         spans, waiting = steps.device_spans, _spans(trace, rows)
         if len(trace.windows):
@@ -92,10 +93,31 @@ def input_wait(trace: Trace) -> Trace:
         idle = [length_within(subtraction(waiting, one), spans) for one in busy]
         within = np.minimum(np.sum(idle, axis=0, dtype=np.int64), steps.free_ns)
         waits = np.where(known, within, waits)
-    changed = {name: getattr(steps, name) + before for name in ("free_ns", "known_ns")}
     pauses = _pauses(steps, busy)
-    steps = steps.with_columns(input_wait_ns=waits, pause_ns=pauses, **changed)
+    steps = steps.with_columns(
+        input_wait_ns=waits, pause_ns=pauses, free_ns=free, known_ns=recorded
+    )
     return replace(trace, steps=steps)
+
+
+def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64, I64]:
+    """Idle time and waiting for input of steps of the vendor's table.
+
+    The device is idle before the first work of a step. Of a step that follows another one of the
+    table that is part of Free already: the gap in front of its first task is counted where it
+    begins, in the step before (MindSpore: it is divided between both). Waiting is at most all idle
+    time, for a device that is behind its host works on the step before meanwhile.
+
+    Args:
+        free_ns, preparing_ns: columns of the table, int64; negative where unknown.
+        follows: whether the step before is in the table, too.
+
+    Returns:
+        Idle time, and what of it waits for input; unknown where Preparing is, as given there.
+    """
+    told = preparing_ns >= 0
+    free = free_ns + np.where(told & ~follows, preparing_ns, 0)
+    return free, np.where(told, np.minimum(preparing_ns, free), preparing_ns)
 
 
 def input_spans(trace: Trace) -> I64:

@@ -219,7 +219,8 @@ def _ledger(traces: Iterable[Trace]) -> Ledger:
 
 
 def _hints(every: Sequence[Hints]) -> Hints:
-    """What any of them says; where two say different things, the first counts."""
+    """What any of them says; where two say different things, the first counts. Only of tables
+    without a timeline is what all are."""
     merged: dict[str, Any] = {}
     for name in (field.name for field in fields(Hints)):
         values = [value for hints in every if (value := getattr(hints, name))]

@@ -33,6 +33,8 @@ def read(folder):
     (source,) = sources([str(folder)])
     issues = Issues()
     (capture,) = ascend_raw.READER.find(source, source.names(), issues)
+    if capture.rank is None:  # the file that says so may be missing
+        capture = replace(capture, rank=0)
     build = TraceBuilder(capture)
     ascend_raw.READER.read(capture, build)
     trace = build.finish()

@@ -177,7 +177,10 @@ def test_stamps_are_exact(ts, ns):
     assert rows(read(text), "start") == [(ns,)]
 
 
-@pytest.mark.parametrize("ts", ['"N/A"', "null", "1e30", "9223372036854775.808", "{}", "true"])
+@pytest.mark.parametrize(
+    "ts",
+    ['"N/A"', "null", "1e30", "9223372036854775.808", "-9223372036854775808", "{}", "true"],
+)
 def test_unusable_stamp_is_a_loss(ts):
     """Without a time an event cannot be kept."""
     text = b'[%b,{"ph":"X","name":"b","pid":1,"tid":1,"dur":1,"ts":%b}]' % (A, ts.encode())

@@ -26,7 +26,7 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.tables.definition import RANK
-from traceconv.analysis.tables.step import stated_overlap
+from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation
 from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
 from traceconv.core.side_tables import ABSENT

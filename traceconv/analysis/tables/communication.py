@@ -214,7 +214,7 @@ def _kinds(ranked: Ranked) -> Columns:
 
 # -- traffic ------------------------------------------------------------------------------
 
-_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Sized"))
+_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Unsized"))
 
 
 def _link_facts(trace: Trace) -> Columns:
@@ -246,19 +246,22 @@ def _link_facts(trace: Trace) -> Columns:
         "Destination": dst[first], "Transport": link[first],
         **groups.measured(trace.events.dur_ns[rows]),
         "Bytes": groups.total(np.maximum(n_bytes, 0)),
-        "Sized": groups.total((n_bytes != ABSENT).astype(np.int64)),
+        "Unsized": groups.total((n_bytes == ABSENT).astype(np.int64)),
     }  # fmt: skip
 
 
 def _told_links(trace: Trace) -> Columns:
-    """The profiler's own matrix, where the timeline holds no tasks of planes."""
+    """The profiler's own matrix, where the timeline holds no tasks of planes.
+
+    Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
+    """
     side_table = trace.side_tables.get("communication_matrix")
     if side_table is None or not len(side_table):
         return NOTHING
     kind = named(side_table, "Operator")
-    total = np.array([one.endswith("-total") for one in kind.tolist()], bool)
-    total = total if total.any() else np.ones(len(kind), bool)
-    total &= numbers(side_table, "Transit Time(ns)") != ABSENT
+    sums = np.array([one.endswith("-total") for one in kind.tolist()], bool)
+    total = sums if sums.any() else np.ones(len(kind), bool)
+    total = total & (numbers(side_table, "Transit Time(ns)") != ABSENT)
     if not total.any():
         return NOTHING
     time = numbers(side_table, "Transit Time(ns)")[total]
@@ -269,10 +272,10 @@ def _told_links(trace: Trace) -> Columns:
         "Source": numbers(side_table, "Source")[total],
         "Destination": numbers(side_table, "Target")[total],
         "Transport": named(side_table, "Transport Type")[total],
-        "count": np.ones(len(time), np.int64), "total": time, "low": time, "high": time,
+        "count": 1 - sums[total].astype(np.int64), "total": time, "low": time, "high": time,
         "m2": np.zeros(len(time)),
         "Bytes": rounded(np.nan_to_num(size) * 1e6),
-        "Sized": (~np.isnan(size)).astype(np.int64),
+        "Unsized": np.isnan(size).astype(np.int64),
     }  # fmt: skip
 
 
@@ -285,11 +288,12 @@ def _links(ranked: Ranked) -> Columns:
     )  # fmt: skip
     rows = {name: column[order] for name, column in rows.items()}
     time: Any = rows["total"]
-    sized = rows["Sized"] == rows["count"]
+    sized = rows["Unsized"] == 0
     there = sized & (time > 0)
     speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=there)
     return {
-        **rows, "Count": rows["count"], "Transit Time(ns)": time, "Bandwidth(GB/s)": speed,
+        **rows, "Count": np.where(rows["count"] > 0, rows["count"], ABSENT),
+        "Transit Time(ns)": time, "Bandwidth(GB/s)": speed,
         "Bytes": np.where(sized, rows["Bytes"], ABSENT),
     }  # fmt: skip
 
@@ -332,7 +336,8 @@ TABLES: Sequence[Table] = (
         "Traffic between ranks (communication_matrix.json)",
         "Copies and reductions on planes, by group, kind of operation, source, destination (ranks "
         "within the group) and transport: Bytes and Transit Time are sums; Bandwidth = Bytes / "
-        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself.",
+        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself. Of the "
+        "profiler's own sums (allreduce-total) Count is unknown.",
         "Ascend planes, or communication_matrix.json",
         (
             *Column.whole(RANK), *Column.text("Group", "Operation"),

@@ -27,6 +27,7 @@ from traceconv.analysis.tables.stated_steps import (
     VENDOR_NAMES,
     device_time,
     only_stated,
+    stated_overlap,
     stated_steps,
 )
 from traceconv.analysis.utilisation import share, utilisation
@@ -357,34 +358,6 @@ def _input_wait(steps: StepTable) -> int:
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
 
 
-def stated_overlap(trace: Trace) -> Columns:
-    """The figures of the profiler's table of steps that are enough to know how long a step took.
-
-    Returns:
-        ``graph``, ``step``, ``window`` and ``source`` as :func:`.stated_steps.stated_steps` has
-        them, ``Rank`` too if the table names ranks, and the lengths of
-        :class:`~traceconv.core.columns.StepTable`, ns, ABSENT where unknown; {} if there are none.
-
-    Raises:
-        TraceconvError: the table cannot be read.
-    """
-    stated = stated_steps(trace)
-    if not stated:
-        return NOTHING
-    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
-    figures = {key: stated.get(key, nothing) for key in _LEGENDS[:-1]}
-    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
-    rows = {**named, **figures, "known_ns": device_time(stated)}
-    complete = rows["known_ns"] != ABSENT
-    # what is before the first work is idle, too: as of other steps whose figures are stated
-    waits = stated.get("preparing_ns", nothing)
-    before = np.where(waits == ABSENT, 0, waits)
-    for name in ("free_ns", "known_ns"):
-        rows[name] = np.where(complete, rows[name] + before, rows[name])
-    rows |= {"input_wait_ns": waits, "pause_ns": nothing}
-    return {key: column[complete] for key, column in rows.items()} if complete.any() else NOTHING
-
-
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
 """Where the figures of a step are from."""
 
@@ -556,7 +529,8 @@ TABLES: Sequence[Table] = (
         "waits for input: ranges of data loaders, GetNext, fetches in tables of the device queue; "
         "it is unknown where no source says so. Percentages are of Known. All are the "
         "overlap lanes of the trace, clipped to the window; Source says if they are from the "
-        "vendor's own table instead: there Input Wait is its Preparing, which is idle, too. Steps "
+        "vendor's own table instead: there Input Wait is its Preparing, but no more than Idle; it "
+        "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",

@@ -344,7 +344,7 @@ def _put(
     dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
     arrows = _arrows(facts, lanes, of_rows)
     records = Records(lanes, of_rows, starts.ns, dur, name, facts.args, step, instant, arrows)
-    _book_times(starts, rows, build)
+    _book_times(starts, rows, ~instant, build)
     _book_arrows(reading, flows, len(arrows[0]), build)
     _memory(facts, rows, build)
     _note(reading.keys, starts, build)
@@ -429,8 +429,9 @@ def _memory(facts: ArgumentFacts, rows: Rows, build: TraceBuilder) -> None:
         memory(build, rows.start[batch], places, allocated, reserved)
 
 
-def _book_times(starts: Starts, rows: Rows, build: TraceBuilder) -> None:
-    coarse = int((starts.kept & (rows.start % US == 0)).sum())
+def _book_times(starts: Starts, rows: Rows, slices: NDArray[np.bool_], build: TraceBuilder) -> None:
+    """Book slices that may be out of place among others; instants are in none."""
+    coarse = int((starts.kept & slices & (rows.start % US == 0)).sum())
     build.skip("time-rounded", "whole microseconds", coarse)
 
 

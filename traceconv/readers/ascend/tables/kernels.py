@@ -97,7 +97,7 @@ def _less_than_stated(
         return []
     cores = columns.get("Accelerator Core", np.full(len(length), "", object)).tolist()
     computes = np.array(
-        [BY_TASK_TYPE.get(core, OpClass.COMPUTE) == OpClass.COMPUTE for core in cores]
+        [BY_TASK_TYPE.get(core, OpClass.COMPUTE) == OpClass.COMPUTE for core in cores], bool
     )
     own = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
     number = steps.columns.get("Step", np.full(len(steps), ABSENT, np.int64))
@@ -122,7 +122,7 @@ def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
     begin = np.minimum.reduceat(start[order], first)
     end = np.maximum.reduceat((start + length)[order], first)
     build.seen("slice", len(numbers))
-    build.skip("time-estimated", "column Step Id", len(numbers))
+    build.skip("steps-from-operators", "column Step Id", len(numbers))
     build.extend(
         track=build.add_track(step_lane(-1).track),
         start_ns=begin,

@@ -246,7 +246,8 @@ def _places(text: bytes, n: int) -> I64 | None:
 
 def _scaled(digits: I64, shift: I64) -> Times | None:
     """``digits * 10**shift``, half up."""
-    if (np.abs(digits) > INT64_MAX // _TEN[np.maximum(shift, 0)]).any():
+    limit = INT64_MAX // _TEN[np.maximum(shift, 0)]
+    if ((digits > limit) | (digits < -limit)).any():  # the smallest int64 has no absolute value
         return None
     scale = _TEN[np.maximum(-shift, 0)]
     whole, rest = np.divmod(np.abs(digits), scale)
