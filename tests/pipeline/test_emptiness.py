@@ -99,7 +99,7 @@ def test_tables_without_a_row_are_no_success(tmp_path, capsys):
     """No file, and what the tables need; one row of one table is enough."""
     path, out = _written(tmp_path, COUNTER), tmp_path / "out.csv"
     assert run(["stats", path, "-o", str(out)]) == 3
-    assert "they need steps, or any events; " in capsys.readouterr().err
+    assert "table step has no data: needs steps, or any events" in capsys.readouterr().err
     assert run(["stats", path, "--by", "files"]) == 3
     assert "no tables beside these timelines" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]

@@ -19,8 +19,16 @@ DEFAULT_TOP = 20
 
 
 def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """As :func:`options.top`; -1 for the default: 20 rows for people, all for programs."""
-    return -1 if value is None else options.top(ctx, param, value)
+    """``20`` as a number, ``all`` as None; by default 20 rows for people, all for programs."""
+    if value is None:
+        return -1
+    if value.strip().lower() == "all":
+        return None
+    try:
+        found: int = options.parsed("count")(ctx, param, value)
+    except click.BadParameter as e:
+        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
+    return found
 
 
 @click.command(
@@ -139,8 +147,6 @@ def stats(
     target = None if output in (None, "-") else Path(str(output))
     if form == "csv" and target is None:
         _refuse_several(given["by"])
-    elif form != "csv" and target is not None:
-        files.refuse_existing(target, force)
     if given["top"] == -1:
         given["top"] = DEFAULT_TOP if form in ("text", "md") else None
     from traceconv import stats
@@ -153,19 +159,32 @@ def stats(
     if not any(one.rows for one in found.results):
         if not quiet:
             say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
-        raise EmptyResultError(_missing(found.results, bool(found.left_out or given["filters"])))
+        raise EmptyResultError(_missing(found.results, bool(found.left_out)))
     shown = _with_rows(found.results, quiet) if form == "csv" else found.results
     width = say.width() if target is None and say.fits() else None
     texts = _rendered(shown, form, explain, width)
     if target is None:
         say.data("\n".join(texts.values()).rstrip("\n"))
     else:
-        several = len(found.results) + len(found.left_out) > 1
-        _write(texts, target, several, force, quiet)
+        _write(texts, target, len(found.results) > 1, force, quiet)
         if as_json:
             say.data(_rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+
+
+def _missing(results: Sequence[Result], left_out: bool) -> str:
+    """Why no table has a row."""
+    if not results:
+        if left_out:
+            return "nothing is left of these tables; see --columns and --filter"
+        return "the profilers left no tables beside these timelines"
+    lines = [_without_rows(one) for one in results]
+    return "\n".join([*lines, "nothing is left to show; `--by files` has what profilers left"])
+
+
+def _without_rows(result: Result) -> str:
+    return f"table {result.table.name} has no data: needs {result.table.needs}"
 
 
 def _refuse_several(by: Sequence[str]) -> None:
@@ -189,26 +208,10 @@ def _refuse_several(by: Sequence[str]) -> None:
 def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
     """The tables that have rows; the others, which would be empty CSV files, get a line."""
     full = [one for one in results if one.rows]
-    missing = [
-        f"table {one.table.name} has no data: needs {one.table.needs}"
-        for one in results
-        if not one.rows
-    ]
-    if not quiet:
-        for line in missing:
-            say.message(f"{line}; no file is written")
+    for one in results if not quiet else ():
+        if not one.rows:
+            say.message(f"{_without_rows(one)}; no file is written")
     return full
-
-
-def _missing(results: Sequence[Result], chosen: bool) -> str:
-    """Why no table has a row; ``chosen`` says if rows or columns were."""
-    if chosen:
-        return "nothing is left of these tables; see --columns and --filter"
-    if not results:
-        return "the profilers left no tables beside these timelines"
-    needs = dict.fromkeys(one.table.needs for one in results)
-    more = "; `--by files` shows what tables profilers left" if results else ""
-    return f"no data for any of these tables: they need {'; '.join(needs)}{more}"
 
 
 def _rendered(

@@ -38,8 +38,7 @@ CODES: dict[str, Code] = {
     ),
     "unended-line": Code(
         _D,
-        "The last line of a table does not end; if the file was cut short there, the last value "
-        "is too short as well.",
+        "The last line of a table does not end; if the file was cut there, so was its last value.",
     ),
     "malformed-record": Code(
         _L, "A record cannot be parsed and was skipped; look at the place given."
@@ -53,19 +52,28 @@ CODES: dict[str, Code] = {
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
     "perfetto-packet-unread": Code(
-        _I, "Packets of no TrackEvents or GPU work (ftrace, CPU samples, memory) are not read."
+        _I,
+        "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
+        "are not in the output; the places give their kinds.",
     ),
     "state-lost": Code(
-        _L, "Packets that need an earlier packet, which is not in the file, were skipped."
+        _L,
+        "Packets that refer to what an earlier packet of their sequence said, and that packet is "
+        "not there, were skipped: the beginning of the recording is missing, or the profiler "
+        "dropped packets.",
     ),
     "interned-unknown": Code(
-        _D, "Names and texts referred to by number were never sent: they are left out."
+        _D,
+        "Names and texts that are referred to by number were never sent: such events have no name, "
+        "such arguments are left out.",
     ),
     "details-lost": Code(
         _D, "Rows are lost: graphs, steps and rare arguments of those beside them are, too."
     ),
     "track-unknown": Code(
-        _L, "Events on tracks that viewers do not show (undescribed parents) were skipped."
+        _L,
+        "Events on tracks that viewers do not show - they are inside a track that is not "
+        "described, or values of what is no counter - were skipped.",
     ),
     "track-conflict": Code(
         _D, "A track is described several times, differently; the first description counts."
@@ -78,9 +86,8 @@ CODES: dict[str, Code] = {
     ),
     "export-unused": Code(
         _I,
-        "Another export of the same run is beside the one that is read (a database beside text, or "
-        "text beside a database), and was left out. Pass `reader` to choose another one, or move "
-        "what is not wanted.",
+        "Another export of the same run (a database beside text, or text beside a database) was "
+        "left out. Pass `reader` to choose another one.",
     ),
     "repeated-content": Code(_I, "The same events are in several files; each was taken once."),
     "part-missing": Code(
@@ -154,8 +161,7 @@ CODES: dict[str, Code] = {
     "launch-backwards": Code(
         _I,
         "Work on a device begins before the call that launched it: the two clocks differ by at "
-        "least the amount given. Times of host and device are as recorded; do not compare them "
-        "more finely than that.",
+        "least the amount given; do not compare times of host and device more finely than that.",
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "launch-mark": Code(
@@ -174,8 +180,7 @@ CODES: dict[str, Code] = {
     ),
     "time-estimated": Code(
         _D,
-        "The start or the end of an event is not in the file; it was set by the event's length or "
-        "by the nearest time that is.",
+        "The start or end of an event is not in the file; its length or the nearest time set it.",
     ),
     "profiler-error": Code(
         _D,
@@ -207,8 +212,7 @@ CODES: dict[str, Code] = {
     # identity
     "rank-assumed": Code(
         _I,
-        "No file names the rank of the only capture; it is taken as 0. Pass `rank_from` to name it "
-        "yourself.",
+        "No file names the rank of the only capture; it is taken as 0. `rank_from` names it.",
     ),
     "process-assumed": Code(
         _D,
@@ -243,8 +247,7 @@ CODES: dict[str, Code] = {
     ),
     "window-failed": Code(
         _L,
-        "One of several captures of a rank could not be read and is not in the output; its other "
-        "captures are.",
+        "One of several captures of a rank could not be read; its others are in the output.",
     ),
     "window-skipped": Code(_I, "Collection windows of a rank that were not selected."),
     # clocks
@@ -302,15 +305,11 @@ CODES: dict[str, Code] = {
     ),
     "operators-missing": Code(
         _D,
-        "The table of operators is not whole: it was cut off, rows of it were lost, or the "
-        "profiler's table of steps has more computing. Idle time, shares, and lengths of steps are "
-        "those of the table of steps, else unknown; counts and sums of operators are those of the "
-        "rows that are there.",
+        "The table of operators lacks some: idle time, shares and lengths of steps are those of "
+        "the profiler's table of steps, else unknown; counts and sums are of the rows there are.",
     ),
     "computing-unknown": Code(
-        _I,
-        "Communication was recorded, and computing was not: what of it overlaps, and idle time, "
-        "are unknown.",
+        _I, "Collectives were recorded and computing was not: overlap and idle time are unknown."
     ),
     # output
     "size-limit": Code(
