@@ -185,7 +185,7 @@ def test_a_pause_is_no_part_of_a_step():
 def test_waiting_is_never_more_than_communication_alone():
     """A rank that hides its communication does not wait."""
     every = {0: Losses(2, known_ns=200, exposed_ns=20), 1: Losses(2, known_ns=200, exposed_ns=8)}
-    late = [Late(2, (0, 1), 12), Late(1, (0,), 1000)]
+    late = [Late(2, (0, 1), 6), Late(1, (0,), 500)]
     found = {(one.name, one.rank): one.ns for one in lost(every, late)}
     assert found == {(LATE, 2): (6 + 4) / 2, (LATE, 1): 4 / 2}
 
@@ -224,6 +224,6 @@ def test_what_is_not_known_is_not_summed_up():
     assert lost({1: Losses()}) == []
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
-        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 comes 3 ms late in all; computing is not "
+        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing is not "
         "known of any step, so what steps lose is unknown"
     )

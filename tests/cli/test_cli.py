@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
+import click
 import pytest
 from paths import ROOT
 
 import traceconv
-from traceconv.cli import run, say
+from traceconv.cli import cli, run, say
+from traceconv.cli.options import SECTIONS
 from traceconv.core.errors import Issues, Severity
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
@@ -420,3 +423,31 @@ def test_validate_checks_every_file(here, capsys):
     ]  # fmt: skip
     assert (told["ok"], [one["path"] for one in told["unreadable"]]) == (False, ["none.json"])
     assert run(["validate", "a.pftrace", "b.json"]) == 0
+
+
+# -- help ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal(monkeypatch, capsys, columns):
+    """Of every command; wide terminals are used."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in cli.commands:
+        assert run([name, "--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if len(line) > columns] == []
+        if name == "merge":
+            assert max(map(len, lines)) > columns * 0.9
+
+
+@pytest.mark.parametrize("name", ["merge", "convert", "stats", "diagnose", "align", "join"])
+def test_help_groups_options_by_purpose(capsys, name):
+    """Each option is below one heading, and none below "Options"."""
+    assert run([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    titles = re.findall(r"^(\S[^:]*):$", text, re.MULTILINE)
+    assert len(titles) > 3 and set(titles) <= set(SECTIONS)
+    for parameter in cli.commands[name].params:
+        for option in parameter.opts if isinstance(parameter, click.Option) else ():
+            assert len(re.findall(rf"^  (?:-\w, )?{option}(?![\w-])", text, re.MULTILINE)) <= 1
+            assert option in text

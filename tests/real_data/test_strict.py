@@ -29,7 +29,14 @@ LACKING = {
     "gpu/chrome_edge/only-begin-events": {"unfinished-slice"},
     "gpu/chrome_edge/simple-partial": {"unclosed-array"},
     "gpu/chrome_edge/too-many-end-events": {"end-without-begin"},
+    # two kinds of mark under one id
+    "hub/perfetto/legacy_async": {"track-conflict"},
+    # ranks by the order of processes
+    "hub/perfetto_own": {"rank-order"},
+    "hub/perfetto_producers/rocpd_convert_2proc": {"rank-order"},
+    # made to hold what a profiler dropped, and events without a name; then other jobs beside them
     "hub/xplane/made": {"name-unknown", "source-dropped"},
+    "hub/xplane": {"name-unknown", "source-dropped", "unaligned", "rank-order"},
     "perfetto/json_bad": {"bad-time", "missing-duration", "unknown-phase"},
     "perfetto/json_lone_surrogate": {"bad-encoding"},
     "perfetto/json_nan_in_args": {"args-not-json"},
@@ -37,6 +44,14 @@ LACKING = {
     "perfetto/json_raw_control_char": {"args-not-json"},
     "perfetto/json_truncated_array": {"unclosed-array"},
     "perfetto/json_truncated_object": {"truncated"},
+    "perfetto/counters": {"counter-not-numeric", "track-unknown"},
+    "perfetto/incremental_with_negative_delta": {"end-without-begin", "unfinished-slice"},
+    "perfetto/interned_data_without_cleared": {"interned-unknown", "missing-name", "state-lost"},
+    "perfetto/missing_parent_uuid": {"track-unknown"},
+    "perfetto/overlap_same_global_custom_track_end_named": {"end-without-begin"},
+    "perfetto/overlap_same_thread_track_end_named": {"end-without-begin"},
+    "perfetto/unknown_name_iid": {"interned-unknown", "missing-name"},
+    "perfetto/unmatched_end_unclosed_begin": {"end-without-begin", "unfinished-slice"},
 }  # fmt: skip
 """Losses and doubts by how the paths of captures begin."""
 

@@ -281,7 +281,10 @@ class Capture:
         """The steps and sums that the JSON account of a merge has of each rank."""
         for rank, known in self.every.items():
             notes = self.document["notes"][str(rank)]
-            ours = {(one["graph"], one["step"], one["start_ns"]): one for one in notes["steps"]}
+            ours = {
+                (-1 if one["graph"] is None else one["graph"], one["step"], one["start_ns"]): one
+                for one in notes["steps"]
+            }
             theirs = {}
             for step in known.steps:
                 figures = known.figures(step)

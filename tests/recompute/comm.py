@@ -85,8 +85,9 @@ def comm(every):
                 parts[at, key].append(one.parts())
     found = timed.figures(("Group", "Operation"))
     for (rank, *key), row in found.items():
-        known = [one for one in parts[rank, tuple(key)] if one[PARTS[0]] is not None]
-        row |= {name: sum(one[name] for one in known) if known else None for name in PARTS}
+        each = parts[rank, tuple(key)]
+        known = all(one[PARTS[0]] is not None for one in each)
+        row |= {name: sum(one[name] for one in each) if known else None for name in PARTS}
     return found
 
 

@@ -22,7 +22,7 @@ _SHAPES = ("Input Dims", "input_shapes")
 _CORE = ("Accelerator Core", "Task Type")
 """What names the core a task ran on; timelines alone name the type of its queue entry."""
 
-UNNAMED = "N/A"
+UNNAMED = ""
 
 
 class Host:

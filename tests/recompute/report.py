@@ -98,7 +98,7 @@ def steps_rows(every):
 
 def operator_rows(tables):
     """Operators over all ranks, by falling time, and whose device spends most on each."""
-    named = any(row["OP Type"] not in ("", "N/A") for row in tables["type"].values())
+    named = any(row["OP Type"] != "" for row in tables["type"].values())
     found = tables["type" if named else "op"]
     several = len({rank for rank, *_ in found if rank is not JOB}) > 1
     job = {tuple(key): row for (rank, *key), row in found.items() if (rank is JOB) == several}

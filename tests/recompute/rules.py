@@ -9,10 +9,10 @@ from . import waiting
 from .device import curves, kernels, number, whole
 from .figures import PARTS, percent
 from .host import text_of, typed
+from .intervals import Length, union
 from .losses import COMPUTING, EXPOSED, IDLE, INPUT, PAUSE, Losses
 
 SLICES_KEPT = 3
-_ROWS = 1000  # of a part of a step, per rank
 _FEWEST_LAUNCHES = 20
 _FEWEST_STEPS = 3
 _FEWEST_LINKS = 4
@@ -218,11 +218,9 @@ def _parts(rank, known):
     for row in sorted(rank.rows, key=lambda row: row.start):
         if row.cls in ("iteration", "interval", "fp_bp", "tail", "reduce") and row.step >= 0:
             parts[row.cls].append(row)
-    parts = {cls: rows[:_ROWS] for cls, rows in parts.items()}
     steps = parts.get("iteration", [])
     marked = "interval" in parts or sum(row.graph >= 0 for row in steps) > 1
-    graphs = sorted({row.graph for rows in parts.values() for row in rows})
-    for graph in graphs:
+    for graph in sorted({row.graph for row in steps}):
         where = f"graph {graph}" if graph >= 0 else ""
         mine = {cls: [r for r in rows if r.graph == graph] for cls, rows in parts.items()}
         if marked:
@@ -233,30 +231,49 @@ def _parts(rank, known):
 
 
 def _gaps(where, mine):
-    lengths = [row.dur for row in mine.get("interval", [])]
-    steps = [row.dur for row in mine.get("iteration", [])]
+    rows, steps = mine.get("interval", []), mine["iteration"]
+    known = {row.step for row in steps}
+    lengths = [row.dur for row in rows if row.step in known]
     if lengths:
         yield "iteration-gap", where, {
             "value": fmean(lengths) / 1e6, "saves": fmean(lengths), "pauses": len(lengths),
             "median_ns": round(median(lengths)), "longest_ns": max(lengths),
-            "step_mean_ns": round(fmean(steps)) if steps else 0,
-            "slices": sorted(lengths, reverse=True)[:SLICES_KEPT],
+            "step_mean_ns": round(fmean(row.dur for row in steps)),
+            "slices": _longest(rows),
         }  # fmt: skip
 
 
 def _share_of_steps(rule, where, mine, cls):
-    length = {row.step: row.dur for row in mine.get("iteration", [])}
-    rows = [row for row in mine.get(cls, []) if length.get(row.step)]
-    if rows:
-        taken, inside = sum(length[row.step] for row in rows), {row.step for row in rows}
-        reduced = sum(row.dur for row in mine.get("reduce", []) if row.step in inside)
-        yield rule, where, {
-            "value": percent(sum(row.dur for row in rows), taken), "steps": len(rows),
-            "mean_ns": round(fmean(row.dur for row in rows)),
-            "saves": round(fmean(row.dur for row in rows)),
-            "step_mean_ns": round(taken / len(rows)),
-            "reduce_percent": percent(reduced, taken), "slices": _longest(rows),
-        }  # fmt: skip
+    """Of every step that has the part; of steps of one number it is the last that had begun."""
+    steps, rows, reduces = mine["iteration"], mine.get(cls, []), mine.get("reduce", [])
+    starts = defaultdict(list)
+    for step in steps:
+        starts[step.step].append(step)
+
+    def of(row):
+        begun = [step for step in starts[row.step] if step.start <= row.start]
+        return (begun or starts[row.step][:1])[-1:]
+
+    taken = defaultdict(int)
+    for row in rows:
+        for step in of(row):
+            taken[id(step)] += row.dur
+    kept = [step for step in steps if id(step) in taken and step.dur > 0]
+    if not kept:
+        return
+    whole = sum(step.dur for step in kept)
+    parts = [taken[id(step)] for step in kept]
+    found = {
+        "value": percent(sum(parts), whole), "steps": len(kept),
+        "mean_ns": round(fmean(parts)), "saves": round(fmean(parts)),
+        "step_mean_ns": round(whole / len(kept)), "slices": _longest(rows),
+    }  # fmt: skip
+    reduced = {id(step) for row in reduces for step in of(row)}
+    if all(id(step) in reduced for step in kept):
+        every = Length(union((row.start, row.end) for row in reduces))
+        lengths = [every.within(step.start, step.end) for step in kept]
+        found["reduce_percent"] = percent(sum(lengths), whole)
+    yield rule, where, found
 
 
 def _first(where, steps):
@@ -356,7 +373,7 @@ def _operators(rank, host, steps):
     matched = []
     for row in rows:
         kind = types[id(row)][0]
-        match = _CONVERSION.fullmatch(row.name if kind == "N/A" else kind)
+        match = _CONVERSION.fullmatch(kind or row.name)
         if match:
             spent[match[1]] += row.dur
             matched.append(row)

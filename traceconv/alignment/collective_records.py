@@ -132,7 +132,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     names = [one for one, yes in zip(names, kept, strict=True) if yes]
     kinds: dict[str, int] = {}
     kind = [
-        kinds.setdefault(kind_of(_text(f.name) or n), len(kinds))
+        kinds.setdefault(_kind(_text(f.name), n), len(kinds))
         for f, n in zip(facts, names, strict=True)
     ]
     known = tuple(kinds)
@@ -159,6 +159,15 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     )
 
 
+def _kind(stated: str, name: str) -> str:
+    """What is stated of an operation; its name says more where that is "coalesced"."""
+    return kind_of(stated if _KINDS.search(_letters(stated)) else name or stated)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
 @lru_cache(4096)
 def kind_of(name: str) -> str:
     """What an operation does, whatever its library calls it; printed indexes do not matter.
@@ -166,7 +175,7 @@ def kind_of(name: str) -> str:
     ``hcom_allReduce__586_0_1``, ``ncclDevKernel_AllReduce_Sum_f32_RING_LL`` and
     ``Default/AllReduce-op534_0`` are all "allreduce".
     """
-    letters = re.sub(r"[^a-z]", "", name.lower())
+    letters = _letters(name)
     match = _KINDS.search(letters)
     if match is None:
         return letters[:80]

@@ -183,12 +183,12 @@ class Late:
     Attributes:
         rank:   which.
         others: that wait for it.
-        total_ns: by how much it comes late, summed over the collectives of the capture.
+        per_step_ns: how long, per step.
     """
 
     rank: int
     others: Sequence[int]
-    total_ns: int
+    per_step_ns: int
 
 
 @dataclass(frozen=True)
@@ -218,11 +218,7 @@ def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
     left = {rank: one.per(EXPOSED) for rank, one in known.items()}
     found = []
     for one in late:
-        waits = {
-            rank: min(one.total_ns / known[rank].steps, left[rank])
-            for rank in one.others
-            if rank in left
-        }
+        waits = {rank: min(one.per_step_ns, left[rank]) for rank in one.others if rank in left}
         left.update({rank: left[rank] - ns for rank, ns in waits.items()})
         found.append(Loss(LATE, sum(waits.values()) / len(known), one.rank))
     found.append(Loss(EXPOSED, sum(left.values()) / len(known)))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.analysis.losses import Losses
-from traceconv.core.columns import I64
+from traceconv.analysis.stragglers.own_work import OWN, OwnWork
 from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
@@ -75,8 +75,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         tables:   by name of the table, the columns that it needs of the rank; {} without data.
         rules:    what the rules need of it.
         collectives: its communication operations.
-        before_ns: (operations, 4): what the time before each of them was spent on; see
-            :func:`traceconv.analysis.stragglers.verdict.time_before`.
+        work:     what the rank did by itself before each of them.
         links:    bytes and time of its links to other ranks, as of the table "link".
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
@@ -95,7 +94,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tables: dict[str, Columns] = {}
     rules: RuleRecords = RuleRecords()
     collectives: CollectiveRecords = NO_COLLECTIVES
-    before_ns: I64 = _NO_ROWS
+    work: OwnWork = OwnWork()
     links: Columns = {}
     excerpts: Excerpts = Excerpts()
     graphs: tuple[int, ...] = ()
@@ -189,8 +188,12 @@ def _check(summary: RankSummary) -> None:
             raise ValueError("columns of one table differ in length")
     known = summary.collectives
     lengths = {len(c) for c in vars(known).values() if isinstance(c, np.ndarray)}
-    before = summary.before_ns
-    if len(lengths) > 1 or (len(before) and before.shape != (len(known), 4)):
+    work = summary.work
+    if len(work.before_ns):
+        shapes = work.before_ns.shape, work.hidden_ns.shape, work.window.shape
+        if shapes != ((len(known), OWN + 1), (len(known),), (len(known),)):
+            raise ValueError("columns of collectives differ in length")
+    if len(lengths) > 1 or work.steps.shape[:1] != work.in_step_ns.shape[:1]:
         raise ValueError("columns of collectives differ in length")
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
         if len(column) and not 0 <= column.min() <= column.max() < len(named):

@@ -11,7 +11,7 @@ from traceconv.analysis.losses import Losses, losses, stated_losses
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
-from traceconv.analysis.stragglers.verdict import time_before
+from traceconv.analysis.stragglers.own_work import own_work
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.core.errors import Issue, Issues, TraceconvError
@@ -62,7 +62,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
         rules=rule_records(trace, requested.rules),
         collectives=collectives,
-        before_ns=time_before(trace, collectives),
+        work=own_work(trace, collectives),
         links=links.of_rank(trace) if requested.links else {},
         excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
         graphs=tuple(trace.present.graphs.tolist()),

@@ -13,7 +13,7 @@ from traceconv.alignment.collective_matching import matched
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
-from traceconv.analysis.stragglers import verdict as lateness
+from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.api import options
 from traceconv.api.open import open as find
 from traceconv.core.errors import Issues, OptionError
@@ -39,7 +39,7 @@ class Diagnosis:
     """
 
     findings: rules.Findings
-    verdict: lateness.Verdict | None
+    verdict: stragglers.Verdict | None
     issues: Issues = field(default_factory=Issues)
     document: Mapping[str, Any] | None = None
     headline: str = ""
@@ -87,9 +87,7 @@ class Diagnosis:
 
     def _late(self) -> list[str]:
         """Which rank delays the others, without the steps."""
-        if self.verdict is None:
-            return []
-        return [line for line in self.verdict.lines() if not line.startswith("step ")]
+        return [] if self.verdict is None else self.verdict.lines()
 
 
 def diagnose(
@@ -153,7 +151,7 @@ def diagnose(
     groups = tuple(matched(records))
     plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
-    verdict = lateness.judge(summaries, plan, groups)
+    verdict = stragglers.judge(summaries, plan, groups)
     judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict)
     document = _document(read, plan, every.issues, summaries, judged) if analyse else None
     return Diagnosis(

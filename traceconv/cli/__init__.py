@@ -96,7 +96,11 @@ under --fail-on.
 """
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog=EPILOG,
+)
 @click.option(
     "--version",
     is_flag=True,

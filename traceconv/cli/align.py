@@ -10,7 +10,9 @@ import click
 from traceconv.cli import completion, files, options, say
 
 
-@click.command(short_help="Estimate how the clocks of ranks differ; print or write it.")
+@click.command(
+    cls=options.Sectioned, short_help="Estimate how the clocks of ranks differ; print or write it."
+)
 @options.paths
 @click.option(
     "-o",

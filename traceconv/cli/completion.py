@@ -123,6 +123,16 @@ def tables() -> list[tuple[str, str]]:
     return [*groups, ("files", "tables of profilers, as they are"), ("all", ""), *single]
 
 
+def of_columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of columns of the tables of --by, with commas between them."""
+    from traceconv.analysis.tables.catalog import FILES, TABLES, chosen
+
+    by = str(ctx.params.get("by") or "step,overlap").split(",")
+    known = [column for name in chosen(by) for column in {**TABLES, **FILES}[name].columns]
+    names = dict.fromkeys(column.name for column in known)
+    return some_of(these(*names))(ctx, param, incomplete)
+
+
 def rules() -> list[tuple[str, str]]:
     """Values of --rule."""
     from traceconv.analysis.rules.catalog import RULES

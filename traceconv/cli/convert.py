@@ -74,7 +74,7 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-@click.command(short_help="Convert one capture, format to format.")
+@click.command(cls=options.Sectioned, short_help="Convert one capture, format to format.")
 @click.argument("path", metavar="IN", shell_complete=completion.files)
 @click.option(
     "-o",

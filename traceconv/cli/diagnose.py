@@ -18,7 +18,7 @@ GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
 
 
-@click.command(short_help="Say what is wrong, with evidence and advice.")
+@click.command(cls=options.Sectioned, short_help="Say what is wrong, with evidence and advice.")
 @options.paths
 @click.option(
     "--rule",
@@ -94,7 +94,7 @@ def diagnose(
 
     \b
     traceconv diagnose ./prof
-    traceconv diagnose ./prof --rule iteration-gap,long-tail --threshold long-tail=30
+    traceconv diagnose ./prof --rule long-tail --threshold long-tail=30
     traceconv diagnose ./prof -o findings.json --fail-on warning
     """
     form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)

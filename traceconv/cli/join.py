@@ -9,7 +9,7 @@ import click
 from traceconv.cli import completion, options, outcome, say
 
 
-@click.command(short_help="Join the shards of one merge to its trace.")
+@click.command(cls=options.Sectioned, short_help="Join the shards of one merge to its trace.")
 @click.argument(
     "shards", nargs=-1, required=True, metavar="SHARD...", shell_complete=completion.files
 )
@@ -37,8 +37,8 @@ def join(shards: tuple[str, ...], **given: Any) -> None:
     the merge is stored in the shards.
 
     \b
-    traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard     on 8 machines
-    traceconv join part?.shard -o trace.pftrace                       on one
+    traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard   on 8 hosts
+    traceconv join part?.shard -o trace.pftrace                     on one
     """
     task = outcome.Task.of(given)
     from traceconv import join

@@ -9,7 +9,7 @@ import click
 from traceconv.cli import completion, options, outcome, say
 
 
-@click.command(short_help="Merge ranks and write a trace: the main command.")
+@click.command(cls=options.Sectioned, short_help="Merge ranks and write a trace: the main command.")
 @options.paths
 @click.option(
     "-o",

@@ -78,6 +78,40 @@ def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None
     return "json"
 
 
+SECTIONS = {
+    "Where to": "output writer form force dry_run",
+    "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
+    "What it becomes": "mode annotate threshold columns sort filters top explain counts",
+    "How large": "max_size max_events target over_limit",
+    "Clocks": "align align_max_error_ns",
+    "Input": "reader rank_from mapping comm_patterns allow_missing_ranks salvage",
+    "Who does the work": "jobs mem_limit engine engine_address shard",
+    "What is said": "report strict fail_on as_json quiet verbose help",
+}
+"""What options are for: headings of --help, and the parameters below each."""
+
+
+class Sectioned(click.Command):
+    """A command with so many options that --help groups them by their purpose."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a section for each purpose."""
+        records = {
+            "help" if "--help" in param.opts else str(param.name): record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+            and (record := param.get_help_record(ctx)) is not None
+        }
+        for title, names in SECTIONS.items():
+            found = [records.pop(name) for name in names.split() if name in records]
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found, col_max=26)
+        if records:
+            with formatter.section("Options"):
+                formatter.write_dl(list(records.values()))
+
+
 class Choice(_Words):
     """One of some words; what is none of them is answered with the nearest."""
 

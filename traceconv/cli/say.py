@@ -36,10 +36,12 @@ FLAGS = {
     "allow_missing_ranks": "--allow-missing-ranks",
     "args": "--args",
     "by": "--by",
+    "columns": "--columns",
     "comm_patterns": "--comm-pattern",
     "engine": "--engine",
     "engine_address": "--engine-address",
     "exclude": "--exclude",
+    "filters": "--filter",
     "force": "-f",
     "graphs": "--graphs",
     "jobs": "--jobs",
@@ -59,6 +61,7 @@ FLAGS = {
     "rule": "--rule",
     "scope": "--scope",
     "shard": "--shard",
+    "sort": "--sort",
     "steps": "--steps",
     "strict": "--strict",
     "threshold": "--threshold",
@@ -141,6 +144,11 @@ def _harmless(text: str) -> str:
 def width() -> int:
     """Columns of the terminal, by the variable COLUMNS or itself; 80 where there is none."""
     return max(shutil.get_terminal_size().columns, 40)
+
+
+def fits() -> bool:
+    """Whether results are to keep to :func:`width`: on a terminal, or where COLUMNS is set."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def size(n_bytes: int) -> str:

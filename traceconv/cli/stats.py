@@ -31,7 +31,9 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     return found
 
 
-@click.command(short_help="Tables: steps, overlap, operators, communication, memory ...")
+@click.command(
+    cls=options.Sectioned, short_help="Tables: steps, overlap, operators, communication, memory ..."
+)
 @options.paths
 @click.option(
     "--by",
@@ -73,10 +75,36 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @click.option(
+    "--columns",
+    callback=options.parsed("words"),
+    default="",
+    metavar="NAME,...",
+    shell_complete=completion.of_columns,
+    help="Only these columns, in this order; without their units.",
+)
+@click.option(
+    "--sort",
+    callback=options.parsed("words"),
+    default="",
+    metavar="NAME[:asc|:desc],...",
+    shell_complete=completion.of_columns,
+    help="Order rows by columns: numbers fall, texts rise, unless said otherwise.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=completion.of_columns,
+    help="Rows for which this holds: = != < <= > >=, ~ and !~ for regular expressions; times and "
+    "sizes with units ('Total Time>1ms'). May be given several times: all have to hold.",
+)
+@click.option(
     "--top",
     callback=_top,
     metavar="N|all",
-    help="Most rows per rank of long tables; default 20 in text and md, else all.",
+    help="Most rows of long tables, per rank unless they are sorted; default 20 in text and md, "
+    "else all.",
 )
 @click.option("--explain", is_flag=True, help="Show the formula of every table.")
 @click.option(
@@ -110,6 +138,7 @@ def stats(
     \b
     traceconv stats ./prof --by step,overlap
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
+    traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
     traceconv stats ./prof --by all -o tables.json
     """
     form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
@@ -122,12 +151,17 @@ def stats(
 
     with say.bar(quiet=quiet) as progress:
         found = stats(*paths, **given, progress=progress)
+    for name, why in found.left_out:
+        if not quiet:
+            say.message(f"table {name} is left out: {why}")
     if not found.results:
+        if found.left_out:
+            raise EmptyResultError("nothing is left of these tables; see --columns and --filter")
         say.message("profilers left no tables beside these timelines")
         return
-    texts = _rendered(
-        _with_rows(found.results, quiet) if form == "csv" else found.results, form, explain
-    )
+    shown = _with_rows(found.results, quiet) if form == "csv" else found.results
+    width = say.width() if target is None and say.fits() else None
+    texts = _rendered(shown, form, explain, width)
     if target is None:
         say.data("\n".join(texts.values()).rstrip("\n"))
     else:
@@ -176,7 +210,9 @@ def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
     return full
 
 
-def _rendered(results: Sequence[Result], form: str, explain: bool) -> dict[str, str]:
+def _rendered(
+    results: Sequence[Result], form: str, explain: bool, width: int | None = None
+) -> dict[str, str]:
     """The text by name of table; "" where one text holds all."""
     from traceconv.report import table_text as render
 
@@ -184,8 +220,9 @@ def _rendered(results: Sequence[Result], form: str, explain: bool) -> dict[str, 
         return {result.table.name: render.csv_text(result) for result in results}
     if form == "json":
         return {"": render.json_text(results)}
-    written = render.markdown if form == "md" else render.text
-    return {"": say.with_flags(written(results, explain))}
+    if form == "md":
+        return {"": say.with_flags(render.markdown(results, explain))}
+    return {"": say.with_flags(render.text(results, explain, width))}
 
 
 def _write(texts: dict[str, str], path: Path, several: bool, force: bool, quiet: bool) -> None:

@@ -216,6 +216,30 @@ CODES: dict[str, Code] = {
     "skipped-bytes": Code(
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
+    "perfetto-packet-unread": Code(
+        _I,
+        "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
+        "are not in the output; the places give their kinds.",
+    ),
+    "state-lost": Code(
+        _L,
+        "Packets that refer to what an earlier packet of their sequence said, and that packet is "
+        "not there, were skipped: the beginning of the recording is missing, or the profiler "
+        "dropped packets.",
+    ),
+    "interned-unknown": Code(
+        _D,
+        "Names and texts that are referred to by number were never sent: such events have no name, "
+        "such arguments are left out.",
+    ),
+    "track-unknown": Code(
+        _L,
+        "Events on tracks that viewers do not show - they are inside a track that is not "
+        "described, or values of what is no counter - were skipped.",
+    ),
+    "track-conflict": Code(
+        _D, "A track is described several times, differently; the first description counts."
+    ),
     "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
     "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
     "empty-file": Code(_I, "The file has no events."),
@@ -328,6 +352,11 @@ CODES: dict[str, Code] = {
     "source-dropped": Code(
         _D, "The profiler reports that it had no room for these events and did not write them."
     ),
+    "counter-unplaced": Code(
+        _I,
+        "The first value of a counter that reports the time before its samples is not shown: "
+        "nothing says when that time began.",
+    ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "counter-clipped": Code(
         _D,
@@ -357,9 +386,9 @@ CODES: dict[str, Code] = {
     ),
     "rank-order": Code(
         _D,
-        "Nothing says which of these hosts is which: their devices were numbered in the order of "
-        "the hosts' names. Merge a file at a time, or name hosts so that their order is that of "
-        "the job.",
+        "Nothing names the ranks of these hosts or processes: they were numbered in the order of "
+        "the hosts' names, or of the process ids. Merge a file at a time, or name hosts so that "
+        "their order is that of the job.",
     ),
     "host-rows-first": Code(
         _I,
@@ -387,6 +416,14 @@ CODES: dict[str, Code] = {
         _D,
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
+    ),
+    "clock-unknown": Code(
+        _L,
+        "Packets whose time is that of a clock which nothing relates to the clock of the trace "
+        "were skipped.",
+    ),
+    "snapshot-unused": Code(
+        _D, "A reading of several clocks that contradicts itself, or an earlier one, is not used."
     ),
     "clock-assumed": Code(
         _D,

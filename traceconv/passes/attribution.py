@@ -118,15 +118,18 @@ def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
         mine = np.flatnonzero(steps.graph == graph)
         loose = graph < 0 or len(graphs) == 1
         own = np.flatnonzero(rows & (at < 0) & ((events.graph == graph) | loose))
-        found = _occurrence(steps.take(mine), events.step[own], events.start_ns[own])
+        found = occurrence(steps.take(mine), events.step[own], events.start_ns[own])
         at[own[found >= 0]] = mine[found[found >= 0]]
     return at
 
 
-def _occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
+def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     """The position of the step with each number, -1 if there is none.
 
     Of several with one number, the last that had begun at ``time``, else the first.
+
+    Args:
+        steps: of one graph, by start.
     """
     if not len(steps):
         return np.full(len(number), -1, np.intp)

@@ -46,7 +46,7 @@ def headline(
     who = captured(list(every), job_size, group_size)
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"rank {one.rank} comes {time(one.total_ns)} late in all" for one in late]
+        waits = [f"rank {one.rank} costs {time(one.per_step_ns)} per step" for one in late]
         rest = "computing is not known of any step, so what steps lose is unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step_ns = sum(one.step_ns for one in known) / len(known)

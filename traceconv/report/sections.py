@@ -13,7 +13,7 @@ import numpy as np
 
 from traceconv.alignment.collective_matching import matched
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.lateness import Clocks, lateness
+from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64
 from traceconv.core.side_tables import ABSENT, Columns
@@ -84,7 +84,7 @@ def sections(results: Iterable[Result], unmarked: Collection[int] = ()) -> dict[
 
 def _named(result: Result) -> bool:
     """Whether the profiler recorded types of operators at all."""
-    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
+    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {""}
 
 
 def _overlap(result: Result, unmarked: Collection[int]) -> Section:
@@ -222,10 +222,10 @@ def _links(result: Result) -> Section:
     names = ("Group", "Source", "Destination", "Bytes", "Transit Time(ns)", "Transport")
     for group, source, target, size, time, transport in _cells(job, *names):
         cell = sums.setdefault(group, {}).setdefault((source, target), [0, 0, set()])
-        cell[0] += size
-        cell[1] += max(time, 0)
+        cell[0] = _plus(cell[0], size)
+        cell[1] = _plus(cell[1], time)
         cell[2].add(transport)
-    order = sorted(sums, key=lambda group: -sum(cell[0] for cell in sums[group].values()))
+    order = sorted(sums, key=lambda group: -sum(cell[0] or 0 for cell in sums[group].values()))
     return {
         "groups": [
             {
@@ -242,6 +242,11 @@ def _links(result: Result) -> Section:
         ],
         "others": len(order[GROUPS_KEPT:]),
     }  # fmt: skip
+
+
+def _plus(known: int | None, more: int) -> int | None:
+    """A sum, None once a part of it is not known."""
+    return None if known is None or more == ABSENT else known + more
 
 
 def _queues(result: Result) -> Section:
@@ -266,7 +271,7 @@ STEPS_SHOWN = 200
 """Most columns of it; beyond, steps that follow each other share one likewise."""
 
 
-def heat(every: Sequence[RankSummary], clocks: Clocks, overlap: Result) -> Section:
+def heat(every: Sequence[RankSummary], overlap: Result) -> Section:
     """How far each rank is behind in each step, ns.
 
     By collectives: the most that a rank came later than the others to one collective of the step
@@ -277,7 +282,8 @@ def heat(every: Sequence[RankSummary], clocks: Clocks, overlap: Result) -> Secti
         every:   the summaries of all ranks.
         overlap: the table of that name.
     """
-    late = _lateness(every, clocks)
+    groups = tuple(matched([one.collectives for one in every]))
+    late = Waits({one.rank: one for one in every}, groups).lateness()
     what = "lateness"
     if not late:
         late, what = _excess(overlap), "computing"
@@ -308,21 +314,6 @@ def _binned(numbers: list[int], most: int) -> list[list[int]]:
     """At most so many stretches of the numbers, of equal length but for the last."""
     each = -(-len(numbers) // most)
     return [numbers[i : i + each] for i in range(0, len(numbers), each)]
-
-
-def _lateness(every: Sequence[RankSummary], clocks: Clocks) -> dict[tuple[int, int], int]:
-    by_rank = {one.rank: one for one in every}
-    worst: dict[tuple[int, int], int] = {}
-    groups = matched([one.collectives for one in every])
-    for group in lateness(groups, by_rank, clocks):
-        for step in np.unique(group.step[group.step >= 0]).tolist():
-            late = group.late[group.step == step]
-            for rank, column in zip(group.ranks, late.T, strict=True):
-                seen = column[~np.isnan(column)]
-                if len(seen):
-                    value = max(round(float(seen.max())), 0)
-                    worst[rank, step] = max(worst.get((rank, step), 0), value)
-    return worst
 
 
 def _excess(overlap: Result) -> dict[tuple[int, int], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from traceconv.report.figures import ranks, time
 Told = Mapping[str, Any]
 """JSON values: a section, a verdict on stragglers, a finding."""
 
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
 _COPIES = "memory copies"
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
@@ -39,16 +37,6 @@ def sentences(
         _who_is_slow(verdict),
         _what_else(found, issues, clock),
     ]
-
-
-def late(one: Told) -> str:
-    """How late a rank comes; ``one`` is the culprit of a verdict, or one of its others."""
-    cause = f", mostly for {one['cause']}" if one["cause"] else ""
-    arrival, unsure = (time(one[key]) for key in ("late_by_arrival_ns", "uncertainty_ns"))
-    return (
-        f"Rank {one['rank']} comes {time(one['late_ns'])} late to {one['operation']} of "
-        f"{one['group']} (by arrival {arrival}, uncertainty {unsure}){cause}"
-    )
 
 
 def _shares(overlap: Told) -> dict[str, float]:
@@ -99,12 +87,10 @@ def _utilisation(overlap: Told) -> tuple[str, str]:
 def _who_is_slow(verdict: Told) -> str:
     if len(verdict["ranks"]) < 2:
         return "One rank alone cannot be compared with others."
-    if not verdict["culprit"]:
-        doubt = _LENGTH.sub(lambda us: time(float(us[1]) * 1e3), verdict["doubt"])
-        return f"No rank can be called the straggler: {doubt}."
+    text = verdict["text"]
     others = [one["rank"] for one in verdict["others"]]
-    too = f"; {ranks(others)} {'come' if len(others) > 1 else 'comes'} late, too"
-    return f"{late(verdict['culprit'])}{too if others else ''}."
+    too = f"; {ranks(others)} {'are' if len(others) > 1 else 'is'} late, too" if others else ""
+    return f"{text[:1].upper()}{text[1:]}{too}."
 
 
 def _what_else(found: Sequence[Told], issues: Issues, clock: str) -> str:
@@ -144,8 +130,8 @@ def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:
         found.append({"name": "Device utilisation", "value": value, "note": note})
     if len(verdict["ranks"]) > 1:
         one = verdict["culprit"]
-        value = f"rank {one['rank']}" if one else "inconclusive"
+        value = f"rank {one['rank']}" if one else verdict["verdict"]
         compared = f"{verdict['collectives']} collectives compared"
-        note = f"late by {time(one['late_ns'])}" if one else compared
+        note = f"costs {time(one['gain_ns'])} per step" if one else compared
         found.append({"name": "Straggler", "value": value, "note": note})
     return found

@@ -23,7 +23,7 @@ from traceconv.analysis.rules.definition import (
     Slice,
     completed,
 )
-from traceconv.analysis.stragglers.lateness import Clocks
+from traceconv.analysis.stragglers.waits import Clocks
 from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Trace

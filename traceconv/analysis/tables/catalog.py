@@ -68,11 +68,13 @@ class Statistics:
         results: one per selected table, in the order requested.
         ranks:   that were read, ascending.
         issues:  everything that was lost or is in doubt.
+        left_out: names of tables that columns or filters leave nothing of, with the reason.
     """
 
     results: tuple[Result, ...]
     ranks: tuple[int, ...]
     issues: Issues
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, name: str) -> DataTable:
         """The columns of the table of this name; one ``by`` may make several.
@@ -153,7 +155,7 @@ def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> 
     columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:
-        columns = _first(columns, top)
+        columns = first_rows(columns, top)
     units = {column.key: column.unit for column in table.columns} if built else {}
     return Result(table, DataTable(table.name, columns, units), rows)
 
@@ -172,7 +174,7 @@ def _by_rank(facts: Mapping[int, Columns]) -> Ranked:
     return sorted({**found, **own}.items(), key=lambda pair: pair[0])
 
 
-def _first(columns: Columns, top: int) -> Columns:
+def first_rows(columns: Columns, top: int) -> Columns:
     """The first ``top`` rows of every rank; rows of a rank follow each other."""
     rank = columns[RANK]
     border = np.flatnonzero(rank[1:] != rank[:-1]) + 1

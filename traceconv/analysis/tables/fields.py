@@ -45,9 +45,9 @@ def _holds(blob: Any, needle: bytes) -> bool:
     return blob.find(needle) >= 0 if hasattr(blob, "find") else True
 
 
-def whole(texts: NDArray[Any]) -> I64:
-    """The texts that are digits (with or without a sign) as int64; 0 for the others."""
-    ids = {text: int(text) if _is_whole(text) else 0 for text in set(texts.tolist())}
+def whole(texts: NDArray[Any], absent: int = 0) -> I64:
+    """The texts that are digits (with or without a sign) as int64; ``absent`` for the others."""
+    ids = {text: int(text) if _is_whole(text) else absent for text in set(texts.tolist())}
     return np.array([ids[text] for text in texts.tolist()], np.int64)
 
 

@@ -19,6 +19,15 @@ from numpy.typing import NDArray
 from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import I8, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
+from traceconv.core.perfetto_fields import (
+    ATTRIBUTE,
+    NEEDS_STATE,
+    STATE_CLEARED,
+    Attribute,
+    InternedData,
+    TracePacket,
+    TrackEvent,
+)
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder
 from traceconv.writers.perfetto.packets import (
@@ -33,13 +42,6 @@ from traceconv.writers.perfetto.packets import (
 )
 from traceconv.writers.perfetto.tracks import descriptors, root, shown_pid, uuids
 from traceconv.writers.perfetto.wire import (
-    ATTRIBUTE,
-    NEEDS_STATE,
-    STATE_CLEARED,
-    Attribute,
-    InternedData,
-    TracePacket,
-    TrackEvent,
     interned,
     message,
     number,
