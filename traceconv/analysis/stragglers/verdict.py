@@ -277,7 +277,8 @@ def judge(
     by_rank = {one.rank: one for one in every}
     groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
     waits = Waits(by_rank, groups)
-    found = [Judged(one, by_rank) for one in programs(every, groups)]
+    looked_at = (Judged(one, by_rank) for one in programs(every, groups))
+    found = [one for one in looked_at if one.where]
     among = np.sum([one.tests for one in found], axis=0).tolist() if found else []
     for one in found:
         one.judge(among, material)
