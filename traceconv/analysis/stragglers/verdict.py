@@ -440,6 +440,12 @@ def _by_step(found: Sequence[Judged], waits: Waits, material: float) -> dict[Ste
         limit = np.maximum(material * one.program.step_ns, sure * one.found.noise)
         with np.errstate(invalid="ignore"):
             beyond = one.found.more > limit[:, None, None]
+            if one.where[0] == (
+                -1,
+                -1,
+            ):  # what ends the step before is at the first place of a step
+                at_first = [i for i, (_, place) in enumerate(one.where) if place == 0]
+                beyond[at_first] &= ~(one.found.more[0] < one.found.more[at_first] / 2)
         for row in np.flatnonzero(beyond.any(axis=(0, 2))).tolist():
             best = _latest(one, row, beyond[:, row], waits)
             known = steps[one.program.steps[row]]
