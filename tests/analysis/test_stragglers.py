@@ -194,6 +194,13 @@ def test_stages_of_a_pipeline_are_not_compared():
     assert verdict.reason.startswith("no two ranks did the same in one step: the stages of a ")
 
 
+def test_ranks_that_only_exchange_messages_have_nothing_to_compare():
+    """Nor steps that are marked: no table has a value."""
+    job = TrainingJob(dp=2, pp=2, steps=1, numbering="none", micro_batches=4, layers=1)
+    assert of_job(job).kind == "inconclusive"
+    assert of_job(TrainingJob(pp=2, steps=2, numbering="none")).kind == "inconclusive"
+
+
 def test_ranks_that_were_not_captured_may_be_late():
     """What the one that was waits for is said, and no more."""
     job = TrainingJob(tp=2, dp=4, uncaptured=(3,), delays=(Delay((3,), 1e6),))

@@ -77,7 +77,7 @@ def said(found) -> Said:
         frozenset(frozenset(one["ranks"]) for one in document.get("slow_groups", ())),
         {one["step"]: one["late"]["rank"] for one in document["steps"] if one["late"]},
         gain,
-        "\n".join(found.lines()),
+        "\n".join([*found.lines(), *found.step_lines()]),
     )
 
 

@@ -277,7 +277,8 @@ def judge(
     by_rank = {one.rank: one for one in every}
     groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
     waits = Waits(by_rank, groups)
-    found = [Judged(one, by_rank) for one in programs(every, groups)]
+    looked_at = (Judged(one, by_rank) for one in programs(every, groups))
+    found = [one for one in looked_at if one.where]
     among = np.sum([one.tests for one in found], axis=0).tolist() if found else []
     for one in found:
         one.judge(among, material)
@@ -439,6 +440,12 @@ def _by_step(found: Sequence[Judged], waits: Waits, material: float) -> dict[Ste
         limit = np.maximum(material * one.program.step_ns, sure * one.found.noise)
         with np.errstate(invalid="ignore"):
             beyond = one.found.more > limit[:, None, None]
+            if one.where[0] == (
+                -1,
+                -1,
+            ):  # what ends the step before is at the first place of a step
+                at_first = [i for i, (_, place) in enumerate(one.where) if place == 0]
+                beyond[at_first] &= ~(one.found.more[0] < one.found.more[at_first] / 2)
         for row in np.flatnonzero(beyond.any(axis=(0, 2))).tolist():
             best = _latest(one, row, beyond[:, row], waits)
             known = steps[one.program.steps[row]]
