@@ -9,6 +9,7 @@ collectives in between, is in neither. Both votes on who comes last can only obj
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -243,7 +244,8 @@ def _of(
     usual = middle(ends)
     noise = SIGMA * float(np.nanmedian(np.abs(ends - usual)))
     errors = [clocks.error_ns(rank) for rank in group.ranks]
-    clock = [abs(u) + noise if e is None else float(e) for u, e in zip(usual, errors, strict=True)]
+    unknown = [math.sqrt(2) * (abs(u) + noise) for u in usual]  # two of these in the square: a sum
+    clock = [u if e is None else float(e) for u, e in zip(unknown, errors, strict=True)]
     kinds = tuple(group.kinds[i] for i in rows.tolist())
     more = np.stack([_over_others(parts[:, :, i]) for i in range(parts.shape[2])], axis=2)
     return Lateness(
