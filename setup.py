@@ -11,6 +11,7 @@ PARTS = {
     "_encode": ["encode", "json", "strings"],
     "_memory": ["memory"],
     "_patch": ["patch"],
+    "_wire": ["wire"],
 }
 
 setup(

@@ -41,6 +41,7 @@ FILES = {
     "paddle": "device_rows:rank0*.json",
     "paddle (protobuf)": "protobuf:*.pb",
     "trace_view": "level0:trace_view.json",
+    "xplane": "derived_lines:profile.pb",
 }
 """The damaged file of each reader: golden case and name."""
 

@@ -50,6 +50,9 @@ def main(given: list[str]) -> int:
     parser.add_argument("--reader", default="", help="this one only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--samples", type=Path, action="append", default=[], help="more seeds")
+    parser.add_argument(
+        "--tiers", type=int, default=7, metavar="N", help="compare both tiers on every N-th input"
+    )
     parser.add_argument("--findings", type=Path, default=None, help="folder for what was found")
     parser.add_argument("--child", type=int, default=-1, help=argparse.SUPPRESS)
     args = parser.parse_args(given)
@@ -159,9 +162,7 @@ def _child(args: argparse.Namespace) -> int:
         for number in range(args.child, args.count * len(readers)):
             reader = readers[number % len(readers)]
             rng = Random(f"{args.seed} {number}")
-            _one(
-                number, rng, rng.choice(by_reader[reader]), pool, whole, Path(place), args.findings
-            )
+            _one(number, rng, rng.choice(by_reader[reader]), pool, whole, Path(place), args)
     return 0
 
 
@@ -184,7 +185,7 @@ def _one(
     pool: list[bytes],
     whole: dict[str, Outcome],
     scratch: Path,
-    findings: Path | None,
+    given: argparse.Namespace,
 ) -> None:
     file = rng.choice(seed.files)
     original = file.read_bytes()
@@ -204,16 +205,16 @@ def _one(
         faulthandler.dump_traceback_later(HANG_S, exit=True)
         mode, suffix = rng.choice(MODES), SUFFIXES[number % len(SUFFIXES)]
         outcome = examined(seed.path, scratch, mode=mode, suffix=suffix)
-        if number % 7 == 0:
+        if number % given.tiers == 0:
             _same_without_c(seed, scratch, mode, outcome)
         if clean and (extra := invented(whole[seed.name], outcome)):
             raise Wrong(f"{len(extra)} events that were not there: {extra[:3]}")
         said["outcome"] = "refused" if outcome.error and not outcome.rows else "read"
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
         said["outcome"], said["found"] = "found", traceback.format_exc()[-3000:]
-        if findings is not None:
-            findings.mkdir(parents=True, exist_ok=True)
-            (findings / f"{seed.reader}-{number}-{file.name}").write_bytes(data)
+        if given.findings is not None:
+            given.findings.mkdir(parents=True, exist_ok=True)
+            (given.findings / f"{seed.reader}-{number}-{file.name}").write_bytes(data)
     finally:
         faulthandler.cancel_dump_traceback_later()
         file.write_bytes(original)

@@ -125,3 +125,11 @@ def test_sample_shows_every_kind_of_lane(tmp_path):
     traces = traceconv.open(str(case.folder / "input")).traces("detail", scope=True)
     layers = {track.layer for trace in traces for track in trace.tracks}
     assert set(Layer) - {Layer.OTHER} == layers
+
+
+def test_made_perfetto_traces_are_what_their_maker_writes():
+    """``tests/support/perfetto_files.py`` makes the inputs of the cases it names."""
+    import perfetto_files
+
+    made = dict(perfetto_files.inputs(ROOT / "golden"))
+    assert {path: path.read_bytes() for path in made} == made

@@ -7,7 +7,7 @@ from paths import ROOT
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from traceconv import _proto
-from traceconv.writers.perfetto import wire as _perfetto_wire
+from traceconv.core import perfetto_fields
 
 STEMS = sorted(path.stem for path in (ROOT / "schemas" / "proto").glob("*.proto"))
 
@@ -71,14 +71,16 @@ def test_enums_are_those_of_perfetto(message):
 
 
 NUMBERS = ["TracePacket", "TrackDescriptor", "ProcessDescriptor", "CounterDescriptor", "TrackEvent"]
-NUMBERS += ["InternedData", "DebugAnnotation", "TraceAttributes.Attribute"]
+NUMBERS += ["InternedData", "DebugAnnotation", "TraceAttributes.Attribute", "ThreadDescriptor"]
+NUMBERS += ["ClockSnapshot", "ClockSnapshot.Clock", "TracePacketDefaults", "TrackEventDefaults"]
+NUMBERS += ["TrackEvent.LegacyEvent", "GpuRenderStageEvent", "GpuCounterEvent"]
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_encoder_uses_the_described_numbers(name):
     """The constants of the hand-written encoder are the fields described, no more, no less."""
     described = our_messages()[f"perfetto.protos.{name}"]
-    constants = getattr(_perfetto_wire, name.rpartition(".")[2])
+    constants = getattr(perfetto_fields, name.rpartition(".")[2])
     assert {f.name.upper(): f.number for f in described.fields} == {
         c.name: c.value for c in constants
     }

@@ -173,10 +173,19 @@ def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
     assert late["ms_per_step"] == pytest.approx(5)
 
 
+def test_a_pause_is_no_part_of_a_step():
+    """Shares are of the time from step to step where steps do not follow each other at once."""
+    one = Losses(2, known_ns=200_000, free_ns=24_000, pauses=1, pause_ns=300_000)
+    assert headline({0: one}) == (
+        "Rank 0: lost of 400 µs from step to step (a step takes 100 µs): "
+        "pauses between steps 300 µs (75 %), idle 12 µs (3 %)"
+    )
+
+
 def test_waiting_is_never_more_than_communication_alone():
     """A rank that hides its communication does not wait."""
     every = {0: Losses(2, known_ns=200, exposed_ns=20), 1: Losses(2, known_ns=200, exposed_ns=8)}
-    late = [Late(2, (0, 1), 12), Late(1, (0,), 1000)]
+    late = [Late(2, (0, 1), 6), Late(1, (0,), 500)]
     found = {(one.name, one.rank): one.ns for one in lost(every, late)}
     assert found == {(LATE, 2): (6 + 4) / 2, (LATE, 1): 4 / 2}
 
@@ -215,6 +224,6 @@ def test_what_is_not_known_is_not_summed_up():
     assert lost({1: Losses()}) == []
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
-        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 comes 3 ms late in all; no computing was "
-        "recorded, so what steps lose is unknown"
+        "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing is not "
+        "known of any step, so what steps lose is unknown"
     )

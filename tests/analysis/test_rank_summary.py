@@ -22,6 +22,9 @@ def same(one, two):
     return one.dtype == two.dtype and one.shape == two.shape and one.tolist() == two.tolist()
 
 
+WORK = ("before_ns", "hidden_ns", "window", "steps", "in_step_ns")
+
+
 def all_columns(summary):
     """Every column by a path."""
     pieces = summary.excerpts
@@ -33,7 +36,8 @@ def all_columns(summary):
         for name, column in vars(summary.collectives).items()
         if isinstance(column, np.ndarray)
     }
-    return {**found, ("", "before_ns"): summary.before_ns}
+    found |= {("work", name): getattr(summary.work, name) for name in WORK}
+    return found
 
 
 def test_a_summary_comes_back_as_it_was(known, tmp_path):
@@ -82,7 +86,7 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         path.write_bytes(content)
         with pytest.raises(MalformedInputError, match=r"rank-0\.summary: not a summary of a rank"):
             rank_summary.load(path)
-    with pytest.raises(MalformedInputError, match="of version 99, not 3"):
+    with pytest.raises(MalformedInputError, match="of version 99, not 4"):
         decode(other[3])
     with pytest.raises(MalformedInputError, match="cannot be read"):
         rank_summary.load(tmp_path / "none")
@@ -95,8 +99,9 @@ def test_what_is_no_summary_is_refused(known, tmp_path):
         {"tables": {"t": {"x": {"type": "<i8", "shape": [2], "bytes": b"12345678"}}}},
         {"tables": {"t": {"x": {"type": "<i8", "shape": [1], "bytes": b"12345678"}, "y": []}}},
         {"tables": {"t": {"x": 5}}},
-        {"before_ns": {"type": "<f8", "shape": [0, 4], "bytes": b""}},
-        {"before_ns": {"type": "<i8", "shape": [1, 4], "bytes": bytes(32)}},
+        {"work": {"before_ns": {"type": "<f8", "shape": [0, 5], "bytes": b""}}},
+        {"work": {"before_ns": {"type": "<i8", "shape": [1, 5], "bytes": bytes(40)}}},
+        {"work": {"steps": {"type": "<i8", "shape": [1, 2], "bytes": bytes(16)}}},
         {"issues": [{"code": "no such", "severity": "loss", "file": "", "count": 1}]},
         {"collectives": {"rank": 0, "groups": [], "kinds": []}},
     ],

@@ -200,6 +200,48 @@ def test_first_step_needs_to_be_the_first():
     assert [one.rule.id for one in _judged("first-step", [build]).unchecked] == ["first-step"]
 
 
+def _tails(build, start, numbers, length, tail, reduces=()):
+    """Iterations one after the other, each with a tail, and collectives on two streams in it."""
+    lane = build.track(Layer.STEP, "Model 1")
+    for number in numbers:
+        common = {"graph": 1, "step": number}
+        build.slice(lane, start, length, f"Iteration {number}", op=OpClass.ITERATION, **common)
+        begin = start + length - tail
+        build.slice(lane, begin, tail, f"Tail {number}", op=OpClass.TAIL, **common)
+        for name, (at, taken) in enumerate(reduces):
+            build.slice(lane, begin + at, taken, f"Reduce {name}", op=OpClass.REDUCE, **common)
+        start += length
+
+
+def test_parts_of_all_steps_count():
+    """Of 1200 steps the later ones have longer tails; collectives run on two streams at once."""
+    build = builder()
+    _tails(build, 0, range(1, 601), 100 * US, 10 * US, [(0, 5 * US), (3 * US, 5 * US)])
+    _tails(build, 60_000 * US, range(601, 1201), 100 * US, 50 * US, [(0, 8 * US)])
+    found = _only("long-tail", [build])
+    assert found.case.value == pytest.approx(30)
+    figures = found.case.figures
+    assert (figures["steps"], figures["mean_ns"]) == (1200, 30 * US)
+    assert figures["reduce_percent"] == pytest.approx(8)
+    assert [one.lane for one in found.slices] == ["Step Trace / iterations"] * 3
+
+
+def test_a_share_of_what_no_step_marks_is_not_said():
+    """Steps without marks of collectives: how much of the tail these take is unknown."""
+    build = builder()
+    _tails(build, 0, range(1, 4), 100 * US, 50 * US)
+    assert "reduce_percent" not in _only("long-tail", [build]).case.figures
+
+
+def test_steps_whose_numbers_start_over_are_apart():
+    """Two windows: tails of 10 of 100 us, then, under the same numbers, 60 of 100 us."""
+    build = builder()
+    _tails(build, 0, (1, 2, 3), 100 * US, 10 * US)
+    _tails(build, 10 * MS, (1, 2, 3), 100 * US, 60 * US)
+    found = _only("long-tail", [build])
+    assert (found.case.value, found.case.figures["steps"]) == (pytest.approx(35), 6)
+
+
 def test_steps_without_device_work_are_left_out():
     """Shares are of steps in which the profiler was collecting."""
     found = _only("device-idle", FIRES["device-idle"])

@@ -180,7 +180,7 @@ def test_kernels_of_a_gpu_have_the_type_of_the_operator_that_launched_them(build
     """The innermost one; a kernel without an arrow has none."""
     rows = _table("type", _launched(build))
     assert _only(rows, "OP Type", "Core Type", "Count", "Total Time(ns)", "Ratio(%)") == [
-        ("aten::mm", "GPU", 2, 12, 60.0), ("N/A", "GPU", 1, 8, 40.0),
+        ("aten::mm", "GPU", 2, 12, 60.0), ("", "GPU", 1, 8, 40.0),
     ]  # fmt: skip
 
 
@@ -381,12 +381,18 @@ def test_parts_are_absent_where_nothing_is_known_of_them(build):
 
 
 def test_operations_of_one_kind_add_up(build):
-    """Numbers in the names do not make kinds."""
+    """Numbers in the names do not make kinds; parts that one of them lacks are not added up."""
     _transfers(build)
     comm = build.track(Layer.COMM, "Communication", "Group 0")
     build.slice(comm, 200, 50, "hcom_allReduce__1_1_1", op=OpClass.COMM)
     (row,) = _table("comm", build)
     assert (row["Operation"], row["Count"], row["Total Time(ns)"]) == ("hcom_allReduce", 2, 150)
+    assert (row["Transit Time(ns)"], row["Wait Time(ns)"]) == (ABSENT, ABSENT)
+
+
+def test_parts_of_operations_add_up(build):
+    """Of the plane that waits first."""
+    (row,) = _table("comm", _transfers(build))
     assert (row["Transit Time(ns)"], row["Wait Time(ns)"]) == (30, 35)
 
 
@@ -399,8 +405,24 @@ def test_traffic_between_ranks(build):
     assert rows[1]["Bandwidth(GB/s)"] == 50.0
 
 
+def test_traffic_of_unknown_size_or_between_unknown_ranks(build):
+    """A link one of whose tasks names no size has no bytes and no speed; rank 0 is no default."""
+    _transfers(build)
+    plane = build.track(Layer.COMM, "Plane 1", "Group 0")
+    link = {"dst rank": 1, "link type": "HCCS"}
+    args = {"src rank": 0, **link}
+    build.slice(plane, 92, 2, "Memcpy", op=OpClass.COMM_TASK, args=args)
+    build.slice(plane, 95, 1, "Memcpy", op=OpClass.COMM_TASK, args={**link, "size(Byte)": 5})
+    rows = _table("link", build)
+    assert _only(rows, "Source", "Destination", "Count", "Bytes", "Transit Time(ns)") == [
+        (0, 0, 1, 64, 9), (0, 1, 3, ABSENT, 32),
+    ]  # fmt: skip
+    assert np.isnan(rows[1]["Bandwidth(GB/s)"])
+
+
 def test_traffic_from_the_profilers_matrix(build):
-    """Without planes the totals of communication_matrix.json are taken."""
+    """Without planes the totals of communication_matrix.json are taken; of how many operations they
+    are is not in it."""
     names = ["allreduce-top1", "allreduce-total"]
     columns = {
         "Operator": np.array(names, object), "Group": np.array(["7", "7"], object),
@@ -410,8 +432,8 @@ def test_traffic_from_the_profilers_matrix(build):
     }  # fmt: skip
     build.side_table("communication_matrix", "communication_matrix.json", lambda: columns)
     rows = _table("link", build)
-    assert _only(rows, "Operation", "Bytes", "Transit Time(ns)") == [
-        ("allreduce-total", 2_500_000, 250)
+    assert _only(rows, "Operation", "Bytes", "Transit Time(ns)", "Count") == [
+        ("allreduce-total", 2_500_000, 250, ABSENT)
     ]
 
 

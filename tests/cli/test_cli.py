@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
+import click
 import pytest
 from paths import ROOT
 
 import traceconv
-from traceconv.cli import run, say
+from traceconv.cli import cli, run, say
+from traceconv.cli.options import SECTIONS
 from traceconv.core.errors import Issues, Severity
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
@@ -358,6 +361,18 @@ def test_notes_share_a_line():
     ]
 
 
+def test_steps_without_device_data_have_a_line():
+    """Though nothing was lost: figures of them are missing."""
+    issues = Issues()
+    for rank in (0, 1):
+        issues.add(
+            "steps-uncovered", count=6, where="device data for 4 of 10 iterations", rank=rank
+        )
+    ((line, severity),) = say.issue_lines(issues, 8)
+    assert line.startswith("info: steps-uncovered x12: device data for 4 of 10 iterations: ")
+    assert severity is Severity.INFO
+
+
 def test_issue_lines_sum_over_files():
     """Equal codes of several files are one line."""
     issues = Issues()
@@ -378,3 +393,61 @@ def test_inspect_predicts_output_sizes(here, capsys):
         run(["merge", "-q", "-m", mode, "-o", f"{mode}.pftrace", SAMPLE])
         size = (here / f"{mode}.pftrace").stat().st_size
         assert 0.95 * size <= predicted <= 1.15 * size
+
+
+def test_align_writes_json_only(here, capsys):
+    """Another ending is refused; `-` is stdout, as everywhere."""
+    assert run(["align", SAMPLE, "-o", "offsets.csv"]) == 2
+    assert "there are: .json" in capsys.readouterr().err
+    assert run(["align", SAMPLE, "-o", "-", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert list(here.iterdir()) == []
+
+
+def test_validate_checks_every_file(here, capsys):
+    """What one file is does not keep the others from being checked."""
+    for name in ("a.pftrace", "b.json"):
+        run(["merge", SAMPLE, "-q", "-o", name])
+    (here / "cut.pftrace").write_bytes((here / "a.pftrace").read_bytes()[:-3])
+    capsys.readouterr()
+    assert run(["validate", "none.json", "a.pftrace", "cut.pftrace", "b.json"]) == 3
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if line.endswith(": ok")] == [
+        "a.pftrace: ok", "b.json: ok"
+    ]  # fmt: skip
+    assert ("none.json" in err, "error: cut.pftrace" in err) == (True, True)
+    assert run(["validate", "--json", "none.json", "a.pftrace", "cut.pftrace"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["path"], one["ok"]) for one in told["traces"]] == [
+        ("a.pftrace", True), ("cut.pftrace", False)
+    ]  # fmt: skip
+    assert (told["ok"], [one["path"] for one in told["unreadable"]]) == (False, ["none.json"])
+    assert run(["validate", "a.pftrace", "b.json"]) == 0
+
+
+# -- help ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal(monkeypatch, capsys, columns):
+    """Of every command; wide terminals are used."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in cli.commands:
+        assert run([name, "--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if len(line) > columns] == []
+        if name == "merge":
+            assert max(map(len, lines)) > columns * 0.9
+
+
+@pytest.mark.parametrize("name", ["merge", "convert", "stats", "diagnose", "align", "join"])
+def test_help_groups_options_by_purpose(capsys, name):
+    """Each option is below one heading, and none below "Options"."""
+    assert run([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    titles = re.findall(r"^(\S[^:]*):$", text, re.MULTILINE)
+    assert len(titles) > 3 and set(titles) <= set(SECTIONS)
+    for parameter in cli.commands[name].params:
+        for option in parameter.opts if isinstance(parameter, click.Option) else ():
+            assert len(re.findall(rf"^  (?:-\w, )?{option}(?![\w-])", text, re.MULTILINE)) <= 1
+            assert option in text

@@ -19,7 +19,9 @@ def test_findings_go_to_stdout(capsys):
     assert run(["diagnose", SAMPLE]) == 0
     out, err = capsys.readouterr()
     headline, finding, *_ = out.splitlines()
-    assert headline.startswith("Ranks 0-1: lost of a step of 4.06 ms: ")
+    assert headline.startswith(
+        "Ranks 0-1: lost of 6.44 ms from step to step (a step takes 4.06 ms): "
+    )
     assert finding.startswith("warning: iteration-gap: rank 0, graph 1: Long pauses")
     folded = [line for line in out.splitlines() if line.startswith("not checked: ")]
     assert (len(folded), ", reader-ratio" in folded[0]) == (1, True)
@@ -64,7 +66,9 @@ def test_the_ending_names_the_format(tmp_path, capsys):
     path = tmp_path / "f.md"
     assert run(["diagnose", SAMPLE, "-o", str(path)]) == 0
     headline, rest = path.read_text().split("\n\n", 1)
-    assert headline.startswith("**Ranks 0-1: lost of a step of 4.06 ms: ")
+    assert headline.startswith(
+        "**Ranks 0-1: lost of 6.44 ms from step to step (a step takes 4.06 ms): "
+    )
     assert rest.startswith("## Findings\n\n- **warning: iteration-gap")
     assert "## Stragglers" in path.read_text()
     assert f"wrote {path}" in capsys.readouterr().err

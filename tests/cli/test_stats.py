@@ -53,14 +53,13 @@ def test_text_suits_its_units_to_the_column():
     ]  # fmt: skip
     assert first.split() == ["3", "a|b", "c", "1736408883704643.212", "1.235", "12.346"]
     assert second.split()[0] == "all"
-    assert second.split()[2:] == ["-", "0.000", "-"]
+    assert second.split()[2:] == ["–", "0.000", "–"]
     assert len({len(heading), len(first), len(second)}) == 1
 
 
-def test_text_cuts_long_names_in_the_middle():
-    """Both ends tell more than one."""
-    name = render.text([_result()]).splitlines()[3].split()[1]
-    assert (len(name), name[:7], name[-2:]) == (59, "kernel<", "x>")
+def test_text_shortens_long_names_by_the_arguments_of_their_templates():
+    """They tell least."""
+    assert render.text([_result()]).splitlines()[3].split()[1] == "kernel"
 
 
 def test_text_explains_on_request():
@@ -238,3 +237,79 @@ def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
         assert render.csv_text(result).count("\n") >= result.rows
     assert render.text(found.results, explain=True)
     assert render.markdown(found.results)
+
+
+# -- where to, and in which format ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-o", "t.xlsx"], "no format ends in '.xlsx'; there are: .txt, .csv, .json, .md"),
+        (["-o", "t.parquet", "--format", "text"], "no format ends in '.parquet'"),
+        (["-o", "t.json", "--format", "csv"], "the ending says json, and --format says csv"),
+        (["--json", "--format", "md"], "both want stdout"),
+        (["--format", "csv"], "one (--by step_summary), or write a file for each (-o FILE.csv)"),
+        (["--by", "opp", "--format", "csv"], "did you mean 'op'"),
+    ],
+)
+def test_a_format_that_does_not_fit_is_refused(tmp_path, monkeypatch, capsys, words, text):
+    """Before anything is read, with what fits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("traceconv.api.stats.find", None)
+    assert run(["stats", SAMPLE, *words]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_csv_file_is_empty(tmp_path, capsys):
+    """A table without data is a line; if no table has any, that is an error."""
+    path = tmp_path / "t.csv"
+    assert run(["stats", SAMPLE, "--by", "data,step", "-o", str(path)]) == 0
+    written = sorted(file.name for file in tmp_path.iterdir())
+    assert "t_step.csv" in written
+    assert all(file.read_text().count("\n") > 1 for file in tmp_path.iterdir())
+    err = capsys.readouterr().err
+    named = {line.split()[1] for line in err.splitlines() if "has no data: needs" in line}
+    every = set(traceconv.stats(SAMPLE, by="data,step").results)
+    assert named and {f"t_{one.table.name}.csv" for one in every if one.rows} == set(written)
+    assert named == {one.table.name for one in every if not one.rows}
+    for words in (["-o", str(tmp_path / "n.csv")], []):
+        assert run(["stats", SAMPLE, "--by", "pipeline", "--format", "csv", *words]) == 3
+        assert "has no data: needs" in capsys.readouterr().err
+    assert not (tmp_path / "n.csv").exists()
+
+
+@pytest.mark.parametrize("command", [["stats", "--by", "type"], ["diagnose"]])
+def test_json_is_a_document_on_stdout_whatever_is_written(tmp_path, capsys, command):
+    """Alone the result itself, beside a file as well."""
+    file = tmp_path / "t.md"
+    assert run([*command, SAMPLE, "--json", "-q"]) == 0
+    alone = capsys.readouterr().out
+    assert run([*command, SAMPLE, "--json", "-q", "-o", str(file)]) == 0
+    beside = capsys.readouterr().out
+    assert json.loads(alone)["schema_version"] >= 1
+    assert beside == alone
+    assert file.read_text().startswith(("#", "*"))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit_the_terminal(tmp_path, monkeypatch, capsys, columns):
+    """Whatever its width; files are as wide as they have to be."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = ["stats", SAMPLE, "--by", "all", "--top", "2", "--explain"]
+    assert run(words) == 0
+    assert columns * 0.8 < max(map(len, capsys.readouterr().out.splitlines())) <= columns
+    assert run([*words, "-o", str(tmp_path / "t.txt")]) == 0
+    assert max(map(len, (tmp_path / "t.txt").read_text().splitlines())) > 120
+
+
+def test_sizes_are_in_readable_units(monkeypatch):
+    """Of 1024, that which suits the largest; small ones stay bytes."""
+    columns = (*Column.whole("Rank"), *Column.size("Peak"))
+    table = _result(columns=columns, values=(np.array([0, 1]), np.array([3 << 20, ABSENT])))
+    assert [line.split() for line in render.text([table]).splitlines()[1:]] == [
+        ["Rank", "Peak(MiB)"], ["0", "3.000"], ["1", "–"]
+    ]  # fmt: skip
+    small = _result(columns=columns, values=(np.array([0, 1]), np.array([1023, 0])))
+    assert "Peak(B)" in render.text([small])

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from traceconv.core.errors import SourceError
+from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.io import sources as source_module
 from traceconv.io import streams
 from traceconv.io.sources import sources
@@ -73,6 +73,31 @@ def test_decompression_is_bounded(tmp_path, monkeypatch):
     (tmp_path / "bomb.json").write_bytes(gzip.compress(b"0" * (1 << 24)))
     with pytest.raises(SourceError, match="decompression bomb"):
         _one(tmp_path / "bomb.json").read("bomb.json")
+
+
+def test_zstd_is_found_by_content(tmp_path):
+    """All frames of a file, one after the other; damage is a named error."""
+    zstandard = pytest.importorskip("zstandard")
+    frames = zstandard.compress(b"[1") + zstandard.compress(b"]" * 100_000)
+    (tmp_path / "x.json").write_bytes(frames)
+    assert _one(tmp_path).read("x.json") == b"[1" + b"]" * 100_000
+    (tmp_path / "x.json").write_bytes(frames[:8] + bytes(20))
+    with pytest.raises(SourceError, match="zstd data cannot be unpacked"):
+        _one(tmp_path).read("x.json")
+
+
+def test_zstd_that_cannot_be_unpacked_here_says_what_to_install(tmp_path, monkeypatch):
+    """Its head is what is stored, so that a reader can claim the file."""
+
+    def nothing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(streams.importlib, "import_module", nothing)
+    (tmp_path / "x.json").write_bytes(streams.ZSTD + b"rest")
+    source = _one(tmp_path)
+    assert source.head("x.json") == streams.ZSTD + b"rest"
+    with pytest.raises(MissingExtraError, match=r"x\.json: .*pip install zstandard"):
+        source.read("x.json")
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9])

@@ -7,6 +7,7 @@ import pytest
 
 from traceconv.analysis.utilisation import measured, utilisation
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Severity
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass, StepTable
 from traceconv.core.side_tables import ABSENT, SideTable
 from traceconv.io.sources import FileSource
@@ -66,6 +67,64 @@ def test_iterations_without_device_rows_are_unknown(build):
     assert _free(trace) == [(150, 200), (300, 310), (350, 410)]
     (issue,) = [one for one in trace.issues if one.code == "steps-uncovered"]
     assert (issue.count, issue.places) == (2, ("device data for 3 of 5 iterations",))
+    assert issue.severity is Severity.INFO  # nothing that was recorded is missing
+
+
+def _collectives(build, *spans, graph=-1):
+    lane = build.track(Layer.COMM, "Group 0")
+    for start, end in spans:
+        build.slice(lane, start, end - start, "allReduce", op=OpClass.COMM, graph=graph)
+
+
+def test_computing_may_end_before_other_records(build):
+    """Collectives and the AI CPU of five iterations, operators of two: those two have figures."""
+    _iterations(build, 5)
+    _kernels(build, (110, 150), (210, 250), graph=1)
+    _collectives(build, *((100 * n + 40, 100 * n + 60) for n in range(1, 6)), graph=1)
+    other = build.track(Layer.DEVICE, "AI CPU")
+    build.slice(other, 510, 10, "InitData", op=OpClass.OTHER, graph=1)
+    trace = _passed(build.finish())
+    assert trace.coverage.text == "device data for 2 of 5 iterations"
+    assert trace.steps.not_overlapped_ns.tolist() == [10, 10, *[UNKNOWN] * 3]
+    assert trace.overlap.sums_ns == (80, 40, 20, 90, 0, 0, 200)
+    assert trace.overlap.idle_ns == 200 - 80 - 20
+    assert _free(trace) == [(160, 210), (260, 300)]
+    exposed = trace.events.take(trace.events.op == OpClass.NOT_OVERLAPPED)
+    assert exposed.start_ns.tolist() == [150, 250]
+    drawn = trace.events.take(trace.events.op == OpClass.COMMUNICATION)
+    assert len(drawn) == 5
+
+
+def test_an_iteration_in_which_the_recording_ended_is_unknown(build):
+    """Three, three and two operators, then none: the third iteration is not all there."""
+    _iterations(build, 4)
+    for n in (1, 2, 3):
+        spans = ((110, 120), (140, 150), (180, 190))[: 3 if n < 3 else 2]
+        _kernels(build, *((s + 100 * n - 100, e + 100 * n - 100) for s, e in spans), graph=1)
+    steps = _passed(build.finish()).steps
+    assert steps.computing_ns.tolist() == [30, 30, UNKNOWN, UNKNOWN]
+
+
+def test_of_two_iterations_one_is_cut_if_it_has_less_than_half(build):
+    """One other is little to compare with: 3 of 4 operators may be all, 1 of 4 is not."""
+    for operators, covered in ((3, 1), (1, 0)):
+        build = TraceBuilder(Capture("test", FileSource(Path("x"), "x"), ("x",), rank=0))
+        _iterations(build, 3)
+        _kernels(build, *((100 + 10 * i, 105 + 10 * i) for i in range(4)), graph=1)
+        _kernels(build, *((200 + 10 * i, 205 + 10 * i) for i in range(operators)), graph=1)
+        assert _passed(build.finish()).steps.covered.tolist() == [1, covered, 0]
+
+
+def test_collectives_alone_say_nothing_of_computing(build):
+    """Neither what is not overlapped nor idle time is known; the collectives are drawn."""
+    _marks(build, (1, 0, 100), (2, 200, 300))
+    _collectives(build, (20, 60), (220, 230), (320, 330))
+    trace = _passed(build.finish())
+    assert trace.overlap is None
+    assert trace.steps.known_ns.tolist() == [UNKNOWN] * 2
+    drawn = trace.events.take(trace.rows_of(Layer.OVERLAP))
+    assert set(drawn.op.tolist()) == {OpClass.COMMUNICATION}
+    assert [issue.code for issue in trace.issues] == ["steps-from-host", "computing-unknown"]
 
 
 def _step_table(**columns):

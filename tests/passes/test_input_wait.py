@@ -155,6 +155,23 @@ def test_a_table_that_cannot_be_read_costs_nothing_else():
     assert _waits(build) == [20 * US] * 2
 
 
+def test_preparing_counts_once():
+    """Of steps that wait 40 ms for a batch, compute for 50 and then wait for the device: Free, as
+    it is counted where it begins, has the waiting of the next step, and the last one has none."""
+    build = builder(vendor="ascend")
+    host = build.track(Layer.HOST, "Thread 1")
+    build.slice(build.track(Layer.RUNTIME, "Thread 1"), 10, 5, "launch")
+    for step in range(3):
+        build.slice(host, 90 * step * MS, 90 * MS, "s", op=OpClass.HOST, step=step)
+    columns = {"Computing": [50] * 3, "Communication": [0] * 3, "Free": [40, 40, 0],
+               "Communication(Not Overlapped)": [0] * 3, "Preparing": [40] * 3}  # fmt: skip
+    times = {f"{name}(us)": [n * MS for n in column] for name, column in columns.items()}
+    steps = passed(side_table(build, "step_trace_time", Step=[0, 1, 2], **times)).steps
+    found = [getattr(steps, name) // MS for name in ("known_ns", "free_ns", "input_wait_ns")]
+    assert [column.tolist() for column in found] == [[130, 90, 50], [80, 40, 0], [40, 40, 0]]
+    assert int(found[0].sum()) == 3 * 90
+
+
 def test_preparing_of_the_vendors_table_is_idle_and_waiting():
     """Of steps without device rows; the step is as much longer."""
     build = builder(vendor="ascend")

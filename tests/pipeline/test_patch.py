@@ -129,6 +129,13 @@ def test_other_members_are_kept_for_the_head(file, tier):
         b'[{"ph":"X","pid":1},]',
         b"[1]",
         b'{"traceEvents": {"a": 1}}',
+        b'[{"ph":"X","pid":1,"a":"\xff"}]',
+        b'[{"ph":"X","pid":1,"\xff":1}]',
+        b'[{"ph":"X","pid":"\xff"}]',
+        b'[{"ph":"s","pid":1,"id":"\xff"}]',
+        b'[{"ph":"M","pid":1,"name":"process_name","args":{"name":"\xed\xa0\x80"}}]',
+        b'{"\xff": 1, "traceEvents": []}',
+        b'{"traceEvents": [], "a": "\xff"}',
     ],
 )
 def test_what_cannot_be_copied_is_left_to_readers(file, tier, content):

@@ -110,17 +110,29 @@ def arrows(trace):
 
 
 def test_what_any_window_says_of_its_source_is_true_of_all(tmp_path):
-    """Whatever the kind of the hint: a text, a number by name, a yes."""
+    """Whatever the kind of the hint: a text, a number by name; a window with a timeline is enough
+    for the rank to have one."""
     capture(tmp_path / "a.json", slices(2 * SECOND))
     trace = read(only(tmp_path))
     said = {
         field.name: {bool: True, str: "busy", tuple: ("Python",), dict: {0: 1}}[type(value)]
         for field in fields(Hints)
-        if field.name != "cpu_percent" and (value := getattr(Hints(), field.name)) is not None
+        if field.name not in ("cpu_percent", "tables_only")
+        and (value := getattr(Hints(), field.name)) is not None
     }
     one, other = replace(trace, hints=Hints(**said)), replace(trace, hints=Hints())
-    for every in ([one, other], [other, one], [one, one]):
-        assert joined(every).hints == one.hints
+    assert joined([one, one]).hints == one.hints
+    for every in ([one, other], [other, one]):
+        assert joined(every).hints == replace(one.hints, tables_only=False)
+
+
+def test_a_timeline_in_one_window_is_measured(tmp_path):
+    """A rank is of tables only if all of its windows are."""
+    capture(tmp_path / "a.json", slices(2 * SECOND))
+    trace = read(only(tmp_path))
+    tables = replace(trace, hints=Hints(tables_only=True))
+    assert not joined([trace, tables]).hints.tables_only
+    assert joined([tables, tables]).hints.tables_only
 
 
 def test_time_between_windows_is_not_free(tmp_path):

@@ -63,23 +63,43 @@ def verdict(*names):
     return traceconv.stragglers(*(str(DATA / name) for name in names)).verdict
 
 
-@pytest.mark.parametrize(("kind", "late_us"), [("text", 5614), ("db", 3517)])
-def test_who_came_late_to_the_first_collective(kind, late_us):
-    """Rank 0 waited 79 ms in it, rank 1 73 ms (89 and 85): both votes say rank 1 came last."""
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        (
+            "text",
+            "took 3.51 ms longer than its peer and came last to allreduce of hccl 586, by 5",
+        ),
+        ("db", "came last to allreduce of hccl 210, by 3.52 ms"),
+    ],
+)
+def test_one_late_collective_is_an_observation(kind, seen):
+    """Rank 0 waited 79 ms in the first of one step, rank 1 73 ms (89 and 85): rank 1 came last. To
+    the other three both came within 7 us of each other. One step proves no pattern."""
     found = verdict(LEVEL1.format(kind))
-    assert (found.culprit.rank, found.culprit.late_ns // 1000) == (1, late_us)
-    assert abs(found.culprit.arrival_ns - found.culprit.late_ns) < 20_000
+    assert (found.culprits, set(found.steps.values())) == ((), {None})
+    start = "inconclusive: one step was captured, which proves no pattern; rank 1 "
+    assert found.line().startswith(start + seen)
 
 
 def test_a_late_first_step_is_no_straggler():
-    """Rank 0 comes 10 ms late to the first of four iterations and on time to the others."""
+    """Rank 0 comes 10 ms late to the first of four iterations and on time to the others, which are
+    in three recording windows: of what came before a collective, one is known."""
     found = verdict(MINDSPORE)
-    assert found.culprit is None
-    assert {step: one and one.rank for step, one in found.steps.items()} == {
-        1: 0, 2: None, 3: None, 4: None,
-    }  # fmt: skip
+    assert found.line() == (
+        "inconclusive: nothing was seen twice, which proves no pattern; rank 0 came last to "
+        "allreduce of lane 0, by 9.93 ms"
+    )
+    assert list(found.steps) == [(1, 1), (1, 2), (2, 3), (3, 4)]
+    assert set(found.steps.values()) == {None}
 
 
-def test_what_is_not_accounted_for_is_inconclusive():
-    """Two of 128 ranks, exchanging with others that were not sampled: nobody is blamed."""
-    assert verdict(*HTA).culprit is None
+@pytest.mark.parametrize("names", [HTA, (NSIGHT,)])
+def test_messages_name_nobody(names):
+    """Two of 128 ranks, exchanging with others that were not sampled, and two that exchange with
+    each other: whoever sends does not do what the receiver does."""
+    found = verdict(*names)
+    assert found.culprits == ()
+    assert found.reason.startswith(
+        "no two ranks did the same in one step: the stages of a pipeline"
+    )

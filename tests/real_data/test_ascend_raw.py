@@ -137,14 +137,15 @@ def test_every_name_of_the_timeline_is_found(job, tasks):
 
 
 def test_capture_of_a_job_folder(job):
-    """Device and files are known; the times count from the first record, and that is said."""
+    """Device and files are known; the times count from the first record, by a frequency that is
+    in no file, and that is said."""
     capture, trace = job
     assert (capture.device, capture.rank, capture.clock.domain) == (1, None, Domain.RELATIVE)
     assert trace.events.start_ns.min() == 0
     codes = {issue.code: issue.count for issue in trace.issues}
     assert codes == {
         "kind-not-read": 1,
-        "clock-assumed": 1,
+        "clock-assumed": 2,
         "unfinished-slice": 4,
         "missing-duration": 73,
     }

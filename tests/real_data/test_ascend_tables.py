@@ -236,6 +236,41 @@ def test_tables_without_a_timeline_are_read():
     assert len(trace.side_tables) == 9
 
 
+def test_figures_of_a_table_cut_down_are_those_of_its_steps():
+    """20 operators of a step that computed for 75.2 ms: they take 27.1 ms, and the device was said
+    to be idle for 86 % of 268 ms. The profiler's own table says 24 % of 291.7 ms."""
+    folder = ASCEND / "msinsight/server/src/test/test_data/test_rank_0"
+    found = traceconv.diagnose(str(folder))
+    assert found.headline == (
+        "Rank 0: lost of a step of 292 ms (as step_trace_time states): "
+        "communication not overlapped 147 ms (50 %), idle 69.9 ms (24 %)"
+    )
+    (missing,) = [one for one in found.issues if one.code == "operators-missing"]
+    assert missing.places == (
+        "malformed-record x1",
+        "step 2: operators of 27130.587 µs, Computing of 75174.575 µs in step_trace_time",
+    )
+
+
+def test_headlines_of_tables_alone():
+    """What the steps lose is what the profiler's tables state of them."""
+    folders = {
+        "msinsight/test/st/level2": "Ranks 1, 3 (2 of 4 ranks of the job): lost of a step of "
+        "810 ms (as step_trace_time states): communication not overlapped 352 ms (43 %), "
+        "idle 142 ms (18 %)",
+        "msprof-analyze/resource/advisor": "Ranks 0-7: lost of the 1.71 s recorded "
+        "(as cluster_step_trace_time states): idle 1.18 s (69 %), "
+        "communication not overlapped 454 ms (26 %)",
+        "msinsight/server/src/test/test_data/cluster_analysis_output": "Ranks 0-15: lost of a step "
+        "of 338 ms (as cluster_step_trace_time states): communication not overlapped 183 ms "
+        "(54 %), idle 76.7 ms (23 %)",
+    }
+    for name, headline in folders.items():
+        found = traceconv.diagnose(str(ASCEND / name), analyse=True)
+        assert found.headline == headline
+        assert "<html" in found.html_text()
+
+
 def test_cluster_tables_lie_in_a_capture_of_their_own():
     """Alone they have no events, and belong to no rank."""
     folder = ASCEND / "msprof-analyze/resource/advisor/cluster_analysis_output"

@@ -24,7 +24,7 @@ def diagnosed(*names):
         (HTA, {"links", "curves"}),
         ((MINDSPORE,), set()),
         ((LEVEL1,), set()),
-        ((NSIGHT,), {"links", "curves"}),
+        ((NSIGHT,), {"links", "curves", "steps"}),
     ],
 )
 def test_every_pair_has_a_small_whole_page(names, missing):
@@ -36,20 +36,17 @@ def test_every_pair_has_a_small_whole_page(names, missing):
     assert "http" not in text.replace('http-equiv="Content-Security-Policy"', "")
 
 
-def test_the_late_rank_of_the_pytorch_pair_is_named():
-    """Rank 1 starts its all-reduce 5.6 ms after rank 0: the starts of the files say so. Rank 0
-    waits for that, rank 1 does not: 2.8 ms on average, of 99 ms of communication alone."""
+def test_the_late_rank_of_the_pytorch_pair_is_observed():
+    """Rank 1 starts its all-reduce 5.6 ms after rank 0: the starts of the files say so. It is one
+    of one step, so nobody is called a straggler, and nothing is said to be lost for that."""
     overview, _ = diagnosed(LEVEL1)
-    assert "waiting for rank 1 2.81 ms" in overview["headline"]
-    assert [one["class"] for one in overview["losses"]][:4] == ["exposed", "idle", "input", "late"]
-    [first] = [one for one in overview["findings"] if one["rule"] == "straggler"]
-    assert first["ms_per_step"] == pytest.approx(2.807, abs=0.001)
-    assert first["places"][0]["name"] == "hcom_allReduce__586_0_1"
-    assert first["places"][0]["rank"] == 1
+    assert "came last to allreduce of hccl 586, by 5.60 ms" in overview["sentences"][1]
+    assert [one["class"] for one in overview["losses"]][:3] == ["exposed", "idle", "input"]
+    assert [one for one in overview["findings"] if one["rule"] == "straggler"] == []
 
 
 def test_the_sampled_pair_has_no_straggler():
-    """Rank 1 comes late there, by less than its lateness varies."""
+    """Its ranks exchange messages: they are not compared."""
     overview, _ = diagnosed(*HTA)
-    assert "that is within the uncertainty" in overview["sentences"][1]
+    assert "no two ranks did the same in one step" in overview["sentences"][1]
     assert overview["straggler"]["culprit"] is None

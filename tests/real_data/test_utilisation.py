@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from paths import DATA
+from paths import ASCEND, DATA
 
 import traceconv
 from traceconv.core.model import OpClass
@@ -93,3 +93,29 @@ def test_a_step_without_device_data_has_no_figures():
         assert overlap[name][row] == ABSENT
     assert overlap["Utilization(%)"][row] != overlap["Utilization(%)"][row]
     assert overlap["Source"][row] == ""
+
+
+@pytest.mark.parametrize("job", ["run_1", "JOB3"])
+def test_operators_of_14_of_322_iterations(job):
+    """Operators were recorded until the 15th iteration, collectives or the AI CPU in all: the
+    others were said to be idle, and the host to be to blame for half of the time."""
+    path = str(ASCEND / "mindinsight" / job)
+    overlap = traceconv.stats(path, by=["overlap"])["overlap"]
+    steps = overlap["Step"] != ABSENT
+    known = steps & (overlap["Known(ns)"] != ABSENT)
+    assert overlap["Step"][known].tolist() == list(range(1, 15))
+    assert (overlap["Total Compute(ns)"][known] > 126 * 10**6).all()
+    assert np.count_nonzero(steps) == 322
+    (whole,) = np.flatnonzero(~steps)
+    for name in ("Total Compute(ns)", "Idle(ns)", "Known(ns)"):
+        before = overlap[name][whole] - overlap[name][known].sum()  # the first step begins later
+        assert 0 <= before < 100_000
+    assert overlap["Compute(%)"][whole] == pytest.approx(59.9155, abs=1e-3)
+    found = traceconv.diagnose(path)
+    assert "a step of 211 ms" in found.headline
+    (one,) = [issue for issue in found.issues if issue.code == "steps-uncovered"]
+    assert (one.count, one.places) == (308, ("device data for 14 of 322 iterations",))
+    # one run: there collectives are in a table, here they are marks of the step trace
+    assert overlap["Communication Not Overlapped(ns)"][whole] == 1_163_175_420
+    assert overlap["Utilization(%)"][whole] == pytest.approx(99.287, abs=1e-3)
+    assert "device-idle" not in {one.rule.id for one in found.findings.findings}

@@ -1,10 +1,11 @@
 """One capture: merged, decoded, recomputed, compared."""
 
+import re
 from pathlib import Path
 
 import traceconv
 
-from . import comm, device, host, report, rules, written
+from . import comm, device, host, losses, report, rules, written
 from . import steps as step_tables
 from .compare import DIFFERENT, EQUAL, UNKNOWN_THERE, Tally, plain
 from .figures import JOB, Facts
@@ -22,9 +23,12 @@ KEYS = {
     "comm_op": ("Step", "Group", "Operation", "Start Time(ns)"),
     "link": ("Group", "Operation", "Source", "Destination", "Transport"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
-    "api": ("Level", "API Name"),
+    "api": ("Level", "API Name"), "flops": ("Operator",),
 }  # fmt: skip
 """What names a row of each table besides the rank; other tables repeat files of the profiler."""
+
+_PART = re.compile(r"\(\d+ of (\d+) ranks of the (job|group)\)")
+"""The trace does not say how many ranks there are."""
 
 _ALWAYS = 1e30
 """A threshold that makes every rule speak, on the side it speaks on."""
@@ -45,7 +49,7 @@ class Capture:
         self.document = self.report.as_dict()
         self.ranks = written.chrome(out.read_bytes())
         out = out.with_suffix(".pftrace")
-        traceconv.merge(str(path), out=str(out), **merge)
+        self.account = traceconv.merge(str(path), out=str(out), **merge).lines()
         self.perfetto = out
         self.stats = traceconv.stats(str(path), by="all", **options)
         self.diagnosis = traceconv.diagnose(
@@ -57,6 +61,7 @@ class Capture:
         self.hosts = {r: host.Host(one, self.facts[r]) for r, one in self.ranks.items()}
         self.operations = {rank: comm.operations(one) for rank, one in self.ranks.items()}
         self.tables = self._tables()
+        self._forget_shares()
 
     def _tables(self):
         ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
@@ -77,11 +82,23 @@ class Capture:
             "phase": host.phases(ranks, hosts),
             "comm": comm.comm(operations),
             "comm_op": comm.comm_op(operations),
-            "link": comm.link(self.operations),
+            "link": comm.link(self.operations, facts),
+            "flops": host.flops(facts),
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
             "api": host.api(ranks),
         }
+
+    def _forget_shares(self):
+        """Where operators are missing, nothing is a share of all of them."""
+        for name in ("op", "type", "kernel", "copy", "shape", "comm"):
+            for (rank, *_), row in self.tables[name].items():
+                told = name == "comm" and any(
+                    "communication" in s.names for s in self.stated.values()
+                )
+                some = self.facts.values() if rank is None else [self.facts[rank]]
+                if not told and any(fact.partial for fact in some):
+                    row["Ratio(%)"] = None
 
     def compared(self):
         """The tally of everything."""
@@ -125,7 +142,6 @@ class Capture:
             )
             return
         keys = KEYS[name]
-        self._from_tables(tally, name, rows)
         for row in rows:
             if "Window" in row and row.get("Source", "timeline") != "timeline":
                 row["Source"] = "elsewhere"  # the vendor's table, or nowhere
@@ -135,20 +151,6 @@ class Capture:
         tally.rows(name, ours, self.tables[name], figures)
         if name in ("overlap", "device"):
             self._possible(tally, ours, figures)
-
-    def _from_tables(self, tally, name, rows):
-        """Figures of steps that are the profiler's own are those of its file."""
-        if name not in ("overlap", "step_trace_time"):
-            return
-        for row in rows:
-            if row["Rank"] not in self.stated or row["Source"] in ("", "timeline"):
-                continue
-            alike = self.stated[row["Rank"]].steps().get(plain(row["Step"]), ())
-            for figures in alike[: len(alike) == 1]:
-                figures = figures if name == "step_trace_time" else _overlap(figures)
-                for column in figures.keys() & row.keys():
-                    where = f"rank {row['Rank']} step {row['Step']} {column}"
-                    tally.one(f"{name} as stated", where, row[column], figures[column])
 
     def _possible(self, tally, ours, figures):
         """Whatever a definition says, time is not negative, and a share at most the whole."""
@@ -163,10 +165,14 @@ class Capture:
     # -- findings --------------------------------------------------------------------------
 
     def _findings(self, tally):
-        recomputed = rules.findings(self.ranks, self.hosts, self.every, self.operations)
-        said = {}
-        for one in self.diagnosis.as_dict()["findings"]:
-            figures = {"value": one["value"], **one["figures"]}
+        stated = {
+            rank: comm.stated(ones, self.ranks[rank], self.facts[rank])
+            for rank, ones in self.operations.items()
+        }
+        recomputed = rules.findings(self.ranks, self.hosts, self.every, stated, self.tables["link"])
+        document, said = self.diagnosis.as_dict(), {}
+        for one in (*document["findings"], *document["good"]):
+            figures = {"value": one["value"], "ms_per_step": one["ms_per_step"], **one["figures"]}
             figures["slices"] = [piece["dur_ns"] for piece in one["slices"]]
             key = (one["rule"], one["rank"], one["where"])
             said[key] = figures
@@ -187,8 +193,9 @@ class Capture:
         """With the rules' own thresholds, those speak whose value is beyond."""
         from traceconv.analysis.rules.catalog import RULES
 
-        forced = self.diagnosis.as_dict()["findings"]
-        spoken = {one["rule"] for one in self.document["overview"]["findings"]}
+        document, overview = self.diagnosis.as_dict(), self.document["overview"]
+        forced = [*document["findings"], *document["good"]]
+        spoken = {one["rule"] for one in (*overview["findings"], *overview["good"])}
         for rule in RULES.values():
             main = rule.limits[0]
             values = [one["value"] for one in forced if one["rule"] == rule.id]
@@ -196,6 +203,9 @@ class Capture:
                 continue
             beyond = any(v < main.value if main.below else v > main.value for v in values)
             tally.one("rules that speak", rule.id, rule.id in spoken, beyond)
+        good = {rule.id for rule in RULES.values() if rule.severity == "good"}
+        for name, rules_of in (("findings", spoken - good), ("good", spoken & good)):
+            tally.one("rules that speak", name, {one["rule"] for one in overview[name]}, rules_of)
 
     # -- report ----------------------------------------------------------------------------
 
@@ -239,18 +249,23 @@ class Capture:
         tally.counts["stragglers"][UNKNOWN_THERE] += sum(
             type(value) is int for one in named if one for value in one.values()
         )
-        elsewhere = said["overlap"].get("rows") and not rows  # from the profiler's own table
-        if named == [None] and not elsewhere:
-            ours = said["headline"]
-            tally.one("headline", "headline", ours, report.headline(rows, self.document["ranks"]))
+        known = {rank: losses.Losses.of(self.every.get(rank)) for rank in self.document["ranks"]}
+        late = self.diagnosis.verdict.late if self.diagnosis.verdict else ()
+        for where, line in (("report", said["headline"]), ("diagnose", self.diagnosis.headline)):
+            tally.one("headline", where, line, losses.headline(known, late, _size(line)))
+        for line in self.account[-2:]:
+            if line.startswith("Rank"):
+                tally.one("headline", "merge", line, losses.headline(known, (), _size(line)))
+        ours = {(one["class"], one["rank"]): one["ms_per_step"] for one in said["losses"]}
+        theirs = {(one.name, one.rank): one.ns / 1e6 for one in losses.lost(known, late)}
+        for key in ours.keys() | theirs.keys():
+            tally.one("losses", key, ours.get(key, "not lost"), theirs.get(key, "not lost"))
         tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}
         shown = report.shares(rows)
         for words, share in shown.items() if any(shown.values()) else ():
             tally.one("headline", words, tiles.get(words.capitalize()), f"{100 * share:.1f} %")
-        lines = [line for line in self.report.lines() if line.startswith("most computing")]
-        if not self.report.verdict:
-            other = report.most_computing(self.every)
-            tally.one("headline", "slowest", next(iter(lines), ""), other)
+        lines = [line for line in self.account if line.startswith("most computing")]
+        tally.one("headline", "slowest", "".join(lines), report.most_computing(self.every))
 
     def _curves(self, tally, said):
         """Every sample that is drawn is one of the trace."""
@@ -266,7 +281,10 @@ class Capture:
         """The steps and sums that the JSON account of a merge has of each rank."""
         for rank, known in self.every.items():
             notes = self.document["notes"][str(rank)]
-            ours = {(one["graph"], one["step"], one["start_ns"]): one for one in notes["steps"]}
+            ours = {
+                (-1 if one["graph"] is None else one["graph"], one["step"], one["start_ns"]): one
+                for one in notes["steps"]
+            }
             theirs = {}
             for step in known.steps:
                 figures = known.figures(step)
@@ -274,6 +292,7 @@ class Capture:
                 theirs[step.graph, step.number, step.start] = {
                     "dur_ns": step.dur, "device_start_ns": step.window[0],
                     "device_dur_ns": step.window[1] - step.window[0], **figures,
+                    "pause_ns": step.pause,
                 }  # fmt: skip
             tally.rows("account", ours, theirs)
             sums = notes.get("overlap", {}).get("sums_ns", {})
@@ -285,19 +304,9 @@ class Capture:
                 tally.one("account", f"rank {rank}", notes["overlap"]["idle_ns"], own["free"])
 
 
-def _overlap(stated):
-    """The figures of the table of overlap that a row of ``step_trace_time`` has."""
-    compute, alone, both, idle = (
-        stated.get(f"{name}(ns)")
-        for name in ("Computing", "Communication(Not Overlapped)", "Overlapped", "Free")
-    )
-    found = {
-        "Total Compute(ns)": compute, "Communication Overlapped(ns)": both,
-        "Communication Not Overlapped(ns)": alone, "Idle(ns)": idle,
-    }  # fmt: skip
-    if None not in (compute, alone, idle):
-        found["Known(ns)"] = compute + alone + idle
-    return found
+def _size(headline):
+    part = _PART.search(headline)
+    return (int(part[1]), part[2]) if part else None
 
 
 def _thresholds():

@@ -5,13 +5,12 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from .device import kernels, kind_of, number
-from .figures import JOB, Timed, percent
+from .figures import JOB, PARTS, Timed, percent
 from .host import text_of
 
 _WAITS = re.compile(r"Notify[_ ]Wait")
 _TRANSITS = re.compile(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
 _NOBODY = 0xFFFFFFFF
-PARTS = ("Transit Time(ns)", "Wait Time(ns)", "Synchronization Time(ns)", "Idle Time(ns)")
 
 
 class Operation:
@@ -86,15 +85,22 @@ def comm(every):
                 parts[at, key].append(one.parts())
     found = timed.figures(("Group", "Operation"))
     for (rank, *key), row in found.items():
-        known = [one for one in parts[rank, tuple(key)] if one[PARTS[0]] is not None]
-        row |= {name: sum(one[name] for one in known) if known else None for name in PARTS}
+        each = parts[rank, tuple(key)]
+        known = all(one[PARTS[0]] is not None for one in each)
+        row |= {name: sum(one[name] for one in each) if known else None for name in PARTS}
     return found
 
 
-def link(every):
-    """Copies and reductions on planes, by who, whom and over what."""
-    timed = Timed()
+def link(every, facts):
+    """Copies and reductions on planes, by who, whom and over what; of ranks whose timeline holds
+    none, what the profiler's matrix says."""
+    timed, counted = Timed(), {}
     for rank, ones in every.items():
+        if not any(_TRANSITS.fullmatch(task.name) for one in ones for task in one.tasks):
+            for key, time, size, single in facts[rank].stated.links():
+                timed.add(rank, key, time, size=size)
+                counted[rank, *key] = single
+            continue
         for one in ones:
             for task in one.tasks:
                 if not _TRANSITS.fullmatch(task.name):
@@ -108,7 +114,9 @@ def link(every):
                 timed.add(rank, key, task.dur, size=number(said.get("size(Byte)")))
     names = ("Group", "Operation", "Source", "Destination", "Transport")
     found = timed.figures(names, size="Bytes")
-    for row in found.values():
+    for key, row in found.items():
+        if not counted.get(key, True):
+            row["Count"] = None
         time = row.pop("Total Time(ns)")
         row["Transit Time(ns)"] = time
         row["Bandwidth(GB/s)"] = row["Bytes"] / time if time else None

@@ -68,13 +68,16 @@ def device(every):
     for rank, known in every.items():
         steps = known.measured()
         elapsed = total(union((step.start, step.end) for step in steps))
-        spans = union(step.window for step in steps if step.covered)
+        spans = union(step.window for step in steps if step.source == "timeline")
+        told = [step.stated for step in steps if step.stated] if len(known.sets) == 1 else []
         for group in known.sets if steps else ():
             match = _DEVICE.search(group)
             stated = known.rank.device if known.rank.device >= 0 else UNKNOWN
             at = int(match[1]) if match else stated
             parts = [_lengths(known, group, span) for span in spans]
             sums = {cls: sum(one[cls] for one in parts) for cls in (*LANES, "known")}
+            for cls in sums:
+                sums[cls] += sum(one[cls] or 0 for one in told)
             busy = sum(sums[cls] for cls in known.busy_classes)
             found[rank, at] = {
                 "Steps Time(ns)": elapsed,

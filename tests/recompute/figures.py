@@ -6,6 +6,9 @@ from dataclasses import dataclass
 JOB = None
 """The rank of rows that are about all ranks together."""
 
+PARTS = ("Transit Time(ns)", "Wait Time(ns)", "Synchronization Time(ns)", "Idle Time(ns)")
+"""Of a communication operation."""
+
 UNKNOWN = None
 """A figure that nobody can know."""
 
@@ -22,6 +25,7 @@ class Facts:
         mindspore: whether MindSpore's way of counting ``step_trace_time`` applies.
         partial: whether device rows are known not to be all that ran, so that no figure of a step
             can be made from them.
+        tables_only: whether rows were made of tables of operators, without a timeline.
         stated: the profiler's tables beside the timeline, :class:`.stated.Stated`.
     """
 
@@ -31,6 +35,7 @@ class Facts:
     free_rule: str
     mindspore: bool
     partial: bool
+    tables_only: bool
     stated: object
 
     @classmethod
@@ -46,6 +51,7 @@ class Facts:
             notes.get("overlap", {}).get("free_rule", ""),
             any("_ascend_ms" in place or "mindspore" in place for place in places),
             notes.get("partial_device", False),
+            capture["reader"] == "ascend_tables",
             stated,
         )
 

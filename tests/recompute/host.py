@@ -22,7 +22,7 @@ _SHAPES = ("Input Dims", "input_shapes")
 _CORE = ("Accelerator Core", "Task Type")
 """What names the core a task ran on; timelines alone name the type of its queue entry."""
 
-UNNAMED = "N/A"
+UNNAMED = ""
 
 
 class Host:
@@ -222,6 +222,27 @@ def api(ranks):
         for ours in ("Total Time", "Avg Time", "Min Time", "Max Time"):
             row[ours.removeprefix("Total ").removesuffix(" Time") + "(ns)"] = row.pop(f"{ours}(ns)")
     return found
+
+
+_FLOPS = {
+    "FLOPs": ("FLOPs",), "FLOPS": ("FLOPS",),
+    "Utilization(%)": ("FLOPS utilization", "FLOPS_Utilization"),
+    "Cube FLOPs": ("MFLOPs(10^6 cube)",), "Cube FLOPS": ("GFLOPS(10^9 cube)",),
+    "Cube Utilization(%)": ("FLOPS utilization(cube)",),
+    "Vector FLOPs": ("MFLOPs(10^6 vector)",), "Vector FLOPS": ("GFLOPS(10^9 vector)",),
+    "Vector Utilization(%)": ("FLOPS utilization(vec)",),
+}  # fmt: skip
+
+
+def flops(facts):
+    """As the profiler wrote them."""
+    return [
+        ((rank, operator), {
+            heading: next((float(row[name]) for name in names if name in row), None)
+            for heading, names in _FLOPS.items()
+        })
+        for rank, fact in facts.items() for operator, row in fact.stated.operators()
+    ]  # fmt: skip
 
 
 # -- phases -------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The figures of a report and of the lines a merge ends with, from the recomputed tables."""
 
 from collections import defaultdict
-from statistics import fmean
+from math import sqrt
+from statistics import fmean, variance
 
 from .device import curves
 from .figures import JOB, mean, percent
@@ -14,10 +15,15 @@ _CLASSES = {
     "idle_ns": "Idle(ns)",
     "known_ns": "Known(ns)",
 }
+_BUSY = (
+    "Pure Compute(ns)", "Communication Overlapped(ns)", "Communication Not Overlapped(ns)",
+)  # fmt: skip
 OPERATORS_KEPT = 20
 _SHARES = {
     "computing": ("pure_compute_ns", "overlapped_ns"),
     "communication not overlapped": ("exposed_ns",),
+    "memory copies": ("copy_ns",),
+    "waiting for input": ("input_wait_ns",),
     "idle": ("idle_ns",),
 }
 
@@ -47,38 +53,38 @@ def overlap_rows(every, tables):
                 key: mean(sum(row[name] for row in kept), len(kept))
                 for key, name in _CLASSES.items()
             }
-            found[rank] = {"steps": len(kept), **means}
-    return "step" if worked else "capture", found
+            busy = sum(row[name] for row in kept for name in _BUSY)
+            rest = sum(row["Known(ns)"] - row["Idle(ns)"] for row in kept) - busy
+            waits = [row["Input Wait(ns)"] for row in kept if row["Input Wait(ns)"] is not None]
+            found[rank] = {
+                "steps": len(kept), **means, "copy_ns": mean(rest, len(kept)),
+                "input_wait_ns": mean(sum(waits), len(kept)) if waits else None,
+            }  # fmt: skip
+    marked = any(not step.whole_range for rank in found for step in every[rank].steps)
+    return "step" if worked and marked else "capture", found
 
 
 def shares(rows):
-    """Of what is known, over all ranks, by words."""
+    """Of what is known, over all ranks, by words; waiting for input is no other idle time."""
     known = sum(row["known_ns"] for row in rows.values())
-    return {
-        words: sum(row[key] for row in rows.values() for key in keys) / known if known else 0.0
+    sums = {
+        words: sum(row[key] or 0 for row in rows.values() for key in keys)
         for words, keys in _SHARES.items()
     }
-
-
-def headline(rows, ranks):
-    """The one thing to know, where no rank delays the others."""
-    numbers = sorted(ranks)
-    who = f"Rank {numbers[0]}"
-    if len(numbers) > 1:
-        run = numbers == list(range(numbers[0], numbers[-1] + 1))
-        who = "Ranks " + (f"{numbers[0]}-{numbers[-1]}" if run else ", ".join(map(str, numbers)))
-    known = shares(rows)
-    if not any(known.values()):
-        return f"{who}: no device work was seen"
-    words = max(known, key=known.get)
-    return f"{who}: {100 * known[words]:.0f} % of a step is {words}"
+    sums["idle"] -= sums["waiting for input"]
+    if all(row["input_wait_ns"] is None for row in rows.values()):
+        del sums["waiting for input"]
+    return {
+        words: ns / known if known else 0.0
+        for words, ns in sums.items() if ns or words != "memory copies"
+    }  # fmt: skip
 
 
 def steps_rows(every):
     """The steps of each rank, of the graph that takes most of the time."""
     found = {}
     for rank, known in every.items():
-        steps = () if known.fact.partial else known.steps
+        steps = () if known.fact.partial else [s for s in known.steps if not s.whole_range]
         main = of_main_graph(steps, lambda step: step.dur)
         if main:
             found[rank] = {
@@ -92,7 +98,7 @@ def steps_rows(every):
 
 def operator_rows(tables):
     """Operators over all ranks, by falling time, and whose device spends most on each."""
-    named = any(row["OP Type"] not in ("", "N/A") for row in tables["type"].values())
+    named = any(row["OP Type"] != "" for row in tables["type"].values())
     found = tables["type" if named else "op"]
     several = len({rank for rank, *_ in found if rank is not JOB}) > 1
     job = {tuple(key): row for (rank, *key), row in found.items() if (rank is JOB) == several}
@@ -106,7 +112,8 @@ def operator_rows(tables):
     return {
         key: {
             "count": row["Count"], "total_ns": row["Total Time(ns)"],
-            "avg_ns": row["Avg Time(ns)"], "percent": percent(row["Total Time(ns)"], all_ns),
+            "avg_ns": row["Avg Time(ns)"],
+            "percent": row["Ratio(%)"] and percent(row["Total Time(ns)"], all_ns),
             "most_on_rank": -worst[key][1], "most_ns": worst[key][0],
         }
         for key, row in job.items()
@@ -156,26 +163,23 @@ def samples(ranks):
 
 
 def most_computing(every):
-    """The rank that computes longest per step and by how much, as the line of a merge says it."""
+    """The rank that computes longest per step and by how much, as the line of a merge says it;
+    "" where that is less than means of steps scatter, four standard errors."""
     means = {}
     for rank, known in every.items():
-        worked = [step for step in known.steps if known.figures(step)["computing"]]
-        main = of_main_graph(worked, lambda step: step.dur)
-        if main:
-            figures = {
-                cls: fmean(known.figures(step)[cls] for step in main)
-                for cls in ("computing", "not_overlapped", "free")
-            }
-            means[rank] = {**figures, "dur": fmean(step.dur for step in main)}
+        computing = [known.figures(step)["computing"] for step in known.measured()]
+        if len(computing) >= 3 and fmean(computing) > 0:
+            means[rank] = fmean(computing), variance(computing) / len(computing)
     if len(means) < 2:
         return ""
-    slow = max(means, key=lambda rank: means[rank]["computing"])
-    rest = [one["computing"] for rank, one in means.items() if rank != slow]
-    own, usual = means[slow], fmean(rest)
-    more = percent(own["computing"] - usual, usual)
-    ms = {key: f"{value / 1e6:.3f} ms" for key, value in own.items()}
+    slow = max(means, key=lambda rank: means[rank][0])
+    own, unsure = means.pop(slow)
+    usual = fmean(mean for mean, _ in means.values())
+    unsure += sum(one for _, one in means.values()) / len(means) ** 2
+    if own - usual <= 4 * sqrt(unsure):
+        return ""
     return (
-        f"most computing: rank {slow}, {ms['computing']} per step, {more:+.1f} % against the "
-        f"other{'s' * (len(rest) > 1)}; step {ms['dur']}, communication not overlapped "
-        f"{ms['not_overlapped']}, free {ms['free']}"
+        f"most computing: rank {slow}, {own / 1e6:.3f} ms per step, "
+        f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(means) > 1)} "
+        f"(uncertainty {400 * sqrt(unsure) / usual:.1f} %)"
     )

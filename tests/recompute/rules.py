@@ -5,13 +5,14 @@ from collections import defaultdict
 from itertools import takewhile
 from statistics import fmean, median
 
-from .comm import PARTS
+from . import waiting
 from .device import curves, kernels, number, whole
-from .figures import percent
+from .figures import PARTS, percent
 from .host import text_of, typed
+from .intervals import Length, union
+from .losses import COMPUTING, EXPOSED, IDLE, INPUT, PAUSE, Losses
 
 SLICES_KEPT = 3
-_ROWS = 1000  # of a part of a step, per rank
 _FEWEST_LAUNCHES = 20
 _FEWEST_STEPS = 3
 _FEWEST_LINKS = 4
@@ -24,28 +25,61 @@ _CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
 _MEASURES = re.compile(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
 
 
-def findings(ranks, hosts, every, operations):
-    """{(rule, rank, where): {"value": ..., figures}} for every rule that the trace has data for."""
+def findings(ranks, hosts, every, operations, links):
+    """{(rule, rank, where): {"value": ..., figures}} for every rule that the trace has data for.
+
+    Args:
+        operations: of communication, by rank: of the trace, or of the profiler's own table.
+        links: the table of that name.
+    """
     found = {}
     for number_, rank in ranks.items():
         known = every[number_]
         for rule, where, figures in _of_rank(rank, hosts[number_], known, operations[number_]):
             found[rule, number_, where] = figures
     found |= dict(_spreads(every))
-    found |= dict(_slow_links(operations))
+    found |= dict(_slow_links(links))
+    lost = {rank: Losses.of(known) for rank, known in every.items()}
+    for (rule, rank, _), figures in found.items():
+        figures["ms_per_step"] = _saving(rule, figures.pop("saves", None), lost[rank])
     return found
+
+
+_LOST = {
+    "device-idle": (IDLE,), "launch-starved": (IDLE,), "idle-spread": (IDLE,),
+    "exposed-communication": (EXPOSED,), "communication-wait": (EXPOSED,),
+    "small-packets": (EXPOSED,), "slow-link": (EXPOSED,), "long-tail": (EXPOSED, IDLE),
+    "input-wait": (INPUT,), "iteration-gap": (PAUSE,), "compute-spread": (),
+    "format-conversion": (COMPUTING,), "unaligned-shapes": (COMPUTING,),
+}  # fmt: skip
+"""The classes of lost time that a step saves at most where a rule speaks."""
+
+
+def _saving(rule, saves, lost):
+    """What a step would save at most, ms: no more than the classes that the rule is about, as far
+    as these are known; a pause that the source marks is one, whatever the device did."""
+    if rule not in _LOST:
+        return None
+    classes = [name for name in _LOST[rule] if name != PAUSE or PAUSE in lost.per]
+    if any(name not in lost.per for name in classes):
+        return None
+    most = [saves] if saves is not None else []
+    most += [sum(lost.per[name] for name in classes)] if classes else []
+    return max(min(most), 0) / 1e6
 
 
 def _of_rank(rank, host, known, operations):
     pieces = _pieces(known)
     if pieces:
         yield from _device(known, pieces)
+    yield from _input(rank, known)
     yield from _launches(rank, known)
     if not known.fact.partial:
         yield from _parts(rank, known)
-    yield from _waits(operations)
-    yield from _packages(rank)
-    yield from _operators(rank, host)
+    yield from _waits(operations, max(len(known.measured()), 1))
+    yield from _packages(rank, known.fact.stated)
+    if not known.fact.partial:
+        yield from _operators(rank, host, max(len(known.measured()), 1))
     yield from _memory(rank)
 
 
@@ -61,7 +95,7 @@ def _pieces(known):
     """Length by class of every measured step, or of the whole rank; None if only collectives
     are known, which do not say what the device did besides."""
     pieces = [known.figures(step) | {"step": step.number} for step in known.measured()]
-    if not pieces and known.sums()["known"] and not known.fact.partial:
+    if not pieces and known.sets and known.sums()["known"] and not known.fact.partial:
         pieces = [known.sums() | {"step": -1}]
     works = any(piece["computing"] or piece["copying"] for piece in pieces)
     return pieces if works else None
@@ -69,24 +103,54 @@ def _pieces(known):
 
 def share(pieces, cls):
     """Of a class in what is known, percent."""
-    spent = sum(piece[cls] for piece in pieces)
+    spent = sum(piece[cls] or 0 for piece in pieces)
     return percent(spent, sum(piece["known"] for piece in pieces))
 
 
-def _device(known, pieces):
-    busy = 100 - share(pieces, "free")
+def _shares(pieces):
     names = ["computing", "not_overlapped", "free"]
     names += ["copy_not_overlapped"] * any(piece["copying"] for piece in pieces)
+    names += ["input_wait"] * any(piece["input_wait"] is not None for piece in pieces)
     shares = {f"{cls}_percent": share(pieces, cls) for cls in names}
-    shares["window_ns"] = sum(piece["known"] for piece in pieces)
-    shares["steps"] = len(pieces)
-    idle = _longest(row for lanes in known.lanes.values() for row in lanes["free"])
+    return {
+        "value": 100 - shares["free_percent"], **shares, "steps": len(pieces),
+        "window_ns": sum(piece["known"] for piece in pieces),
+    }  # fmt: skip
+
+
+def _idle(known):
+    return _longest(row for lanes in known.lanes.values() for row in lanes["free"])
+
+
+def _device(known, pieces):
+    shares, idle = _shares(pieces), _idle(known)
     exposed = _longest(row for lanes in known.lanes.values() for row in lanes["not_overlapped"])
-    yield "device-idle", "", {"value": busy, **shares, "slices": idle}
-    yield "device-busy", "", {"value": busy, **shares}
+    yield "device-idle", "", {**shares, "slices": idle}
+    working = [piece for piece in pieces if not _waits_long(piece)]
+    if working:
+        yield "device-busy", "", {**_shares(working), "slices": []}
     if any(piece["communication"] for piece in pieces):
         value = share(pieces, "not_overlapped")
-        yield "exposed-communication", "", {"value": value, **shares, "slices": exposed}
+        yield "exposed-communication", "", {**shares, "value": value, "slices": exposed}
+
+
+def _waits_long(piece):
+    """Whether a step waits for input for more than 10 ms or 5 percent of it."""
+    waits = piece["input_wait"]
+    return waits is not None and (waits > 10**7 or 20 * waits > piece["known"])
+
+
+def _input(rank, known):
+    """Of the measured steps of which it is known."""
+    pieces = [known.figures(step) for step in known.measured()]
+    pieces = [piece for piece in pieces if piece["input_wait"] is not None]
+    waits = [piece["input_wait"] for piece in pieces]
+    if pieces:
+        yield "input-wait", "", {
+            "value": fmean(waits) / 1e6, "steps": len(pieces), "waiting_ns": round(fmean(waits)),
+            "longest_ns": max(waits), "share_percent": share(pieces, "input_wait"),
+            "slices": _longest([*waiting.fetches(rank), *waiting.ranges(rank)]),
+        }  # fmt: skip
 
 
 def _launches(rank, known):
@@ -103,7 +167,7 @@ def _launches(rank, known):
     figures = {f"p{p}_ns": round(_percentile(late, p)) for p in (5, 25, 50, 75, 95)}
     yield "launch-starved", "", {
         "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
-        "idle_percent": share(pieces, "free") if pieces else 100.0,
+        "idle_percent": share(pieces, "free") if pieces else 100.0, "slices": _idle(known),
     }  # fmt: skip
 
 
@@ -120,6 +184,7 @@ def _spreads(every):
     known = {rank: pieces for rank, one in every.items() if (pieces := _pieces(one))}
     if len(known) < 2:
         return
+    every_piece = known
     common = set.intersection(*({p["step"] for p in pieces} for pieces in known.values()))
     if common:
         known = {r: [p for p in pieces if p["step"] in common] for r, pieces in known.items()}
@@ -127,14 +192,19 @@ def _spreads(every):
     idle = {rank: share(pieces, "free") for rank, pieces in known.items()}
     slow, fast = max(means, key=means.get), min(means, key=means.get)
     usual = fmean(means.values())
+    waits = sum(fmean(p[cls] or 0 for p in every_piece[fast]) for cls in ("not_overlapped", "free"))
     yield ("compute-spread", slow, ""), {
         "value": percent(means[slow] - means[fast], usual), "computing_ns": round(means[slow]),
+        "saves": min(means[slow] - means[fast], waits),
         "least_computing_ns": round(means[fast]), "rank_of_least": fast, "ranks": len(means),
+        "slices": [],
     }  # fmt: skip
     most, least = max(idle, key=idle.get), min(idle, key=idle.get)
     yield ("idle-spread", most, ""), {
         "value": idle[most] - idle[least], "idle_percent": idle[most],
+        "saves": (idle[most] - idle[least]) / 100 * fmean(p["known"] for p in every_piece[most]),
         "least_idle_percent": idle[least], "rank_of_least": least, "ranks": len(idle),
+        "slices": _idle(every[most]),
     }  # fmt: skip
 
 
@@ -148,11 +218,9 @@ def _parts(rank, known):
     for row in sorted(rank.rows, key=lambda row: row.start):
         if row.cls in ("iteration", "interval", "fp_bp", "tail", "reduce") and row.step >= 0:
             parts[row.cls].append(row)
-    parts = {cls: rows[:_ROWS] for cls, rows in parts.items()}
     steps = parts.get("iteration", [])
     marked = "interval" in parts or sum(row.graph >= 0 for row in steps) > 1
-    graphs = sorted({row.graph for rows in parts.values() for row in rows})
-    for graph in graphs:
+    for graph in sorted({row.graph for row in steps}):
         where = f"graph {graph}" if graph >= 0 else ""
         mine = {cls: [r for r in rows if r.graph == graph] for cls, rows in parts.items()}
         if marked:
@@ -163,29 +231,49 @@ def _parts(rank, known):
 
 
 def _gaps(where, mine):
-    lengths = [row.dur for row in mine.get("interval", [])]
-    steps = [row.dur for row in mine.get("iteration", [])]
+    rows, steps = mine.get("interval", []), mine["iteration"]
+    known = {row.step for row in steps}
+    lengths = [row.dur for row in rows if row.step in known]
     if lengths:
         yield "iteration-gap", where, {
-            "value": fmean(lengths) / 1e6, "pauses": len(lengths),
+            "value": fmean(lengths) / 1e6, "saves": fmean(lengths), "pauses": len(lengths),
             "median_ns": round(median(lengths)), "longest_ns": max(lengths),
-            "step_mean_ns": round(fmean(steps)) if steps else 0,
-            "slices": sorted(lengths, reverse=True)[:SLICES_KEPT],
+            "step_mean_ns": round(fmean(row.dur for row in steps)),
+            "slices": _longest(rows),
         }  # fmt: skip
 
 
 def _share_of_steps(rule, where, mine, cls):
-    length = {row.step: row.dur for row in mine.get("iteration", [])}
-    rows = [row for row in mine.get(cls, []) if length.get(row.step)]
-    if rows:
-        taken, inside = sum(length[row.step] for row in rows), {row.step for row in rows}
-        reduced = sum(row.dur for row in mine.get("reduce", []) if row.step in inside)
-        yield rule, where, {
-            "value": percent(sum(row.dur for row in rows), taken), "steps": len(rows),
-            "mean_ns": round(fmean(row.dur for row in rows)),
-            "step_mean_ns": round(taken / len(rows)),
-            "reduce_percent": percent(reduced, taken), "slices": _longest(rows),
-        }  # fmt: skip
+    """Of every step that has the part; of steps of one number it is the last that had begun."""
+    steps, rows, reduces = mine["iteration"], mine.get(cls, []), mine.get("reduce", [])
+    starts = defaultdict(list)
+    for step in steps:
+        starts[step.step].append(step)
+
+    def of(row):
+        begun = [step for step in starts[row.step] if step.start <= row.start]
+        return (begun or starts[row.step][:1])[-1:]
+
+    taken = defaultdict(int)
+    for row in rows:
+        for step in of(row):
+            taken[id(step)] += row.dur
+    kept = [step for step in steps if id(step) in taken and step.dur > 0]
+    if not kept:
+        return
+    whole = sum(step.dur for step in kept)
+    parts = [taken[id(step)] for step in kept]
+    found = {
+        "value": percent(sum(parts), whole), "steps": len(kept),
+        "mean_ns": round(fmean(parts)), "saves": round(fmean(parts)),
+        "step_mean_ns": round(whole / len(kept)), "slices": _longest(rows),
+    }  # fmt: skip
+    reduced = {id(step) for row in reduces for step in of(row)}
+    if all(id(step) in reduced for step in kept):
+        every = Length(union((row.start, row.end) for row in reduces))
+        lengths = [every.within(step.start, step.end) for step in kept]
+        found["reduce_percent"] = percent(sum(lengths), whole)
+    yield rule, where, found
 
 
 def _first(where, steps):
@@ -193,57 +281,65 @@ def _first(where, steps):
         usual = median(row.dur for row in steps[1:])
         yield "first-step", where, {
             "value": steps[0].dur / usual if usual else 0.0, "first_ns": steps[0].dur,
-            "median_of_others_ns": round(usual),
+            "median_of_others_ns": round(usual), "slices": [steps[0].dur],
         }  # fmt: skip
 
 
 # -- communication ------------------------------------------------------------------------
 
 
-def _waits(operations):
+def _waits(operations, steps):
     rows = [(one.row.dur, one.parts()) for one in operations]
-    rows = [(dur, parts) for dur, parts in rows if parts[PARTS[1]] is not None]
+    rows = [(dur, parts) for dur, parts in rows if None not in list(parts.values())[:3]]
+    most = sorted(rows, key=lambda row: -row[1][PARTS[1]])[:SLICES_KEPT]
     transit, wait, early = (sum(parts[name] for _, parts in rows) for name in PARTS[:3])
     if wait + transit:
         yield "communication-wait", "", {
-            "value": percent(wait, wait + transit), "operations": len(rows),
+            "value": percent(wait, wait + transit), "saves": wait / steps, "steps": steps,
+            "operations": len(rows), "slices": [dur for dur, _ in most],
             "elapsed_ns": sum(dur for dur, _ in rows), "wait_ns": wait,
             "before_first_transfer_ns": early, "transit_ns": transit,
         }  # fmt: skip
 
 
-def _packages(rank, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
-    """Packages too small to reach the bandwidth of larger ones, by transport."""
-    links = defaultdict(lambda: defaultdict(list))
+def _packages(rank, stated, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
+    """Packages too small to reach the bandwidth of larger ones, by transport; of ranks whose
+    timeline holds none by the profiler's table, where SDMA is the sum of two others."""
+    links = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for row in rank.rows:
         if row.cls == "comm_task" and row.slice:
             size, link = number(row.args.get("size(Byte)")), text_of(row.args.get("link type", ""))
             if size > 0 and row.dur > 0 and link not in ("", "ON_CHIP"):
-                links[link][size].append(row.dur)
+                links[link][size][0] += 1
+                links[link][size][1] += row.dur
+    if not links:
+        told = {
+            over: {n: both for n, both in sizes.items() if n > 0 and both[1] > 0}
+            for over, sizes in stated.packages().items() if over not in ("LOCAL", "SDMA")
+        }  # fmt: skip
+        links = {over: sizes for over, sizes in told.items() if sizes}
     for link, sizes in links.items():
         largest = (rdma_mb if "RDMA" in link.upper() else sdma_mb) * _MB
-        speed = {size: size * len(rows) / sum(rows) for size, rows in sizes.items()}
+        speed = {size: size * count / time for size, (count, time) in sizes.items()}
         best = max(speed.values())
         small = list(takewhile(
             lambda size: size < largest and speed[size] < enough * best, sorted(sizes)  # noqa: B023
         ))  # fmt: skip
         if small:
-            time = sum(sum(sizes[size]) for size in small)
+            time = sum(sizes[size][1] for size in small)
             yield "small-packets", link, {
-                "value": percent(time, sum(sum(rows) for rows in sizes.values())),
-                "packages": sum(map(len, sizes.values())),
-                "small_packages": sum(len(sizes[size]) for size in small),
+                "value": percent(time, sum(time for _, time in sizes.values())),
+                "packages": sum(count for count, _ in sizes.values()),
+                "small_packages": sum(sizes[size][0] for size in small),
                 "largest_small_bytes": small[-1],
-                "small_gbs": sum(size * len(sizes[size]) for size in small) / time,
-                "best_gbs": best,
+                "small_gbs": sum(size * sizes[size][0] for size in small) / time,
+                "best_gbs": best, "slices": [],
             }  # fmt: skip
 
 
-def _slow_links(operations):
-    from .comm import link
-
+def _slow_links(table):
     sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-    for (rank, group, _, source, target, over), row in link(operations).items():
+    for (rank, group, _, source, target, over), row in table.items():
         if rank is not None and source != target and row["Bytes"] > 0:
             both = sums[over][rank, group, source, target]
             both[0] += row["Bytes"]
@@ -268,7 +364,7 @@ def _slow_links(operations):
 # -- operators, memory --------------------------------------------------------------------
 
 
-def _operators(rank, host):
+def _operators(rank, host, steps):
     rows = kernels(rank, "compute") if host.fact.ascend else []
     if not rows:
         return
@@ -277,12 +373,13 @@ def _operators(rank, host):
     matched = []
     for row in rows:
         kind = types[id(row)][0]
-        match = _CONVERSION.fullmatch(row.name if kind == "N/A" else kind)
+        match = _CONVERSION.fullmatch(kind or row.name)
         if match:
             spent[match[1]] += row.dur
             matched.append(row)
     yield "format-conversion", "", {
         "value": percent(sum(spent.values()), all_ns), "count": len(matched),
+        "saves": sum(spent.values()) / steps,
         **{f"{kind.lower()}_ns": ns for kind, ns in sorted(spent.items())},
         "compute_ns": all_ns, "slices": _longest(matched),
     }  # fmt: skip
@@ -294,6 +391,7 @@ def _operators(rank, host):
         cube_ns, odd_ns = (sum(row.dur for row in some) for some in (cube, odd))
         yield "unaligned-shapes", "", {
             "value": percent(odd_ns, cube_ns), "cube_ns": cube_ns, "unaligned_ns": odd_ns,
+            "saves": odd_ns / steps,
             "slices": _longest(odd),
         }  # fmt: skip
 

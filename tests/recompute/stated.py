@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from pathlib import Path
 from types import SimpleNamespace
 
-from .comm import PARTS
+from .figures import PARTS
 
 _TOTAL = re.compile(r"Total Op Info|.*-total\b.*")
 _STEP = re.compile(r"step(\d+)")
@@ -57,7 +57,80 @@ class Stated:
                 for name, about in ((n, a) for ops in kinds.values() for n, a in ops.items()):
                     times = about["Communication Time Info"]
                     if not _TOTAL.match(name) and "Elapse Time(ms)" in times:
-                        found.append(_Told(number and int(number[1]), name, times))
+                        over = about.get("Communication Bandwidth Info", {})
+                        found.append(_Told(number and int(number[1]), name, times, over))
+        return found
+
+    def fetches(self):
+        """When the device fetched data, ns, by the tables of its queue."""
+        for name, scale in (("minddata_aicpu", 1000), ("minddata_getnext_profiling", 1)):
+            rows = [
+                line.split() for text in self._texts(name, ".txt") for line in text.splitlines()
+            ]
+            rows = [row for row in rows if len(row) >= 3]
+            if rows:
+                return [tuple(int(Decimal(edge) * scale) for edge in row[1:3]) for row in rows]
+        return []
+
+    def figures(self, number):
+        """Of a step the row of ``step_trace_time.csv``, as :class:`.steps.Steps` has figures; None
+        where there is none, several, or one that does not say how long the step took."""
+        rows = self.steps().get(number, ())
+        return _figures(rows[0]) if len(rows) == 1 else None
+
+    def known(self):
+        """Those of all rows that have them, with the number of their step."""
+        found = {n: list(filter(None, map(_figures, rows))) for n, rows in self.steps().items()}
+        for number, rows in found.items():
+            for figures in rows:
+                follows = number is not None and bool(found.get(number - 1))
+                yield number, with_preparing(figures, follows)
+
+    def links(self):
+        """Rows of ``communication_matrix.json``, as the table of links has them: its sums, or where
+        it has none, each operation."""
+        rows = []
+        for text in self._texts("communication_matrix", ".json"):
+            for kinds in json.loads(text, parse_float=Decimal).values():
+                for name, links in (
+                    (n, pairs) for ops in kinds.values() for n, pairs in ops.items()
+                ):
+                    operation, _, group = name.partition("@")
+                    if operation == "Total Op Info":
+                        continue
+                    for pair, about in links.items():
+                        key = (
+                            group,
+                            operation,
+                            *map(int, pair.split("-")),
+                            about["Transport Type"],
+                        )
+                        rows.append((key, about))
+        sums = [row for row in rows if row[0][1].endswith("-total")]
+        for key, about in sums or rows:
+            size = int((Decimal(about["Transit Size(MB)"]) * 10**6).quantize(1, ROUND_HALF_UP))
+            time = Decimal(about["Transit Time(ms)"]) * 10**6
+            yield key, int(time.quantize(1, ROUND_HALF_UP)), size, not sums
+
+    def packages(self):
+        """Packages of ``communication.json`` by transport and size, bytes: a count and ns."""
+        found = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        for operation in self.operations():
+            for over, about in operation.transports.items():
+                for size, (count, time) in about["Size Distribution"].items():
+                    both = found[over][round(Decimal(size) * 10**6)]
+                    both[0] += int(count)
+                    both[1] += int((Decimal(time) * 10**6).quantize(1, ROUND_HALF_UP))
+        return found
+
+    def operators(self):
+        """Rows of ``flops_<rank>.txt`` and the sums over all operators."""
+        found = []
+        for text in self._texts("flops_summary", ".json"):
+            found.append(("(model)", json.loads(text)))
+        for text in self._texts("flops", ".txt"):
+            rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
+            found += [(row["full_kernel_name"], row) for row in rows]
         return found
 
     def steps(self):
@@ -71,11 +144,35 @@ class Stated:
         return found
 
 
+def with_preparing(figures, follows):
+    """What is before the first work of a step is idle, and waits for input at most; where the step
+    before is in the table it is in Free, which counts it where it begins."""
+    before = figures["input_wait"]
+    more = 0 if follows else before or 0
+    free = figures["free"] + more
+    waits = None if before is None else min(before, free)
+    return figures | {"free": free, "known": figures["known"] + more, "input_wait": waits}
+
+
+def _figures(row):
+    names = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
+    parts = [row.get(f"{name}(ns)") for name in names]
+    if None in parts:
+        return None
+    computing, communication, alone, free = parts
+    return {
+        "computing": computing, "communication": communication, "not_overlapped": alone,
+        "free": free, "copying": None, "copy_not_overlapped": None,
+        "known": computing + alone + free, "input_wait": row.get("Preparing(ns)"),
+    }  # fmt: skip
+
+
 class _Told:
     """One operation of ``communication.json``."""
 
-    def __init__(self, step, name, times):
+    def __init__(self, step, name, times, transports):
         operation, _, self.group = name.partition("@")
+        self.transports = transports
         self._ns = {
             _UNIT.sub("(ns)", key): int((value * _NS[unit[1]]).quantize(1, ROUND_HALF_UP))
             for key, value in ((k, Decimal(v)) for k, v in times.items())

@@ -6,8 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import floor, sqrt
 
+from . import waiting
 from .figures import JOB, UNKNOWN, mean, percent
 from .intervals import Length, minus, total, union
+from .stated import with_preparing
 
 _TORCH_RECEIVES = re.compile(r"hcom_receive")
 _MINDSPORE_TRANSFERS = re.compile(
@@ -19,7 +21,8 @@ _LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 LANES = ("computing", "communication", "not_overlapped", "free", "copying", "copy_not_overlapped")
 """The classes of the overlap lanes."""
 
-FIGURES = (*LANES, "known")
+FIGURES = (*LANES, "known", "input_wait")
+"""Those, how much was recorded, and the part of "free" that waits for input."""
 
 
 @dataclass
@@ -30,6 +33,9 @@ class Step:
         period: number of the recording window it is in: numbers of steps may start over.
         window: start and end of the time its figures are measured in.
         work_start: where its device work begins.
+        covered: whether its device work was recorded.
+        stated: figures of the profiler's own table, where they are taken; else None.
+        input_wait, pause: idle time within it that waits for input, and before it; None if unknown.
     """
 
     graph: int
@@ -42,6 +48,14 @@ class Step:
     window: tuple = (0, 0)
     work_start: int = 0
     covered: bool = False
+    stated: dict | None = None
+    input_wait: int | None = None
+    pause: int | None = None
+
+    @property
+    def source(self):
+        """What its figures are from."""
+        return "elsewhere" if self.stated or not self.covered else "timeline"
 
     @property
     def dur(self):
@@ -74,6 +88,9 @@ class Steps:
         self._set_windows()
         self._set_covered()
         self._set_lanes()
+        self._set_stated()
+        waiting.measure(self)
+        waiting.pauses(self)
 
     def _set_periods(self):
         before = {}
@@ -115,17 +132,59 @@ class Steps:
             before, working = end, first
 
     def _set_covered(self):
-        """A step without device rows is covered if the device had nothing to do in it."""
+        """A step without device rows is covered if the device had nothing to do in it; none is
+        whose computing was not recorded, or in part only."""
         calls = [r.start for r in self.rank.rows
                  if r.lane.layer == "runtime" and _LAUNCH.search(r.name)]  # fmt: skip
         first = min((row.start for row in self.work), default=None)
         last = max((row.end for row in self.work), default=None)
         spans = [(step.start, step.end) for step in self.steps]
         launched = {_holding(spans, at) for at in calls}
+        computing = self._computing()
         for i, step in enumerate(self.steps):
             within = first is not None and step.window[1] > first and step.window[0] < last
             quiet = step.graph < 0 and within and i not in launched
-            step.covered = (bool(step.rows) or quiet) and not self.fact.partial
+            recorded = any(step.window[1] > a and step.window[0] < b for a, b in computing)
+            step.covered = (bool(step.rows) or quiet) and recorded and not self.fact.partial
+        for graph in {step.graph for step in self.steps}:
+            self._set_cut([step for step in self.steps if step.graph == graph])
+
+    def _computing(self):
+        """Where computing would have been seen: of NPUs from the first operator to the last, in
+        every window; of GPUs wherever there are kernels or copies at all."""
+        rows = [r for r in self.work if r.lane.layer == "device" and r.cls in ("compute", "copy")]
+        if not self.fact.ascend:
+            return [(-(2**62), 2**62)] if rows else []
+        windows = defaultdict(list)
+        for row in rows:
+            if row.cls == "compute":
+                windows[sum(start <= row.start for start, _ in self.rank.windows)].append(row)
+        return [(min(r.start for r in w), max(r.end for r in w)) for w in windows.values()]
+
+    @staticmethod
+    def _set_cut(steps):
+        """Steps beside one without device work in which the recording began or ended: they have
+        fewer kernels than all others, or than half of the only other one."""
+        count = [
+            sum(r.lane.layer == "device" and r.cls == "compute" for r in one.rows) * one.covered
+            for one in steps
+        ]
+        covered = [True, *(one.covered for one in steps), True]
+        for i, one in enumerate(steps):
+            others = [n for j, n in enumerate(count) if n and j != i]
+            least = min(others, default=0) / (2 if len(others) == 1 else 1)
+            if 0 < count[i] < least and not (covered[i] and covered[i + 2]):
+                one.covered = False
+
+    def _set_stated(self):
+        """Figures of the profiler's table, where device work was not recorded, or only as one."""
+        for step in self.steps:
+            if self.fact.tables_only or not step.covered:
+                step.stated = self.fact.stated.figures(step.number)
+        told = {step.number for step in self.steps if step.stated}
+        for step in (step for step in self.steps if step.stated):
+            step.stated = with_preparing(step.stated, step.number - 1 in told)
+            step.input_wait = step.stated["input_wait"]
 
     def _set_lanes(self):
         self.lanes = defaultdict(lambda: defaultdict(list))  # by device, by class
@@ -147,12 +206,25 @@ class Steps:
         steps were marked whose device work was not recorded."""
         busy = ("computing", "communication") + (() if self.fact.ascend else ("copying",))
         active = union(pair for cls in busy for pair in sets.get(cls, ()))
-        inside = covered = union(step.window for step in self.steps if step.covered)
+        inside = union(step.window for step in self.steps if step.covered)
         if self.rank.windows:
-            inside = minus(covered, minus(covered, union(self.rank.windows)))
-        unknown = minus(union(step.window for step in self.steps if not step.covered), covered)
+            inside = minus(inside, minus(inside, union(self.rank.windows)))
         known = union([*active, *sets.get("free", ()), *inside])
-        return minus(known, minus(unknown, active))
+        return minus(known, self.unknown)
+
+    @property
+    def unknown(self):
+        """Whatever is beside covered steps, where steps are that are not."""
+        covered = union(step.window for step in self.steps if step.covered)
+        dark = [s.window for s in self.steps if not s.covered and s.window[1] > s.window[0]]
+        around = minus([(-(2**62), 2**62)], covered)
+        return [gap for gap in around if any(a < gap[1] and b > gap[0] for a, b in dark)]
+
+    @property
+    def only_stated(self):
+        """Whether the profiler's table, if there is one, is all that is shown of the steps."""
+        unknown = all(self.figures(step)["known"] is None for step in self.steps)
+        return (self.fact.tables_only or unknown) and bool(self.fact.stated.steps())
 
     @property
     def busy_classes(self):
@@ -170,17 +242,33 @@ class Steps:
     def figures(self, step):
         """Length by class within the window of a step, summed over devices; unknown where
         its device work was not recorded."""
+        if step.stated:
+            return step.stated
         if not step.covered or not self.sets:
             return dict.fromkeys(FIGURES, UNKNOWN)
         every = [self.lengths(device, *step.window) for device in self.sets]
-        return {cls: sum(one[cls] for one in every) for cls in FIGURES}
+        found = {cls: sum(one[cls] for one in every) for cls in FIGURES[:-1]}
+        waits = step.input_wait
+        return found | {"input_wait": None if waits is None else min(waits, found["free"])}
 
     def sums(self):
         """Of the whole rank: length by class, with "known"; "free" is what is left, "free lane" the
         length of that lane."""
-        found = {cls: sum(total(s.get(cls, ())) for s in self.sets.values()) for cls in LANES}
+        found = {
+            cls: sum(total(minus(s.get(cls, []), self.unknown)) for s in self.sets.values())
+            for cls in LANES
+        }
         found |= {"known": sum(map(total, self._known.values())), "free lane": found["free"]}
-        return found | {"free": found["known"] - sum(found[cls] for cls in self.busy_classes)}
+        return found | {
+            "free": found["known"] - sum(found[cls] for cls in self.busy_classes),
+            "input_wait": self._waits(),
+        }
+
+    def _waits(self):
+        """Of the whole rank, if it is known of every step, and steps do not contain each other."""
+        waits = [self.figures(step)["input_wait"] for step in self.steps]
+        whole = waits and None not in waits and len({step.graph for step in self.steps}) == 1
+        return sum(waits) if whole else None
 
     def measured(self):
         """Steps with known time, of the graph that takes most of the time."""
@@ -224,8 +312,8 @@ def step(every):
             at, (start, end) = (one.graph, one.number), one.window
             row = {
                 "Start Time(ns)": one.start, "Duration(ns)": one.dur,
-                "Device Time(ns)": end - start if one.covered else UNKNOWN,
-                "Device Start Time(ns)": start if one.covered else UNKNOWN,
+                "Device Time(ns)": end - start if one.source == "timeline" else UNKNOWN,
+                "Device Start Time(ns)": start if one.source == "timeline" else UNKNOWN,
                 "FP_BP Time(ns)": parts["fp_bp"].get(at),
                 "Iteration Refresh(ns)": parts["tail"].get(at),
                 "Data Aug Bound(ns)": bounds.get(at),
@@ -282,34 +370,45 @@ def overlap(every):
     """Per step and whole rank; then the means of the ranks that have figures of the step."""
     found = []
     for rank, known in every.items():
-        rows = [((rank, *one.key), one.covered, known.figures(one)) for one in known.steps]
+        if known.only_stated:
+            found += [
+                ((rank, UNKNOWN, number, UNKNOWN), "elsewhere", figures)
+                for number, figures in known.fact.stated.known()
+            ]
+            continue
+        rows = [((rank, *one.key), one.source, known.figures(one)) for one in known.steps]
         if not any(figures["known"] is not None for _, _, figures in rows):
             continue
         found += rows
-        found.append(((rank, UNKNOWN, UNKNOWN, UNKNOWN), True, known.sums()))
+        if known.sets:
+            found.append(((rank, UNKNOWN, UNKNOWN, UNKNOWN), "timeline", known.sums()))
     job = []
     if len({key[0] for key, _, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), _, figures in found:
             if figures["known"] is not None:
                 alike[tuple(key)].append(figures)
-        job = [((JOB, *key), False, _means(group)) for key, group in alike.items()]
-    return [(key, _legends(figures, covered)) for key, covered, figures in [*found, *job]]
+        job = [((JOB, *key), "elsewhere", _means(group)) for key, group in alike.items()]
+    return [(key, _legends(figures, source)) for key, source, figures in [*found, *job]]
 
 
 def _means(group):
-    return {cls: mean(sum(one[cls] for one in group), len(group)) for cls in FIGURES}
+    """Column by column, over the ranks of which it is known."""
+    known = {cls: [one[cls] for one in group if one[cls] is not None] for cls in FIGURES}
+    return {cls: mean(sum(ns), len(ns)) if ns else UNKNOWN for cls, ns in known.items()}
 
 
-def _legends(figures, covered):
-    compute, comm, alone, idle, copies, copies_alone, known = (figures[cls] for cls in FIGURES)
-    source = {"Source": "timeline" if covered else "elsewhere"}
+def _legends(figures, source):
+    compute, comm, alone, idle, copies, copies_alone, known, waits = (
+        figures[cls] for cls in FIGURES
+    )
+    source = {"Source": source}
     if known is None:
         return dict.fromkeys(_LEGENDS) | source
     values = (
         compute, compute - (comm - alone), comm - alone, alone, idle, known, copies, copies_alone,
         percent(compute, known), percent(alone, known), percent(idle, known),
-        percent(known - idle, known),
+        percent(known - idle, known), waits, UNKNOWN if waits is None else percent(waits, known),
     )  # fmt: skip
     return dict(zip(_LEGENDS, values, strict=True)) | source
 
@@ -318,7 +417,7 @@ _LEGENDS = (
     "Total Compute(ns)", "Pure Compute(ns)", "Communication Overlapped(ns)",
     "Communication Not Overlapped(ns)", "Idle(ns)", "Known(ns)", "Memory Copy(ns)",
     "Memory Copy Not Overlapped(ns)", "Compute(%)", "Exposed Communication(%)", "Idle(%)",
-    "Utilization(%)",
+    "Utilization(%)", "Input Wait(ns)", "Input Wait(%)",
 )  # fmt: skip
 
 
@@ -328,6 +427,13 @@ _LEGENDS = (
 def step_trace_time(every):
     found = []
     for rank, known in every.items():
+        if known.only_stated:
+            found += [
+                ((rank, UNKNOWN, number, UNKNOWN), row | {"Source": "elsewhere"})
+                for number, rows in known.fact.stated.steps().items()
+                for row in rows
+            ]
+            continue
         if not any(known.figures(one)["known"] is not None for one in known.steps):
             continue
         for one in known.steps:
@@ -335,25 +441,27 @@ def step_trace_time(every):
             graph, number, period = one.key
             key = (rank, graph, UNKNOWN if one.whole_range else number, period)
             columns = count(known, one)
-            columns = columns if one.covered else dict.fromkeys(columns)
-            found.append((key, columns | {"Source": _source(one)}))
+            if one.source != "timeline":
+                (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
+            device = known.rank.device if known.rank.device >= 0 else UNKNOWN
+            found.append((key, columns | {"Device": device, "Source": one.source}))
     if len({key[0] for key, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), figures in found:
             alike[tuple(key)].append(figures)
         found += [
-            ((JOB, *key), {name: _most(one[name] for one in group) for name in group[0]})
+            (
+                (JOB, *key),
+                {name: _most(one.get(name) for one in group) for name in group[0]}
+                | {"Device": UNKNOWN, "Source": "elsewhere"},
+            )
             for key, group in alike.items()
         ]
     return found
 
 
-def _source(step):
-    return "timeline" if step.covered else "elsewhere"
-
-
 def _most(values):
-    known = [value for value in values if value is not None and value != "timeline"]
+    known = [value for value in values if value is not None and not isinstance(value, str)]
     return max(known, default=None)
 
 
@@ -439,7 +547,7 @@ def lanes_drawn(known):
         device_rows = [row for row in rows if row.lane.layer == "device"]
         sets = {
             "computing": union(_cover(r for r in device_rows if r.cls == "compute")),
-            "communication": union(_cover(r for r in rows if r.cls == "comm")),
+            "communication": union(_cover(_calls(rows))),
             "copying": union(_cover(r for r in device_rows if r.cls == "copy")),
         }
         work = ("computing", "communication") + (() if fact.ascend else ("copying",))
@@ -452,11 +560,19 @@ def lanes_drawn(known):
                 continue
             found[device] = {
                 **sets,
-                "not_overlapped": minus(sets["communication"], sets["computing"]),
-                "copy_not_overlapped": minus(sets["copying"], alone),
+                "not_overlapped": minus(
+                    minus(sets["communication"], sets["computing"]), known.unknown
+                ),
+                "copy_not_overlapped": minus(minus(sets["copying"], alone), known.unknown),
                 "free": minus(spans, active),
             }
     return found
+
+
+def _calls(rows):
+    """Communication operations; where there are none, the collectives that the steps mark."""
+    calls = [row for row in rows if row.cls == "comm"]
+    return calls or [row for row in rows if row.cls == "reduce"]
 
 
 def _on(row, device):
@@ -483,8 +599,7 @@ def _looked_in(known, active, device_rows):
             collected = union([*windows, *reach])
             inside = minus(covered, minus(covered, collected))
         spans = union([*spans, *inside])
-    unknown = minus(union(step.window for step in known.steps if not step.covered), covered)
-    return minus(spans, minus(unknown, active))
+    return minus(spans, known.unknown)
 
 
 def _hulls(reach, windows):

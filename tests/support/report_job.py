@@ -41,6 +41,7 @@ def matrix(ranks, transport="HCCS"):
         "high": time,
         "m2": np.zeros(n),
         "Bytes": np.arange(n, dtype=np.int64) << 20,
+        "Unsized": np.zeros(n, np.int64),
     }
 
 

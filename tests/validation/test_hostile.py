@@ -29,8 +29,8 @@ from trace_bytes import (
 from traceconv.core.errors import TraceconvError
 from traceconv.validation import Decoded, decode, validate
 from traceconv.validation.chrome import reading as _reading
+from traceconv.validation.perfetto import frames as _frames
 from traceconv.validation.perfetto import packets as _packets
-from traceconv.validation.perfetto import wire as _wire
 
 
 def content_of(trace: Decoded) -> list[Any]:
@@ -80,7 +80,7 @@ def test_small_pieces_change_nothing(
         path = written(tmp_path, content, name)
         whole = content_of(decode(path))
         with monkeypatch.context() as small:
-            small.setattr(_wire, "_CHUNK", size)
+            small.setattr(_frames, "_CHUNK", size)
             small.setattr(_reading, "_PIECE", size)
             assert whole == content_of(decode(path))
 

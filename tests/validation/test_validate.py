@@ -57,7 +57,7 @@ from traceconv.validation import (
     decode_perfetto,
     validate,
 )
-from traceconv.validation.perfetto import wire as _wire
+from traceconv.validation.perfetto import frames as _frames
 
 PERFETTO: dict[str, bytes] = {
     "P01-packet: other bytes": HEAD + SLICE + b"\x12\x00",
@@ -341,12 +341,12 @@ def test_zstd_without_a_decompressor_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names the package that is missing."""
-    from traceconv.validation import container as _container
+    from traceconv.io import streams as _streams
 
     def nothing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(_container.importlib, "import_module", nothing)
+    monkeypatch.setattr(_streams.importlib, "import_module", nothing)
     for content in (b"\x28\xb5\x2f\xfd\x00", packet((133, b"\x28\xb5\x2f\xfd"))):
         with pytest.raises(MissingExtraError, match="pip install zstandard"):
             verdict_on(tmp_path, content)
@@ -356,7 +356,7 @@ def test_a_packet_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A compressed packet is unpacked to a bound only."""
-    monkeypatch.setattr(_wire, "_PACKET_BYTES", 1000)
+    monkeypatch.setattr(_frames, "_PACKET_BYTES", 1000)
     verdict = verdict_on(tmp_path, packet((50, zlib.compress(bytes(10_000_000)))))
     assert {"P23-compressed"} == rules_of(verdict)
 
@@ -365,10 +365,10 @@ def test_many_packets_that_unpack_to_too_much_are_a_bomb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All compressed packets together are bounded as well."""
-    monkeypatch.setattr(_wire, "RATIO_FREE_BYTES", 1000)
-    monkeypatch.setattr(_wire, "RATIO_LIMIT", 2)
+    monkeypatch.setattr(_frames, "RATIO_FREE_BYTES", 1000)
+    monkeypatch.setattr(_frames, "RATIO_LIMIT", 2)
     zeros = packet((50, zlib.compress(b"\x0a\x00" * 100_000)))
-    monkeypatch.setattr(_wire, "_PACKET_BYTES", 1 << 20)
+    monkeypatch.setattr(_frames, "_PACKET_BYTES", 1 << 20)
     with pytest.raises(SourceError, match="decompression bomb"):
         verdict_on(tmp_path, zeros * 3)
 

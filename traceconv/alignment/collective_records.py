@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from traceconv.core.columns import I32, I64
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass, Trace, Track
 
 UNKNOWN = -1
@@ -28,6 +29,9 @@ _KINDS = re.compile(
     r"(allreduce|reducescatter|allgather|alltoall|broadcast|barrier)|"
     r"(batchsendrecv|sendrecv|send|receive|recv)|(reduce|gather|scatter)"
 )
+_PERMUTE = re.compile(r"permute", re.IGNORECASE)
+"""Operations that pass data on from device to device: they end on one without the others."""
+
 _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 """Kinds whose sizes may differ between the ranks of one operation."""
 
@@ -113,15 +117,22 @@ class CollectiveRecords:
 
 
 def collective_records(trace: Trace) -> CollectiveRecords:
-    """The whole communication operations of ``trace``, before any selection is applied."""
+    """The whole communication operations of ``trace``, before any selection is applied.
+
+    Permutations are left out: their ends on two ranks have nothing to do with each other.
+    """
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     facts = _facts(trace, events.args[rows].tolist())
     names = [trace.strings[i] for i in events.name[rows].tolist()]
+    kept = [not _PERMUTE.search(_text(f.name) or n) for f, n in zip(facts, names, strict=True)]
+    rows = rows[kept]
+    facts = [one for one, yes in zip(facts, kept, strict=True) if yes]
+    names = [one for one, yes in zip(names, kept, strict=True) if yes]
     kinds: dict[str, int] = {}
     kind = [
-        kinds.setdefault(kind_of(_text(f.name) or n), len(kinds))
+        kinds.setdefault(_kind(_text(f.name), n), len(kinds))
         for f, n in zip(facts, names, strict=True)
     ]
     known = tuple(kinds)
@@ -148,6 +159,15 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     )
 
 
+def _kind(stated: str, name: str) -> str:
+    """What is stated of an operation; its name says more where that is "coalesced"."""
+    return kind_of(stated if _KINDS.search(_letters(stated)) else name or stated)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
 @lru_cache(4096)
 def kind_of(name: str) -> str:
     """What an operation does, whatever its library calls it; printed indexes do not matter.
@@ -155,7 +175,7 @@ def kind_of(name: str) -> str:
     ``hcom_allReduce__586_0_1``, ``ncclDevKernel_AllReduce_Sum_f32_RING_LL`` and
     ``Default/AllReduce-op534_0`` are all "allreduce".
     """
-    letters = re.sub(r"[^a-z]", "", name.lower())
+    letters = _letters(name)
     match = _KINDS.search(letters)
     if match is None:
         return letters[:80]
@@ -167,7 +187,7 @@ def _facts(trace: Trace, ids: Sequence[int]) -> list[_Arguments]:
     for number in ids:
         try:
             found.append(_decode(trace.args.raw(number)) if number >= 0 else _NOTHING)
-        except msgspec.MsgspecError:
+        except NOT_JSON:
             found.append(_NOTHING)
     return found
 

@@ -121,8 +121,9 @@ def plan(
         max_error_ns: the largest acceptable error, ns; None = any.
         groups: the matched collectives, as :func:`.collective_matching.matched` returns them for
             ``records``, where the caller has them already.
-        spans: earliest start and latest end of every rank, ns on its own clock; with them, ranks
-            that are not aligned and far from the others are moved to the start of those.
+        spans: earliest start and latest end of every rank, ns on its own clock, None without any;
+            with them, ranks that are not aligned and far from the others are moved to the start of
+            those, and ranks without times are not called unaligned.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -137,11 +138,23 @@ def plan(
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
     if spans:
+        issues = _of_timed(issues, spans)
         offsets, issues = _brought_near(offsets, issues, spans)
     name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
     found = Plan(name, offsets, issues, remark)
     if max_error_ns is not None and records is not None:
         _refuse_error(found, max_error_ns)
+    return found
+
+
+def _of_timed(issues: Issues, spans: Mapping[int, tuple[int, int] | None]) -> Issues:
+    """Without doubts about clocks of ranks that have no times at all, but tables; and of the only
+    one that has, which nothing is compared with."""
+    timeless = {rank for rank, span in spans.items() if span is None}
+    if len(timeless) == len(spans) - 1:
+        timeless = set(spans)
+    found = Issues()
+    found.extend(one for one in issues if one.code != "unaligned" or one.rank not in timeless)
     return found
 
 

@@ -12,16 +12,18 @@ takes them; every instant counts in one class only:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import I64, UNKNOWN, StepTable
-from traceconv.core.model import OverlapSums, StepSource
+from traceconv.core.model import STEP_TABLE, Covered, OverlapSums, StepSource
+from traceconv.core.side_tables import ABSENT, Columns
 
 INPUT_MS = 10.0
 """A step that waits longer for input is slow for that: msprof-analyze's limit of a DataLoader."""
@@ -49,6 +51,7 @@ class Losses(msgspec.Struct, frozen=True):
             so of any step.
         pauses, pause_ns: how many pauses before steps are known, and what of them is idle; in none
             of the others.
+        source:   the profiler's own table that all of it is from, "" if it was measured.
     """
 
     steps: int = 0
@@ -61,6 +64,7 @@ class Losses(msgspec.Struct, frozen=True):
     input_ns: int = UNKNOWN
     pauses: int = 0
     pause_ns: int = 0
+    source: str = ""
 
     def knows(self, name: str) -> bool:
         """Whether anything is known of a class; of pauses, of at least half of them."""
@@ -84,7 +88,7 @@ class Losses(msgspec.Struct, frozen=True):
 
 
 def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
-    """Those of a rank.
+    """Those of a rank, of its trace; see :func:`stated_losses` for one that has none.
 
     Args:
         steps:   of its trace.
@@ -93,8 +97,6 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
     steps = measured(steps)
     if not len(steps):
         return Losses() if overlap is None else _of_capture(overlap)
-    if not steps.computing_ns.any() and steps.copying_ns.max() <= 0:
-        return Losses()  # a log of collectives alone does not say what the device did besides
     waits = steps.input_wait_ns
     known, computing, exposed, free = (
         int(column.sum())
@@ -111,13 +113,44 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
         input_ns=int(waits[waits >= 0].sum()) if (waits >= 0).any() else UNKNOWN,
         pauses=int(np.count_nonzero(steps.pause_ns >= 0)),
         pause_ns=int(steps.pause_ns[steps.pause_ns >= 0].sum()),
+        source=STEP_TABLE if (steps.covered == Covered.VENDOR_TABLE).all() else "",
     )
+
+
+def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
+    """Those that the profiler's own table of steps states, of every rank that it names.
+
+    Args:
+        stated: columns of the table "overlap" of steps that only such a table knows; {} if none.
+        rank:   whose they are where the table names no ranks.
+    """
+    if not stated:
+        return {}
+    of = stated.get(RANK, np.full(len(stated["step"]), rank, np.int64))
+    found = {}
+    for one in np.unique(of).tolist():
+        rows = {name: column[of == one] for name, column in stated.items()}
+        waits = rows["input_wait_ns"]
+        known, computing, exposed, free = (
+            int(rows[name].sum())
+            for name in ("known_ns", "computing_ns", "not_overlapped_ns", "free_ns")
+        )
+        found[one] = Losses(
+            steps=len(waits),
+            per_step=bool((rows["step"] != ABSENT).all()),
+            known_ns=known,
+            computing_ns=computing,
+            exposed_ns=exposed,
+            copies_ns=known - computing - exposed - free,
+            free_ns=free,
+            input_ns=int(waits[waits != ABSENT].sum()) if (waits != ABSENT).any() else UNKNOWN,
+            source=rows["source"][0],
+        )
+    return found
 
 
 def _of_capture(overlap: OverlapSums) -> Losses:
     sums = overlap.sums_ns
-    if not sums.computing and sums.copying <= 0:
-        return Losses()
     rest = sums.known - sums.computing - sums.not_overlapped - overlap.idle_ns
     return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
                   rest, overlap.idle_ns)  # fmt: skip
@@ -133,6 +166,16 @@ def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
 # -- of all ranks -------------------------------------------------------------------------
 
 
+def of_all(each: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
+    """Those of all ranks, of what is known of each: what was measured before what is stated."""
+    found: dict[int, Losses] = {}
+    for known in each:
+        for rank, one in known.items():
+            if rank not in found or (found[rank].source and one.steps and not one.source):
+                found[rank] = one
+    return found
+
+
 @dataclass(frozen=True)
 class Late:
     """A rank that others wait for.
@@ -140,12 +183,12 @@ class Late:
     Attributes:
         rank:   which.
         others: that wait for it.
-        total_ns: by how much it comes late, summed over the collectives of the capture.
+        per_step_ns: how long, per step.
     """
 
     rank: int
     others: Sequence[int]
-    total_ns: int
+    per_step_ns: int
 
 
 @dataclass(frozen=True)
@@ -175,11 +218,7 @@ def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
     left = {rank: one.per(EXPOSED) for rank, one in known.items()}
     found = []
     for one in late:
-        waits = {
-            rank: min(one.total_ns / known[rank].steps, left[rank])
-            for rank in one.others
-            if rank in left
-        }
+        waits = {rank: min(one.per_step_ns, left[rank]) for rank in one.others if rank in left}
         left.update({rank: left[rank] - ns for rank, ns in waits.items()})
         found.append(Loss(LATE, sum(waits.values()) / len(known), one.rank))
     found.append(Loss(EXPOSED, sum(left.values()) / len(known)))

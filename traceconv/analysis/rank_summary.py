@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.analysis.losses import Losses
-from traceconv.core.columns import I64
+from traceconv.analysis.stragglers.own_work import OWN, OwnWork
 from traceconv.core.errors import Issue, Issues, MalformedInputError
 from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 3
+VERSION = 4
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -75,13 +75,15 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         tables:   by name of the table, the columns that it needs of the rank; {} without data.
         rules:    what the rules need of it.
         collectives: its communication operations.
-        before_ns: (operations, 4): what the time before each of them was spent on; see
-            :func:`traceconv.analysis.stragglers.verdict.time_before`.
+        work:     what the rank did by itself before each of them.
         links:    bytes and time of its links to other ranks, as of the table "link".
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
         coverage: which of its steps have device data.
-        losses:   what its steps lose.
+        losses:   what its steps lose; where a table of a cluster is all there is, those of every
+            rank that it names, by rank.
+        steps_marked: whether something marks its steps; else the whole range counts as one.
+        partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
@@ -92,13 +94,15 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tables: dict[str, Columns] = {}
     rules: RuleRecords = RuleRecords()
     collectives: CollectiveRecords = NO_COLLECTIVES
-    before_ns: I64 = _NO_ROWS
+    work: OwnWork = OwnWork()
     links: Columns = {}
     excerpts: Excerpts = Excerpts()
     graphs: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     coverage: Coverage = Coverage()
-    losses: Losses = Losses()
+    losses: dict[int, Losses] = {}
+    steps_marked: bool = False
+    partial: tuple[str, ...] = ()
     world_size: int = -1
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
@@ -184,8 +188,12 @@ def _check(summary: RankSummary) -> None:
             raise ValueError("columns of one table differ in length")
     known = summary.collectives
     lengths = {len(c) for c in vars(known).values() if isinstance(c, np.ndarray)}
-    before = summary.before_ns
-    if len(lengths) > 1 or (len(before) and before.shape != (len(known), 4)):
+    work = summary.work
+    if len(work.before_ns):
+        shapes = work.before_ns.shape, work.hidden_ns.shape, work.window.shape
+        if shapes != ((len(known), OWN + 1), (len(known),), (len(known),)):
+            raise ValueError("columns of collectives differ in length")
+    if len(lengths) > 1 or work.steps.shape[:1] != work.in_step_ns.shape[:1]:
         raise ValueError("columns of collectives differ in length")
     for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
         if len(column) and not 0 <= column.min() <= column.max() < len(named):

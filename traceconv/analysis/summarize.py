@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.excerpts import excerpts
-from traceconv.analysis.losses import losses
+from traceconv.analysis.losses import Losses, losses, stated_losses
 from traceconv.analysis.rank_summary import NO_COLLECTIVES, Excerpts, RankSummary
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
-from traceconv.analysis.stragglers.verdict import time_before
+from traceconv.analysis.stragglers.own_work import own_work
 from traceconv.analysis.tables import catalog as tables
+from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.core.errors import Issue, Issues, TraceconvError
-from traceconv.core.model import Trace
+from traceconv.core.model import StepSource, Trace
 from traceconv.core.side_tables import Columns
 
 
@@ -61,17 +62,44 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
         rules=rule_records(trace, requested.rules),
         collectives=collectives,
-        before_ns=time_before(trace, collectives),
+        work=own_work(trace, collectives),
         links=links.of_rank(trace) if requested.links else {},
         excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
         graphs=tuple(trace.present.graphs.tolist()),
         steps=tuple(trace.present.steps.tolist()),
         coverage=trace.coverage,
-        losses=losses(trace.steps, trace.overlap),
+        losses=(lost := _losses(trace, unread)),
+        steps_marked=_steps_marked(trace, lost),
+        partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
     )
+
+
+def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
+    """What the steps of the rank lose: as measured, else as the profiler states."""
+    found = losses(trace.steps, trace.overlap)
+    try:
+        stated = {} if found.steps else stated_losses(stated_overlap(trace), trace.rank)
+    except TraceconvError as e:
+        unread.append(str(e))
+        stated = {}
+    return stated or {trace.rank: found}
+
+
+def _steps_marked(trace: Trace, lost: Mapping[int, Losses]) -> bool:
+    if any(one.source for one in lost.values()):
+        return all(one.per_step for one in lost.values())
+    return bool((trace.steps.source != StepSource.WHOLE_RANGE).any())
+
+
+def _partial(trace: Trace, names: Sequence[str]) -> tuple[str, ...]:
+    """Which tables are of rows of the device that are not all that ran."""
+    if not trace.hints.partial_device:
+        return ()
+    stated = {"comm"} if "communication" in trace.side_tables else set()
+    return tuple(name for name in names if name in tables.OF_DEVICE and name not in stated)
 
 
 def _table(trace: Trace, name: str, requested: SummaryRequest, unread: list[str]) -> Columns:

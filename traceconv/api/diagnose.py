@@ -14,7 +14,7 @@ from traceconv.alignment.offsets import stamped
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
-from traceconv.analysis.stragglers import verdict as lateness
+from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.api import options
 from traceconv.api.open import open as find
 from traceconv.core.errors import Issues, OptionError
@@ -40,7 +40,7 @@ class Diagnosis:
     """
 
     findings: rules.Findings
-    verdict: lateness.Verdict | None
+    verdict: stragglers.Verdict | None
     issues: Issues = field(default_factory=Issues)
     document: Mapping[str, Any] | None = None
     headline: str = ""
@@ -48,8 +48,8 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
-            "headline": self.headline,
             **self.findings.as_dict(),
+            "headline": self.headline,
             "stragglers": self.verdict.as_dict() if self.verdict else None,
             "issues": [issue.as_dict() for issue in self.issues],
         }
@@ -88,9 +88,7 @@ class Diagnosis:
 
     def _late(self) -> list[str]:
         """Which rank delays the others, without the steps."""
-        if self.verdict is None:
-            return []
-        return [line for line in self.verdict.lines() if not line.startswith("step ")]
+        return [] if self.verdict is None else self.verdict.lines()
 
 
 def diagnose(
@@ -154,7 +152,7 @@ def diagnose(
     groups = tuple(matched(records, stamped(read)))
     plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
-    verdict = lateness.judge(summaries, plan, groups)
+    verdict = stragglers.judge(summaries, plan, groups)
     judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict)
     document = _document(read, plan, every.issues, summaries, judged) if analyse else None
     return Diagnosis(

@@ -18,6 +18,7 @@ from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import sources
 from traceconv.pipeline import registry
 from traceconv.pipeline.report import SCHEMA_VERSION, described
+from traceconv.report.figures import UNKNOWN
 from traceconv.writers.output import Progress, silent
 
 NOT_NEEDED = "of the capture, holds no events that are read"
@@ -148,14 +149,14 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, ...]]:
         for one in self.captures:
-            rank = "?" if one.rank is None else str(one.rank)
+            rank = UNKNOWN if one.rank is None else str(one.rank)
             graphs = self.counts.get(_rank(one), {}).get("graphs", one.graphs)
             for part in one.parts or (one,):
                 d = described(part)
-                device = str(part.device) if part.device >= 0 else ""
-                shown = format_ranges(part.graphs if one.parts else graphs)
-                size = _size(d["bytes"])
-                yield rank, part.reader, part.host, device, shown, d["clock"], size, d["label"]
+                device = str(part.device) if part.device >= 0 else UNKNOWN
+                shown = format_ranges(part.graphs if one.parts else graphs) or UNKNOWN
+                host, size = part.host or UNKNOWN, _size(d["bytes"])
+                yield rank, part.reader, host, device, shown, d["clock"], size, d["label"]
 
     def _window_lines(self) -> list[str]:
         """Which ranks have several captures."""
@@ -245,10 +246,11 @@ def _alike(captures: Sequence[Capture]) -> Iterable[tuple[str, ...]]:
         groups.setdefault((one.reader, clock, format_ranges(one.graphs), alone), []).append(one)
     for (reader, clock, graphs, _), group in groups.items():
         documents = [described(one) for one in group]
-        ranks = format_ranges([one.rank for one in group if one.rank is not None]) or "?"
+        ranks = format_ranges([one.rank for one in group if one.rank is not None]) or UNKNOWN
         hosts = {one.host for one in group if one.host}
-        host = f"{len(hosts)} hosts" if len(hosts) > 1 else "".join(hosts)
-        devices = format_ranges([one.device for one in group if one.device >= 0])
+        host = f"{len(hosts)} hosts" if len(hosts) > 1 else "".join(hosts) or UNKNOWN
+        devices = format_ranges([one.device for one in group if one.device >= 0]) or UNKNOWN
+        graphs = graphs or UNKNOWN
         size = _size(sum(d["bytes"] for d in documents))
         where = _together([d["label"] for d in documents])
         yield _cut(ranks), reader, host, devices, graphs, clock, size, where
@@ -294,7 +296,7 @@ def _rows(side_table: SideTable, issues: Issues) -> int | None:
 
 
 def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:.1f}M"
+    return f"{n_bytes / 2**20:.1f}M" if n_bytes >= 1 << 20 else f"{n_bytes / 2**10:.1f}K"
 
 
 def _sizes(predicted: Mapping[str, int]) -> str:

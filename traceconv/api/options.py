@@ -206,6 +206,17 @@ def length(value: Length | None, option: str) -> int | None:
     return found
 
 
+def percent(value: float | str, option: str) -> float:
+    """A share in percent, from 0 to 100, also as text: ``1.5`` or ``"1.5%"``."""
+    try:
+        found = float(value.removesuffix("%") if isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if isinstance(value, bool) or not 0 <= found <= 100:
+        raise OptionError(f"{value!r} is no share in percent, from 0 to 100", option)
+    return found
+
+
 # -- words --------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics
 from traceconv.api import options
+from traceconv.api.arrangement import Arrangement, arranged
 from traceconv.api.open import open as find
 from traceconv.core.model import Trace
 from traceconv.core.ranks import refuse_missing
@@ -31,6 +32,9 @@ def stats(
     steps: options.Numbers | None = None,
     time: options.Window | None = None,
     selection: Selection | None = None,
+    columns: options.Names = (),
+    sort: options.Names = (),
+    filters: options.Names = (),
     top: int | None = None,
     align: options.Align = "none",
     rank_from: str = "meta",
@@ -55,7 +59,16 @@ def stats(
             end) in ns: what touches the window, whole, and the steps that do. With several ranks
             every file is read twice.
         selection: ``ranks`` to ``time`` at once, in place of these.
-        top:   rows kept per rank of tables that are usually long; None = all.
+        columns: names of columns that are kept, in this order; () for all. Tables without any of
+            them are left out (:attr:`Statistics.left_out`).
+        sort:  by these columns, the weightiest first: ``"Max Time"``, ``"Kernel:desc"``; numbers
+            fall and texts rise unless ``:asc`` or ``:desc`` says otherwise; unknown values come
+            last.
+        filters: rows for which all of these hold: ``"Total Time>1ms"``, ``"Rank=all"``,
+            ``"Kernel~gemm"`` (a regular expression is found in it); =, !=, <, <=, >, >=, ~, !~.
+            An unknown value passes none. Tables without the column are left out.
+        top:   rows kept per rank of tables that are usually long - of those that are sorted, in
+            all; None = every row.
         align: as in :func:`traceconv.merge`; it moves stamps and the window, not lengths. With
             several ranks, "auto" and "collective" read every file twice.
 
@@ -73,6 +86,7 @@ def stats(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
     )
     rows, how = options.count(top, "top"), options.align(align)
+    shape = Arrangement.of(columns, sort, filters, rows, names)
     patterns = options.words(comm_patterns, "comm_patterns") or ()
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
@@ -82,8 +96,9 @@ def stats(
         every, work = _on_one_clock(every, work, how, kept.time)
         _, summaries = every.summaries(work)
     refuse_missing(kept.numbers, found_numbers(summaries))
-    results = tuple(tables.tables(summaries, rows))
-    return Statistics(results, tuple(one.rank for one in summaries), every.issues)
+    made = tables.tables(summaries, None if shape.changes_rows else rows)
+    results, left_out = arranged(made, shape)
+    return Statistics(results, tuple(one.rank for one in summaries), every.issues, left_out)
 
 
 def _on_one_clock(

@@ -10,7 +10,7 @@ from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
 from traceconv.analysis.stragglers import links
-from traceconv.analysis.stragglers import verdict as lateness
+from traceconv.analysis.stragglers import verdict as stragglers_of
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api import options
 from traceconv.api.open import open as find
@@ -33,7 +33,7 @@ class Comparison:
         too_few_links: transports with too few links to compare, and how many there are.
     """
 
-    verdict: lateness.Verdict
+    verdict: stragglers_of.Verdict
     slow_links: tuple[links.SlowLink, ...]
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
@@ -55,7 +55,8 @@ class Comparison:
             f"links over {transport}: inconclusive, {count} are too few to compare"
             for transport, count in self.too_few_links.items()
         ]
-        return [*self.verdict.lines(), *(link.text() for link in self.slow_links), *few]
+        verdict = [*self.verdict.lines(), *self.verdict.step_lines()]
+        return [*verdict, *(link.text() for link in self.slow_links), *few]
 
     def _repr_html_(self) -> str:
         """What is printed for people, for notebooks."""
@@ -68,6 +69,7 @@ def stragglers(
     *paths: options.Paths,
     align: options.Align = "auto",
     align_max_error_ns: options.Length | None = None,
+    material: float | str = 1.0,
     ranks: options.Numbers | None = None,
     steps: options.Numbers | None = None,
     selection: Selection | None = None,
@@ -85,6 +87,7 @@ def stragglers(
     """Which of the ranks found below ``paths`` delays the others, and which links are slow.
 
     Args:
+        material: percent of a step; ranks and groups that cost less are not named.
         steps: only what belongs to these steps.
         selection: ``ranks`` and ``steps`` at once, in place of these; nothing else can be selected.
 
@@ -101,6 +104,7 @@ def stragglers(
     options.refuse_others(kept, ("ranks", "steps"))
     how, most = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
     patterns = options.words(comm_patterns, "comm_patterns") or ()
+    least = options.percent(material, "material")
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     requested = SummaryRequest(lateness=True, links=True)
@@ -112,6 +116,6 @@ def stragglers(
     groups = tuple(matched(records, stamped(read)))
     plan = clocks.plan(read, how, records, most, groups, spans_of(summaries))
     every.issues.extend(plan.issues)
-    verdict = lateness.judge(summaries, plan, groups)
+    verdict = stragglers_of.judge(summaries, plan, groups, least / 100)
     slow = tuple(links.slow(summaries))
     return Comparison(verdict, slow, plan, every.issues, links.too_few(summaries))

@@ -20,8 +20,10 @@ import click
 
 from traceconv.cli import (
     align,
+    completion,
     convert,
     diagnose,
+    explain,
     formats,
     inspect,
     join,
@@ -94,7 +96,11 @@ under --fail-on.
 """
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog=EPILOG,
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -124,6 +130,7 @@ for _command in (
     stats.stats,
     validate.validate,
     formats.formats,
+    explain.explain,
 ):
     cli.add_command(_command)
 
@@ -177,4 +184,5 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     sys.excepthook = _internal_error
     signal.signal(signal.SIGTERM, _end)
-    sys.exit(run(sys.argv[1:]))
+    completed = completion.answer(cli)
+    sys.exit(run(sys.argv[1:]) if completed is None else completed)

@@ -7,12 +7,20 @@ from typing import Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import completion, files, options, say
 
 
-@click.command(short_help="Estimate how the clocks of ranks differ; print or write it.")
+@click.command(
+    cls=options.Sectioned, short_help="Estimate how the clocks of ranks differ; print or write it."
+)
 @options.paths
-@click.option("-o", "--output", metavar="FILE", help="Write the offsets as JSON, for --align FILE.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Write the offsets as JSON, for --align FILE.",
+)
 @options.aligning
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
@@ -42,7 +50,10 @@ def align(
     traceconv align ./prof --align collective -o offsets.json
     traceconv merge ./prof --align offsets.json
     """
+    if output == "-":
+        output, as_json = None, True
     if output:
+        options.form_of(output, None, ("json",))
         files.refuse_existing(Path(output), force)
     from traceconv import align
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, outcome, say
+from traceconv.cli import completion, files, options, outcome, say
 
 if TYPE_CHECKING:
     from traceconv import Report
@@ -74,12 +74,13 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-@click.command(short_help="Convert one capture, format to format.")
-@click.argument("path", metavar="IN")
+@click.command(cls=options.Sectioned, short_help="Convert one capture, format to format.")
+@click.argument("path", metavar="IN", shell_complete=completion.files)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
+    shell_complete=completion.files,
     required=True,
     help="Where to; the ending names the format (see `formats`), - is stdout.",
 )

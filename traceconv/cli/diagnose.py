@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import completion, files, options, say
 
 if TYPE_CHECKING:
     from traceconv import Diagnosis
@@ -18,12 +18,13 @@ GATE = 10
 """Exit code of a run that --fail-on does not let pass."""
 
 
-@click.command(short_help="Say what is wrong, with evidence and advice.")
+@click.command(cls=options.Sectioned, short_help="Say what is wrong, with evidence and advice.")
 @options.paths
 @click.option(
     "--rule",
     callback=options.parsed("words"),
     metavar="ID,...",
+    shell_complete=completion.some_of(completion.rules),
     help="Only these rules; default all.",
 )
 @click.option(
@@ -46,9 +47,15 @@ GATE = 10
     "--format",
     "form",
     type=options.Choice(FORMATS),
-    help="How findings are written; default: as the ending of -o says; text without one.",
+    help="How findings are written; the ending of -o says it, too; default text.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Where to; default standard output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Where to; default standard output.",
+)
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @click.option(
     "--fail-on",
@@ -59,6 +66,7 @@ GATE = 10
     "--align",
     callback=options.parsed("align"),
     metavar="auto|collective|meta|wall|none|FILE",
+    shell_complete=completion.clocks,
     default="auto",
     show_default=True,
     help="How clocks are brought together to compare ranks.",
@@ -67,6 +75,7 @@ GATE = 10
 @options.classing
 @options.missing
 @options.working
+@options.as_json
 @options.chatter
 def diagnose(
     paths: tuple[str, ...],
@@ -74,6 +83,7 @@ def diagnose(
     output: str | None,
     force: bool,
     fail_on: str | None,
+    as_json: bool,
     quiet: bool,
     verbose: bool,
     **given: Any,
@@ -84,10 +94,10 @@ def diagnose(
 
     \b
     traceconv diagnose ./prof
-    traceconv diagnose ./prof --rule iteration-gap,long-tail --threshold long-tail=30
+    traceconv diagnose ./prof --rule long-tail --threshold long-tail=30
     traceconv diagnose ./prof -o findings.json --fail-on warning
     """
-    form = form or options.form_of(output, FORMATS)
+    form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
     target = None if output in (None, "-") else Path(str(output))
     if target:
         files.refuse_existing(target, force)
@@ -96,6 +106,8 @@ def diagnose(
     with say.bar(quiet=quiet) as progress:
         found = diagnose(*paths, **given, analyse=form == "html", progress=progress)
     _write(_rendered(found, form, verbose), target, quiet)
+    if as_json and target:
+        say.document(found.as_dict())
     if not quiet and not verbose and found.findings.unchecked and form in ("text", "md"):
         say.message("not checked: -v says what each of these rules needs")
     if not quiet:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceconv.cli import say
+from traceconv.cli import options, say
 
 if TYPE_CHECKING:
     from traceconv.pipeline.registry import Plugins
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="List the formats that are read and written.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@options.as_json
 @click.option("--markdown", is_flag=True, help="The tables as they stand in the README.")
 @click.option("--files", is_flag=True, help="Where each kind of file is shown, as Markdown.")
 def formats(as_json: bool, markdown: bool, files: bool) -> None:

@@ -9,7 +9,9 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(short_help="Say what is here: formats, ranks, graphs, clocks.")
+@click.command(
+    cls=options.Sectioned, short_help="Say what is here: formats, ranks, graphs, clocks."
+)
 @options.paths
 @click.option(
     "--counts",

@@ -6,15 +6,18 @@ from typing import Any
 
 import click
 
-from traceconv.cli import options, outcome, say
+from traceconv.cli import completion, options, outcome, say
 
 
-@click.command(short_help="Join the shards of one merge to its trace.")
-@click.argument("shards", nargs=-1, required=True, metavar="SHARD...")
+@click.command(cls=options.Sectioned, short_help="Join the shards of one merge to its trace.")
+@click.argument(
+    "shards", nargs=-1, required=True, metavar="SHARD...", shell_complete=completion.files
+)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
+    shell_complete=completion.files,
     help="Where to; the ending names the format (see `formats`), - is stdout. "
     "Default: trace_<mode>_ranks<ranks>.pftrace, here.",
 )
@@ -34,8 +37,8 @@ def join(shards: tuple[str, ...], **given: Any) -> None:
     the merge is stored in the shards.
 
     \b
-    traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard     on 8 machines
-    traceconv join part?.shard -o trace.pftrace                       on one
+    traceconv merge ./prof -m detail --shard $I/8 -o part$I.shard   on 8 hosts
+    traceconv join part?.shard -o trace.pftrace                     on one
     """
     task = outcome.Task.of(given)
     from traceconv import join

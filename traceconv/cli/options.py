@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from traceconv.cli import say
+from traceconv.cli import completion, say
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError
 
@@ -32,7 +32,7 @@ def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """
 
     def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        if value is None or value == ():
+        if value is None or value == () or ctx.resilient_parsing:
             return value
         from traceconv.api import options
 
@@ -44,18 +44,72 @@ def parsed(parser: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     return read
 
 
-def form_of(output: str | None, forms: Sequence[str]) -> str:
-    """The one of ``forms`` that the ending of ``output`` names; "text" without an ending.
+def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
+    """How a result is written: as the ending of ``output`` says, else in ``form``.
+
+    Args:
+        output: name of a file; None or "-" for standard output.
+        form:   what --format says, if anything.
+        forms:  those there are; the first goes where nothing is said.
 
     Raises:
-        click.BadParameter: the ending names none of them.
+        click.BadParameter: the ending names none of ``forms``, or another one than ``form``.
     """
-    ending = PurePath(output or "").suffix
-    known = {f".{form}" if form != "text" else ".txt": form for form in forms}
+    ending = "" if output in (None, "-") else PurePath(str(output)).suffix
+    known = {".txt" if one == "text" else f".{one}": one for one in forms}
     if ending and ending not in known:
-        why = unknown("format ends in", ending, known)
-        raise click.BadParameter(f"{why}; or say which with --format", param_hint="'-o'")
-    return known[ending] if ending else "text"
+        raise click.BadParameter(unknown("format ends in", ending, known), param_hint="'-o'")
+    if ending and form not in (None, known[ending]):
+        why = f"{output}: the ending says {known[ending]}, and --format says {form}"
+        raise click.BadParameter(why, param_hint="'-o'")
+    return known[ending] if ending else form or forms[0]
+
+
+def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
+    """What --format says where --json may ask for one document on stdout instead.
+
+    Raises:
+        click.UsageError: both want stdout.
+    """
+    if not as_json or output not in (None, "-"):
+        return form
+    if form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} both want stdout; name a file with -o")
+    return "json"
+
+
+SECTIONS = {
+    "Where to": "output writer form force dry_run",
+    "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
+    "What it becomes": "mode annotate threshold columns sort filters top explain counts",
+    "How large": "max_size max_events target over_limit",
+    "Clocks": "align align_max_error_ns",
+    "Input": "reader rank_from mapping comm_patterns allow_missing_ranks salvage",
+    "Who does the work": "jobs mem_limit engine engine_address shard",
+    "What is said": "report strict fail_on as_json quiet verbose help",
+}
+"""What options are for: headings of --help, and the parameters below each."""
+
+
+class Sectioned(click.Command):
+    """A command with so many options that --help groups them by their purpose."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a section for each purpose."""
+        records = {
+            "help" if "--help" in param.opts else str(param.name): record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+            and (record := param.get_help_record(ctx)) is not None
+        }
+        for title, names in SECTIONS.items():
+            found = [records.pop(name) for name in names.split() if name in records]
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found, col_max=26)
+        if records:
+            with formatter.section("Options"):
+                formatter.write_dl(list(records.values()))
 
 
 class Choice(_Words):
@@ -84,17 +138,26 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 paths = click.argument(
-    "paths", nargs=-1, metavar="[PATH]...", callback=lambda ctx, param, value: value or (".",)
+    "paths",
+    nargs=-1,
+    metavar="[PATH]...",
+    callback=lambda ctx, param, value: value or (".",),
+    shell_complete=completion.files,
 )
 """Files and folders; the current folder if none is named."""
 
 reading = together(
     click.option(
-        "--from", "reader", metavar="FORMAT", help="Ask this reader only (see `formats`)."
+        "--from",
+        "reader",
+        metavar="FORMAT",
+        shell_complete=completion.one_of(completion.readers),
+        help="Ask this reader only (see `formats`).",
     ),
     click.option(
         "--rank-from",
         metavar="meta|name|REGEX",
+        shell_complete=completion.one_of(completion.these("meta", "name")),
         default="meta",
         show_default=True,
         help="Where ranks come from: the files' own marks (names, where those say nothing and "
@@ -105,6 +168,7 @@ reading = together(
         "--map",
         "mapping",
         metavar="COLUMNS|PRESET|FILE",
+        shell_complete=completion.one_of(completion.presets, else_files=True),
         help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us', a "
         "preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
     ),
@@ -142,6 +206,7 @@ selecting = together(
         "--layers",
         callback=parsed("layers"),
         metavar="step,overlap,...",
+        shell_complete=completion.some_of(completion.layers),
         help="Which layers: step, overlap, host, runtime, scope, device, comm, counter, other.",
     ),
     click.option(
@@ -166,6 +231,7 @@ aligning = together(
         "--align",
         callback=parsed("align"),
         metavar="auto|collective|meta|wall|none|FILE",
+        shell_complete=completion.clocks,
         default="auto",
         show_default=True,
         help="How clocks are brought together: by the ends of collectives, by what profilers "
@@ -214,7 +280,13 @@ limiting = together(
 """How large the output may be."""
 
 finishing = together(
-    click.option("--to", "writer", metavar="FORMAT", help="Output format, whatever the ending."),
+    click.option(
+        "--to",
+        "writer",
+        metavar="FORMAT",
+        shell_complete=completion.one_of(completion.writers),
+        help="Output format, whatever the ending.",
+    ),
     click.option(
         "--report",
         type=click.Path(dir_okay=False),
@@ -233,6 +305,7 @@ writing = together(
         "--args",
         callback=parsed("kept_args"),
         metavar="all|none|KEY,...",
+        shell_complete=completion.one_of(completion.these("all", "none")),
         default="all",
         show_default=True,
         help="Which arguments of events are kept.",

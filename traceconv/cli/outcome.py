@@ -66,7 +66,7 @@ def _table(
         return []
     names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
     lines = [f"## {title}", "", _line(names), _line(["---"] * len(names))]
-    return lines + [_line([_cell(row.get(name, "")) for name in names]) for row in rows]
+    return lines + [_line([_cell(row.get(name)) for name in names]) for row in rows]
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -74,10 +74,14 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(value: Any) -> str:
+    from traceconv.report.figures import UNKNOWN
+
     if isinstance(value, Mapping):
         value = [f"{key} {one}" for key, one in value.items()]
     if isinstance(value, (list, tuple)):
         value = ", ".join(str(v) for v in value)
+    if value is None or value == "":
+        return UNKNOWN
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
@@ -102,8 +106,10 @@ def _issues(issues: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _ledger(ledger: Mapping[str, Mapping[str, Mapping[str, int]]]) -> list[dict[str, Any]]:
+    there = {kind for stages in ledger.values() for kinds in stages.values() for kind in kinds}
+    named = [kind for kind in ("slice", "instant", "counter", "flow") if kind in there]
     return [
-        {"rank": rank, "stage": stage, **kinds}
+        {"rank": rank, "stage": stage, **dict.fromkeys(named, 0), **kinds}
         for rank, stages in ledger.items()
         for stage, kinds in stages.items()
     ]

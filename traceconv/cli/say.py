@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ ALL_LINES = 1000
 
 FILES_LISTED = 5
 
-_LISTED = ("own-output",)
-"""Codes whose files are named, as they say what a result does not hold."""
+_LISTED = ("own-output", "steps-uncovered")
+"""Codes whose files or places are named, as they say what a result does not hold."""
 
 _GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -35,10 +36,12 @@ FLAGS = {
     "allow_missing_ranks": "--allow-missing-ranks",
     "args": "--args",
     "by": "--by",
+    "columns": "--columns",
     "comm_patterns": "--comm-pattern",
     "engine": "--engine",
     "engine_address": "--engine-address",
     "exclude": "--exclude",
+    "filters": "--filter",
     "force": "-f",
     "graphs": "--graphs",
     "jobs": "--jobs",
@@ -58,6 +61,7 @@ FLAGS = {
     "rule": "--rule",
     "scope": "--scope",
     "shard": "--shard",
+    "sort": "--sort",
     "steps": "--steps",
     "strict": "--strict",
     "threshold": "--threshold",
@@ -137,6 +141,16 @@ def _harmless(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
+def width() -> int:
+    """Columns of the terminal, by the variable COLUMNS or itself; 80 where there is none."""
+    return max(shutil.get_terminal_size().columns, 40)
+
+
+def fits() -> bool:
+    """Whether results are to keep to :func:`width`: on a terminal, or where COLUMNS is set."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
 def size(n_bytes: int) -> str:
     """Bytes for people, in units of 1024: ``1.5M``."""
     value = float(n_bytes)
@@ -160,7 +174,7 @@ def issue_lines(issues: Iterable[Issue], limit: int) -> list[tuple[str, Severity
         groups.setdefault(issue.code, []).append(issue)
     ordered = sorted(groups.values(), key=lambda g: _GRAVEST_FIRST.index(g[0].severity))
     if limit == ALL_LINES:
-        return [(_issue_line(group), group[0].severity) for group in ordered]
+        return [(_issue_line(group) + _places(group), group[0].severity) for group in ordered]
     grave = [group for group in ordered if group[0].severity is not Severity.INFO]
     lines = [(_issue_line(group), group[0].severity) for group in grave]
     if len(lines) > limit - 1:
@@ -192,8 +206,18 @@ def _issue_line(group: list[Issue]) -> str:
     files = list(dict.fromkeys(issue.file for issue in group if issue.file))
     where = f" in {len(files)} files" if len(files) > 1 else f" in {files[0]}" if files else ""
     if first.code in _LISTED:
-        where = f": {', '.join(files[:FILES_LISTED])}{' ...' * (len(files) > FILES_LISTED)}"
+        named = files or list(dict.fromkeys(place for one in group for place in one.places))
+        where = f": {', '.join(named[:FILES_LISTED])}{' ...' * (len(named) > FILES_LISTED)}"
     return f"{first.severity}: {first.code} x{count}{where}: {with_flags(first.advice)}"
+
+
+def _places(group: list[Issue]) -> str:
+    """Where to look, for those who want to know all of it."""
+    if group[0].code in _LISTED:
+        return ""
+    places = list(dict.fromkeys(place for one in group for place in one.places))
+    more = " ..." if len(places) > FILES_LISTED or _count(group) > len(places) else ""
+    return f" [{'; '.join(places[:FILES_LISTED])}{more}]" if places else ""
 
 
 def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> None:
@@ -207,7 +231,10 @@ def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> N
     for line, severity in lines:
         message(line, fg=_COLOURS[severity])
     if pointer and any(severity is not Severity.INFO for _, severity in lines):
-        message("Every issue with its places: add --report report.md (or .json).")
+        message(
+            "Every issue with its places: add --report report.md (or .json); "
+            "what a code means: traceconv explain CODE."
+        )
 
 
 @contextmanager

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import files, options, say
+from traceconv.cli import completion, files, options, say
+from traceconv.core.errors import EmptyResultError
+
+if TYPE_CHECKING:
+    from traceconv.analysis.tables.definition import Result
 
 FORMATS = ("text", "csv", "json", "md")
 DEFAULT_TOP = 20
@@ -26,12 +31,15 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     return found
 
 
-@click.command(short_help="Tables: steps, overlap, operators, communication, memory ...")
+@click.command(
+    cls=options.Sectioned, short_help="Tables: steps, overlap, operators, communication, memory ..."
+)
 @options.paths
 @click.option(
     "--by",
     callback=options.parsed("words"),
     metavar="TABLE,...",
+    shell_complete=completion.some_of(completion.tables),
     default="step,overlap",
     show_default=True,
     help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary, "
@@ -56,23 +64,54 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     "--format",
     "form",
     type=options.Choice(FORMATS),
-    help="How tables are written; default: as the ending of -o says; text without one.",
+    help="How tables are written; the ending of -o says it, too; default text.",
 )
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to; several CSV tables: FILE_<table>.csv."
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Where to, default standard output; several CSV tables go to FILE_<table>.csv each.",
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@click.option(
+    "--columns",
+    callback=options.parsed("words"),
+    default="",
+    metavar="NAME,...",
+    shell_complete=completion.of_columns,
+    help="Only these columns, in this order; without their units.",
+)
+@click.option(
+    "--sort",
+    callback=options.parsed("words"),
+    default="",
+    metavar="NAME[:asc|:desc],...",
+    shell_complete=completion.of_columns,
+    help="Order rows by columns: numbers fall, texts rise, unless said otherwise.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=completion.of_columns,
+    help="Rows for which this holds: = != < <= > >=, ~ and !~ for regular expressions; times and "
+    "sizes with units ('Total Time>1ms'). May be given several times: all have to hold.",
+)
 @click.option(
     "--top",
     callback=_top,
     metavar="N|all",
-    help="Most rows per rank of long tables; default 20 in text and md, else all.",
+    help="Most rows of long tables, per rank unless they are sorted; default 20 in text and md, "
+    "else all.",
 )
 @click.option("--explain", is_flag=True, help="Show the formula of every table.")
 @click.option(
     "--align",
     callback=options.parsed("align"),
     metavar="none|auto|meta|wall|FILE",
+    shell_complete=completion.clocks,
     default="none",
     show_default=True,
     help="How clocks are brought together; it moves stamps and --time, no lengths.",
@@ -81,6 +120,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 @options.classing
 @options.missing
 @options.working
+@options.as_json
 @options.chatter
 def stats(
     paths: tuple[str, ...],
@@ -88,6 +128,7 @@ def stats(
     output: str | None,
     force: bool,
     explain: bool,
+    as_json: bool,
     quiet: bool,
     verbose: bool,
     **given: Any,
@@ -97,28 +138,81 @@ def stats(
     \b
     traceconv stats ./prof --by step,overlap
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
+    traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
     traceconv stats ./prof --by all -o tables.json
     """
-    form = form or options.form_of(output, FORMATS)
+    form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
+    target = None if output in (None, "-") else Path(str(output))
+    if form == "csv" and target is None:
+        _refuse_several(given["by"])
     if given["top"] == -1:
         given["top"] = DEFAULT_TOP if form in ("text", "md") else None
     from traceconv import stats
 
     with say.bar(quiet=quiet) as progress:
         found = stats(*paths, **given, progress=progress)
+    for name, why in found.left_out:
+        if not quiet:
+            say.message(f"table {name} is left out: {why}")
     if not found.results:
+        if found.left_out:
+            raise EmptyResultError("nothing is left of these tables; see --columns and --filter")
         say.message("profilers left no tables beside these timelines")
         return
-    texts = _rendered(found.results, form, explain)
-    if output is None or output == "-":
+    shown = _with_rows(found.results, quiet) if form == "csv" else found.results
+    width = say.width() if target is None and say.fits() else None
+    texts = _rendered(shown, form, explain, width)
+    if target is None:
         say.data("\n".join(texts.values()).rstrip("\n"))
     else:
-        _write(texts, Path(output), force, quiet)
+        _write(texts, target, len(found.results) > 1, force, quiet)
+        if as_json:
+            say.data(_rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
 
 
-def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
+def _refuse_several(by: Sequence[str]) -> None:
+    """Raise before any work is done for CSV tables that would follow each other in one stream.
+
+    Raises:
+        click.UsageError: ``by`` names several tables, or maybe (those of files).
+        OptionError: it names a table that does not exist.
+    """
+    from traceconv.analysis.tables.catalog import chosen
+
+    names = chosen(by)
+    if len(names) > 1:
+        single = next((name for name in names if chosen([name]) == [name]), "type")
+        raise click.UsageError(
+            f"a CSV file holds one table, and these are {len(names)}: {', '.join(names)}; choose "
+            f"one (--by {single}), or write a file for each (-o FILE.csv)"
+        )
+
+
+def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
+    """The tables that have rows; the others, which would be empty CSV files, get a line.
+
+    Raises:
+        EmptyResultError: none has any.
+    """
+    full = [one for one in results if one.rows]
+    missing = [
+        f"table {one.table.name} has no data: needs {one.table.needs}"
+        for one in results
+        if not one.rows
+    ]
+    if not full:
+        raise EmptyResultError("\n".join([*missing, "nothing was written"]))
+    if not quiet:
+        for line in missing:
+            say.message(f"{line}; no file is written")
+    return full
+
+
+def _rendered(
+    results: Sequence[Result], form: str, explain: bool, width: int | None = None
+) -> dict[str, str]:
     """The text by name of table; "" where one text holds all."""
     from traceconv.report import table_text as render
 
@@ -126,18 +220,25 @@ def _rendered(results: Any, form: str, explain: bool) -> dict[str, str]:
         return {result.table.name: render.csv_text(result) for result in results}
     if form == "json":
         return {"": render.json_text(results)}
-    written = render.markdown if form == "md" else render.text
-    return {"": say.with_flags(written(results, explain))}
+    if form == "md":
+        return {"": say.with_flags(render.markdown(results, explain))}
+    return {"": say.with_flags(render.text(results, explain, width))}
 
 
-def _write(texts: dict[str, str], path: Path, force: bool, quiet: bool) -> None:
+def _write(texts: dict[str, str], path: Path, several: bool, force: bool, quiet: bool) -> None:
     """One file, or one per table.
+
+    Args:
+        several: whether several tables were asked for: then the names of files tell them apart,
+            even if only one of them has rows.
 
     Raises:
         OutputError: it exists, or cannot be written.
     """
-    several = len(texts) > 1
-    found = {path.with_stem(f"{path.stem}_{n}") if several else path: t for n, t in texts.items()}
+    found = {
+        path.with_stem(f"{path.stem}_{name}") if several and name else path: text
+        for name, text in texts.items()
+    }
     for file in found:
         files.refuse_existing(file, force)
     for file, text in found.items():

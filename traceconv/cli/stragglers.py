@@ -9,13 +9,23 @@ import click
 from traceconv.cli import options, say
 
 
-@click.command(short_help="Say which rank, and which link, delays the others.")
+@click.command(
+    cls=options.Sectioned, short_help="Say which rank, and which link, delays the others."
+)
 @options.paths
 @click.option(
     "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
 )
 @click.option(
     "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
+)
+@click.option(
+    "--material",
+    callback=options.parsed("percent"),
+    metavar="PERCENT",
+    default="1",
+    show_default=True,
+    help="Name nobody who costs less than this share of a step.",
 )
 @options.aligning
 @options.reading
@@ -27,14 +37,15 @@ from traceconv.cli import options, say
 def stragglers(
     paths: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **given: Any
 ) -> None:
-    """Compare the ranks below PATH... (default: here) at the collectives they share.
+    """Compare the ranks below PATH... (default: here) by what they do between collectives.
 
-    A rank is named if it is in collectives for the shortest time, arrives last, and made the
-    delay itself; else the verdict is inconclusive, with the figures. Exit code 0 either way.
+    A rank is named if it works longer by itself than ranks that do the same, in most steps or in
+    some, by more than chance explains, and others wait for it. Else the verdict is that nobody is
+    slow, with a bound, or inconclusive, with what was seen. Exit code 0 either way.
 
     \b
     traceconv stragglers ./prof
-    traceconv stragglers ./prof --steps 10-20 --json
+    traceconv stragglers ./prof --steps 10-20 --material 0.5 --json
     """
     from traceconv import stragglers
 

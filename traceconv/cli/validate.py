@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from traceconv.cli import options, say
+from traceconv.cli import completion, options, say
 from traceconv.core.errors import InputError
 
 if TYPE_CHECKING:
-    from traceconv.validation import Finding
+    from traceconv.validation import Finding, Verdict
+
+SCHEMA_VERSION = 2
 
 
-@click.command(short_help="Check a trace: nesting, ids, references, precision.")
-@click.argument("path", metavar="TRACE")
+@click.command(short_help="Check traces: nesting, ids, references, precision.")
+@click.argument(
+    "paths", metavar="TRACE...", nargs=-1, required=True, shell_complete=completion.files
+)
 @options.as_json
 @options.chatter
-def validate(path: str, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Check TRACE, Perfetto or Chrome JSON, ours or not, for what viewers drop or show wrong.
+def validate(paths: Sequence[str], as_json: bool, quiet: bool, verbose: bool) -> None:
+    """Check every TRACE, Perfetto or Chrome JSON, ours or not, for what viewers drop or show wrong.
 
-    Exits with 3 if there is any of that.
+    Exits with 3 if there is any of that, or if a file cannot be checked; the others are checked
+    all the same.
+
+    \b
+    traceconv validate trace.pftrace
+    traceconv validate out/*.json --json
     """
     from traceconv import validate
 
-    verdict = validate(path)
+    verdicts: list[Verdict] = []
+    refused: list[tuple[str, str]] = []
+    for path in paths:
+        try:
+            verdict = validate(path)
+        except InputError as e:
+            refused.append((path, str(e)))
+            continue
+        verdicts.append(verdict)
+        if not as_json and not quiet:
+            _show(verdict, verbose)
     if as_json:
-        say.document({"schema_version": 1, **verdict.as_dict()})
-    elif not quiet:
-        counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items())
-        say.data(f"{verdict.path}: {verdict.format}, {counts}")
-        for finding in verdict.findings:
-            say.data(_line(finding, verbose))
-    if not verdict.ok:
-        raise InputError(
-            f"{verdict.path}: a viewer would not show all of this trace, or show it wrong"
+        say.document(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "ok": not refused and all(verdict.ok for verdict in verdicts),
+                "traces": [verdict.as_dict() for verdict in verdicts],
+                "unreadable": [{"path": path, "reason": why} for path, why in refused],
+            }
         )
-    if not as_json and not quiet:
+    faults = [why for _, why in refused]
+    faults += [
+        f"{verdict.path}: a viewer would not show all of this trace, or show it wrong"
+        for verdict in verdicts
+        if not verdict.ok
+    ]
+    if faults:
+        raise InputError("\nerror: ".join(faults))
+
+
+def _show(verdict: Verdict, verbose: bool) -> None:
+    counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items())
+    say.data(f"{verdict.path}: {verdict.format}, {counts}")
+    for finding in verdict.findings:
+        say.data(_line(finding, verbose))
+    if verdict.ok:
         say.data(f"{verdict.path}: ok")
 
 

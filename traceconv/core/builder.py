@@ -146,6 +146,21 @@ class TraceBuilder:
         """Store bytes whose buffer will not last; their address, for :meth:`args_at`."""
         return self._spill.append(blob)
 
+    def args_of(self, ids: I64) -> list[bytes]:
+        """Registered JSON objects by their ids; ``b""`` for -1. They are read one by one."""
+        self._address, self._length = (
+            [_joined(self._address, np.int64)],
+            [_joined(self._length, np.int32)],
+        )
+        found = np.maximum(ids, 0)
+        spans = zip(
+            ids.tolist(),
+            self._address[0][found].tolist() if self._args else [0] * len(ids),
+            self._length[0][found].tolist() if self._args else [0] * len(ids),
+            strict=True,
+        )
+        return [self.stored(at, size) if one >= 0 else b"" for one, at, size in spans]
+
     def stored(self, address: int, length: int) -> bytes:
         """The bytes at an address of :meth:`attach` or :meth:`spill`."""
         at = address & OFFSET_MASK

@@ -13,9 +13,14 @@ def unknown(what: str, word: object, choices: Iterable[str]) -> str:
         word:    the name.
         choices: those there are.
     """
+    every = list(choices)
+    return f"no {what} {word!r}{nearest(word, every)}; there are: {', '.join(every)}"
+
+
+def nearest(word: object, choices: Iterable[str]) -> str:
+    """``" (did you mean 'kernel'?)"``; "" where no choice is near."""
     from difflib import get_close_matches
 
-    every = list(choices)
-    near = get_close_matches(str(word).lower(), every, 1)
-    meant = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"no {what} {word!r}{meant}; there are: {', '.join(every)}"
+    spelled = {choice.lower(): choice for choice in choices}
+    near = get_close_matches(str(word).lower(), spelled, 1)
+    return f" (did you mean {spelled[near[0]]!r}?)" if near else ""

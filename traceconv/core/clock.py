@@ -101,6 +101,28 @@ def us_text(ns: int) -> str:
     return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
+_UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
+
+
+def unit_for(ns: float) -> tuple[str, int]:
+    """Name and length in ns of the unit that suits a length of time."""
+    return next(((name, n) for name, n in _UNITS if abs(ns) >= n), _UNITS[-1])
+
+
+def time_text(ns: float) -> str:
+    """``12.3 ms``: three digits that count."""
+    name, scale = unit_for(ns)
+    return f"{digits(ns / scale)} {name}"
+
+
+def digits(value: float) -> str:
+    """Three digits that count, whole ones all."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    places = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{places}f}"
+
+
 def stamp_text(ns: int) -> str:
     """Time since the start of a trace as viewers write it: ``1.234 567 890 s``."""
     second, rest = divmod(abs(ns), 10**9)

@@ -17,6 +17,17 @@ F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The different values of a column, ascending.
+
+    As ``numpy.unique``, which imports ``numpy.ma`` for it: a thirtieth of a small merge.
+    """
+    ordered = np.sort(values)
+    if len(ordered) < 2:
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
 class Strings:
     """Strings of one trace, numbered from 0. Append-only, so traces may share one."""
 

@@ -216,6 +216,30 @@ CODES: dict[str, Code] = {
     "skipped-bytes": Code(
         _L, "Bytes between two readable records were skipped; their content is lost."
     ),
+    "perfetto-packet-unread": Code(
+        _I,
+        "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
+        "are not in the output; the places give their kinds.",
+    ),
+    "state-lost": Code(
+        _L,
+        "Packets that refer to what an earlier packet of their sequence said, and that packet is "
+        "not there, were skipped: the beginning of the recording is missing, or the profiler "
+        "dropped packets.",
+    ),
+    "interned-unknown": Code(
+        _D,
+        "Names and texts that are referred to by number were never sent: such events have no name, "
+        "such arguments are left out.",
+    ),
+    "track-unknown": Code(
+        _L,
+        "Events on tracks that viewers do not show - they are inside a track that is not "
+        "described, or values of what is no counter - were skipped.",
+    ),
+    "track-conflict": Code(
+        _D, "A track is described several times, differently; the first description counts."
+    ),
     "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
     "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
     "empty-file": Code(_I, "The file has no events."),
@@ -286,6 +310,11 @@ CODES: dict[str, Code] = {
         "Launch arrows whose slices cannot be found cannot be drawn: a slice was skipped, or its "
         "lane has none at that time.",
     ),
+    "flow-across-ranks": Code(
+        _I,
+        "Arrows between rows of two devices of one process: these are two ranks, and no arrow "
+        "leads from one to another.",
+    ),
     "launch-backwards": Code(
         _I,
         "Work on a device begins before the call that launched it: the two clocks differ by at "
@@ -323,6 +352,11 @@ CODES: dict[str, Code] = {
     "source-dropped": Code(
         _D, "The profiler reports that it had no room for these events and did not write them."
     ),
+    "counter-unplaced": Code(
+        _I,
+        "The first value of a counter that reports the time before its samples is not shown: "
+        "nothing says when that time began.",
+    ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "row-unmatched": Code(
         _D,
@@ -344,6 +378,17 @@ CODES: dict[str, Code] = {
         _L,
         "Rows of a report name no process, and it has several: they are not in the output. Export "
         "the report again with a newer nsys.",
+    ),
+    "rank-order": Code(
+        _D,
+        "Nothing names the ranks of these hosts or processes: they were numbered in the order of "
+        "the hosts' names, or of the process ids. Merge a file at a time, or name hosts so that "
+        "their order is that of the job.",
+    ),
+    "host-rows-first": Code(
+        _I,
+        "One process drives several devices, and each of them is a rank: rows of the host that are "
+        "about none of them are with the first.",
     ),
     "record-without-rank": Code(
         _D, "Records that name no rank, in a file whose other records do, are taken as rank 0's."
@@ -367,14 +412,31 @@ CODES: dict[str, Code] = {
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
     ),
-    "clock-assumed": Code(_D, "The clock of a capture was taken to be the one of its neighbours."),
+    "clock-unknown": Code(
+        _L,
+        "Packets whose time is that of a clock which nothing relates to the clock of the trace "
+        "were skipped.",
+    ),
+    "snapshot-unused": Code(
+        _D, "A reading of several clocks that contradicts itself, or an earlier one, is not used."
+    ),
+    "clock-assumed": Code(
+        _D,
+        "No file of a capture says what its clock is, or that of a part of it; it was taken to be "
+        "as the place says, else as that of its neighbours.",
+    ),
     # steps and overlap
     "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
         _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
     ),
+    "steps-from-operators": Code(
+        _I,
+        "Steps were taken from a table of operators, which names the step of each: a step lasts "
+        "from the first to the last of its operators.",
+    ),
     "steps-uncovered": Code(
-        _D,
+        _I,
         "Device work was recorded for some of the steps only; figures of the others are unknown.",
     ),
     "borders-derived": Code(
@@ -396,6 +458,18 @@ CODES: dict[str, Code] = {
     ),
     "no-device-events": Code(
         _I, "No device or communication slices: the overlap analysis of this rank is empty."
+    ),
+    "operators-missing": Code(
+        _D,
+        "The table of operators is not whole: it was cut off, rows of it were lost, or the "
+        "profiler's table of steps has more computing. Idle time, shares, and lengths of steps are "
+        "those of the table of steps, else unknown; counts and sums of operators are those of the "
+        "rows that are there.",
+    ),
+    "computing-unknown": Code(
+        _I,
+        "Communication was recorded, and computing was not: what of it overlaps, and idle time, "
+        "are unknown.",
     ),
     # output
     "size-limit": Code(
@@ -458,6 +532,11 @@ class Issue:
 
 
 _PLUGIN_CODES: dict[str, Code] = {}
+
+
+def codes() -> dict[str, Code]:
+    """Every issue code, with those of plugins that were imported."""
+    return {**CODES, **_PLUGIN_CODES}
 
 
 def _advice(code: str) -> str:

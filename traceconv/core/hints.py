@@ -30,8 +30,11 @@ class Hints:
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
             read by the memory tables.
         tables_only: whether event rows were made of a table of operators, so that launches, waits
-            and the host are unknown. Set by the reader of Ascend tables; read by the tables of
-            steps, which then use those of the profiler.
+            and the host are unknown. Set by the reader of Ascend tables; read by the overlap pass
+            and the tables of steps, which then use those of the profiler.
+        partial_device: whether rows of the device are known to be some only of those that ran: what
+            they do not fill is unknown, not idle. Set by the reader of Ascend tables; read by the
+            pass of attribution, by tables of what the device did, and by rules.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
             collection window that has one. Set by paddle; read by the table of CPUs.
     """
@@ -39,6 +42,7 @@ class Hints:
     vendor: str = ""
     free_rule: str = ""
     tables_only: bool = False
+    partial_device: bool = False
     range_lanes: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
     phase_names: Mapping[str, str] = field(default_factory=dict)
@@ -53,6 +57,7 @@ class HintsBuilder:
     vendor: str = ""
     free_rule: str = ""
     tables_only: bool = False
+    partial_device: bool = False
     range_lanes: list[str] = field(default_factory=list)
     range_names: list[str] = field(default_factory=list)
     phase_names: dict[str, str] = field(default_factory=dict)
@@ -65,6 +70,7 @@ class HintsBuilder:
             self.vendor,
             self.free_rule,
             self.tables_only,
+            self.partial_device,
             tuple(self.range_lanes),
             tuple(self.range_names),
             dict(self.phase_names),

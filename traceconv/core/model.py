@@ -338,8 +338,7 @@ class Coverage:
     """What a capture recorded of a rank. Figures are computed within it; outside of it a value is
     unknown, which is not zero.
 
-    Which steps are covered is in :attr:`StepTable.covered`; the numbers here are those of the
-    whole capture, whatever was selected of it.
+    Which steps are covered is in :attr:`StepTable.covered`; here is the whole capture.
 
     Attributes:
         steps:   rows of its step table.
@@ -356,10 +355,11 @@ class Coverage:
 
     @property
     def text(self) -> str:
-        """``device data for 3 of 10 iterations``, and where figures of others are from; "" where
-        all steps have device data, or there is none of any."""
+        """``device data for 3 of 10 iterations``, whose others' figures are; "" if of all."""
         if self.recorded == self.steps or not (self.recorded or self.vendor):
             return ""
+        if not self.recorded:
+            return f"figures of {self.vendor} of {self.steps} iterations from {STEP_TABLE}"
         table = f", figures of {self.vendor} more from {STEP_TABLE}" if self.vendor else ""
         return f"device data for {self.recorded} of {self.steps} iterations{table}"
 

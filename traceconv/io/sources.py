@@ -1,7 +1,7 @@
 """Inputs: a file, a folder, an archive or standard input, as named byte streams.
 
-Names within a source are POSIX paths relative to it, sorted. Compressed members (gzip, found by
-their first bytes, not by their name) are read decompressed. Decompression is bounded.
+Names within a source are POSIX paths relative to it, sorted. Compressed members (gzip and zstd,
+found by their first bytes, not by their name) are read decompressed. Decompression is bounded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from traceconv.core.errors import SourceError
+from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.io.storage import is_url
 from traceconv.io.streams import (
+    GZIP,
     RATIO_FREE_BYTES,
     RATIO_LIMIT,
+    ZSTD,
     Bounded,
     Counted,
     Progress,
@@ -34,6 +36,7 @@ from traceconv.io.streams import (
     gunzip,
     mapped,
     pieces,
+    unzstd,
 )
 from traceconv.io.temporary import named_temporary_file, temporary_file
 
@@ -90,10 +93,11 @@ class Source(ABC):
 
         Raises:
             SourceError: it is not there or cannot be read.
+            MissingExtraError: it is compressed, and what unpacks it is not installed.
         """
         try:
             raw = self._open(name)
-            magic = raw.read(2)
+            magic = raw.read(len(ZSTD))
             raw.seek(0)
         except (
             OSError,
@@ -107,10 +111,14 @@ class Source(ABC):
         ) as e:
             raise SourceError(f"{self.title(name)}: cannot open: {e}") from e
         counted = cast(IO[bytes], Counted(raw, self.progress))
-        if magic == b"\x1f\x8b":
-            return Stream(
-                gunzip(counted, self.size(name), self.title(name)), self.title(name), self.progress
-            )
+        for sign, content_of in ((GZIP, gunzip), (ZSTD, unzstd)):
+            if magic.startswith(sign):
+                try:
+                    content = content_of(counted, self.size(name), self.title(name))
+                except MissingExtraError:
+                    raw.close()
+                    raise
+                return Stream(content, self.title(name), self.progress)
         return Stream(counted, self.title(name), self.progress, mapped(raw, self.path(name)))
 
     def read(self, name: str, limit: int = 256 << 20) -> bytes:
@@ -131,7 +139,8 @@ class Source(ABC):
     def head(self, name: str, n: int = HEAD_BYTES) -> bytes:
         """The first ``n`` bytes, decompressed; ``b""`` where they cannot be read.
 
-        For recognising formats: it never raises.
+        For recognising formats: it never raises. Where what unpacks a file is not installed, the
+        bytes are those that are stored.
         """
         quiet, self.progress = self.progress, _silent
         try:
@@ -139,6 +148,9 @@ class Source(ABC):
                 return stream.read(n)
         except SourceError:
             return b""
+        except MissingExtraError:
+            with self._open(name) as raw:
+                return raw.read(n)
         finally:
             self.progress = quiet
 
@@ -269,7 +281,7 @@ class TarSource(Source):
         self._path = path.absolute()
         try:
             with path.open("rb") as raw:
-                packed = raw.read(2) == b"\x1f\x8b"
+                packed = raw.read(2) == GZIP
             with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
                 self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 with tarfile.open(fileobj=file, mode="r:") as tar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import mmap
 import os
@@ -13,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from traceconv.core.errors import SourceError
+from traceconv.core.errors import MissingExtraError, SourceError
 
 Progress = Callable[[int], None]
 """Called with the number of (stored) bytes read since the last call."""
@@ -27,6 +28,9 @@ RATIO_FREE_BYTES = 1 << 30
 
 
 _PACKED_BYTES = 1 << 16
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""How compressed data begins."""
 
 COPY_BYTES = 1 << 20
 """What is copied from file to file at a time."""
@@ -190,6 +194,76 @@ def gunzip(raw: Any, stored: int, label: str) -> IO[bytes]:
     limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
     file = igzip.IGzipFile(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
     return cast(IO[bytes], Bounded(file, limit, label, beneath=raw))
+
+
+class _Unzstd:
+    """A reader around zstd frames that raises what is raised for broken gzip data."""
+
+    def __init__(self, raw: Any, label: str) -> None:
+        self._beneath = raw
+        self._reader, self._error = _zstd_reader(raw, label)
+
+    def read(self, n: int) -> bytes:
+        try:
+            return cast(bytes, self._reader.read(n))
+        except self._error as e:
+            raise zlib.error(f"zstd data cannot be unpacked: {e}") from e
+
+    def close(self) -> None:
+        self._beneath.close()
+
+
+def unzstd(raw: Any, stored: int, label: str) -> IO[bytes]:
+    """The content of all zstd frames in ``raw``, of ``stored`` bytes, refused beyond
+    :data:`RATIO_LIMIT`.
+
+    Raises:
+        MissingExtraError: no package that unpacks it is installed.
+    """
+    limit = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
+    return cast(IO[bytes], Bounded(_Unzstd(raw, label), limit, label))
+
+
+def unpacked(data: bytes, label: str, most: int) -> bytes:
+    """The content of a zlib stream, a gzip member or zstd frames that are in memory.
+
+    Args:
+        most: bytes it may have, unless it is no more than :data:`RATIO_LIMIT` times ``data``.
+
+    Raises:
+        ValueError: it is none of these, is broken, too large, or is followed by more.
+        MissingExtraError: see :func:`unzstd`.
+    """
+    limit = max(most, RATIO_LIMIT * len(data))
+    try:
+        if data.startswith(ZSTD):
+            content = _Unzstd(io.BytesIO(data), label).read(limit + 1)
+            if len(content) > limit:
+                raise ValueError("it unpacks to too much")
+            return content
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        content = stream.decompress(data, limit)
+    except zlib.error as e:
+        raise ValueError(str(e)) from e
+    if not stream.eof or stream.unused_data or stream.unconsumed_tail:
+        raise ValueError("the compressed data is cut off, too large, or followed by more")
+    return content
+
+
+def _zstd_reader(raw: Any, label: str) -> tuple[Any, type[Exception]]:
+    """A decompressing reader around ``raw``, and what it raises for broken data."""
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
+        try:
+            module: Any = importlib.import_module(name)
+        except ImportError:
+            continue
+        if name != "zstandard":
+            return module.ZstdFile(raw), module.ZstdError
+        unpacker = module.ZstdDecompressor()
+        return unpacker.stream_reader(raw, read_across_frames=True), module.ZstdError
+    raise MissingExtraError(
+        f"{label}: is compressed with zstd, which needs a package: pip install zstandard"
+    )
 
 
 def _broken_gzip() -> type[Exception]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from traceconv.native._encode import Coder
@@ -26,6 +26,7 @@ __all__ = [
     "copier",
     "packets",
     "scanner",
+    "wire",
 ]
 
 
@@ -79,6 +80,41 @@ def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
     from traceconv.native import _patch
 
     return _patch.copy
+
+
+class Wire(Protocol):
+    """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
+
+    Codes: Any
+
+    def frames(self, data: Any, at: int, end: int, most: int, /) -> tuple[bytes, bytes, int, int]:
+        """Where the records of a run are."""
+        ...
+
+    def columns(
+        self, data: Any, start: Any, size: Any, wanted: tuple[int, ...], /
+    ) -> tuple[bytes, bytes, bytes]:
+        """The last value of each wanted field in every message."""
+        ...
+
+    def repeated(
+        self, data: Any, start: Any, size: Any, number: int, /
+    ) -> tuple[bytes, bytes, bytes]:
+        """All occurrences of a field."""
+        ...
+
+    def annotations(self, data: Any, start: Any, size: Any, ends: Any, /, *tables: Any) -> Any:
+        """DebugAnnotations as JSON."""
+        ...
+
+
+def wire() -> Wire | None:
+    """Reads protobuf messages into columns (``wire.c``)."""
+    if not _usable("_wire"):
+        return None
+    from traceconv.native import _wire
+
+    return _wire
 
 
 def allocator() -> Allocator | None:

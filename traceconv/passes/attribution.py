@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.model import (
     I32,
     I64,
@@ -39,7 +40,7 @@ def attribution(trace: Trace) -> Trace:
     device = trace.rows_of(Layer.DEVICE, Layer.COMM)
     todo = device & (trace.events.step < 0)
     at = _as_recorded(trace, steps, device & ~todo)
-    graphs = np.unique(steps.graph).tolist()  # -1, the framework's own steps, comes first
+    graphs = distinct(steps.graph).tolist()  # -1, the framework's own steps, comes first
     for graph in graphs:
         mine = np.flatnonzero(steps.graph == graph)
         own = steps.take(mine)
@@ -58,7 +59,7 @@ def attribution(trace: Trace) -> Trace:
     new = todo & (at >= 0)
     step[new] = steps.step[at[new]]
     trace = replace(trace, events=trace.events.with_columns(step=step))
-    present = replace(trace.present, steps=np.unique(step[step >= 0]), iterations=len(steps))
+    present = replace(trace.present, steps=distinct(step[step >= 0]), iterations=len(steps))
     steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
     return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
 
@@ -96,7 +97,7 @@ def _windows(trace: Trace, steps: EventTable) -> I32:
     graph start over within what is known, so does the window.
     """
     window = np.maximum(np.searchsorted(trace.windows[:, 0], steps.start_ns, "right"), 1)
-    for graph in np.unique(steps.graph).tolist():
+    for graph in distinct(steps.graph).tolist():
         own = np.flatnonzero(steps.graph == graph)
         key = window[own] * (np.int64(1) << 32) + steps.step[own]
         again = np.diff(key, prepend=key[:1] - 1) <= 0
@@ -112,20 +113,23 @@ def _as_recorded(trace: Trace, steps: StepTable, rows: Mask) -> I32:
     """
     events = trace.events
     at = np.full(len(events), -1, np.int32)
-    graphs = np.unique(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
+    graphs = distinct(steps.graph)[::-1].tolist()  # the framework's own steps take what is left
     for graph in graphs:
         mine = np.flatnonzero(steps.graph == graph)
         loose = graph < 0 or len(graphs) == 1
         own = np.flatnonzero(rows & (at < 0) & ((events.graph == graph) | loose))
-        found = _occurrence(steps.take(mine), events.step[own], events.start_ns[own])
+        found = occurrence(steps.take(mine), events.step[own], events.start_ns[own])
         at[own[found >= 0]] = mine[found[found >= 0]]
     return at
 
 
-def _occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
+def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     """The position of the step with each number, -1 if there is none.
 
     Of several with one number, the last that had begun at ``time``, else the first.
+
+    Args:
+        steps: of one graph, by start.
     """
     if not len(steps):
         return np.full(len(number), -1, np.intp)
@@ -228,7 +232,8 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
 
     A step without device rows is not covered if it is an iteration of a graph, lies outside of
     the time in which the device was recorded, or if calls of it launched work. Otherwise the
-    device had nothing to do in it.
+    device had nothing to do in it. Nor are steps covered whose computing was not recorded,
+    whatever else was, or was in part.
     """
     seen = np.bincount(at[at >= 0], minlength=len(steps)) > 0
     rows = np.flatnonzero(trace.rows_of(Layer.DEVICE, Layer.COMM))
@@ -238,7 +243,49 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         first, last = events.start_ns[rows].min(), events.end_ns[rows].max()
         quiet = (steps.graph < 0) & (spans[:, 1] > first) & (spans[:, 0] < last)
         quiet &= ~_launched(trace, steps)
-    return steps.with_columns(covered=np.where(seen | quiet, Covered.TIMELINE, Covered.NOT))
+    kernels = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COMPUTE)
+    covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
+    for graph in np.unique(steps.graph).tolist():
+        mine = np.flatnonzero(steps.graph == graph)
+        count = np.bincount(at[kernels & (at >= 0)], minlength=len(steps))[mine]
+        covered[mine] &= ~_cut(covered[mine], count)
+    return steps.with_columns(covered=np.where(covered, Covered.TIMELINE, Covered.NOT))
+
+
+def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
+    """The steps in which computing would have been seen.
+
+    On GPUs one recorder sees kernels and copies. NPUs write collectives, tasks of the AI CPU and
+    steps to other logs than operators, and these may end earlier: there it is from the first
+    operator to the last, in every collection window. Where some operators are missing, nowhere.
+    """
+    if trace.hints.vendor != "ascend":
+        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
+        return np.full(len(steps), bool(kernels.any() or copies.any()))
+    recorded, spans = np.zeros(len(steps), bool), steps.device_spans
+    if trace.hints.partial_device:
+        return recorded
+    for first, last in _spans(trace, kernels):
+        recorded |= (spans[:, 1] > first) & (spans[:, 0] < last)
+    return recorded
+
+
+def _cut(covered: Mask, kernels: I64) -> Mask:
+    """The steps of a graph in which the recording began or ended: next to one that is not covered,
+    with fewer kernels than every other that has any; if that is one only, than half of its.
+
+    Args:
+        covered: of each step, by start.
+        kernels: how many each has.
+    """
+    outside = np.concatenate(([True], covered, [True]))
+    worked = covered & (kernels > 0)
+    found = worked & ~(outside[:-2] & outside[2:])
+    for i in np.flatnonzero(found).tolist():
+        others = np.delete(kernels, i)[np.delete(worked, i)]
+        few = kernels[i] * (2 if len(others) == 1 else 1)
+        found[i] = len(others) > 0 and few < others.min()
+    return found
 
 
 def _launched(trace: Trace, steps: StepTable) -> Mask:
@@ -266,5 +313,5 @@ def _spans(trace: Trace, mask: Mask) -> tuple[tuple[int, int], ...]:
     window = np.searchsorted(trace.windows[:, 0], start, "right")
     return tuple(
         (int(start[window == n].min()), int(end[window == n].max()))
-        for n in np.unique(window).tolist()
+        for n in distinct(window).tolist()
     )

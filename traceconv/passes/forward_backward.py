@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
 
@@ -55,7 +56,7 @@ def forward_backward(trace: Trace) -> Trace:
         ]
     )
     issues.add("borders-derived", where=where, count=len(found), rank=trace.rank)
-    tracks = [trace.tracks[i] for i in np.unique(rows.track).tolist()]
+    tracks = [trace.tracks[i] for i in distinct(rows.track).tolist()]
     rows = rows.with_columns(track=np.unique(rows.track, return_inverse=True)[1].astype(np.int32))
     return replace(trace, issues=issues).add_events("borders", tracks, rows)
 

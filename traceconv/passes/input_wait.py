@@ -11,8 +11,8 @@ Sources say so in three ways, which are taken together:
   ``minddata_getnext_profiling``).
 
 Of a step whose figures are from the vendor's own table, its ``Preparing`` is taken: the time from
-the start of the step to its first work, in which the device is idle, too, though it is not part of
-the vendor's Free. That table says no more, so it is the most that the step can have waited.
+the start of the step to its first work, see :func:`with_preparing`. That table says no more, so it
+is the most that the step can have waited.
 
 Waiting counts only while the device does nothing: it is part of the idle time. Where no source says
 anything of a step, it is unknown. What is idle between steps is in no step's window: it is a
@@ -79,22 +79,45 @@ _DERIVED = (Layer.OVERLAP, Layer.SCOPE)
 def input_wait(trace: Trace) -> Trace:
     """Fill ``input_wait_ns`` and ``pause_ns`` of the steps; after the overlap analysis."""
     steps = trace.steps
-    rows = input_rows(trace)
-    known = _known(trace, rows) & (steps.covered == Covered.TIMELINE)
-    preparing = _preparing(trace)
-    before = np.maximum(preparing, 0)
-    waits = preparing
+    own, busy = fetches(trace), _busy(trace)
+    rows = _ranges(trace) | own
+    known = _known(trace, rows, own) & (steps.covered == Covered.TIMELINE)
+    stated = steps.covered == Covered.VENDOR_TABLE
+    follows = stated & np.isin(steps.step - 1, steps.step[stated])
+    free, waits = with_preparing(steps.free_ns, _preparing(trace), follows)
+    recorded = steps.known_ns + free - steps.free_ns
     if known.any():
         spans, waiting = steps.device_spans, _spans(trace, rows)
         if len(trace.windows):
             waiting = intersection(waiting, trace.windows)
-        idle = [length_within(subtraction(waiting, busy), spans) for busy in _busy(trace)]
+        idle = [length_within(subtraction(waiting, one), spans) for one in busy]
         within = np.minimum(np.sum(idle, axis=0, dtype=np.int64), steps.free_ns)
         waits = np.where(known, within, waits)
-    changed = {name: getattr(steps, name) + before for name in ("free_ns", "known_ns")}
-    pauses = _pauses(trace)
-    steps = steps.with_columns(input_wait_ns=waits, pause_ns=pauses, **changed)
+    pauses = _pauses(steps, busy)
+    steps = steps.with_columns(
+        input_wait_ns=waits, pause_ns=pauses, free_ns=free, known_ns=recorded
+    )
     return replace(trace, steps=steps)
+
+
+def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64, I64]:
+    """Idle time and waiting for input of steps of the vendor's table.
+
+    The device is idle before the first work of a step. Of a step that follows another one of the
+    table that is part of Free already: the gap in front of its first task is counted where it
+    begins, in the step before (MindSpore: it is divided between both). Waiting is at most all idle
+    time, for a device that is behind its host works on the step before meanwhile.
+
+    Args:
+        free_ns, preparing_ns: columns of the table, int64; negative where unknown.
+        follows: whether the step before is in the table, too.
+
+    Returns:
+        Idle time, and what of it waits for input; unknown where Preparing is, as given there.
+    """
+    told = preparing_ns >= 0
+    free = free_ns + np.where(told & ~follows, preparing_ns, 0)
+    return free, np.where(told, np.minimum(preparing_ns, free), preparing_ns)
 
 
 def input_spans(trace: Trace) -> I64:
@@ -130,7 +153,11 @@ def _ranges(trace: Trace) -> Mask:
 def fetches(trace: Trace) -> Mask:
     """Event rows that wait for the queue of data: operators and marks of the device, and operators
     of a host that runs graphs."""
-    found = [i for i, name in enumerate(trace.strings) if _FETCHES.fullmatch(name)]
+    found = [
+        i
+        for i, name in enumerate(trace.strings)
+        if ("GetNext" in name or "InitData" in name) and _FETCHES.fullmatch(name)
+    ]
     return _slices_named(trace, found) & ~trace.rows_of(*_DERIVED)
 
 
@@ -169,15 +196,15 @@ def _queue_spans(trace: Trace) -> I64:
     return EMPTY
 
 
-def _known(trace: Trace, rows: Mask) -> Mask:
-    """The steps of which a source says how long they wait, if at all; ``rows`` say so.
+def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:
+    """The steps of which a source says how long they wait, if at all; ``rows`` say so, of which
+    ``own`` are fetches.
 
     Ranges tell of all steps that touch what was recorded of the host, fetches of all from the
     first to the last of them.
     """
     spans = trace.steps.device_spans
     told = np.zeros(len(spans), bool)
-    own = fetches(trace)
     every = _spans(trace, own)
     if len(every):
         told |= (spans[:, 1] > every[0, 0]) & (spans[:, 0] < every[-1, 1])
@@ -204,9 +231,9 @@ def _busy(trace: Trace) -> list[I64]:
     return found
 
 
-def _pauses(trace: Trace) -> I64:
-    """The idle time before each step, since the one before it in its graph; else unknown."""
-    steps, every = trace.steps, _busy(trace)
+def _pauses(steps: StepTable, every: list[I64]) -> I64:
+    """The idle time before each step, since the one before it in its graph; else unknown.
+    ``every`` is when each device is busy."""
     found = np.full(len(steps), UNKNOWN, np.int64)
     order = np.argsort(steps.graph, kind="stable")  # steps are by start
     before, after = order[:-1], order[1:]

@@ -2,8 +2,9 @@
 
 K is the union of compute tasks on the device, M the union of whole communication operations, C
 that of memory copies and fills. Computing = K, Communication = M, Communication(Not Overlapped) =
-M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M, and Free is what is none
-of them, within spans the profiler was collecting in:
+M minus K, Memory Copy = C, Memory Copy(Not Overlapped) = C minus K and M. M are the collectives
+that a step trace marks, where no operations were recorded. Free is what is none of them, within
+spans the profiler was collecting in:
 
 * rule "busy": from the first to the last row of a collection window (profilers so far);
 * rule "device": other device tasks stretch that span, too (newer CANN).
@@ -14,7 +15,8 @@ Overlapped) + Memory Copy(Not Overlapped) + Free is its length, to the ns. On NP
 lanes are those of the vendor, for whom copies are neither work nor in the way of Free: there
 Computing + Communication(Not Overlapped) + Free is it.
 
-Where steps were recorded whose device work was not, nothing is known: no Free is drawn there.
+Where steps were recorded whose device work was not, nothing is known: no Free is drawn there, nor
+what of other classes is not overlapped. The same holds of a rank whose computing was not recorded.
 
 Where the source has its own lanes they are compared and replaced. A profiler computes them
 from stamps finer than the nanosecond that its task rows are rounded to; if its K (or M) differs
@@ -88,16 +90,16 @@ class Bounds:
     """What is known of where a rank was recorded, as interval sets.
 
     Attributes:
-        windows:   in which the profiler was collecting; empty if unknown.
-        steps:     device windows of covered steps.
-        uncovered: those of steps of whose device work nothing is known.
-        vendor:    whether Free is as the vendor of NPUs counts it: steps do not stretch the spans,
+        windows: in which the profiler was collecting; empty if unknown.
+        steps:   device windows of covered steps.
+        unknown: between covered steps, before and after them, where there are steps that are not.
+        vendor:  whether Free is as the vendor of NPUs counts it: steps do not stretch the spans,
             and a device that copies is idle.
     """
 
     windows: I64
     steps: I64
-    uncovered: I64
+    unknown: I64
     vendor: bool
 
 
@@ -139,11 +141,11 @@ def analysis(work: Work, bounds: Bounds, rule: str | None, otherwise: str = RULE
         if not bounds.vendor:
             active = merged(active, copy)
         reach = merged(active, work.others()) if rule == "device" else active
-        spans, known = _spans(reach, active, bounds)
+        spans, known = _spans(reach, bounds)
         # bits: compute, communication, copies, spans; the first two are within spans
         pieces = breakdown(compute, comm, copy, spans)
         exposed = covered(pieces, [0b1010, 0b1110])
-        alone = covered(pieces, [0b0100, 0b1100])
+        alone = subtraction(covered(pieces, [0b0100, 0b1100]), bounds.unknown)
         free = covered(pieces, [0b1000, 0b1100] if bounds.vendor else [0b1000])
         return Analysis((compute, comm, exposed, free, copy, alone), spans, known, rule)
 
@@ -164,21 +166,19 @@ def _adopted(own: EventTable, lanes: EventTable, op: OpClass) -> I64:
     return theirs if ((pieces[:, 1] - pieces[:, 0]) <= 1).all() else ours
 
 
-def _spans(reach: I64, active: I64, bounds: Bounds) -> tuple[I64, I64]:
+def _spans(reach: I64, bounds: Bounds) -> tuple[I64, I64]:
     """Where Free is looked for, and all that is known.
 
     From the first to the last of ``reach`` in every collection window that has any, and the steps;
-    without uncovered steps, as far as they are not ``active``. Activity outside of all windows is
-    a window of its own.
+    without what is unknown. Activity outside of all windows is a window of its own.
     """
     spans, inside = _hulls(reach, bounds.windows), bounds.steps
     if len(bounds.windows):
         inside = intersection(inside, merged(bounds.windows, reach))
     known = merged(spans, inside)
     spans = spans if bounds.vendor else known
-    unknown = subtraction(bounds.uncovered, active)
-    if len(unknown):
-        spans, known = subtraction(spans, unknown), subtraction(known, unknown)
+    if len(bounds.unknown):
+        spans, known = (subtraction(each, bounds.unknown) for each in (spans, known))
     return spans, known
 
 
@@ -239,7 +239,8 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         free_rule: one of :data:`RULES`; None: the one that fits the source's own lane, else the
             one in ``Trace.hints.free_rule``, else "busy".
 
-    Issues: no-device-events, steps-uncovered, overlap-recomputed, overlap-differs.
+    Issues: no-device-events, computing-unknown, steps-uncovered, overlap-recomputed,
+    overlap-differs.
     """
     own = trace.rows_of(Layer.OVERLAP)
     bounds = _bounds(trace)
@@ -253,9 +254,10 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         return trace if own.any() or not len(trace.events) else _nothing(trace)
     otherwise = trace.hints.free_rule or RULES[0]
     found = [analysis(work, bounds, free_rule, otherwise) for work in works]
+    sums = _sums_of(works, found, bounds)
     trace = replace(
-        _compared(trace, works, found),
-        overlap=_sums_of(works, found, bounds),
+        _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace),
+        overlap=sums if sums.sums_ns.known else None,
         steps=_with_figures(trace.steps, found, bounds),
     )
     if own.any():
@@ -282,12 +284,18 @@ def _bounds(trace: Trace) -> Bounds:
     steps = trace.steps
     known = steps.covered == Covered.TIMELINE
     spans = steps.device_spans
+    inside = union(*spans[known].T)
+    around = subtraction(np.array([[-_EVER, _EVER]], np.int64), inside)
     return Bounds(
         windows=trace.windows,
-        steps=union(*spans[known].T),
-        uncovered=subtraction(union(*spans[~known].T), union(*spans[known].T)),
+        steps=inside,
+        unknown=around[length_within(union(*spans[~known].T), around) > 0],
         vendor=trace.hints.vendor == "ascend",
     )
+
+
+_EVER = np.int64(2**62)
+"""Later than any stamp."""
 
 
 def _works(trace: Trace) -> list[Work]:
@@ -299,6 +307,8 @@ def _works(trace: Trace) -> list[Work]:
     slices = events.kind == Kind.SLICE
     kernels = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COMPUTE) & slices
     calls = (events.op == OpClass.COMM) & slices
+    if not calls.any():
+        calls = (events.op == OpClass.REDUCE) & slices
     copies = trace.rows_of(Layer.DEVICE) & (events.op == OpClass.COPY) & slices
     lanes = trace.rows_of(Layer.OVERLAP) & slices
 
@@ -328,6 +338,14 @@ def _other_tasks(trace: Trace, on: Any) -> I64:
     if trace.hints.vendor != "ascend":  # GPU: a record of waiting is no work of the device
         rows &= events.op != OpClass.WAIT
     return union(events.start_ns[rows], events.end_ns[rows])
+
+
+def _unknown(trace: Trace) -> Trace:
+    if trace.hints.partial_device:
+        return trace  # its reader said so
+    issues = trace.issues.copy()
+    issues.add("computing-unknown", rank=trace.rank)
+    return replace(trace, issues=issues)
 
 
 def _nothing(trace: Trace) -> Trace:
@@ -415,7 +433,9 @@ def _sums_of(works: Sequence[Work], found: Sequence[Analysis], bounds: Bounds) -
     lanes = EventTable.concat([work.lanes for work in works])
     theirs = [int(lanes.dur_ns[lanes.op == op].sum()) for op in LANES]
     known = theirs[0] + theirs[2] + theirs[_FREE]
-    ours = [sum(total(a.sets[i]) for a in found) for i in range(len(LANES))]
+    ours = [
+        sum(total(subtraction(a.sets[i], bounds.unknown)) for a in found) for i in range(len(LANES))
+    ]
     return OverlapSums(
         free_rule=" + ".join(sorted({a.rule for a in found})),
         spans=sum(len(a.spans) for a in found),
@@ -456,9 +476,13 @@ _OWN_FIGURES = {
 
 
 def _from_vendor(trace: Trace) -> Trace:
-    """Figures of the vendor's own table for the steps whose device work was not recorded."""
+    """Figures of the vendor's own table for the steps whose device work was not recorded.
+
+    Where event rows were made of tables of operators, for all: it was made from the timeline.
+    """
     steps, table = trace.steps, trace.side_tables.get(STEP_TABLE)
-    missing = np.flatnonzero(steps.covered == Covered.NOT)
+    unseen = steps.covered == Covered.NOT
+    missing = np.flatnonzero(unseen | trace.hints.tables_only)
     if table is None or not len(missing):
         return trace
     columns = table.columns
@@ -479,5 +503,6 @@ def _from_vendor(trace: Trace) -> Trace:
     changed["covered"][rows[full]] = Covered.VENDOR_TABLE
     issues = trace.issues.copy()
     table.account(issues)
-    coverage = replace(trace.coverage, vendor=int(full.sum()))
+    vendor = int(np.count_nonzero(unseen[rows[full]]))
+    coverage = replace(trace.coverage, vendor=vendor)
     return replace(trace, steps=steps.with_columns(**changed), coverage=coverage, issues=issues)

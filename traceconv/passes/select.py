@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import union
 from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
@@ -32,7 +33,7 @@ def by_graph(trace: Trace, selected: Collection[int] | None = None) -> Trace:
             knows every rank.
     """
     column = trace.events.graph
-    found = np.unique(column[column >= 0])
+    found = distinct(column[column >= 0])
     trace = replace(trace, present=replace(trace.present, graphs=found))
     if selected is None or (len(found) and set(found.tolist()) <= set(selected)):
         return trace

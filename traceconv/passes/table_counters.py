@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import F64, I32, I64, CounterTable, Layer, Trace, Track, arranged
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
@@ -117,7 +118,7 @@ def _added(trace: Trace, columns: Columns, series: _Series) -> Trace:
         ]
         tables.append(_samples(of_row[kept] + first, time[kept], values[kept]))
     grown = CounterTable.concat(tables)
-    used = set(np.unique(grown.track).tolist()) | set(range(len(trace.tracks)))
+    used = set(distinct(grown.track).tolist()) | set(range(len(trace.tracks)))
     number = np.cumsum([i in used for i in range(len(tracks))], dtype=np.int32) - np.int32(1)
     grown = grown.with_columns(track=number[grown.track]) if len(grown) else grown
     shown = tuple(track for i, track in enumerate(tracks) if i in used)

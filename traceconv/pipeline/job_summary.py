@@ -46,7 +46,8 @@ class JobSummary:
         found = self.judged.verdict
         if len(found.ranks) < 2:
             return ""
-        return found.line() if found.culprit else f"straggler: {found.line()}"
+        line = found.line()
+        return line if found.kind != stragglers.INCONCLUSIVE else f"straggler: {line}"
 
     def headline(self) -> str:
         """What the steps lose, in a line."""
@@ -76,8 +77,7 @@ class JobSummary:
 
 def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
     """Of the run, then of the steps."""
-    run = [one for one in (verdict.culprit, *verdict.others) if one]
-    return [*run, *(one for one in verdict.steps.values() if one)]
+    return [*verdict.culprits, *(one for one in verdict.steps.values() if one)]
 
 
 def _mark(finding: findings.Finding) -> Mark:
@@ -91,5 +91,5 @@ def _mark(finding: findings.Finding) -> Mark:
 def _late_mark(late: stragglers.Finding) -> Mark:
     args = {key: value for key, value in late.as_dict().items() if key != "rank"}
     where = f"step {late.step}" if late.step >= 0 else "the run"
-    name = f"Straggler of {where}: {late.late_ns / 1e3:.1f} µs late"
+    name = f"Straggler of {where}: {late.text()}"
     return Mark(name, LATE, args, steps=(late.step,) if late.step >= 0 else ())

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from traceconv import native
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 
@@ -57,7 +58,7 @@ class Processes(dict[bytes, bytes]):
         self._first = index * STRIDE + 1
 
     def __missing__(self, token: bytes) -> bytes:
-        value = msgspec.json.decode(token)
+        value = _value(token, "a process")
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         number = self.spelled.setdefault(str(value), len(self.spelled))
@@ -158,20 +159,15 @@ class Copier:
             rest = b"{" + rest[1:]
         elif rest == b"}":
             return
-        try:
-            found = msgspec.json.decode(rest, type=dict[str, msgspec.Raw])
-        except msgspec.MsgspecError as e:
-            raise Unusual(f"behind the events: {e}") from e
+        _value(rest, "behind the events")  # parts left as they are written are not looked into
+        found = _value(rest, "behind the events", dict[str, msgspec.Raw])
         for key, value in found.items():
             self.members[key] = bytes(value)
 
     def _keep(self, key: bytes, value: bytes) -> None:
-        try:
-            self.members[msgspec.json.decode(key)] = bytes(
-                msgspec.json.decode(value, type=msgspec.Raw)
-            )
-        except msgspec.MsgspecError as e:
-            raise Unusual(f"before the events: {e}") from e
+        name = str(_value(key, "before the events"))
+        _value(value, "before the events")
+        self.members[name] = value.strip()
 
     def _count(self, phases: bytes) -> None:
         for i, n in enumerate(memoryview(phases).cast("q")):
@@ -211,14 +207,11 @@ class Copier:
             raise _Cut
         tokens, end = _members(data, start)
         event = data[start:end]
-        try:
-            msgspec.json.decode(event)
-        except msgspec.MsgspecError as e:
-            raise Unusual(f"an event is not JSON: {e}") from e
+        _value(event, "an event")
         found = {key: event[a - start : b - start] for key, a, b in tokens}
         if len(found) < len(tokens) or "id2" in found:
             raise Unusual("an event with a doubled key, or with id2")
-        phase = msgspec.json.decode(found.get("ph", b'""'))
+        phase = _value(found.get("ph", b'""'), "a phase")
         if not isinstance(phase, str) or len(phase) != 1:
             raise Unusual("an event without a phase")
         self.phases[phase] += 1
@@ -247,10 +240,10 @@ class Copier:
 
     def _tells(self, found: dict[str, bytes], number: bytes) -> bool:
         """Whether an event says something about a process; it is remembered."""
-        what = msgspec.json.decode(found.get("name", b"null"))
+        what = _value(found.get("name", b"null"), "a name")
         if what not in _PROCESS:
             return False
-        args = msgspec.json.decode(found.get("args", b"null"))
+        args = _value(found.get("args", b"null"), "arguments")
         values = list(args.values()) if isinstance(args, dict) else []
         if values:
             self._metadata[what][number] = values[0]
@@ -318,10 +311,19 @@ def _members(data: bytes, start: int) -> tuple[list[tuple[str, int, int]], int]:
 
 
 def _text(token: bytes) -> str:
+    return str(_value(token, "a key"))
+
+
+def _value(text: bytes, what: str, kind: Any = Any) -> Any:
+    """The JSON value that a part of the file holds.
+
+    Raises:
+        Unusual: it is none, or not of this ``kind``.
+    """
     try:
-        return str(msgspec.json.decode(token))
-    except msgspec.MsgspecError as e:
-        raise Unusual(f"not JSON: {e}") from e
+        return msgspec.json.decode(text, type=kind)
+    except NOT_JSON as e:
+        raise Unusual(f"{what}: not JSON: {e}") from e
 
 
 def _order(value: Any) -> int:
@@ -339,7 +341,7 @@ def _metadata_event(what: str, number: bytes, key: str, value: Any) -> bytes:
 
 def _id_value(token: bytes) -> int:
     """The number of an id; see ``id_value`` of the C part."""
-    value = msgspec.json.decode(token)
+    value = _value(token, "an id")
     raw = value.encode() if isinstance(value, str) else token
     if re.fullmatch(rb"\d{1,19}", raw):
         return int(raw)

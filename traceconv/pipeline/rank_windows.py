@@ -219,7 +219,8 @@ def _ledger(traces: Iterable[Trace]) -> Ledger:
 
 
 def _hints(every: Sequence[Hints]) -> Hints:
-    """What any of them says; where two say different things, the first counts."""
+    """What any of them says; where two say different things, the first counts. Only of tables
+    without a timeline is what all are."""
     merged: dict[str, Any] = {}
     for name in (field.name for field in fields(Hints)):
         values = [value for hints in every if (value := getattr(hints, name))]
@@ -231,7 +232,8 @@ def _hints(every: Sequence[Hints]) -> Hints:
             merged[name] = {key: v for value in reversed(values) for key, v in value.items()}
     scopes = dict.fromkeys(scope for hints in every for scope in hints.cpu_percent)
     percent = {s: sum((h.cpu_percent.get(s, ()) for h in every), ()) for s in scopes}
-    return replace(Hints(**merged), cpu_percent=percent)
+    alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
+    return replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
 
 
 def _side_tables(traces: Iterable[Trace]) -> dict[str, SideTable]:

@@ -228,6 +228,7 @@ def _hinted(hints: Hints) -> dict[str, Any]:
     shown = {
         "vendor": hints.vendor,
         "free_rule": hints.free_rule,
+        "partial_device": hints.partial_device,
         "range_lanes": list(hints.range_lanes),
         "range_names": list(hints.range_names),
         "phase_names": dict(hints.phase_names),
@@ -237,14 +238,15 @@ def _hinted(hints: Hints) -> dict[str, Any]:
 
 
 def _steps(steps: StepTable) -> list[dict[str, int | None]]:
-    """A step each; figures that are unknown are null, and left out where no step has them."""
+    """A step each; what is unknown is null, figures are left out where no step has them. Steps of
+    no graph have none."""
     known = [name for name in StepTable.LENGTHS if (getattr(steps, name) != UNKNOWN).any()]
     places = ("graph", "step", "window", "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     names = (*places, *known)
     rows = zip(*(getattr(steps, name).tolist() for name in names), strict=True)
     return [
         {
-            name: None if name in known and value == UNKNOWN else value
+            name: None if name in ("graph", *known) and value == UNKNOWN else value
             for name, value in zip(names, row, strict=True)
         }
         for row in rows
@@ -279,16 +281,17 @@ def _relative(windows: I64, base_ns: int) -> list[list[int]]:
 
 
 def described(capture: Capture) -> dict[str, Any]:
-    """A capture as JSON values."""
+    """A capture as JSON values; None of what is not known."""
+    read = capture.files or [name for files in capture.tables.values() for name in files]
     return {
         "rank": capture.rank,
-        "rank_from": capture.rank_from,
+        "rank_from": capture.rank_from or None,
         "reader": capture.reader,
         "label": capture.title,
-        "host": capture.host,
-        "device": capture.device,
+        "host": capture.host or None,
+        "device": capture.device if capture.device >= 0 else None,
         "graphs": list(capture.graphs),
         "clock": str(capture.clock.domain) if capture.clock else "unknown",
         "files": list(capture.files),
-        "bytes": sum(capture.source.size(name) for name in capture.files),
+        "bytes": sum(capture.source.size(name) for name in dict.fromkeys(read)),
     }

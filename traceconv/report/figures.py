@@ -6,21 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from traceconv.core.clock import digits as digits
+from traceconv.core.clock import time_text as time_text
+from traceconv.core.clock import unit_for as unit_for
 from traceconv.core.clock import us_text
 
-_TIMES = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
+time = time_text
+
 _SIZES = ("B", "KB", "MB", "GB", "TB")
 
-
-def unit_for(ns: float) -> tuple[str, int]:
-    """Name and length in ns of the unit that suits a length of time."""
-    return next(((name, n) for name, n in _TIMES if abs(ns) >= n), _TIMES[-1])
-
-
-def time(ns: float) -> str:
-    """``12.3 ms``: three digits that count."""
-    name, scale = unit_for(ns)
-    return f"{digits(ns / scale)} {name}"
+UNKNOWN = "–"
+"""What nobody knows, in text."""
 
 
 def exact(ns: int) -> str:
@@ -30,7 +26,7 @@ def exact(ns: int) -> str:
 
 def exact_or_unknown(ns: int | None) -> str:
     """:func:`exact`; a dash where nobody knows."""
-    return "–" if ns is None else exact(ns)
+    return UNKNOWN if ns is None else exact(ns)
 
 
 def size(n_bytes: float) -> str:
@@ -47,17 +43,14 @@ def amount(value: float, unit: str) -> str:
     return size(value) if unit == "B" else digits(value)
 
 
-def digits(value: float) -> str:
-    """Three digits that count, whole ones all."""
-    if value == int(value) and abs(value) < 1e6:
-        return str(int(value))
-    places = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:.{places}f}"
-
-
 def percent(part: float, whole: float) -> str:
     """``part`` of ``whole``."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+    return f"{100 * part / whole:.1f} %" if whole else UNKNOWN
+
+
+def share(percent: float | None) -> str:
+    """A share that is one already; a dash where nobody knows."""
+    return UNKNOWN if percent is None else f"{percent:.1f} %"
 
 
 def ranks(numbers: Iterable[int]) -> str:

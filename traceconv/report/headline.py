@@ -46,17 +46,23 @@ def headline(
     who = captured(list(every), job_size, group_size)
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"rank {one.rank} comes {time(one.total_ns)} late in all" for one in late]
-        rest = "no computing was recorded, so what steps lose is unknown"
+        waits = [f"rank {one.rank} costs {time(one.per_step_ns)} per step" for one in late]
+        rest = "computing is not known of any step, so what steps lose is unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step_ns = sum(one.step_ns for one in known) / len(known)
     step = f"a step of {time(step_ns)}" if _steps(known) else f"the {time(step_ns)} recorded"
+    step += _from(every)
     found = lost(every, late)
-    shown = [one for one in found if one.ns >= _LEAST * step_ns]
+    pause_ns = sum(one.ns for one in found if one.name == PAUSE)
+    whole_ns = step_ns
+    if pause_ns >= _LEAST * step_ns:  # a pause is no part of a step: shares are of both
+        whole_ns += pause_ns
+        step = f"{time(whole_ns)} from step to step (a step takes {time(step_ns)})"
+    shown = [one for one in found if one.ns >= _LEAST * whole_ns]
     if not shown:
         busy = 100 * (1 - sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step_ns)
         return f"{who}: device busy for {busy:.1f} % of {step}; no loss is above 1 % of it"
-    return f"{who}: lost of {step}: {', '.join(_words(one, step_ns) for one in shown)}"
+    return f"{who}: lost of {step}: {', '.join(_words(one, whole_ns) for one in shown)}"
 
 
 def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
@@ -87,10 +93,24 @@ def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[d
     ]
 
 
+def _from(every: Mapping[int, Losses]) -> str:
+    """What of it is not measured but stated by the profiler: " (ranks 1, 3: step_trace_time)"."""
+    stated: dict[str, list[int]] = {}
+    for rank, one in every.items():
+        if one.source:
+            stated.setdefault(one.source, []).append(rank)
+    whole = len(stated) == 1 and all(one.source for one in every.values() if one.steps)
+    parts = [
+        f"as {source} states" if whole else f"as {source} states of {ranks(numbers)}"
+        for source, numbers in stated.items()
+    ]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
 def _steps(known: Sequence[Losses]) -> bool:
     return all(one.per_step for one in known)
 
 
-def _words(one: Loss, step_ns: float) -> str:
+def _words(one: Loss, whole_ns: float) -> str:
     name = f"{WORDS[one.name]} {one.rank}" if one.rank >= 0 else WORDS[one.name]
-    return f"{name} {time(one.ns)} ({digits(round(100 * one.ns / step_ns))} %)"
+    return f"{name} {time(one.ns)} ({digits(round(100 * one.ns / whole_ns))} %)"

@@ -272,8 +272,8 @@ def _clock_table(section: Document) -> Markup:
             one["method"],
             say.exact(int(one["offset_ns"])),
             _error(one, len(section["ranks"])),
-            f"{one['drift_ppt'] / 1e6:.3f} ppm" if one.get("drift_ppt") else "-",
-            one.get("matches") or "-",
+            f"{one['drift_ppt'] / 1e6:.3f} ppm" if one.get("drift_ppt") else say.UNKNOWN,
+            one.get("matches") or say.UNKNOWN,
             one["evidence"],
         )
         for rank, one in section.get("ranks", {}).items()
@@ -294,8 +294,9 @@ def _captures_table(found: Sequence[Document]) -> Markup:
     """What was read."""
     head = ("rank", "format", "capture", "host", "device", "rank from", "size")
     rows = [
-        (c["rank"], c["reader"], c["label"], c["host"] or "-",
-         "-" if c["device"] in (None, -1) else c["device"], c["rank_from"], say.size(c["bytes"]))
+        (c["rank"], c["reader"], c["label"], c["host"] or say.UNKNOWN,
+         say.UNKNOWN if c["device"] is None else c["device"],
+         c["rank_from"] or say.UNKNOWN, say.size(c["bytes"]))
         for c in found
     ]  # fmt: skip
     return charts.table(head, rows, right=(0, 6))
@@ -348,8 +349,8 @@ def _plain_table(rows: Sequence[Document], leave_out: Sequence[str] = ()) -> Mar
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
+    if value in (None, ""):
+        return say.UNKNOWN
     if isinstance(value, float):
         return say.digits(value)
     if isinstance(value, Mapping):

@@ -112,7 +112,10 @@ def _heat(section: Section) -> Iterator[str]:
     yield from _table(
         ("behind by", *(f"step {step}" for step in section["steps"])),
         [
-            (say.ranks(row["ranks"]), *("-" if v is None else say.exact(v) for v in row["late_ns"]))
+            (
+                say.ranks(row["ranks"]),
+                *(say.UNKNOWN if v is None else say.exact(v) for v in row["late_ns"]),
+            )
             for row in section["rows"]
         ],
     )
@@ -126,8 +129,8 @@ def _rows(section: Section) -> Iterator[str]:
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
+    if value in (None, ""):
+        return say.UNKNOWN
     if name.endswith("_ns"):
         return say.exact(value)
     return f"{value:.1f}" if isinstance(value, float) else str(value)
@@ -137,8 +140,9 @@ def _links(section: Section) -> Iterator[str]:
     yield from _table(
         ("group", "from", "to", "bytes", "time", "transport"),
         [
-            (group["group"], cell["source"], cell["destination"], cell["bytes"],
-             say.exact(cell["time_ns"]), ", ".join(cell["transport"]))
+            (group["group"] or say.UNKNOWN, cell["source"], cell["destination"],
+             _cell("bytes", cell["bytes"]), say.exact_or_unknown(cell["time_ns"]),
+             ", ".join(cell["transport"]))
             for group in section["groups"]
             for cell in group["cells"]
         ],

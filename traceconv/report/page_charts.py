@@ -220,14 +220,11 @@ def _matrix(group: Section) -> Markup:
     ranks = sorted({rank for pair in known for rank in pair})
     each = -(-len(ranks) // RANKS_DRAWN)
     bins = [ranks[i : i + each] for i in range(0, len(ranks), each)]
-    sums: dict[tuple[int, int], list[Any]] = {}
+    sums: dict[tuple[int, int], list[Section]] = {}
     place = {rank: i for i, members in enumerate(bins) for rank in members}
     for (source, target), cell in known.items():
-        one = sums.setdefault((place[source], place[target]), [0, 0, set()])
-        one[0] += cell["bytes"]
-        one[1] += cell["time_ns"]
-        one[2] |= set(cell["transport"])
-    most = max(one[0] for one in sums.values()) or 1
+        sums.setdefault((place[source], place[target]), []).append(cell)
+    most = max(_sum(each, "bytes") or 0 for each in sums.values()) or 1
     names = [_short(members) for members in bins]
     numbered = len(bins) <= 8
     grid = [
@@ -246,14 +243,22 @@ def _short(members: Sequence[int]) -> str:
     return str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
-def _link(one: Any, pair: str, most: int, numbered: bool) -> Cell:
-    if one is None:
+def _sum(each: Sequence[Section], key: str) -> int | None:
+    """The sum; None if a part of it is not known."""
+    known = [one[key] for one in each]
+    return None if None in known else sum(known)
+
+
+def _link(each: Sequence[Section] | None, pair: str, most: int, numbered: bool) -> Cell:
+    if each is None:
         return Cell(None, "")
-    n_bytes, ns, transports = one
-    speed = f", {n_bytes / ns:.2f} GB/s" if ns else ""
-    over = ", ".join(sorted(transports))
-    words = f"{pair}: {say.size(n_bytes)} in {say.time(ns)}{speed} ({over})"
-    return Cell(n_bytes / most, words, say.size(n_bytes) if numbered else "")
+    n_bytes, ns = _sum(each, "bytes"), _sum(each, "time_ns")
+    speed = f", {n_bytes / ns:.2f} GB/s" if n_bytes is not None and ns else ""
+    over = ", ".join(sorted({name for one in each for name in one["transport"]}))
+    size = say.UNKNOWN if n_bytes is None else say.size(n_bytes)
+    length = say.UNKNOWN if ns is None else say.time(ns)
+    words = f"{pair}: {size} in {length}{speed} ({over})"
+    return Cell((n_bytes or 0) / most, words, size if numbered else "")
 
 
 # -- bars ---------------------------------------------------------------------------------
@@ -264,10 +269,10 @@ def operators(section: Section) -> Markup:
     longest = max(row["total_ns"] for row in section["rows"]) or 1
     drawn = [
         Bar(
-            row["name"],
+            row["name"] or say.UNKNOWN,
             [("k-compute", row["total_ns"] / longest, _operator_words(row))],
-            f"{row['percent']:.1f} %",
-            f"{row['core']} · {row['count']} × {say.time(row['avg_ns'])}",
+            say.share(row["percent"]),
+            f"{row['core'] or say.UNKNOWN} · {row['count']} × {say.time(row['avg_ns'])}",
         )
         for row in section["rows"]
     ]
@@ -278,7 +283,7 @@ def operators(section: Section) -> Markup:
 
 def _operator_words(row: Section) -> str:
     return (
-        f"{row['name']}: {say.exact(row['total_ns'])} in {row['count']}; "
+        f"{row['name'] or say.UNKNOWN}: {say.exact(row['total_ns'])} in {row['count']}; "
         f"most on rank {row['most_on_rank']}: {say.exact(row['most_ns'])}"
     )
 
@@ -290,7 +295,7 @@ def communication(section: Section) -> Markup:
     known = {row.get("transit_ns") is not None for row in rows}
     drawn = [
         Bar(
-            row["operation"],
+            row["operation"] or say.UNKNOWN,
             _parts(row, longest),
             say.time(row["total_ns"]),
             f"{row['group'] or 'all'} · {row['count']} × {say.time(row['avg_ns'])}",
@@ -306,8 +311,9 @@ def _parts(row: Section, longest: int) -> list[tuple[str, float, str]]:
     if row.get("transit_ns") is None:
         return [("k-overlapped", row["total_ns"] / longest, say.exact(row["total_ns"]))]
     return [
-        (kind, (row.get(key) or 0) / longest, f"{words}: {say.exact(row.get(key) or 0)}")
+        (kind, row[key] / longest, f"{words}: {say.exact(row[key])}")
         for key, kind, words in _PARTS
+        if row.get(key) is not None
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.losses import lost
+from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import chosen
@@ -130,11 +130,12 @@ def overview(
     summaries = sorted(summaries, key=lambda one: one.rank)
     zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
     results = {r.table.name: r for r in tables.tables(summaries)}
-    drawn = sections.sections(results.values())
+    unmarked = {one.rank for one in summaries if not one.steps_marked}
+    drawn = sections.sections(results.values(), unmarked)
     drawn["overlap"]["coverage"] = _coverage(summaries)
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()
-    every = {one.rank: one.losses for one in summaries}
+    every = of_all(one.losses for one in summaries)
     found = [*rows.straggler(judged.verdict), *rows.findings(judged.findings)]
     found.sort(key=lambda one: (one["ms_per_step"] is None, -(one["ms_per_step"] or 0)))
     curves = excerpts.curves(summaries, plan, zero_ns)
@@ -153,7 +154,7 @@ def overview(
             "places": rows.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
-            "heat": sections.heat(summaries, plan, results["overlap"]),
+            "heat": sections.heat(summaries, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
         }
     )
@@ -164,7 +165,7 @@ def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -
     """What the steps of a run lose, in one line."""
     groups = [group.size for one in summaries for group in one.collectives.groups]
     return headline.headline(
-        {one.rank: one.losses for one in summaries},
+        of_all(one.losses for one in summaries),
         verdict.late,
         max((one.world_size for one in summaries), default=-1),
         max(groups, default=-1),
@@ -231,41 +232,43 @@ class _Rows:
 
     def straggler(self, judged: stragglers.Verdict) -> Iterator[dict[str, Any]]:
         """The rank that delays the others, and further ones."""
-        verdict = judged.as_dict()
-        every = {rank: one.losses for rank, one in self._summaries.items()}
+        every = of_all(one.losses for one in self._summaries.values())
         waits = {one.rank: one.ns / 1e6 for one in lost(every, judged.late) if one.rank >= 0}
-        for one in [verdict["culprit"], *verdict["others"]] if verdict["culprit"] else ():
-            worst = _worst_step(verdict, one["rank"])
+        for one in judged.culprits:
+            worst = _worst_step(judged, one.rank)
+            said = one.as_dict()
+            arrival = [f"by arrival {exact(one.arrival_ns)}"] if one.arrival_ns is not None else []
             yield {
                 "rule": "straggler",
                 "theme": "ranks",
                 "severity": "warning",
-                "title": f"Rank {one['rank']} delays the other ranks",
-                "rank": one["rank"],
-                "where": one["group"],
+                "title": f"Rank {one.rank} delays the other ranks",
+                "rank": one.rank,
+                "where": one.group,
                 "steps": [] if worst is None else [worst],
-                "ms_per_step": waits.get(one["rank"]),
-                "text": f"{wording.late(one)}.",
+                "ms_per_step": waits.get(one.rank),
+                "text": f"{one.text()[:1].upper()}{one.text()[1:]}.",
                 "evidence": [
-                    f"late by {exact(one['late_ns'])}",
-                    f"by arrival {exact(one['late_by_arrival_ns'])}",
-                    f"uncertainty {exact(one['uncertainty_ns'])}",
-                    *(f"{part} {_more(ns)}" for part, ns in one["excess_ns"].items() if ns),
+                    f"costs {exact(one.gain_ns)} per step",
+                    f"longer by {exact(one.excess_ns)} per step",
+                    f"uncertainty {exact(one.uncertain_ns)}",
+                    *arrival,
+                    *(f"{part} {_more(ns)}" for part, ns in said["parts_ns"].items() if ns),
                 ],
                 "also": [],
                 "places": list(self._call(one, worst)),
                 "advice": "",
             }
 
-    def _call(self, one: Mapping[str, Any], step: int | None) -> Iterator[dict[str, Any]]:
+    def _call(self, one: stragglers.Finding, step: int | None) -> Iterator[dict[str, Any]]:
         """The collective a rank came late to, in the step in which it came latest."""
-        summary = self._summaries[one["rank"]]
+        summary = self._summaries[one.rank]
         known, calls = summary.collectives, summary.excerpts.calls
         keys = [group.key for group in known.groups]
-        if one["group"] not in keys or one["operation"] not in known.kinds or not calls:
+        if one.group not in keys or one.kind not in known.kinds or not calls:
             return
-        rows = known.group == keys.index(one["group"])
-        rows &= known.kind == known.kinds.index(one["operation"])
+        rows = known.group == keys.index(one.group)
+        rows &= known.kind == known.kinds.index(one.kind)
         if step is not None and (rows & (known.step == step)).any():
             rows &= known.step == step
         at = np.flatnonzero(np.isin(calls["start_ns"], known.start_ns[rows]))
@@ -285,9 +288,9 @@ class _Rows:
         return found[:PLACES_KEPT]
 
 
-def _worst_step(verdict: Mapping[str, Any], rank: int) -> int | None:
-    """The step in which a rank came latest, if it was named in one."""
-    late = {int(s): f["late_ns"] for s, f in verdict["steps"].items() if f and f["rank"] == rank}
+def _worst_step(verdict: stragglers.Verdict, rank: int) -> int | None:
+    """The step in which a rank was latest, if it was named in one."""
+    late = {one.step: one.excess_ns for one in verdict.steps.values() if one and one.rank == rank}
     return max(late, key=lambda step: late[step], default=None)
 
 

@@ -6,14 +6,14 @@ JSON document show is the same. A section without data says under "missing" what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from traceconv.alignment.collective_matching import matched
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.lateness import Clocks, lateness
+from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64
 from traceconv.core.side_tables import ABSENT, Columns
@@ -64,16 +64,17 @@ _CLASSES = {
 }
 
 
-def sections(results: Iterable[Result]) -> dict[str, Section]:
+def sections(results: Iterable[Result], unmarked: Collection[int] = ()) -> dict[str, Section]:
     """All sections that come from tables.
 
     Args:
         results: of at least :data:`TABLES`, not cut to their first rows.
+        unmarked: ranks whose one step is all that was recorded, as nothing marks steps.
     """
     known = {result.table.name: result for result in results}
     return {
-        "overlap": _overlap(known["overlap"]),
-        "steps": _steps(known["step"]),
+        "overlap": _overlap(known["overlap"], unmarked),
+        "steps": _steps(known["step"], unmarked),
         "operators": _operators(known["type"] if _named(known["type"]) else known["op"]),
         "communication": _communication(known["comm"]),
         "links": _links(known["link"]),
@@ -83,17 +84,18 @@ def sections(results: Iterable[Result]) -> dict[str, Section]:
 
 def _named(result: Result) -> bool:
     """Whether the profiler recorded types of operators at all."""
-    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {"", "N/A"}
+    return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {""}
 
 
-def _overlap(result: Result) -> Section:
+def _overlap(result: Result, unmarked: Collection[int]) -> Section:
     """Means of the steps of each rank; of the whole rank where no step has device work."""
     if not result.rows:
         return missing(result)
     rows = rows_of(result)
     steps = rows["Step"] != ABSENT
-    worked = steps & (rows["Known(ns)"] > 0)
-    keep = worked if worked.any() else ~steps
+    known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
+    worked = steps & known & (rows["Known(ns)"] > 0)
+    keep = worked if worked.any() else known & ~steps
     if not keep.any():
         return missing(result)
     rows = {heading: column[keep] for heading, column in rows.items()}
@@ -110,13 +112,21 @@ def _overlap(result: Result) -> Section:
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
         found.append({"rank": rank, "steps": n, **means})
-    return {"per": "step" if worked.any() else "capture", "rows": found}
+    marked = worked.any() and not {row["rank"] for row in found} <= set(unmarked)
+    return {"per": "step" if marked else "capture", "rows": found}
 
 
-def _steps(result: Result) -> Section:
+def _steps(result: Result, unmarked: Collection[int]) -> Section:
+    """Lengths of the steps that something marks: a table of steps does not say how long they are,
+    only how long their devices took.
+    """
     if not result.rows:
         return missing(result)
-    rows = of_main_graph(rows_of(result), "Duration(ns)")
+    rows = rows_of(result)
+    keep = (rows["Duration(ns)"] != ABSENT) & ~np.isin(rows[RANK], list(unmarked))
+    if not keep.any():
+        return {"missing": "no data: needs marks of steps"}
+    rows = of_main_graph({h: column[keep] for h, column in rows.items()}, "Duration(ns)")
     found = []
     for rank in np.unique(rows[RANK]).tolist():
         mine = rows[RANK] == rank
@@ -148,10 +158,12 @@ def _operators(result: Result) -> Section:
     found = []
     names = (key, "Core Type", "Count", "Total Time(ns)", "Avg Time(ns)")
     whole = int(job["Total Time(ns)"].sum())
+    if np.isnan(job["Ratio(%)"]).any():
+        whole = 0  # some of it is missing, so there are no shares
     kept = order[:OPERATORS_KEPT]
     for name, core, count, total, usual in _cells(job, *names, rows=kept):
         most, rank = worst[name, core]
-        percent = 100 * total / whole if whole else 0.0
+        percent = 100 * total / whole if whole else None
         found.append(
             {
                 "name": name, "core": core, "count": count, "total_ns": total, "avg_ns": usual,
@@ -197,7 +209,7 @@ def _communication(result: Result) -> Section:
     found = []
     for cells in _cells(job, *names, *parts.values(), rows=order):
         row = dict(zip((*keys, *parts), cells, strict=True))
-        found.append({k: None if v == ABSENT else v for k, v in row.items()})
+        found.append({k: None if v == ABSENT or v != v else v for k, v in row.items()})
     return {"rows": found, "others": len(job["Count"]) - len(found)}
 
 
@@ -210,10 +222,10 @@ def _links(result: Result) -> Section:
     names = ("Group", "Source", "Destination", "Bytes", "Transit Time(ns)", "Transport")
     for group, source, target, size, time, transport in _cells(job, *names):
         cell = sums.setdefault(group, {}).setdefault((source, target), [0, 0, set()])
-        cell[0] += size
-        cell[1] += max(time, 0)
+        cell[0] = _plus(cell[0], size)
+        cell[1] = _plus(cell[1], time)
         cell[2].add(transport)
-    order = sorted(sums, key=lambda group: -sum(cell[0] for cell in sums[group].values()))
+    order = sorted(sums, key=lambda group: -sum(cell[0] or 0 for cell in sums[group].values()))
     return {
         "groups": [
             {
@@ -230,6 +242,11 @@ def _links(result: Result) -> Section:
         ],
         "others": len(order[GROUPS_KEPT:]),
     }  # fmt: skip
+
+
+def _plus(known: int | None, more: int) -> int | None:
+    """A sum, None once a part of it is not known."""
+    return None if known is None or more == ABSENT else known + more
 
 
 def _queues(result: Result) -> Section:
@@ -254,7 +271,7 @@ STEPS_SHOWN = 200
 """Most columns of it; beyond, steps that follow each other share one likewise."""
 
 
-def heat(every: Sequence[RankSummary], clocks: Clocks, overlap: Result) -> Section:
+def heat(every: Sequence[RankSummary], overlap: Result) -> Section:
     """How far each rank is behind in each step, ns.
 
     By collectives: the most that a rank came later than the others to one collective of the step
@@ -265,7 +282,8 @@ def heat(every: Sequence[RankSummary], clocks: Clocks, overlap: Result) -> Secti
         every:   the summaries of all ranks.
         overlap: the table of that name.
     """
-    late = _lateness(every, clocks)
+    groups = tuple(matched([one.collectives for one in every]))
+    late = Waits({one.rank: one for one in every}, groups).lateness()
     what = "lateness"
     if not late:
         late, what = _excess(overlap), "computing"
@@ -296,21 +314,6 @@ def _binned(numbers: list[int], most: int) -> list[list[int]]:
     """At most so many stretches of the numbers, of equal length but for the last."""
     each = -(-len(numbers) // most)
     return [numbers[i : i + each] for i in range(0, len(numbers), each)]
-
-
-def _lateness(every: Sequence[RankSummary], clocks: Clocks) -> dict[tuple[int, int], int]:
-    by_rank = {one.rank: one for one in every}
-    worst: dict[tuple[int, int], int] = {}
-    groups = matched([one.collectives for one in every])
-    for group in lateness(groups, by_rank, clocks):
-        for step in np.unique(group.step[group.step >= 0]).tolist():
-            late = group.late[group.step == step]
-            for rank, column in zip(group.ranks, late.T, strict=True):
-                seen = column[~np.isnan(column)]
-                if len(seen):
-                    value = max(round(float(seen.max())), 0)
-                    worst[rank, step] = max(worst.get((rank, step), 0), value)
-    return worst
 
 
 def _excess(overlap: Result) -> dict[tuple[int, int], int]:

@@ -1,9 +1,11 @@
 """Tables as text, CSV, JSON and Markdown.
 
 Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
-in ns: both exactly. Text and Markdown give each column in the unit that suits its largest value. A
+in ns: both exactly. Text and Markdown give times and sizes in the unit that suits the largest
+value of the column (sizes in units of 1024), and text keeps to the width of a terminal. A
 heading always names the unit of the values below it; see
-:class:`~traceconv.analysis.tables.definition.Column`.
+:class:`~traceconv.analysis.tables.definition.Column`. What nobody knows is a dash in text and
+Markdown, an empty cell in CSV, null in JSON: never 0.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,28 +24,38 @@ from numpy.typing import NDArray
 from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.core.clock import us_text
 from traceconv.core.side_tables import ABSENT
+from traceconv.report import fitting
+from traceconv.report.figures import UNKNOWN
 
 SCHEMA_VERSION = 1
 
 WIDEST = 60
-"""Longer texts are cut in the middle in text tables."""
+"""Longer texts are shortened in text tables that have no width to keep to."""
+
+_INDENT = "  "
 
 _INSTANTS = ("Start Time", "Timestamp")
 """Words in the headings of instants, which stay in us; lengths suit themselves."""
+
+_COUNTS = ("Count", "Calls", "Rows")
+"""Columns of plain numbers that measure, and name no row."""
 
 _LONGEST = 10**17
 """ns, three years: longer ones are instants of Unix time, whatever their heading says."""
 
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 
+_SIZES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
-def text(results: Sequence[Result], explain: bool = False) -> str:
+
+def text(results: Sequence[Result], explain: bool = False, width: int | None = None) -> str:
     """Aligned columns below a title.
 
     Args:
         explain: the formula of every table above it.
+        width:   most characters in a line; None for as many as the columns take.
     """
-    return "\n".join(_text_table(result, explain) for result in results)
+    return "\n".join(_text_table(result, explain, width) for result in results)
 
 
 def csv_text(result: Result) -> str:
@@ -94,50 +107,62 @@ def _missing(result: Result) -> str:
     return f"no data: needs {result.table.needs}"
 
 
-def _text_table(result: Result, explain: bool) -> str:
-    lines = [_headline(result)]
+def _text_table(result: Result, explain: bool, width: int | None) -> str:
+    words = [_headline(result)]
     if explain:
-        lines += ["  " + line for line in _wrapped(result.table.formula)]
+        words += [_INDENT + result.table.formula]
     if not result.rows:
-        return "\n".join([*lines, "  " + _missing(result), ""])
-    columns = [_shown(column, values, _shortened) for column, values in _columns(result)]
-    kinds = [column.kind == "text" for column, _ in _columns(result)]
-    widths = [max(map(len, column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        cells = [
-            cell.ljust(width) if is_text else cell.rjust(width)
-            for cell, width, is_text in zip(row, widths, kinds, strict=True)
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
+        words += [_INDENT + _missing(result)]
+    lines = [line for text in words for line in _wrapped(text, width)]
+    if result.rows:
+        room = None if width is None else width - len(_INDENT)
+        lines += [_INDENT * bool(line) + line for line in _fitted(result, room)]
     return "\n".join([*lines, ""])
 
 
-def _wrapped(words: str) -> list[str]:
-    lines = [""]
-    for word in words.split():
-        if len(lines[-1]) + len(word) > 92:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+def _keys(columns: Sequence[Column]) -> int:
+    """How many columns, from the first, name the rows: up to the last text before a figure, or
+    the numbers of ranks, graphs and steps."""
+    figures = (n for n, c in enumerate(columns) if c.unit not in ("", "1") or c.name in _COUNTS)
+    leading = columns[: next(figures, len(columns))]
+    texts = [place for place, column in enumerate(leading) if column.kind == "text"]
+    return texts[-1] + 1 if texts else max(len(leading), 1)
 
 
-def _shortened(cell: str) -> str:
-    flat = " ".join(cell.split())
-    if len(flat) <= WIDEST:
-        return flat
-    half = (WIDEST - 3) // 2
-    return f"{flat[:half]}...{flat[-half:]}"
+def _wrapped(words: str, width: int | None) -> list[str]:
+    indent = _INDENT if words.startswith(_INDENT) else ""
+    return textwrap.wrap(
+        words,
+        width or 94,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _fitted(result: Result, width: int | None) -> list[str]:
+    columns = _columns(result)
+    keys = _keys([column for column, _ in columns])
+    cells = []
+    for place, (column, values) in enumerate(columns):
+        heading, *rows = _shown(column, values, lambda cell: " ".join(cell.split()))
+        cells.append(fitting.Cells(heading, rows, column.kind == "text", place < keys))
+    return fitting.lines(cells, width, WIDEST)
 
 
 def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) -> list[str]:
     """Heading and cells for people."""
     if column.kind == "text":
-        return [column.name, *(short(cell) for cell in values.tolist())]
+        return [column.name, *(short(cell) or UNKNOWN for cell in values.tolist())]
+    if column.unit == "B" and (suited := _suited_size(values)):
+        name, scale = suited
+        heading = f"{column.name}({name})"
+        return [heading, *_cells(column, values, lambda size: f"{size / scale:.3f}", UNKNOWN)]
     if column.unit != "ns":
-        return [column.heading(column.unit), *_cells(column, values, _readable, "-")]
+        return [column.heading(column.unit), *_cells(column, values, _readable, UNKNOWN)]
     instant = any(word in column.name for word in _INSTANTS) or (values > _LONGEST).any()
     name, scale = _UNITS[2] if instant else _suited(values)
-    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), "-")]
+    return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), UNKNOWN)]
 
 
 def _suited(column: NDArray[Any]) -> tuple[str, int]:
@@ -145,6 +170,13 @@ def _suited(column: NDArray[Any]) -> tuple[str, int]:
     known = np.abs(column[column != ABSENT])
     largest = int(known.max()) if len(known) else 0
     return next(((n, s) for n, s in _UNITS[:3] if largest >= s), _UNITS[2])
+
+
+def _suited_size(column: NDArray[Any]) -> tuple[str, int] | None:
+    """Name and bytes of the largest unit that the largest value reaches; None below 1 KiB."""
+    known = column[column != ABSENT]
+    largest = int(known.max()) if len(known) else 0
+    return next((one for one in _SIZES if largest >= one[1]), None)
 
 
 def _scaled(ns: int, scale: int) -> str:
@@ -174,7 +206,7 @@ def _cells(
 
 
 def _is_absent(value: Any) -> bool:
-    return value == ABSENT or (isinstance(value, float) and math.isnan(value))
+    return value in (ABSENT, "") or (isinstance(value, float) and math.isnan(value))
 
 
 def _described(result: Result) -> dict[str, Any]:

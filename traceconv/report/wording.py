@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from traceconv.report.figures import ranks, time
 Told = Mapping[str, Any]
 """JSON values: a section, a verdict on stragglers, a finding."""
 
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?) µs\b")
 _COPIES = "memory copies"
 _SHARES = (
     ("computing", ("pure_compute_ns", "overlapped_ns")),
@@ -41,16 +39,6 @@ def sentences(
     ]
 
 
-def late(one: Told) -> str:
-    """How late a rank comes; ``one`` is the culprit of a verdict, or one of its others."""
-    cause = f", mostly for {one['cause']}" if one["cause"] else ""
-    arrival, unsure = (time(one[key]) for key in ("late_by_arrival_ns", "uncertainty_ns"))
-    return (
-        f"Rank {one['rank']} comes {time(one['late_ns'])} late to {one['operation']} of "
-        f"{one['group']} (by arrival {arrival}, uncertainty {unsure}){cause}"
-    )
-
-
 def _shares(overlap: Told) -> dict[str, float]:
     """Of what is known, over all ranks: from 0 to 1; copies only where they are a share."""
     rows = overlap.get("rows", ())
@@ -76,6 +64,9 @@ def _where_time_goes(overlap: Told, steps: Told) -> str:
     taken = "No step is marked"
     if count:
         taken = f"A step takes {time(mean)} on average ({count} in all)"
+    elif any(shares.values()) and overlap["per"] == "step":
+        each = sum(row["steps"] for row in overlap["rows"])
+        taken = f"How long steps take was not recorded ({each} in all)"
     if not any(shares.values()):
         return f"{taken}; no device work was seen, so it is unknown where the time goes."
     what = "of the device's time" if overlap["per"] == "step" else "of the capture"
@@ -96,12 +87,10 @@ def _utilisation(overlap: Told) -> tuple[str, str]:
 def _who_is_slow(verdict: Told) -> str:
     if len(verdict["ranks"]) < 2:
         return "One rank alone cannot be compared with others."
-    if not verdict["culprit"]:
-        doubt = _LENGTH.sub(lambda us: time(float(us[1]) * 1e3), verdict["doubt"])
-        return f"No rank can be called the straggler: {doubt}."
+    text = verdict["text"]
     others = [one["rank"] for one in verdict["others"]]
-    too = f"; {ranks(others)} {'come' if len(others) > 1 else 'comes'} late, too"
-    return f"{late(verdict['culprit'])}{too if others else ''}."
+    too = f"; {ranks(others)} {'are' if len(others) > 1 else 'is'} late, too" if others else ""
+    return f"{text[:1].upper()}{text[1:]}{too}."
 
 
 def _what_else(found: Sequence[Told], issues: Issues, clock: str) -> str:
@@ -112,9 +101,13 @@ def _what_else(found: Sequence[Told], issues: Issues, clock: str) -> str:
         sum(issue.count for issue in issues if issue.severity is severity)
         for severity in (Severity.LOSS, Severity.DOUBT)
     )
-    trust = "nothing was lost" if not lost else f"{lost} records were lost"
-    trust += f", {doubts} are in doubt" if doubts else ""
+    trust = "nothing was lost" if not lost else f"{lost} record{_were(lost)} lost"
+    trust += f", {doubts} {'are' if doubts > 1 else 'is'} in doubt" if doubts else ""
     return f"{text}; {trust}; clocks: {clock}."
+
+
+def _were(count: int) -> str:
+    return "s were" if count > 1 else " was"
 
 
 def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:
@@ -137,8 +130,8 @@ def tiles(verdict: Told, drawn: Told) -> list[dict[str, str]]:
         found.append({"name": "Device utilisation", "value": value, "note": note})
     if len(verdict["ranks"]) > 1:
         one = verdict["culprit"]
-        value = f"rank {one['rank']}" if one else "inconclusive"
+        value = f"rank {one['rank']}" if one else verdict["verdict"]
         compared = f"{verdict['collectives']} collectives compared"
-        note = f"late by {time(one['late_ns'])}" if one else compared
+        note = f"costs {time(one['gain_ns'])} per step" if one else compared
         found.append({"name": "Straggler", "value": value, "note": note})
     return found

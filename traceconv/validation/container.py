@@ -7,8 +7,6 @@ file, so that a large trace costs address space, not memory.
 from __future__ import annotations
 
 import gzip
-import importlib
-import io
 import json
 import mmap
 import zipfile
@@ -17,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from traceconv.core.errors import MissingExtraError, SourceError, UnknownFormatError
+from traceconv.core.errors import SourceError, UnknownFormatError
 from traceconv.io.remote import RemoteFolder
 from traceconv.io.sources import (
     FileSource,
@@ -27,14 +25,12 @@ from traceconv.io.sources import (
     sources,
 )
 from traceconv.io.storage import Storage, is_url, redact_url
-from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT
 from traceconv.io.temporary import temporary_file
 from traceconv.validation.rules import Refused
 
 Buffer = bytes | mmap.mmap
 
 BOM = b"\xef\xbb\xbf"
-_ZSTD = b"\x28\xb5\x2f\xfd"
 _BLOCK = 1 << 20
 _MAX_OFFSET = 1 << 60
 
@@ -116,16 +112,6 @@ def sniff(data: Buffer) -> str | None:
     return "perfetto" if head[:1] == b"\n" else None
 
 
-def unzstd(data: bytes, label: str) -> bytes:
-    """One zstd frame, unpacked.
-
-    Raises:
-        SourceError: no decompressor is installed, or it unpacks to too much.
-        ValueError:  it is broken.
-    """
-    return b"".join(_unzstd_blocks(io.BytesIO(data), label, len(data)))
-
-
 def _source(path: str) -> Source:
     found = sources([path])
     if len(found) != 1 or isinstance(found[0], FolderSource | RemoteFolder):
@@ -138,11 +124,8 @@ def _source(path: str) -> Source:
 
 def _unpacked(source: Source, name: str, label: str) -> Buffer:
     """A file's content; compressed layers are taken off."""
-    zstd = source.head(name, 4) == _ZSTD
     try:
         with source.open(name) as stream:
-            if zstd:
-                return _spooled(_unzstd_blocks(stream, label, source.size(name)))
             if stream.mapped is not None:
                 return stream.mapped
             return _spooled(iter(lambda: stream.read(_BLOCK), b""))
@@ -151,36 +134,6 @@ def _unpacked(source: Source, name: str, label: str) -> Buffer:
         if isinstance(e, SourceError) and not isinstance(e.__cause__, damage):
             raise
         raise Refused(label, "F-compression", "" if source.lone else name) from e
-
-
-def _unzstd_blocks(raw: Any, label: str, stored: int) -> Iterator[bytes]:
-    """The content of all zstd frames of a file-like object, in blocks of bounded size."""
-    limit, size = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored), 0
-    reader, error = _zstd_reader(raw, label)
-    try:
-        while block := reader.read(_BLOCK):
-            size += len(block)
-            if size > limit:
-                raise SourceError(f"{label}: unpacks to too much; refused as a decompression bomb")
-            yield block
-    except (error, EOFError) as e:
-        raise ValueError(f"zstd data cannot be unpacked: {e}") from e
-
-
-def _zstd_reader(raw: Any, label: str) -> tuple[Any, type[Exception]]:
-    """A decompressing reader around ``raw``, and what it raises for broken data."""
-    for name in ("compression.zstd", "backports.zstd", "zstandard"):
-        try:
-            module: Any = importlib.import_module(name)
-        except ImportError:
-            continue
-        if name != "zstandard":
-            return module.ZstdFile(raw), module.ZstdError
-        unpacker = module.ZstdDecompressor()
-        return unpacker.stream_reader(raw, read_across_frames=True), module.ZstdError
-    raise MissingExtraError(
-        f"{label}: is compressed with zstd, which needs a package: pip install zstandard"
-    )
 
 
 def _spooled(blocks: Iterator[bytes]) -> Buffer:

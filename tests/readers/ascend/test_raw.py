@@ -452,10 +452,13 @@ def test_marks_of_no_graph_are_steps_of_the_framework(tmp_path):
 
 
 def test_a_lone_folder_without_clocks_counts_from_its_first_record(tmp_path):
-    """Only records: their times are kept relative, and that is said."""
+    """Only records: their times are kept relative, ticks are taken for the usual 10 ns, and that is
+    said."""
     data = mark(0, DEVICE_TICK) + mark(1, DEVICE_TICK + 50)
     tree = Tree().sliced(f"{PROF}/device_0/data/ts_track.data.0", data)
     trace = read(tree.write(tmp_path))
     assert (trace.events.start_ns.tolist(), trace.events.dur_ns.tolist()) == ([0], [500])
-    assert (trace.events.graph.tolist(), codes(trace)) == ([GRAPH], {"clock-assumed": 1})
+    assert (trace.events.graph.tolist(), codes(trace)) == ([GRAPH], {"clock-assumed": 2})
+    places = [place for issue in trace.issues for place in issue.places]
+    assert places[0] == "no frequency of the device's counter: taken as 100 MHz"
     assert MONOTONIC_NS > 0

@@ -4,13 +4,14 @@ import json
 import sqlite3
 from contextlib import closing
 
+import numpy as np
 import pytest
 from ascend_files import OUTPUT, PROF, UNIX_US, Folder, events
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, SourceError, TraceconvError
-from traceconv.core.model import Capture, Layer
+from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import sources
 from traceconv.passes.kernel_args import kernel_args
@@ -344,6 +345,119 @@ def test_times_at_the_edge_do_no_harm(folder, cell):
     assert int(trace.events.dur_ns.min()) >= 0
 
 
+TASKS = "Step Id,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us)\n"
+STEP_TIMES = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free\n"
+
+
+def _tasks(*rows):
+    """Rows of operators of step 5: name, start and length."""
+    core = {"hcom_x": "HCCL"}
+    return TASKS + "".join(
+        f"5,2,{name},{name},{core.get(name, 'AI_CORE')},{UNIX_US + start},{length}\n"
+        for name, start, length in rows
+    )
+
+
+WHOLE = _tasks(("a", 0, 40), ("hcom_x", 40, 10), ("a", 60, 30), ("b", 90, 10))
+"""Of 100 us: 80 computing, 10 communication, 10 idle."""
+
+BROKEN = {
+    "cut in a row": WHOLE[:-12],
+    "cut in the last cell": WHOLE[:-2],
+    "a row that is none": WHOLE.replace("hcom_x,HCCL", "hcom_x,x,HCCL"),
+    "a row without a start": WHOLE.replace(f"{UNIX_US + 60}", ""),
+    "a row without a length": WHOLE[:-4] + "N/A\n",
+}
+
+
+def test_a_whole_table_of_operators_has_figures(folder):
+    """Idle time is what its rows do not fill, and ratios are shares of all of them."""
+    folder.add("kernel_details.csv", WHOLE)
+    stats = traceconv.stats(str(folder.root), by="overlap,step,type")
+    assert stats["overlap"]["Idle(ns)"].tolist() == [10_000, 10_000]
+    assert stats["step"]["Duration(ns)"].tolist() == [100_000]
+    assert stats["type"]["Ratio(%)"].tolist() == [70 / 80 * 100, 10 / 80 * 100]
+    assert "idle 10 µs (10 %)" in traceconv.diagnose(str(folder.root)).headline
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_table_that_lacks_rows_has_no_figures_of_all(folder, tmp_path, how):
+    """Nothing is idle, no share of anything, and no length of a step; what is there is counted."""
+    folder.add("kernel_details.csv", BROKEN[how])
+    stats = traceconv.stats(str(folder.root), by="all")
+    for table in ("overlap", "step_trace_time", "step", "step_summary", "stage", "device"):
+        assert len(stats[table]) == 0, table
+    for table in ("op", "type", "kernel"):
+        assert np.isnan(stats[table]["Ratio(%)"]).all()
+    assert stats["type"]["Count"].sum() > 0
+    assert {issue.code for issue in stats.issues} > {"operators-missing"}
+    found = traceconv.diagnose(str(folder.root), analyse=True)
+    assert found.headline.endswith("so what steps lose is unknown")
+    assert found.findings.findings == ()
+    assert "idle" not in found.document["overview"]["sentences"][0]
+    assert "–" in found.html_text()
+    report = traceconv.merge(str(folder.root), out=str(tmp_path / "x.txt"))
+    assert not any(line.startswith("Rank") for line in report.lines())
+    text = (tmp_path / "x.txt").read_text()
+    assert "Free" not in text
+    assert "Not Overlapped" not in text
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_profilers_own_steps_are_used_for_what_the_table_lacks(folder, lost):
+    """Of 80 us of computing half is in the table of operators: figures are those of the steps."""
+    rows = _tasks(("a", 0, 40), ("hcom_x", 40, 10)) if lost else WHOLE
+    folder.add("kernel_details.csv", rows)
+    folder.add("step_trace_time.csv", f"{STEP_TIMES}5,80.0,10.0,0,10.0,10.0\n")
+    stats = traceconv.stats(str(folder.root), by="overlap,type,step")
+    assert stats["overlap"]["Total Compute(ns)"].tolist() == [80_000]
+    assert stats["overlap"]["Source"].tolist() == ["step_trace_time"]
+    missing = [issue for issue in stats.issues if issue.code == "operators-missing"]
+    assert [one.places for one in missing] == (
+        [("step 5: operators of 40.000 µs, Computing of 80.000 µs in step_trace_time",)] * lost
+    )
+    assert np.isnan(stats["type"]["Ratio(%)"]).all() == lost
+    found = traceconv.diagnose(str(folder.root), analyse=True)
+    assert found.headline == (
+        "Rank 0: lost of a step of 100 µs (as step_trace_time states): "
+        "communication not overlapped 10 µs (10 %), idle 10 µs (10 %)"
+    )
+    (trace,) = traces(folder, "detail")
+    assert bool((trace.events.op == OpClass.FREE).any()) == (not lost)
+
+
+def test_steps_of_tables_alone_are_in_headline_rules_and_page(folder):
+    """Without operators, too: what the profiler's table of steps states is all there is."""
+    folder.add("step_trace_time.csv", f"{STEP_TIMES}5,30,50,0,50,20\n6,50,30,0,30,20\n")
+    found = traceconv.diagnose(str(folder.root), analyse=True)
+    assert found.headline == (
+        "Rank 0: lost of a step of 100 µs (as step_trace_time states): "
+        "communication not overlapped 40 µs (40 %), idle 20 µs (20 %)"
+    )
+    (one,) = found.findings.findings
+    assert (one.rule.id, one.case.value, one.case.steps) == ("exposed-communication", 40, [5, 6])
+    assert found.document["overview"]["sentences"][0] == (
+        "How long steps take was not recorded (2 in all); of the device's time, 40.0 % computing, "
+        "40.0 % communication not overlapped, 20.0 % idle; device utilisation 80.0 % of 100 µs a "
+        "step."
+    )
+    assert "needs marks of steps" in found.html_text()
+
+
+def test_steps_of_a_cluster_are_those_of_its_ranks(folder):
+    """One table names two ranks: both are in the headline."""
+    rows = '5,rank,0,40,40,0,40,20\n5,rank,1,60,20,0,20,20\n5,stage,"(0, 1)",60,40,0,40,20\n'
+    header = STEP_TIMES.replace("Step,", "Step,Type,Index,")
+    folder.add("cluster_analysis_output/cluster_step_trace_time.csv", header + rows)
+    found = traceconv.diagnose(str(folder.root), analyse=True)
+    assert found.headline == (
+        "Ranks 0-1: lost of a step of 100 µs (as cluster_step_trace_time states): "
+        "communication not overlapped 30 µs (30 %), idle 20 µs (20 %)"
+    )
+    assert [row["rank"] for row in found.document["overview"]["overlap"]["rows"]] == [0, 1]
+    assert "<html" in found.html_text()
+
+
 def test_other_files_of_such_names_are_not_claimed(folder):
     """What a table is called, anybody may call a file: its first bytes decide."""
     folder.add("dataset.csv", "x,y\n1,2\n").add("communication.json", {"a": 1})
@@ -486,7 +600,8 @@ def test_the_device_of_tables_is_the_one_they_name(tables_alone):
 
 
 def test_steps_of_tables_are_the_profilers_own(tables_alone):
-    """Preparing is in no table of operators; the five legends follow the same row."""
+    """Preparing is in no table of operators; the five legends follow the same row. It is idle time
+    of the first step; that of the next is in Free already, where the gap begins."""
     rows = _stats(tables_alone, "step_trace_time")
     assert [row["Preparing(ns)"] for row in rows] == [206_250, 7_000]
     assert [(row["Device"], row["Source"]) for row in rows] == [(4, "step_trace_time")] * 2
@@ -494,7 +609,11 @@ def test_steps_of_tables_are_the_profilers_own(tables_alone):
     assert [
         [row[f"{name}(ns)"] for name in ("Total Compute", "Pure Compute", "Idle", "Known")]
         for row in overlap
-    ] == [[100_500, 90_500, 40_000, 190_750], [90_000, 80_000, 60_000, 200_000]]
+    ] == [
+        [100_500, 90_500, 40_000 + 206_250, 190_750 + 206_250],
+        [90_000, 80_000, 60_000, 200_000],
+    ]
+    assert [row["Input Wait(ns)"] for row in overlap] == [206_250, 7_000]
 
 
 def test_ids_and_cores_of_a_table_are_arguments(folder, tables_alone):

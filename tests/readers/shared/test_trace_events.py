@@ -123,6 +123,12 @@ def test_damaged_record_costs_only_itself():
     assert next(iter(trace.issues)).places == (f"byte {len(A) + 2}",)
 
 
+def test_a_bracket_too_many_costs_no_event():
+    """A list among the events is damage of one bracket: what is in it is read."""
+    trace = read(b"[%b, [%b\n]" % (A, B))
+    assert (rows(trace), issues(trace)) == (BOTH, {"malformed-record": 1})
+
+
 def test_record_without_its_brace_costs_only_itself():
     """A record that was not finished does not take the next one with it."""
     trace = read(b"[%b,%b,%b]" % (A, B[:-1], B))
@@ -171,7 +177,10 @@ def test_stamps_are_exact(ts, ns):
     assert rows(read(text), "start") == [(ns,)]
 
 
-@pytest.mark.parametrize("ts", ['"N/A"', "null", "1e30", "9223372036854775.808", "{}", "true"])
+@pytest.mark.parametrize(
+    "ts",
+    ['"N/A"', "null", "1e30", "9223372036854775.808", "-9223372036854775808", "{}", "true"],
+)
 def test_unusable_stamp_is_a_loss(ts):
     """Without a time an event cannot be kept."""
     text = b'[%b,{"ph":"X","name":"b","pid":1,"tid":1,"dur":1,"ts":%b}]' % (A, ts.encode())

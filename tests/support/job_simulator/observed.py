@@ -71,12 +71,12 @@ def said(found) -> Said:
     document = found.as_dict()
     findings = [one for one in (document["culprit"], *document["others"]) if one]
     intermittent = {one["rank"] for one in findings if one.get("pattern") == "intermittent"}
-    gain = document["culprit"].get("gain_ns") if document["culprit"] else None
+    gain = document["gain_ns"]
     return Said(
         frozenset(one["rank"] for one in findings) - intermittent,
         frozenset(intermittent),
         frozenset(frozenset(one["ranks"]) for one in document.get("slow_groups", ())),
-        {int(step): one["rank"] for step, one in document["steps"].items() if one},
+        {one["step"]: one["late"]["rank"] for one in document["steps"] if one["late"]},
         gain,
         "\n".join(found.lines()),
     )

@@ -25,8 +25,11 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
+from traceconv.analysis.tables.definition import RANK
+from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation
 from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
+from traceconv.core.side_tables import ABSENT
 
 THEME = "device"
 RANKS = "ranks"
@@ -41,15 +44,15 @@ _FEWEST = 20  # launches; a distribution of fewer says nothing
 def _overlap(trace: Trace) -> Known | None:
     """What each step's time went to, ns, and the longest slices that show it.
 
-    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`. A rank without
-    steps is one piece, step -1.
+    Of the steps that the capture covers, see :mod:`traceconv.analysis.utilisation`; where it has no
+    timeline, those of the profiler's own table. A rank without steps is one piece, step -1.
     """
     steps = measured(trace.steps)
     pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
     if not len(steps):
-        pieces = _whole(trace)
-    if not any(pieces["known_ns"]) or _communicates_only(pieces):
-        return None  # a log of collectives alone does not say what the device did besides
+        pieces = _stated(trace) or _whole(trace)
+    if not any(pieces["known_ns"]):
+        return None
     return {"pieces": pieces, "coverage": trace.coverage.text, "idle": _lane(trace, OpClass.FREE),
             "exposed": _lane(trace, OpClass.NOT_OVERLAPPED)}  # fmt: skip
 
@@ -58,8 +61,14 @@ Pieces = Mapping[str, Sequence[int]]
 """Columns of pieces of time, as JSON values: those of :data:`_COLUMNS`."""
 
 
-def _communicates_only(pieces: Pieces) -> bool:
-    return not any(pieces["computing_ns"]) and max(pieces["copying_ns"]) <= 0
+def _stated(trace: Trace) -> dict[str, list[int]]:
+    """The steps of a rank of which only the profiler's own table knows; {} without one."""
+    stated = stated_overlap(trace)
+    if not stated or RANK in stated:
+        return {}
+    found = {"dur_ns": stated["known_ns"], **stated}
+    unknown = {name: np.where(found[name] == ABSENT, -1, found[name]) for name in _COLUMNS}
+    return {name: column.tolist() for name, column in unknown.items()}
 
 
 def _whole(trace: Trace) -> dict[str, list[int]]:
@@ -184,7 +193,9 @@ def _launches(trace: Trace) -> Known | None:
     late = events.start_ns[arrows.dst] - events.start_ns[arrows.src]
     percentiles = {f"p{p}_ns": round(float(np.percentile(late, p))) for p in _PERCENTILES}
     whole = _overlap(trace)
-    idle = _percent(whole["pieces"], "free_ns") if whole else 100.0
+    if whole is None:
+        return None
+    idle = _percent(whole["pieces"], "free_ns")
     free = _lane(trace, OpClass.FREE)
     return {**percentiles, "launches": len(arrows), "idle_percent": idle, "idle": free}
 

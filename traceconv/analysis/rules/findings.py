@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from traceconv.analysis.losses import PAUSE, Losses
+from traceconv.analysis.losses import PAUSE, Losses, of_all
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds
 from traceconv.analysis.rules.definition import (
@@ -23,7 +23,7 @@ from traceconv.analysis.rules.definition import (
     Slice,
     completed,
 )
-from traceconv.analysis.stragglers.lateness import Clocks
+from traceconv.analysis.stragglers.waits import Clocks
 from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import Trace
@@ -404,7 +404,7 @@ def judge(
     """
     limits, since = thresholds(values or {}), _Since(summaries, clocks)
     summaries = sorted(summaries, key=lambda one: one.rank)
-    lost = {one.rank: one.losses for one in summaries}
+    lost = of_all(one.losses for one in summaries)
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
@@ -424,7 +424,7 @@ def judge(
                 case,
                 completed(limits[rule.id], known.get(case.rank, {})),
                 since.of(case),
-                _saving(case, lost[case.rank]),
+                _saving(case, lost.get(case.rank, Losses())),
             )
             for case in cases
         ]

@@ -49,7 +49,7 @@ _MEMORY = of_table(_memory_tables.TABLES, "memory")
 
 def _conversions(trace: Trace) -> Known | None:
     """Time of all compute tasks, and of those that only convert types or layouts."""
-    if not is_ascend(trace):
+    if not is_ascend(trace) or trace.hints.partial_device:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
     if not len(rows):
@@ -88,7 +88,7 @@ def _converting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 def _shapes(trace: Trace) -> Known | None:
     """Time of matrix operators by whether their shapes fill blocks of 16, and the worst shapes."""
-    if not is_ascend(trace):
+    if not is_ascend(trace) or trace.hints.partial_device:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
     columns = operator_columns(trace, rows) if len(rows) else {}

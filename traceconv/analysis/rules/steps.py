@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.analysis.losses import EXPOSED, IDLE, PAUSE
 from traceconv.analysis.rules.definition import (
     OWN,
-    SLICES_KEPT,
     STEPS_KEPT,
     Case,
     Known,
@@ -20,50 +19,82 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     Severity,
-    Slice,
     each_rank,
+    longest,
+    slices,
 )
-from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.core.columns import distinct
+from traceconv.core.intervals import length_within, union
+from traceconv.core.model import I64, Kind, OpClass, StepSource, StepTable, Trace
+from traceconv.passes.attribution import occurrence
 
 THEME = "steps"
 MINDSPORE = "MindSpore's profiler"
 
 _PARTS = {
-    "step": OpClass.ITERATION,
     "pause": OpClass.INTERVAL,
     "fp_bp": OpClass.FP_BP,
     "tail": OpClass.TAIL,
     "reduce": OpClass.REDUCE,
 }
-_ROWS = 1000  # of a part of a rank; more say the same
 _FEWEST = 3  # steps whose median the first one is compared with
 
-Part = Mapping[str, Any]
+Graph = Mapping[str, Any]
+"""The steps of one graph, by start: ``graph``, -1 if they are of none; ``step`` and ``dur_ns`` of
+each; of every part what of them it takes, ns, -1 where none is marked (``pause``: before the step;
+``reduce``: the time in which any collective runs); ``longest``: slices by part."""
 
 
 def _parts(trace: Trace) -> Known | None:
-    """The steps and their parts: name, graph, step, start_ns and dur_ns of each."""
-    events = trace.events
-    found = {}
-    for part, op in _PARTS.items():
-        rows = np.flatnonzero((events.op == op) & (events.kind == Kind.SLICE) & (events.step >= 0))
-        found[part] = [
+    """The steps that are marked, and their parts, by graph."""
+    events, steps = trace.events, trace.steps.take(trace.steps.source != StepSource.WHOLE_RANGE)
+    if not len(steps) or trace.hints.partial_device:
+        return None
+    slices_of = {
+        part: (events.op == op) & (events.kind == Kind.SLICE) & (events.step >= 0)
+        for part, op in (*_PARTS.items(), ("step", OpClass.ITERATION))
+    }
+    found = []
+    for graph in distinct(steps.graph).tolist():
+        own, of_graph = steps.take(steps.graph == graph), events.graph == graph
+        rows = {part: np.flatnonzero(mask & of_graph) for part, mask in slices_of.items()}
+        first = rows["step"][np.argsort(events.start_ns[rows["step"]], kind="stable")[:1]]
+        found.append(
             {
-                "name": trace.strings[int(events.name[row])],
-                "graph": int(events.graph[row]),
-                "step": int(events.step[row]),
-                "start_ns": int(events.start_ns[row]),
-                "dur_ns": int(events.dur_ns[row]),
+                "graph": graph,
+                "step": own.step.tolist(),
+                "dur_ns": own.dur_ns.tolist(),
+                **{part: _taken(trace, own, part, rows[part]).tolist() for part in _PARTS},
+                "longest": {part: longest(trace, mine) for part, mine in rows.items()},
+                "first": longest(trace, first),
             }
-            for row in rows[np.argsort(events.start_ns[rows], kind="stable")][:_ROWS].tolist()
-        ]
-    return found if found["step"] and not trace.issues.count("no-steps") else None
+        )
+    return {"graphs": found}
 
 
-def _having(part: str) -> Any:
+def _taken(trace: Trace, steps: StepTable, part: str, rows: NDArray[np.intp]) -> I64:
+    """How long a part of each step takes, ns; -1 where it is not marked."""
+    events = trace.events
+    # a pause comes before its step, and numbers may start over: its end says which one it is
+    time = (events.end_ns if part == "pause" else events.start_ns)[rows]
+    at = occurrence(steps, events.step[rows], time)
+    rows, at = rows[at >= 0], at[at >= 0]
+    taken = np.zeros(len(steps), np.int64)
+    if part == "reduce":  # on several streams at once
+        every = union(events.start_ns[rows], events.end_ns[rows])
+        taken = length_within(every, np.stack((steps.start_ns, steps.end_ns), axis=1))
+    else:
+        np.add.at(taken, at, events.dur_ns[rows])
+    return np.where(np.bincount(at, minlength=len(steps)) > 0, taken, -1)
+
+
+def _with(part: str) -> Any:
+    """What is known of ranks that mark a part."""
+
     def facts(trace: Trace) -> Known | None:
         found = _parts(trace)
-        return found if found and found[part] else None
+        there = found and [one for one in found["graphs"] if max(one[part]) >= 0]
+        return {"graphs": there} if there else None
 
     return facts
 
@@ -74,41 +105,34 @@ def _iterations(trace: Trace) -> Known | None:
     Iterations of a graph are; marks of the host touch each other, whatever the device does.
     """
     found = _parts(trace)
-    marked = found and (found["pause"] or sum(row["graph"] >= 0 for row in found["step"]) > 1)
-    return found if marked else None
-
-
-def _by_graph(rows: Iterable[Part]) -> Iterator[tuple[int, list[Part]]]:
-    for graph, group in groupby(sorted(rows, key=lambda r: r["graph"]), lambda r: r["graph"]):
-        yield graph, list(group)
+    graphs = found["graphs"] if found else ()
+    paused = any(max(one["pause"]) >= 0 for one in graphs)
+    several = sum(len(one["step"]) for one in graphs if one["graph"] >= 0) > 1
+    return found if paused or several else None
 
 
 def _named(graph: int) -> str:
     return f"graph {graph}" if graph >= 0 else ""
 
 
-def _shown(rows: Iterable[Part]) -> list[Slice]:
-    """The longest rows."""
-    chosen = sorted(rows, key=lambda r: -int(r["dur_ns"]))[:SLICES_KEPT]
-    return [Slice(r["name"], r["start_ns"], r["dur_ns"]) for r in chosen]
-
-
 def _pauses(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for graph, rows in _by_graph(known["pause"]):
-        lengths = [row["dur_ns"] for row in rows]
+    for one in known["graphs"]:
+        lengths = [ns for ns in one["pause"] if ns >= 0]
+        if not lengths:
+            continue
         value = fmean(lengths) / 1e6
         if value > limits[""]:
-            long = [r["step"] for r in rows if r["dur_ns"] / 1e6 > limits[""]]
-            steps = [s["dur_ns"] for s in known["step"] if s["graph"] == graph]
+            pairs = zip(one["step"], one["pause"], strict=True)
+            long = [step for step, ns in pairs if ns / 1e6 > limits[""]]
             figures = {
                 "pauses": len(lengths),
                 "median_ns": round(median(lengths)),
                 "longest_ns": max(lengths),
-                "step_mean_ns": round(fmean(steps)) if steps else 0,
+                "step_mean_ns": round(fmean(one["dur_ns"])),
             }
             yield Case(
-                rank, value, figures, _named(graph), long[:STEPS_KEPT], _shown(rows),
-                saves_ns=value * 1e6, part_of=(PAUSE,),
+                rank, value, figures, _named(one["graph"]), long[:STEPS_KEPT],
+                slices(one["longest"]["pause"]), saves_ns=value * 1e6, part_of=(PAUSE,),
             )  # fmt: skip
 
 
@@ -120,26 +144,22 @@ def _share(part: str, *lost: str) -> Any:
     """
 
     def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-        for graph, rows in _by_graph(known[part]):
-            length = {s["step"]: s["dur_ns"] for s in known["step"] if s["graph"] == graph}
-            rows = [r for r in rows if length.get(r["step"])]
-            whole = sum(length[r["step"]] for r in rows)
-            value = 100 * sum(r["dur_ns"] for r in rows) / whole if whole else 0.0
-            if value > limits[""]:
-                inside = {r["step"] for r in rows}
-                reduce = sum(
-                    r["dur_ns"]
-                    for r in known["reduce"]
-                    if r["graph"] == graph and r["step"] in inside
-                )
+        for one in known["graphs"]:
+            columns = (one["dur_ns"], one[part], one["reduce"])
+            rows = [row for row in zip(*columns, strict=True) if row[0] > 0 and row[1] >= 0]
+            whole = sum(length for length, _, _ in rows)
+            value = 100 * sum(taken for _, taken, _ in rows) / whole if whole else 0.0
+            if rows and value > limits[""]:
+                reduced = [ns for _, _, ns in rows if ns >= 0]
                 figures = {
                     "steps": len(rows),
-                    "mean_ns": round(fmean(r["dur_ns"] for r in rows)),
+                    "mean_ns": round(fmean(taken for _, taken, _ in rows)),
                     "step_mean_ns": round(whole / len(rows)),
-                    "reduce_percent": 100 * reduce / whole,
                 }
+                if len(reduced) == len(rows):
+                    figures["reduce_percent"] = 100 * sum(reduced) / whole
                 yield Case(
-                    rank, value, figures, _named(graph), (), _shown(rows),
+                    rank, value, figures, _named(one["graph"]), (), slices(one["longest"][part]),
                     saves_ns=figures["mean_ns"] if lost else None, part_of=lost,
                 )  # fmt: skip
 
@@ -151,20 +171,19 @@ def _first_facts(trace: Trace) -> Known | None:
     found = _parts(trace)
     if not found:
         return None
-    kept = [
-        rows for _, rows in _by_graph(found["step"]) if rows[0]["step"] <= 1 and len(rows) > _FEWEST
-    ]
+    kept = [one for one in found["graphs"] if one["step"][0] <= 1 and len(one["step"]) > _FEWEST]
     return {"graphs": kept} if kept else None
 
 
 def _first(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for rows in known["graphs"]:
-        usual = median(row["dur_ns"] for row in rows[1:])
-        value = rows[0]["dur_ns"] / usual if usual else 0.0
+    for one in known["graphs"]:
+        first, *others = one["dur_ns"]
+        usual = median(others)
+        value = first / usual if usual else 0.0
         if value > limits[""]:
-            figures = {"first_ns": rows[0]["dur_ns"], "median_of_others_ns": round(usual)}
-            where, step = _named(rows[0]["graph"]), rows[0]["step"]
-            yield Case(rank, value, figures, where, (step,), _shown(rows[:1]))
+            figures = {"first_ns": first, "median_of_others_ns": round(usual)}
+            where, step = _named(one["graph"]), one["step"][0]
+            yield Case(rank, value, figures, where, (step,), slices(one["first"]))
 
 
 RULES: tuple[Rule, ...] = (
@@ -189,7 +208,7 @@ RULES: tuple[Rule, ...] = (
         "steps with forward and backward marked",
         "Operators decide on the step time: look at the slowest types of operators, and at what "
         "can be fused or run in lower precision.",
-        _having("fp_bp"),
+        _with("fp_bp"),
         each_rank(_share("fp_bp")),
         Severity.NOTE,
     ),
@@ -202,7 +221,7 @@ RULES: tuple[Rule, ...] = (
         "steps with their tail marked",
         "Fuse the reduction of gradients into fewer operations, or split it so that it overlaps "
         "with backward.",
-        _having("tail"),
+        _with("tail"),
         each_rank(_share("tail", EXPOSED, IDLE)),
     ),
     Rule(

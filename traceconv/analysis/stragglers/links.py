@@ -1,19 +1,25 @@
 """Slow links: connections between ranks that carry data much slower than others of their kind.
 
-From what the planes of a timeline, or ``communication_matrix.json``, say of copies between ranks:
-bytes and time by source, destination and transport (the table "link" of ``traceconv stats``).
+Of single connections from what the planes of a timeline, or ``communication_matrix.json``, say of
+copies between ranks: bytes and time by source, destination and transport (the table "link" of
+``traceconv stats``). Of whole groups from the collectives themselves: who comes last waits for
+nobody, so the shortest time that a member is inside is what the transfer takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from traceconv.alignment.collective_matching import Matched
+from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.tables.communication import TABLES
+from traceconv.core.clock import time_text
+from traceconv.core.columns import F64
 from traceconv.core.model import Trace
 from traceconv.core.robust import SIGMA
 from traceconv.core.side_tables import Columns
@@ -23,6 +29,9 @@ _FEWEST = 4  # links of one transport; fewer have no usual bandwidth
 _SMALL = 0.1  # of the usual bytes: links that carried less are slow for other reasons
 _SLOW = 0.7  # of the usual bandwidth
 _DEVIATIONS = 4.0
+_TIMES = 1.5  # as long as usual is the least that a slow group takes
+_TRANSFERS = 5  # of a group; from fewer nothing is concluded
+_MESSAGES = 0.1  # of the messages of a group wait for nobody, whichever side comes last
 
 
 @dataclass(frozen=True)
@@ -134,3 +143,147 @@ def _outliers(links: _Links, below: float) -> list[SlowLink]:
         SlowLink(*keys[i], int(size[i]), int(time[i]), float(speed[i]), usual)
         for i in np.flatnonzero(slow).tolist()
     ]
+
+
+# -- groups -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SlowGroup:
+    """A group whose transfers take much longer than those of other groups of its size.
+
+    Attributes:
+        key:   of the group.
+        ranks: its members.
+        kind:  of the operation.
+        n_bytes: bytes or elements of each, -1 if unknown.
+        time_ns, usual_ns: what it takes when all members are there: here, and in other groups.
+        others: how many other groups.
+        gain_ns: what a step would be shorter by if it took as long as there, at most.
+    """
+
+    key: str
+    ranks: tuple[int, ...]
+    kind: str
+    n_bytes: int
+    time_ns: float
+    usual_ns: float
+    others: int
+    gain_ns: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "group": self.key,
+            "ranks": list(self.ranks),
+            "operation": self.kind,
+            "size": self.n_bytes if self.n_bytes >= 0 else None,
+            "time_ns": round(self.time_ns),
+            "usual_ns": round(self.usual_ns),
+            "other_groups": self.others,
+            "gain_ns": round(self.gain_ns),
+            "text": self.text(),
+        }
+
+    def text(self) -> str:
+        """One line for people."""
+        size = f" of size {self.n_bytes}" if self.n_bytes >= 0 else ""
+        where = "another group" if self.others == 1 else f"{self.others} other groups"
+        return (
+            f"slow group: {self.kind}{size} of {self.key} takes {time_text(self.time_ns)} when all "
+            f"members are there, {time_text(self.usual_ns)} in {where}; that costs up to "
+            f"{time_text(self.gain_ns)} per step"
+        )
+
+
+def slow_groups(
+    every: Sequence[RankSummary], groups: Iterable[Matched], least_ns: float
+) -> list[SlowGroup]:
+    """The groups whose transfers are slow, by what that costs.
+
+    Args:
+        every:  the summaries of all ranks.
+        groups: their collectives, matched.
+        least_ns: what it costs per step at least.
+    """
+    alike: dict[tuple[Any, ...], list[tuple[str, tuple[int, ...], F64, float]]] = {}
+    for key, ranks, kind, size, times, per_step in _transfers(every, groups):
+        if len(times) >= _TRANSFERS:
+            alike.setdefault((len(ranks), kind, size), []).append((key, ranks, times, per_step))
+    found: dict[str, SlowGroup] = {}
+    for (_, kind, size), several in alike.items():
+        for one in _slow_of(kind, size, several):
+            known = found.get(one.key)
+            gain = one.gain_ns + (known.gain_ns if known else 0.0)
+            most = max((one, known or one), key=lambda group: group.gain_ns)
+            found[one.key] = replace(most, gain_ns=gain)
+    slow = [one for one in found.values() if one.gain_ns >= least_ns]
+    return sorted(slow, key=lambda one: (-one.gain_ns, one.key))
+
+
+def _slow_of(
+    kind: str, size: int, several: Sequence[tuple[str, tuple[int, ...], F64, float]]
+) -> Iterator[SlowGroup]:
+    """Those of one kind and size, unless they are not few."""
+    share = _MESSAGES if kind == P2P else 0.5
+    usual = np.array([np.quantile(times, share) for _, _, times, _ in several])
+    slow = []
+    for at, (key, ranks, times, per_step) in enumerate(several):
+        others = [times for other, (_, _, times, _) in enumerate(several) if other != at]
+        if not others:
+            continue
+        elsewhere = float(np.median(np.delete(usual, at)))
+        apart = np.quantile(times, share / 2) > np.quantile(np.concatenate(others), 1.5 * share)
+        if usual[at] > _TIMES * elsewhere and apart:
+            gain = (float(usual[at]) - elsewhere) * per_step
+            slow.append(SlowGroup(key, ranks, kind, size, float(usual[at]), elsewhere,
+                                  len(others), gain))  # fmt: skip
+    if len(slow) * 2 < len(several) or len(several) == 2:
+        yield from slow
+
+
+_Transfers = tuple[str, tuple[int, ...], str, int, F64, float]
+"""Group, members, kind, size, ns of each transfer, and how many there are per step and rank."""
+
+
+def _transfers(every: Sequence[RankSummary], groups: Iterable[Matched]) -> Iterator[_Transfers]:
+    """Of groups all of whose members were captured."""
+    by_rank = {one.rank: one for one in every}
+    members: dict[str, list[int]] = {}
+    size: dict[str, int] = {}
+    for one in every:
+        for group in one.collectives.groups:
+            members.setdefault(group.key, []).append(one.rank)
+            size[group.key] = max(size.get(group.key, -1), group.size)
+    for matched in groups:
+        if size[matched.key] == len(matched.ranks):
+            yield from _collectives(matched, by_rank)
+    for key, ranks in members.items():
+        if size[key] == len(ranks) > 1:
+            times, per_step = zip(*(_messages(by_rank[r], key) for r in ranks), strict=True)
+            joined = np.concatenate(times)
+            yield key, tuple(sorted(ranks)), P2P, -1, joined, float(np.mean(per_step))
+
+
+def _collectives(group: Matched, by_rank: Mapping[int, RankSummary]) -> Iterator[_Transfers]:
+    known = by_rank[group.ranks[group.base]].collectives
+    rows = group.row[:, group.base]
+    inside = (group.end_ns - group.start_ns).astype(np.float64)
+    fastest = np.where(group.row >= 0, inside, np.nan).min(axis=1)  # NaN unless all were seen
+    steps = max(len(np.unique(known.step[rows])), 1)
+    words = np.stack((known.kind[rows].astype(np.int64), known.size[rows]), axis=1)
+    for kind, size in np.unique(words, axis=0).tolist():
+        mine = (words == (kind, size)).all(axis=1) & ~np.isnan(fastest)
+        if known.kinds[kind] != P2P:
+            per_step = np.count_nonzero(mine) / steps
+            yield group.key, group.ranks, known.kinds[kind], size, fastest[mine], per_step
+
+
+def _messages(one: RankSummary, key: str) -> tuple[F64, float]:
+    """How long each message of a rank in a group takes, and how many there are per step."""
+    known = one.collectives
+    index = [group.key for group in known.groups].index(key)
+    rows = known.of_group(index)
+    sent = np.isin(known.kind[rows], [i for i, kind in enumerate(known.kinds) if kind == P2P])
+    times = (known.end_ns[rows] - known.start_ns[rows])[sent].astype(np.float64)
+    return times, len(times) / max(len(np.unique(known.step[rows])), 1)

@@ -1,121 +1,102 @@
 """Who is late, and why: not the rank that waits at the barrier, but the one the others wait for.
 
-Two votes are taken on every collective. The rank that was in it for the *shortest* time came last,
-whatever clocks say; the rank that *started* last came last if clocks are aligned. Where both name
-the same rank, its time since the group last met is looked at: lateness that was made there, by
-computing, by gaps of the host, by waiting for input, is its own; time it spent in collectives with
-others was passed on to it.
+What decides is a rank's own work: what it did between collectives while it waited for nobody. Where
+it does more of that than its peers (:mod:`.peers`), by more than chance explains
+(:mod:`.significance`), and others wait for it (:mod:`.waits`), by a part of a step that matters, it
+is a straggler: in most steps, or in some. Where clocks are known well enough to say that it did not
+arrive late, nothing is concluded.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
-from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers.lateness import (
-    REASONS,
-    WITHIN,
-    Clocks,
+from traceconv.analysis.stragglers.links import SlowGroup, slow_groups
+from traceconv.analysis.stragglers.own_work import OWN, PARTS
+from traceconv.analysis.stragglers.peers import Step, programs
+from traceconv.analysis.stragglers.significance import median, over_others
+from traceconv.analysis.stragglers.suspects import (
+    CONSTANT,
+    INTERMITTENT,
     Judged,
-    Lateness,
-    lateness,
+    Suspect,
+    gain,
+    until_next,
+    usual,
+    values_at,
 )
-from traceconv.core.columns import I64
-from traceconv.core.intervals import length_within, merged, subtraction, union
-from traceconv.core.model import Kind, Layer, OpClass, Trace
-from traceconv.passes.input_wait import fetches, input_spans
+from traceconv.analysis.stragglers.waits import Clocks, Waits
+from traceconv.core.clock import time_text
+from traceconv.core.ranks import format_ranges
+from traceconv.core.robust import student
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-PARTS = ("compute", "host gap", "input wait", "earlier communication")
-"""What the time before a collective is split into."""
+MATERIAL = 0.01
+"""Of a step: nobody whose peers would gain less is called a straggler."""
 
-_FAMILY = 0.001  # probability that a run without a straggler is reported to have one
+STRAGGLER, SLOW_GROUP, NOBODY, INCONCLUSIVE = "straggler", "slow group", "none", "inconclusive"
+"""Verdicts."""
 
-
-def time_before(trace: Trace, known: CollectiveRecords) -> I64:
-    """What a rank did before each of its collectives.
-
-    Args:
-        trace: with operations classified.
-        known: its collectives; see :mod:`traceconv.alignment.collective_records`.
-
-    Returns:
-        (operations, 4), ns: see :data:`PARTS`, of the time from the end of the last operation in
-        the same group to the start of this one; -1 where there is none before.
-    """
-    if not len(known):
-        return np.full((0, len(PARTS)), -1, np.int64)
-    before = np.full((len(known), 2), -1, np.int64)
-    for index in range(len(known.groups)):
-        rows = known.of_group(index)
-        start, end = known.start_ns[rows], known.end_ns[rows]
-        span = np.stack((end[:-1], np.maximum(start[1:], end[:-1])), axis=1)
-        before[rows][1:] = span
-    known_before = before[:, 0] >= 0
-    events = trace.events
-    device = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE)
-    inputs = input_spans(trace)
-    pauses = merged(_spans(trace, events.op == OpClass.INTERVAL), inputs)
-    compute = _spans(trace, device & (events.op == OpClass.COMPUTE) & ~fetches(trace))
-    comm = subtraction(union(known.start_ns, known.end_ns), compute)
-    waiting = subtraction(pauses, merged(compute, comm))
-    parts = [length_within(one, before) for one in (compute, waiting, comm)]
-    gap = before[:, 1] - before[:, 0] - sum(parts)
-    columns = np.stack((parts[0], gap, parts[1], parts[2]), axis=1)
-    return np.where(known_before[:, None], columns, -1)
-
-
-def _spans(trace: Trace, rows: Any) -> I64:
-    return union(trace.events.start_ns[rows], trace.events.end_ns[rows])
+_TABLES = 16  # in which a rank does more: where others wait most is looked for among them
+_ROUNDS = 4  # of leaving out those for whom nobody waits
+_ARRIVES = 0.25  # of what others wait for a rank, it arrives late by at least, if clocks are known
+_ACCOUNTS = 0.5  # of what a rank comes later by, what it does more accounts for it
+_STEP = 0.001  # probability that a step in which nobody is late has somebody who is
+_NUMBERS = 8  # of steps that are shown
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A rank that comes late, in one group or one step.
+    """A rank that comes late, in the run or in one step.
 
     Attributes:
         rank:    which.
-        group:   where.
-        kind:    of the collective.
-        late_ns: how much later than the others it comes, by the time it is inside (clock-free).
-        arrival_ns: the same by aligned starts.
-        uncertain_ns: what cannot be distinguished from chance.
-        parts_ns: what it spent more than the others since they last met, by :data:`PARTS`.
+        pattern: :data:`CONSTANT` or :data:`INTERMITTENT`; "" of a single step.
+        group, kind: where others wait for it most: the group and the collective.
+        excess_ns: what it does more than its peers, per step; of a single step, in that.
+        gain_ns: what a step would be shorter by if it and those that are late with it were like
+            their peers, as far as others wait for them.
+        uncertain_ns: how far ``excess_ns`` may be off by chance.
+        arrival_ns: how much later than the others it arrives there, by aligned clocks.
+        parts_ns: what it did more when it was late, by :data:`.own_work.PARTS`.
+        late_steps: numbers of the steps in which it is late; of_steps: how many were compared.
+        peers:   how many ranks it is compared with.
+        together: other ranks that are late as it is, in the same program.
+        missing: whether members of its groups were not captured.
         step:    the step, or -1 for the run.
-        others:  the other ranks of the group.
-        collectives: at how many collectives it comes so late.
     """
 
     rank: int
+    pattern: str
     group: str
     kind: str
-    late_ns: int
-    arrival_ns: int
+    excess_ns: int
+    gain_ns: int
     uncertain_ns: int
+    arrival_ns: int | None = None
     parts_ns: tuple[int, ...] = ()
+    late_steps: tuple[int, ...] = ()
+    of_steps: int = 1
+    peers: int = 1
+    together: tuple[int, ...] = ()
+    missing: bool = False
     step: int = -1
-    others: tuple[int, ...] = ()
-    collectives: int = 1
-
-    @property
-    def certain(self) -> bool:
-        """Whether it comes later than by what cannot be distinguished from chance."""
-        return self.late_ns > self.uncertain_ns
 
     @property
     def why(self) -> str:
         """The part that accounts for most of it; "" if that is not known."""
-        own = self.parts_ns[:3]
+        own = self.parts_ns[:OWN]
         return PARTS[int(np.argmax(own))] if own and max(own) > 0 else ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -123,24 +104,59 @@ class Finding:
         return {
             "rank": self.rank,
             "step": self.step if self.step >= 0 else None,
+            "pattern": self.pattern or None,
             "group": self.group,
             "operation": self.kind,
-            "late_ns": self.late_ns,
-            "late_by_arrival_ns": self.arrival_ns,
+            "gain_ns": self.gain_ns,
+            "excess_ns": self.excess_ns,
             "uncertainty_ns": self.uncertain_ns,
-            "collectives": self.collectives,
+            "late_by_arrival_ns": self.arrival_ns,
+            "late_steps": list(self.late_steps),
+            "of_steps": self.of_steps,
+            "peers": self.peers,
+            "together": list(self.together),
+            "missing_members": self.missing,
             "cause": self.why,
-            "excess_ns": dict(zip(PARTS, self.parts_ns, strict=False)),
+            "parts_ns": dict(zip(PARTS, self.parts_ns, strict=False)),
+            "text": self.text(),
         }
 
     def text(self) -> str:
-        """One line for people."""
+        """One line for people: the same everywhere."""
         cause = f", mostly {self.why}" if self.why else ""
+        peers = _peers(self.peers)
+        if self.step >= 0:
+            return (
+                f"rank {self.rank} takes {time_text(self.excess_ns)} longer than {peers}{cause}; "
+                f"others wait {time_text(self.gain_ns)} for it"
+            )
+        each, where = "per step", f" ({self.of_steps} steps)"
+        if self.pattern == INTERMITTENT:
+            each = f"in {len(self.late_steps)} of {self.of_steps} steps"
+            where = f" ({_some(self.late_steps)})"
+        longer = self.excess_ns
+        if self.pattern == INTERMITTENT and self.late_steps:
+            longer = round(longer * self.of_steps / len(self.late_steps))
+        with_it = f"; late with it: {_ranks(self.together)}" if self.together else ""
+        bound = "; not all members of its groups were captured" if self.missing else ""
         return (
-            f"rank {self.rank} comes {self.late_ns / 1e3:.1f} µs late to {self.kind} of "
-            f"{self.group} ({self.arrival_ns / 1e3:.1f} µs by arrival, uncertainty "
-            f"{self.uncertain_ns / 1e3:.1f} µs){cause}"
+            f"rank {self.rank} takes {time_text(longer)} longer than {peers} {each}{where}{cause}; "
+            f"it costs {time_text(self.gain_ns)} per step at {self.kind} of {self.group}"
+            f" (uncertainty {time_text(self.uncertain_ns)}){with_it}{bound}"
         )
+
+
+def _peers(count: int) -> str:
+    return "its peer" if count == 1 else f"{count} peers"
+
+
+def _some(numbers: Sequence[int]) -> str:
+    more = ", ..." if len(numbers) > _NUMBERS else ""
+    return ", ".join(str(number) for number in numbers[:_NUMBERS]) + more
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' * (len(numbers) > 1)} {format_ranges(numbers)}"
 
 
 @dataclass(frozen=True)
@@ -150,56 +166,111 @@ class Verdict:
     Attributes:
         ranks:  that were compared.
         method: how their clocks were aligned.
-        culprit: the rank that delays others most, or None: inconclusive.
-        others: further ranks that do, most first.
-        steps:  per step number, the finding, or None: inconclusive.
+        culprits: the ranks that delay others, those that cost most first.
+        slow_groups: groups whose transfers are slow.
+        steps:  per window and number of a step, who is late in it; None: nobody for certain.
         compared: collectives that at least two ranks were seen in.
-        doubt:   why nobody is named, or "".
-        late:    per rank that others wait for, by how much in all; most first.
+        reason:  where nobody is named: why, and what was seen.
+        bound_ns: where no rank takes longer than its peers by a part of a step that matters: by how
+            much at most; None where that is not known.
+        limits:  what the verdict does not cover.
     """
 
     ranks: tuple[int, ...]
     method: str
-    culprit: Finding | None
-    others: tuple[Finding, ...] = ()
-    steps: dict[int, Finding | None] = field(default_factory=dict)
+    culprits: tuple[Finding, ...] = ()
+    slow_groups: tuple[SlowGroup, ...] = ()
+    steps: Mapping[Step, Finding | None] = field(default_factory=dict)
     compared: int = 0
-    doubt: str = ""
-    late: tuple[Late, ...] = ()
+    reason: str = ""
+    bound_ns: int | None = None
+    limits: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """:data:`STRAGGLER`, :data:`SLOW_GROUP`, :data:`NOBODY` or :data:`INCONCLUSIVE`."""
+        if self.culprits:
+            return STRAGGLER
+        if self.slow_groups:
+            return SLOW_GROUP
+        return INCONCLUSIVE if self.bound_ns is None else NOBODY
+
+    @property
+    def gain_ns(self) -> int:
+        """What a step would be shorter by if all that are late were like their peers."""
+        always = (one.gain_ns for one in self.culprits if one.pattern == CONSTANT)
+        return max(always, default=0) + sum(
+            one.gain_ns for one in self.culprits if one.pattern != CONSTANT
+        )
+
+    @property
+    def late(self) -> tuple[Late, ...]:
+        """The ranks that others wait for, and how long; of those that are late together, the one
+        that they wait for longest."""
+        found: list[Late] = []
+        known: set[int] = set()
+        for one in self.culprits:
+            if one.rank not in known:
+                known |= {one.rank, *one.together}
+                others = tuple(rank for rank in self.ranks if rank != one.rank)
+                found.append(Late(one.rank, others, one.gain_ns))
+        return tuple(found)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
+        culprit = self.culprits[0] if self.culprits else None
         return {
             "schema_version": SCHEMA_VERSION,
             "ranks": list(self.ranks),
             "clock": self.method,
             "collectives": self.compared,
-            "verdict": "straggler" if self.culprit else "inconclusive",
-            "doubt": self.doubt,
-            "culprit": self.culprit.as_dict() if self.culprit else None,
-            "others": [one.as_dict() for one in self.others],
-            "steps": {str(k): one.as_dict() if one else None for k, one in self.steps.items()},
+            "verdict": self.kind,
+            "text": self.line(),
+            "reason": self.reason,
+            "bound_ns": self.bound_ns,
+            "gain_ns": self.gain_ns if self.culprits else None,
+            "culprit": culprit.as_dict() if culprit else None,
+            "others": [one.as_dict() for one in self.culprits[1:]],
+            "slow_groups": [one.as_dict() for one in self.slow_groups],
+            "steps": [
+                {"window": window, "step": number, "late": one.as_dict() if one else None}
+                for (window, number), one in self.steps.items()
+            ],
+            "limits": list(self.limits),
         }
 
     def line(self) -> str:
-        """Who it is, or why nobody."""
-        if self.culprit is None:
-            return f"inconclusive: {self.doubt}"
-        return f"straggler: {self.culprit.text()}"
+        """Who it is, or why nobody: the same words everywhere."""
+        if self.culprits:
+            return f"straggler: {self.culprits[0].text()}"
+        if self.slow_groups:
+            return self.slow_groups[0].text()
+        return f"{'inconclusive' if self.bound_ns is None else 'no straggler'}: {self.reason}"
 
     def lines(self) -> list[str]:
-        """What people read."""
+        """What people read, without the steps."""
         basis = f"{self.compared} collectives of {len(self.ranks)} ranks, clocks: {self.method}"
         lines = [basis, self.line()]
-        lines += [f"also: {one.text()}" for one in self.others]
-        return lines + [
-            f"step {step}: {one.text() if one else 'inconclusive'}"
-            for step, one in self.steps.items()
+        lines += [f"also: {one.text()}" for one in self.culprits[1:]]
+        named = [one.text() for one in self.slow_groups]
+        lines += named if self.culprits else named[1:]
+        return lines + [f"note: {limit}" for limit in self.limits]
+
+    def step_lines(self) -> list[str]:
+        """Who is late in each step."""
+        several = len({window for window, _ in self.steps}) > 1
+        return [
+            f"step {number}{f' of window {window}' if several else ''}: "
+            + (one.text() if one else "nobody for certain")
+            for (window, number), one in self.steps.items()
         ]
 
 
 def judge(
-    every: Sequence[RankSummary], clocks: Clocks, groups: Iterable[Matched] | None = None
+    every: Sequence[RankSummary],
+    clocks: Clocks,
+    groups: Iterable[Matched] | None = None,
+    material: float = MATERIAL,
 ) -> Verdict:
     """The verdict over all ranks.
 
@@ -207,84 +278,310 @@ def judge(
         every:  the summaries of all ranks.
         clocks: a plan of :mod:`traceconv.alignment.plan`.
         groups: their collectives, if these are matched already.
+        material: the part of a step that others wait for, at least, where somebody is named.
     """
     by_rank = {one.rank: one for one in every}
-    if groups is None:
-        groups = matched([one.collectives for one in every])
-    compared = list(lateness(groups, by_rank, clocks))
-    z = _strictness(len(one.own) * one.places * len(one.ranks) for one in compared)
-    judged = [(one, one.usual(z)) for one in compared]
-    worst, total, waiting = dict[int, Finding](), Counter[int](), dict[int, set[int]]()
-    for finding in sorted(_findings(judged), key=lambda f: -f.late_ns):
-        worst.setdefault(finding.rank, finding)
-        total[finding.rank] += finding.late_ns * finding.collectives
-        waiting.setdefault(finding.rank, set()).update(finding.others)
-    order = sorted(worst, key=lambda rank: (-total[rank], rank))
-    culprit = worst[order[0]] if order else None
+    groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
+    waits = Waits(by_rank, groups)
+    found = [Judged(one, by_rank) for one in programs(every, groups)]
+    among = np.sum([one.tests for one in found], axis=0).tolist() if found else []
+    for one in found:
+        one.judge(among, material)
+    step_ns = float(np.median([one.program.step_ns for one in found])) if found else 0.0
+    suspects = [suspect for one in found for suspect in one.suspects]
+    named = _named(suspects, waits, clocks, material)
+    slow = slow_groups(every, groups, material * step_ns) if step_ns else []
+    bound = _bound(found, len(by_rank), material)
+    if named or slow or suspects:
+        bound = None
     return Verdict(
         tuple(sorted(by_rank)),
         clocks.method,
-        culprit,
-        tuple(worst[rank] for rank in order[1:]),
-        _by_step(compared),
-        sum(len(one.step) for one in compared),
-        "" if culprit else _doubt(judged),
-        tuple(Late(rank, sorted(waiting[rank]), total[rank]) for rank in order),
+        tuple(sorted(named, key=lambda one: (-one.gain_ns, one.rank))),
+        tuple(slow),
+        _by_step(found, waits, material),
+        sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups),
+        "" if named or slow else _reason(every, found, waits, suspects, bound, material),
+        bound,
+        tuple(_limits(every, found, waits, step_ns * material)),
     )
 
 
-def _strictness(tests: Iterable[int]) -> float:
-    """How many standard errors are no chance, if so many ranks and places are looked at."""
-    return NormalDist().inv_cdf(1 - _FAMILY / max(sum(tests), 1))
+# -- who is named -------------------------------------------------------------------------------
 
 
-Pairs = Sequence[tuple[Lateness, Judged]]
+def _named(
+    suspects: Sequence[Suspect], waits: Waits, clocks: Clocks, material: float
+) -> list[Finding]:
+    """Those for whom others wait, by a part of a step that matters."""
+    by_rank: dict[int, list[Suspect]] = {}
+    for one in sorted(suspects, key=lambda s: -s.excess_ns):
+        by_rank.setdefault(one.rank, []).append(one)
+    firsts = [found[0] for found in by_rank.values()]
+    kept = {rank: found for rank, found in by_rank.items() if not usual(found[0], firsts)}
+    best: dict[int, tuple[float, Suspect]] = {}
+    for _ in range(_ROUNDS):
+        best = {}
+        for rank, found in kept.items():
+            always = [one for one in found if one.pattern == CONSTANT] or found
+            gains = [(gain(one, set(kept), waits), one) for one in always[:_TABLES]]
+            most, one = max(gains, key=lambda pair: pair[0])
+            if most >= material * one.judged.program.step_ns:
+                best[rank] = most, one
+        if len(best) == len(kept):
+            break
+        kept = {rank: kept[rank] for rank in best}
+    chosen = [one for _, one in best.values()]
+    told = [_finding(one, most, chosen, waits, clocks) for most, one in best.values()]
+    return [one for one in told if one is not None]
 
 
-def _findings(judged: Pairs, steps: bool = False) -> Iterator[Finding]:
-    """What is certain."""
-    for group, rows in judged:
-        for at in np.flatnonzero(rows.culprit >= 0).tolist():
-            first = int(rows.first[at])
-            parts = rows.parts[at]
-            rank = group.ranks[int(rows.culprit[at])]
-            found = Finding(
-                rank,
-                group.key,
-                group.kinds[first],
-                round(float(rows.late[at])),
-                round(float(rows.arrival[at])),
-                round(float(rows.unsure[at])),
-                () if np.isnan(parts).any() else tuple(np.rint(parts).astype(int).tolist()),
-                int(group.step[first]) if steps else -1,
-                tuple(other for other in group.ranks if other != rank),
-                1 if steps else int(np.count_nonzero(group.place == group.place[first])),
-            )
-            if found.certain:
-                yield found
+def _finding(
+    one: Suspect, most: float, every: Sequence[Suspect], waits: Waits, clocks: Clocks
+) -> Finding | None:
+    """What is said of a rank; None if clocks say that it does not arrive late."""
+    program = one.judged.program
+    together = sorted(
+        o.rank
+        for o in every
+        if o.judged is one.judged and o.pattern == one.pattern and o is not one
+    )
+    key, kind, rows = _where(one, waits, {one.rank, *together})
+    arrival, error = waits.arrival(one.rank, key, clocks)
+    late = values_at(arrival, rows)[one.late]
+    shown = float(median(late, 0).max(initial=-np.inf, where=~np.isnan(late).all(axis=0)))
+    every_late = float(median(np.nansum(np.maximum(late, 0), axis=1), 0))
+    if error is not None and not together and every_late + error < _ARRIVES * most:
+        return None
+    numbers = [number for (_, number), hit in zip(program.steps, one.late, strict=True) if hit]
+    return Finding(
+        one.rank,
+        one.pattern,
+        key,
+        kind,
+        round(one.excess_ns),
+        round(most),
+        round(float(np.nan_to_num(one.judged.found.unsure[one.table, one.column]))),
+        round(shown) if np.isfinite(shown) else None,
+        _more_by_part(one.judged, one.table, one.column, one.late),
+        tuple(numbers),
+        int((~np.isnan(one.excess)).sum()),
+        len(program.ranks) - 1,
+        tuple(together),
+        waits.incomplete(one.rank),
+    )
 
 
-def _by_step(groups: Sequence[Lateness]) -> dict[int, Finding | None]:
-    """Per step, the collective that somebody was latest to, as far as that is certain."""
-    numbers = sorted({int(s) for one in groups for s in np.unique(one.step).tolist() if s >= 0})
-    found: dict[int, Finding | None] = dict.fromkeys(numbers)
-    z = _strictness(one.own.size for one in groups)
-    for finding in _findings([(one, one.each(z)) for one in groups], steps=True):
-        known = found.get(finding.step)
-        if finding.step >= 0 and (known is None or finding.late_ns > known.late_ns):
-            found[finding.step] = finding
-    return found
+def _where(one: Suspect, waits: Waits, behind: Collection[int]) -> tuple[str, str, NDArray[Any]]:
+    """The group and the collective at which others wait most for a rank, and its rows in all
+    collectives that count there: (steps, operations)."""
+    index, place = one.judged.where[one.table]
+    roles = one.judged.program.roles
+    found: list[tuple[float, str, str, NDArray[Any]]] = []
+    for role in roles if index < 0 else (roles[index],):
+        gaps = waits.for_one(one.rank, role.keys[one.column], behind)
+        places = range(len(role.kinds)) if place < 0 else (role.at[place],)
+        for at in places:
+            rows = role.rows[:, at, one.column]
+            gap = values_at(gaps, rows)[one.late]
+            known = gap[~np.isnan(gap)]
+            wait = float(known.mean()) if len(known) else -1.0
+            every = until_next(role, one.column) if place < 0 else rows[:, None]
+            found.append((wait, role.keys[one.column], role.kinds[at], every))
+    _, key, kind, rows = max(found, key=lambda each: each[0])
+    return key, kind, rows
 
 
-def _doubt(judged: Pairs) -> str:
-    """Why nobody is named: of the lateness that comes nearest to being certain."""
-    rows = [(group, one, at) for group, one in judged for at in range(len(one.late))]
-    if not rows:
+def _more_by_part(
+    judged: Judged, table: int, column: int, late: NDArray[np.bool_]
+) -> tuple[int, ...]:
+    """What a rank did more than the others by part, in the steps in which it was late."""
+    parts = judged.parts(table)
+    more = [over_others(parts[..., part])[late, column] for part in range(len(PARTS))]
+    middle = [float(median(values, 0)) if len(values) else np.nan for values in more]
+    return () if np.isnan(middle).any() else tuple(round(value) for value in middle)
+
+
+# -- single steps -------------------------------------------------------------------------------
+
+
+def _by_step(found: Sequence[Judged], waits: Waits, material: float) -> dict[Step, Finding | None]:
+    """Per step, who is later than its peers beyond doubt, and others wait for it."""
+    steps: dict[Step, Finding | None] = {step: None for one in found for step in one.program.steps}
+    cells = sum(int((~np.isnan(one.found.more)).sum()) for one in found)
+    times = NormalDist().inv_cdf(1 - _STEP / max(cells, 1))
+    for one in found:
+        if len(one.program.steps) < 2:
+            continue  # nothing says how much is chance
+        values = (one.found.steps - 1).clip(0).sum(axis=1) / 2  # a median error tells half as much
+        sure = np.array([student(times, free) for free in values.tolist()])
+        limit = np.maximum(material * one.program.step_ns, sure * one.found.noise)
+        with np.errstate(invalid="ignore"):
+            beyond = one.found.more > limit[:, None, None]
+        for row in np.flatnonzero(beyond.any(axis=(0, 2))).tolist():
+            best = _latest(one, row, beyond[:, row], waits)
+            known = steps[one.program.steps[row]]
+            if best is not None and (known is None or best.gain_ns > known.gain_ns):
+                steps[one.program.steps[row]] = best
+    return dict(sorted(steps.items()))
+
+
+def _latest(one: Judged, row: int, beyond: NDArray[np.bool_], waits: Waits) -> Finding | None:
+    """Who is latest in one step of a program, if others wait for it."""
+    more = np.where(beyond, one.found.more[:, row], -np.inf)
+    table, column = np.unravel_index(int(np.argmax(more)), more.shape)
+    late = np.zeros(len(one.program.steps), bool)
+    late[row] = True
+    excess = np.where(late, one.found.more[table][:, column], np.nan)
+    suspect = Suspect(one, int(column), int(table), "", late, excess)
+    wait = gain(suspect, (), waits)
+    if wait < _ARRIVES * suspect.excess_ns:
+        return None
+    key, kind, _ = _where(suspect, waits, {suspect.rank})
+    return Finding(
+        suspect.rank,
+        "",
+        key,
+        kind,
+        round(suspect.excess_ns),
+        round(wait),
+        round(float(one.found.noise[table])),
+        parts_ns=_more_by_part(one, int(table), int(column), late),
+        peers=len(one.program.ranks) - 1,
+        step=one.program.steps[row][1],
+        late_steps=(one.program.steps[row][1],),
+    )
+
+
+# -- why nobody is named ------------------------------------------------------------------------
+
+
+def _bound(found: Sequence[Judged], ranks: int, material: float) -> int | None:
+    """How much longer any rank takes than its peers at most, per step; None if that is unknown of
+    some rank, or a part of a step that matters."""
+    seen = {rank for one in found for rank in one.program.ranks}
+    if not found or len(seen) < ranks:
+        return None
+    most = 0.0
+    for one in found:
+        whole = [i for i, (_, place) in enumerate(one.where) if place < 0]
+        limit = material * one.program.step_ns
+        if not whole or len(one.program.steps) < 3:
+            return None
+        upper = (one.found.usual + one.found.unsure)[whole].max()
+        single = np.nanmax(one.found.more[whole].mean(axis=1), initial=0.0)
+        if not (upper < limit and single < limit):
+            return None
+        most = max(most, float(upper))
+    return round(max(most, 0.0))
+
+
+def _reason(
+    every: Sequence[RankSummary],
+    found: Sequence[Judged],
+    waits: Waits,
+    suspects: Sequence[Suspect],
+    bound: int | None,
+    material: float,
+) -> str:
+    """Why nobody is named, with what comes nearest to it."""
+    if not any(((group.row >= 0).sum(axis=1) >= 2).any() for group in waits.groups):
         return "no collective was seen on two ranks"
-    group, one, at = max(rows, key=lambda r: r[1].late[r[2]] / max(r[1].unsure[r[2]], 1.0))
-    reason = int(one.reason[at]) if one.late[at] > one.unsure[at] else WITHIN
+    if not found:
+        text = "no two ranks did the same in one step"
+        if any(P2P in one.collectives.kinds for one in every):
+            text += ": the stages of a pipeline are not compared with each other"
+        return text + _seen(*waits.latest())
+    if max(len(one.program.steps) for one in found) < 2:
+        return f"one step was captured, which proves no pattern{_in_one_step(found, waits)}"
+    if bound is not None:
+        step_ns = max(one.program.step_ns for one in found)
+        return (
+            f"no rank takes longer than its peers by more than {time_text(bound)} per step "
+            f"({100 * bound / step_ns:.2g} %)"
+        )
+    if suspects:
+        return _not_named(suspects, material)
+    if not any((one.found.steps > 1).any() for one in found):
+        return f"nothing was seen twice, which proves no pattern{_seen(*waits.latest())}"
+    return _nearest(found, material)
+
+
+def _seen(_: float, rank: int, text: str) -> str:
+    return f"; rank {rank} {text}" if text else ""
+
+
+def _in_one_step(found: Sequence[Judged], waits: Waits) -> str:
+    """Who did most by itself, and when that was seen by others."""
+    latest = waits.latest()
+    best: tuple[float, str] = (latest[0] * _ACCOUNTS, _seen(*latest))
+    for one in found:
+        more = np.nan_to_num(one.found.more[one.kind == 0])
+        if not more.size:
+            continue
+        table, row, column = np.unravel_index(int(np.argmax(more)), more.shape)
+        longer, rank = float(more[table, row, column]), one.program.ranks[int(column)]
+        _, seen, text = waits.latest(rank)
+        peers = len(one.program.ranks) - 1
+        took = f"; rank {rank} took {time_text(longer)} longer than {_peers(peers)}"
+        best = max(best, (longer, took + (f" and {text}" if seen == rank else "")))
+    return best[1]
+
+
+def _not_named(suspects: Sequence[Suspect], material: float) -> str:
+    """Why none of those is who do more than their peers."""
+    first = max(suspects, key=lambda one: one.excess_ns)
+    ranks = sorted({one.rank for one in suspects if one.judged is first.judged})
+    longer = time_text(first.excess_ns)
+    if usual(first, [next(o for o in suspects if o.rank == rank) for rank in ranks]):
+        of = len(first.judged.program.ranks)
+        return f"{len(ranks)} of {of} ranks take longer than the others: roles may differ"
     return (
-        f"rank {group.ranks[int(one.last[at])]} comes {one.late[at] / 1e3:.1f} µs late to "
-        f"{group.kinds[int(one.first[at])]} of {group.key}, uncertainty "
-        f"{one.unsure[at] / 1e3:.1f} µs: {REASONS[reason]}"
+        f"rank {first.rank} takes {longer} longer than its peers per step, but others do not wait "
+        f"{100 * material:g} % of a step for it"
     )
+
+
+def _nearest(found: Sequence[Judged], material: float) -> str:
+    best: tuple[float, str] = (-np.inf, "")
+    for one in found:
+        usual_ns, unsure = one.found.usual, np.maximum(one.found.unsure, 1.0)
+        if not np.isfinite(usual_ns / unsure).any():
+            continue
+        ratio = np.where(np.isfinite(usual_ns / unsure), usual_ns / unsure, -np.inf)
+        table, column = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        more, may = float(usual_ns[table, column]), float(unsure[table, column])
+        within = "within the uncertainty"
+        if more > may:
+            within = f"less than {100 * material:g} % of a step"
+        text = (
+            f"rank {one.program.ranks[int(column)]} takes {time_text(max(more, 0))} longer than "
+            f"its peers per step, uncertainty {time_text(may)}: {within}"
+        )
+        best = max(best, (float(ratio[table, column]), text))
+    return best[1]
+
+
+def _limits(
+    every: Sequence[RankSummary], found: Sequence[Judged], waits: Waits, least_ns: float
+) -> Iterator[str]:
+    """What is not covered by the verdict."""
+    untold = [one.rank for one in every if not one.work.told]
+    if untold:
+        yield (
+            f"no computing of {_ranks(sorted(untold))} was recorded: in which of their groups they "
+            "wait is unknown"
+        )
+    compared = {rank for one in found for rank in one.program.ranks}
+    if any((one.work.before_ns[:, 0] <= 0).all() for one in every if one.rank in compared):
+        yield "no computing was recorded: it is taken for granted that it waits for collectives"
+    compared |= set(untold)
+    alone = [one.rank for one in every if one.rank not in compared and len(one.collectives)]
+    if alone and found:
+        yield f"{_ranks(sorted(alone))} {'have' if len(alone) > 1 else 'has'} no peers to compare"
+    missing = [one.rank for one in every if waits.incomplete(one.rank)]
+    if missing:
+        yield (
+            "not all members of the groups were captured: those that were not may be late, too"
+            + waits.for_missing(least_ns)
+        )

@@ -21,7 +21,7 @@ from traceconv.analysis.tables.definition import RANK, Ranked, Result, Table
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Trace
-from traceconv.core.side_tables import Columns, DataTable
+from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 TABLES: Mapping[str, Table] = {
     table.name: table
@@ -37,6 +37,9 @@ FILES: Mapping[str, Table] = {table.name: table for table in file_tables.tables(
 """The profilers' own tables as they are, by name."""
 
 _EVERY: Mapping[str, Table] = {**TABLES, **FILES}
+
+OF_DEVICE = ("op", "type", "kernel", "copy", "shape", "comm")
+"""Tables that count rows of the device: where some of these are missing, shares are unknown."""
 
 BY: Mapping[str, tuple[str, ...]] = {
     "step": ("step_summary", "step", "stage"),
@@ -65,11 +68,13 @@ class Statistics:
         results: one per selected table, in the order requested.
         ranks:   that were read, ascending.
         issues:  everything that was lost or is in doubt.
+        left_out: names of tables that columns or filters leave nothing of, with the reason.
     """
 
     results: tuple[Result, ...]
     ranks: tuple[int, ...]
     issues: Issues
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, name: str) -> DataTable:
         """The columns of the table of this name; one ``by`` may make several.
@@ -143,10 +148,14 @@ def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> 
     built = table.build(ranked) if ranked else {}
     if built and not table.columns:
         table = replace(table, columns=file_tables.columns_of(built))
+    partial = [one.rank for one in summaries if table.name in one.partial]
+    if partial and "Ratio(%)" in built:
+        unknown_shares = np.isin(built[RANK], [*partial, ABSENT])
+        built = {**built, "Ratio(%)": np.where(unknown_shares, np.nan, built["Ratio(%)"])}
     columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:
-        columns = _first(columns, top)
+        columns = first_rows(columns, top)
     units = {column.key: column.unit for column in table.columns} if built else {}
     return Result(table, DataTable(table.name, columns, units), rows)
 
@@ -165,7 +174,7 @@ def _by_rank(facts: Mapping[int, Columns]) -> Ranked:
     return sorted({**found, **own}.items(), key=lambda pair: pair[0])
 
 
-def _first(columns: Columns, top: int) -> Columns:
+def first_rows(columns: Columns, top: int) -> Columns:
     """The first ``top`` rows of every rank; rows of a rank follow each other."""
     rank = columns[RANK]
     border = np.flatnonzero(rank[1:] != rank[:-1]) + 1

@@ -179,7 +179,7 @@ def _operations(ranked: Ranked) -> Columns:
 
 
 def _known_share(part: I64, other: I64) -> F64:
-    """``part`` of both in percent; NaN where one is not known, 0 where both are 0."""
+    """``part`` of both in percent; NaN where one is not known, or both are 0."""
     known = (part != ABSENT) & (other != ABSENT)
     part, other = np.where(known, part, 0), np.where(known, other, 0)
     return np.where(known, share(part, part + other), np.nan)
@@ -206,27 +206,31 @@ def _kind_facts(trace: Trace) -> Columns:
 
 
 def _kinds(ranked: Ranked) -> Columns:
-    """Parts that no operation of a row has are absent, not 0."""
+    """Parts that an operation of a row does not have are absent, not 0."""
     rows = timed(ranked, _KIND)
-    known = rows["Known"] > 0
+    known = rows["Known"] == rows["Count"]
     return {**rows, **{name: np.where(known, rows[name], ABSENT) for name in _PARTS}}
 
 
 # -- traffic ------------------------------------------------------------------------------
 
-_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes",))
+_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Unsized"))
 
 
 def _link_facts(trace: Trace) -> Columns:
     work = _work(trace)
     moving = _named(trace, work.tasks, _TRANSITS) & (work.call >= 0)
     rows, calls = work.tasks[moving], work.calls[work.call[moving]]
-    if not len(rows):
-        return _told_links(trace)
     source, target, size, link = fields(
         trace, rows, "src rank", "dst rank", "size(Byte)", "link type"
     )
-    src, dst = whole(source), whole(target)
+    src, dst, n_bytes = (whole(text, ABSENT) for text in (source, target, size))
+    between = (src != ABSENT) & (dst != ABSENT)  # others say nothing of who moves what
+    if not between.any():
+        return _told_links(trace)
+    rows, calls, src, dst, n_bytes, link = (
+        column[between] for column in (rows, calls, src, dst, n_bytes, link)
+    )
     dst = np.where(dst == _NOBODY, src, dst)
     kinds = np.array([collective(name) for name in trace.strings] or [""], object)
     kind = kinds[trace.events.name[calls]]
@@ -240,19 +244,24 @@ def _link_facts(trace: Trace) -> Columns:
     return {
         "Group": groups_of[first], "Operation": kind[first], "Source": src[first],
         "Destination": dst[first], "Transport": link[first],
-        **groups.measured(trace.events.dur_ns[rows]), "Bytes": groups.total(whole(size)),
+        **groups.measured(trace.events.dur_ns[rows]),
+        "Bytes": groups.total(np.maximum(n_bytes, 0)),
+        "Unsized": groups.total((n_bytes == ABSENT).astype(np.int64)),
     }  # fmt: skip
 
 
 def _told_links(trace: Trace) -> Columns:
-    """The profiler's own matrix, where the timeline holds no tasks of planes."""
+    """The profiler's own matrix, where the timeline holds no tasks of planes.
+
+    Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
+    """
     side_table = trace.side_tables.get("communication_matrix")
     if side_table is None or not len(side_table):
         return NOTHING
     kind = named(side_table, "Operator")
-    total = np.array([one.endswith("-total") for one in kind.tolist()], bool)
-    total = total if total.any() else np.ones(len(kind), bool)
-    total &= numbers(side_table, "Transit Time(ns)") != ABSENT
+    sums = np.array([one.endswith("-total") for one in kind.tolist()], bool)
+    total = sums if sums.any() else np.ones(len(kind), bool)
+    total = total & (numbers(side_table, "Transit Time(ns)") != ABSENT)
     if not total.any():
         return NOTHING
     time = numbers(side_table, "Transit Time(ns)")[total]
@@ -263,9 +272,10 @@ def _told_links(trace: Trace) -> Columns:
         "Source": numbers(side_table, "Source")[total],
         "Destination": numbers(side_table, "Target")[total],
         "Transport": named(side_table, "Transport Type")[total],
-        "count": np.ones(len(time), np.int64), "total": time, "low": time, "high": time,
+        "count": 1 - sums[total].astype(np.int64), "total": time, "low": time, "high": time,
         "m2": np.zeros(len(time)),
         "Bytes": rounded(np.nan_to_num(size) * 1e6),
+        "Unsized": np.isnan(size).astype(np.int64),
     }  # fmt: skip
 
 
@@ -278,8 +288,14 @@ def _links(ranked: Ranked) -> Columns:
     )  # fmt: skip
     rows = {name: column[order] for name, column in rows.items()}
     time: Any = rows["total"]
-    speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=time > 0)
-    return {**rows, "Count": rows["count"], "Transit Time(ns)": time, "Bandwidth(GB/s)": speed}
+    sized = rows["Unsized"] == 0
+    there = sized & (time > 0)
+    speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=there)
+    return {
+        **rows, "Count": np.where(rows["count"] > 0, rows["count"], ABSENT),
+        "Transit Time(ns)": time, "Bandwidth(GB/s)": speed,
+        "Bytes": np.where(sized, rows["Bytes"], ABSENT),
+    }  # fmt: skip
 
 
 TABLES: Sequence[Table] = (
@@ -320,7 +336,8 @@ TABLES: Sequence[Table] = (
         "Traffic between ranks (communication_matrix.json)",
         "Copies and reductions on planes, by group, kind of operation, source, destination (ranks "
         "within the group) and transport: Bytes and Transit Time are sums; Bandwidth = Bytes / "
-        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself.",
+        "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself. Of the "
+        "profiler's own sums (allreduce-total) Count is unknown.",
         "Ascend planes, or communication_matrix.json",
         (
             *Column.whole(RANK), *Column.text("Group", "Operation"),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 
@@ -44,9 +45,9 @@ def _holds(blob: Any, needle: bytes) -> bool:
     return blob.find(needle) >= 0 if hasattr(blob, "find") else True
 
 
-def whole(texts: NDArray[Any]) -> I64:
-    """The texts that are digits (with or without a sign) as int64; 0 for the others."""
-    ids = {text: int(text) if _is_whole(text) else 0 for text in set(texts.tolist())}
+def whole(texts: NDArray[Any], absent: int = 0) -> I64:
+    """The texts that are digits (with or without a sign) as int64; ``absent`` for the others."""
+    ids = {text: int(text) if _is_whole(text) else absent for text in set(texts.tolist())}
     return np.array([ids[text] for text in texts.tolist()], np.int64)
 
 
@@ -73,7 +74,7 @@ def _decoded(decoder: Any, needles: Sequence[bytes], raw: bytes) -> Any:
         return None
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return None  # arguments that are no object are kept as they are, and say nothing here
 
 

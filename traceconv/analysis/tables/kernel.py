@@ -186,7 +186,7 @@ _STAGE = {
 def _stage_facts(trace: Trace) -> Columns:
     events = trace.events
     rows = np.flatnonzero(trace.rows_of(Layer.STEP) & np.isin(events.op, list(_STAGE)))
-    if not len(rows):
+    if not len(rows) or trace.hints.partial_device:
         return NOTHING
     groups = Groups.of(numbered(events.op[rows]))
     return {

@@ -39,7 +39,6 @@ from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"
 GPU = "GPU"
-UNKNOWN = "N/A"
 
 _TYPE = Keys(("OP Type", "Core Type"))
 _OP = Keys(("Operator", "Core Type"), ("Self Time(ns)", "Device Time(ns)"), ("Core Type",))
@@ -60,13 +59,11 @@ def _launching(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
 
 
 def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Operator type and core type of compute rows of the device."""
+    """Operator type and core type of compute rows of the device; "" where they are unknown."""
     if is_ascend(trace):
         columns = operator_columns(trace, rows)
-        core = np.where(columns["Core Type"] == "", UNKNOWN, columns["Core Type"])
-        return np.where(columns["OP Type"] == "", UNKNOWN, columns["OP Type"]), core
-    types = _launching(trace, rows)
-    return np.where(types == "", UNKNOWN, types), texts([GPU] * len(rows))
+        return columns["OP Type"], columns["Core Type"]
+    return _launching(trace, rows), texts([GPU] * len(rows))
 
 
 def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: NDArray[Any]) -> Columns:

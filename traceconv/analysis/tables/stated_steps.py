@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import NOTHING, RANK, texts
 from traceconv.analysis.tables.fields import named, numbers, whole
-from traceconv.core.columns import I64
+from traceconv.core.columns import I64, StepTable
 from traceconv.core.model import STEP_TABLE, UNKNOWN, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
+from traceconv.passes.input_wait import with_preparing
 
 VENDOR_NAMES: Mapping[str, str] = {
     "Computing": "computing_ns",
@@ -87,3 +88,40 @@ def device_time(stated: Columns) -> I64:
     parts = [stated[key] for key in ("computing_ns", "not_overlapped_ns", "free_ns")]
     known = np.logical_and.reduce([part != ABSENT for part in parts])
     return np.where(known, np.sum(parts, axis=0, where=known), ABSENT)
+
+
+def stated_overlap(trace: Trace) -> Columns:
+    """The figures of the profiler's table of steps that are enough to know how long a step took.
+
+    Returns:
+        ``graph``, ``step``, ``window`` and ``source`` as :func:`stated_steps` has
+        them, ``Rank`` too if the table names ranks, and the lengths of
+        :class:`~traceconv.core.columns.StepTable`, ns, ABSENT where unknown; {} if there are none.
+
+    Raises:
+        TraceconvError: the table cannot be read.
+    """
+    stated = stated_steps(trace)
+    if not stated:
+        return NOTHING
+    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
+    figures = {key: stated.get(key, nothing) for key in StepTable.FIGURES[:-1]}
+    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
+    rows = {**named, **figures, "known_ns": device_time(stated)}
+    complete = rows["known_ns"] != ABSENT
+    if not complete.any():
+        return NOTHING
+    rows |= {"preparing_ns": stated["preparing_ns"], "device": stated["device"]}
+    rows = {key: column[complete] for key, column in rows.items()}
+    free, waits = with_preparing(rows["free_ns"], rows.pop("preparing_ns"), _follows(rows))
+    rows["known_ns"] = rows["known_ns"] + free - rows["free_ns"]
+    del rows["device"]
+    return {**rows, "free_ns": free, "input_wait_ns": waits, "pause_ns": nothing[complete]}
+
+
+def _follows(stated: Columns) -> NDArray[np.bool_]:
+    """Whether the step before is in the table, too: of the same rank and device."""
+    step, *others = (stated[key].tolist() for key in ("step", "device", RANK) if key in stated)
+    rows = set(zip(step, *others, strict=True))
+    before = zip((number - 1 for number in step), *others, strict=True)
+    return np.array([row in rows for row in before], bool)

@@ -27,6 +27,7 @@ from traceconv.analysis.tables.stated_steps import (
     VENDOR_NAMES,
     device_time,
     only_stated,
+    stated_overlap,
     stated_steps,
 )
 from traceconv.analysis.utilisation import share, utilisation
@@ -209,7 +210,7 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
 
 def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
-    if not len(steps):
+    if not len(steps) or trace.hints.partial_device:
         return _stated_lengths(_stated(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     for name in ("device_start_ns", "device_dur_ns"):
@@ -287,7 +288,7 @@ def _steps(ranked: Ranked) -> Columns:
 
 
 def _summary_facts(trace: Trace) -> Columns:
-    if not len(trace.steps):
+    if not len(trace.steps) or trace.hints.partial_device:
         return _stated_summary(_stated_lengths(_stated(trace)))
     steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
@@ -335,8 +336,8 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
-    if stated := _stated(trace):
-        return _stated_overlap(stated)
+    if only_stated(trace) and (stated := stated_overlap(trace)):
+        return stated
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
@@ -355,22 +356,6 @@ def _input_wait(steps: StepTable) -> int:
     waits = steps.input_wait_ns
     graphs = np.unique(steps.graph)
     return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
-
-
-def _stated_overlap(stated: Columns) -> Columns:
-    """The figures of a table of steps that are enough to know how long a step took."""
-    nothing = np.full(len(stated["step"]), ABSENT, np.int64)
-    figures = {key: stated.get(key, nothing) for key in _LEGENDS[:-1]}
-    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
-    rows = {**named, **figures, "known_ns": device_time(stated)}
-    complete = rows["known_ns"] != ABSENT
-    # what is before the first work is idle, too: as of other steps whose figures are stated
-    waits = stated.get("preparing_ns", nothing)
-    before = np.where(waits == ABSENT, 0, waits)
-    for name in ("free_ns", "known_ns"):
-        rows[name] = np.where(complete, rows[name] + before, rows[name])
-    rows |= {"input_wait_ns": waits, "pause_ns": nothing}
-    return {key: column[complete] for key, column in rows.items()} if complete.any() else NOTHING
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
@@ -531,8 +516,9 @@ TABLES: Sequence[Table] = (
     Table(
         "overlap",
         "Overlap: five legends per rank and step",
-        "K = union of compute tasks, M = union of communication operations, C = union of memory "
-        "copies and fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
+        "K = union of compute tasks, M = union of communication operations (where none were "
+        "recorded, of the collectives that a step trace marks), C = union of memory copies and "
+        "fills, all on the device. Total Compute = |K|. Pure Compute = |K| - |K and M|. "
         "Communication Overlapped = |K and M|. Communication Not Overlapped = |M| - |K and M|. "
         "Memory Copy = |C|. Memory Copy Not Overlapped = |C| - |C and (K or M)|. Known = the part "
         "of the step's device window (Device Start Time and Device Time of the table of steps) in "
@@ -543,7 +529,8 @@ TABLES: Sequence[Table] = (
         "waits for input: ranges of data loaders, GetNext, fetches in tables of the device queue; "
         "it is unknown where no source says so. Percentages are of Known. All are the "
         "overlap lanes of the trace, clipped to the window; Source says if they are from the "
-        "vendor's own table instead: there Input Wait is its Preparing, which is idle, too. Steps "
+        "vendor's own table instead: there Input Wait is its Preparing, but no more than Idle; it "
+        "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
         "device or communication slices",

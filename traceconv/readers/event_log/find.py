@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues, MalformedInputError, OptionError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (
@@ -31,7 +32,6 @@ from traceconv.readers.event_log.mapping import (
 )
 from traceconv.readers.event_log.records import Layout, batches, cells, rank_of, rank_texts
 from traceconv.readers.shared.lines import (
-    BROKEN,
     CHUNK_BYTES,
     OBJECT,
     Lines,
@@ -384,7 +384,7 @@ def _object(line: str) -> dict[str, str] | None:
     """The fields of a line as text; None if it is no JSON object."""
     try:
         return {key: text(raw) for key, raw in OBJECT.decode(line).items()}
-    except BROKEN:
+    except NOT_JSON:
         return None
 
 

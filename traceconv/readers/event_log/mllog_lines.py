@@ -11,11 +11,11 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, to_ns
 from traceconv.core.errors import ClockError, Issues
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import (
-    BROKEN,
     Lines,
     Report,
     Slices,
@@ -56,7 +56,7 @@ def _lines(source: Source, name: str, report: Report) -> Iterator[tuple[str, int
                 continue
             try:
                 line = _LINE.decode(stated)
-            except BROKEN as e:
+            except NOT_JSON as e:
                 lines.damaged(number, e)
                 continue
             match = _TASK.fullmatch(before)
@@ -186,7 +186,7 @@ def _ended(one: _Interval, at: int) -> _Interval:
 def _metadata(line: _Line) -> Raws:
     try:
         return _METADATA.decode(line.metadata)
-    except BROKEN:
+    except NOT_JSON:
         return {}  # "" in logs of power measurements
 
 

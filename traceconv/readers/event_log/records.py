@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from traceconv.core.json_text import NOT_JSON
 from traceconv.readers.event_log.mapping import Binding, Bound
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.lines import BROKEN, MAX_LINE_BYTES, OBJECT, Lines, text
+from traceconv.readers.shared.lines import MAX_LINE_BYTES, OBJECT, Lines, text
 from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, whole
 
 BATCH_RECORDS = 32768
@@ -146,7 +147,7 @@ def inner(raw: bytes) -> bytes:
     """
     try:
         OBJECT.decode(raw)
-    except BROKEN as e:
+    except NOT_JSON as e:
         raise ValueError(str(e)) from e
     return raw.strip()[1:-1].strip()
 
@@ -356,7 +357,7 @@ def _selected(lines: Lines, layout: Layout) -> Iterator[tuple[int, Record]]:
     for number, line in _bodies(lines, layout):
         try:
             record = OBJECT.decode(line)
-        except BROKEN as e:
+        except NOT_JSON as e:
             lines.damaged(number, e)
             continue
         if key is None or mine[text(record.get(key, _NULL))]:
@@ -374,7 +375,7 @@ def _json_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
     for number, line in _bodies(lines, layout):
         try:
             record = decoder.decode(line)
-        except BROKEN as e:
+        except NOT_JSON as e:
             lines.damaged(number, e)
         else:
             yield number, text(record.rank)  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
 from traceconv.readers.nsight.nvtx import Ranges, hexadecimal, positions
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
@@ -282,7 +283,7 @@ def _kernel_args(report: Report, rows: Mapping[str, Column], collective: Collect
             + 4 * sized.astype(np.int8)
         )
     args = np.full(n, -1, np.int32)
-    for which in np.unique(facts).tolist():
+    for which in distinct(facts).tolist():
         at = np.flatnonzero(facts == which)
         part = {name: column[at] for name, column in rows.items()}
         arguments = {**common(part), **_kernel_facts(part)}
@@ -346,7 +347,7 @@ class Issued:
         found = np.full(len(chosen), -1)
         there = np.flatnonzero(chosen >= 0)
         threads, start = calls.thread[chosen[there]], calls.start_ns[chosen[there]]
-        for thread in np.unique(self.thread).tolist():
+        for thread in distinct(self.thread).tolist():
             low, high = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
             own = np.flatnonzero(threads == thread)
             at = low + np.searchsorted(self.start_ns[low:high], start[own], "right") - 1

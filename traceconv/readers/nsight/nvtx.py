@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
@@ -77,7 +78,7 @@ def nvtx(report: Report) -> Ranges:
     domains = _domains(report, rows)
     ranges = _added(report, {k: c[span] for k, c in rows.items()}, domains, Kind.SLICE)
     _added(report, {k: c[mark] for k, c in rows.items()}, domains, Kind.INSTANT)
-    lanes = {_heading(d, domains) for d in np.unique(rows["domainId"][span]).tolist()}
+    lanes = {_heading(d, domains) for d in distinct(rows["domainId"][span]).tolist()}
     report.build.hints.range_lanes = sorted(lanes - _NO_SCOPES)
     return ranges
 

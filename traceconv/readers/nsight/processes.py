@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.core.columns import distinct
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
@@ -224,7 +225,7 @@ def _from_thread_names(database: Database) -> Ranks:
         ("thread name", named, {}),
         ("NVTX thread name", *_nvtx_thread_names(database)),
     ):
-        strings = database.texts("StringIds", "id", "value", np.unique(rows["nameId"]))
+        strings = database.texts("StringIds", "id", "value", distinct(rows["nameId"]))
         for i, (number, thread) in enumerate(
             zip(rows["nameId"].tolist(), rows["globalTid"].tolist(), strict=True)
         ):

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import distinct
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
@@ -116,7 +117,7 @@ class Report:
 
     def strings(self, ids: I64) -> dict[int, str]:
         """The strings of a report by their numbers."""
-        return self.database.texts("StringIds", "id", "value", np.unique(ids[ids >= 0]))
+        return self.database.texts("StringIds", "id", "value", distinct(ids[ids >= 0]))
 
     def texts(self, ids: I64) -> I32:
         """String ids of the trace for string ids of the report."""

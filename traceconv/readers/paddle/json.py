@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.columns import distinct
 from traceconv.core.errors import MalformedInputError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
 from traceconv.io.sources import Source
 from traceconv.readers.paddle.layout import (
@@ -34,7 +36,7 @@ from traceconv.readers.shared.gpu_kernels import DefaultPlacement, step_number
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import Probes
-from traceconv.readers.shared.trace_events.python_decode import BROKEN, GOOD, nanoseconds
+from traceconv.readers.shared.trace_events.python_decode import GOOD, nanoseconds
 from traceconv.readers.shared.trace_events.tables import INSTANT, Flows, Rows
 from traceconv.readers.shared.trace_events.timeline import Reading
 
@@ -71,16 +73,16 @@ class Names:
             codes, back = np.unique(rows.name[which], return_inverse=True)
             ids = [self._build.string(texts[code]) for code in codes.tolist()]
             found[which] = np.array(ids, np.int32)[back]
-        for code in np.unique(rows.shape[instant]).tolist():
+        for code in distinct(rows.shape[instant]).tolist():
             if self._shapes.category[code] in MEMORY_TYPES:
                 found[rows.shape == code] = self._build.string(self._shapes.category[code])
         return found
 
     def phases(self, rows: Rows, name: I32) -> None:
         """Note what ranges of a forward or backward pass are called."""
-        for code in np.unique(rows.shape).tolist():
+        for code in distinct(rows.shape).tolist():
             if self._shapes.category[code] in PHASES:
-                found = np.unique(name[rows.shape == code]).tolist()
+                found = distinct(name[rows.shape == code]).tolist()
                 phase_names(self._build, self._shapes.category[code], found)
 
     def steps(self, rows: Rows) -> I32:
@@ -180,7 +182,7 @@ class _ArgumentReader:
 
     def _types_of(self, shape: I32) -> I32:
         """Ids of arguments that hold nothing but the type."""
-        for code in np.unique(shape).tolist():
+        for code in distinct(shape).tolist():
             if self._types[code]:
                 self._plain[code] = self._build.args({"type": self._types[code]})
         found: I32 = self._plain[shape]
@@ -203,7 +205,7 @@ class _ArgumentReader:
     def _timed(self, batch: I64, raws: list[bytes]) -> None:
         try:
             found = _decode_times(_list(raws))
-        except BROKEN:
+        except NOT_JSON:
             self._rich(batch, raws)
             return
         self._take_since(batch, [one.start_time for one in found])
@@ -211,7 +213,7 @@ class _ArgumentReader:
     def _rich(self, batch: I64, raws: list[bytes]) -> None:
         try:
             found = _decode_any(_list(raws))
-        except BROKEN:
+        except NOT_JSON:
             found = [_any(raw) for raw in raws]
         self._take_since(batch, [str(args.get("start_time", "")) for args in found])
         ids = [args.get(CORRELATION) for args in found]
@@ -240,7 +242,7 @@ class _ArgumentReader:
         self._raw(batch, raws)
         try:
             found = _decode_memory(_list(raws))
-        except BROKEN:
+        except NOT_JSON:
             return  # it stays an instant with these arguments
         figures = ((m.current_allocated, m.current_reserved) for m in found)
         values = np.array([[np.nan if v is None else v for v in pair] for pair in figures], float)
@@ -264,7 +266,7 @@ def _list(raws: list[bytes]) -> bytes:
 def _any(raw: bytes) -> dict[str, Any]:
     try:
         args = msgspec.json.decode(raw)
-    except BROKEN:
+    except NOT_JSON:
         args = raw.decode("utf-8", "replace")
     return args if isinstance(args, dict) else {"args": args}
 
@@ -342,7 +344,7 @@ def _put(
     dur = _trimmed(rows, starts, _rows_on_screen(lanes)[of_rows], ~instant, build)
     arrows = _arrows(facts, lanes, of_rows)
     records = Records(lanes, of_rows, starts.ns, dur, name, facts.args, step, instant, arrows)
-    _book_times(starts, rows, build)
+    _book_times(starts, rows, ~instant, build)
     _book_arrows(reading, flows, len(arrows[0]), build)
     _memory(facts, rows, build)
     _note(reading.keys, starts, build)
@@ -427,8 +429,9 @@ def _memory(facts: ArgumentFacts, rows: Rows, build: TraceBuilder) -> None:
         memory(build, rows.start[batch], places, allocated, reserved)
 
 
-def _book_times(starts: Starts, rows: Rows, build: TraceBuilder) -> None:
-    coarse = int((starts.kept & (rows.start % US == 0)).sum())
+def _book_times(starts: Starts, rows: Rows, slices: NDArray[np.bool_], build: TraceBuilder) -> None:
+    """Book slices that may be out of place among others; instants are in none."""
+    coarse = int((starts.kept & slices & (rows.start % US == 0)).sum())
     build.skip("time-rounded", "whole microseconds", coarse)
 
 

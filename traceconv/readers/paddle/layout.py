@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.columns import distinct
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_memory
@@ -184,7 +185,7 @@ def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
     title[comm] = np.array(codes, np.int32)[back]
     key = records.lane * len(titles) + title
     known, numbers = [*titles], np.full(len(titles) * len(records.lanes), -1, np.int32)
-    for code in np.unique(key).tolist():
+    for code in distinct(key).tolist():
         lane, heading = records.lanes[code // len(titles)], known[code % len(titles)]
         numbers[code] = build.add_track(
             _device_track(lane, heading, several) if lane.of_device else _host_track(lane, pid)

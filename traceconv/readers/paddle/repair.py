@@ -24,11 +24,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64
 from traceconv.io.sources import FileSource, Source
 from traceconv.io.streams import Stream
 from traceconv.io.temporary import named_temporary_file
-from traceconv.readers.shared.trace_events.python_decode import BROKEN
 
 BLOCK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20
@@ -151,7 +152,7 @@ def _is_json(line: bytes) -> bool:
     """Whether a line holds members of an object that JSON allows."""
     try:
         msgspec.json.decode(b"{" + line.strip().rstrip(b",") + b"}")
-    except BROKEN:
+    except NOT_JSON:
         return False
     return True
 
@@ -262,7 +263,7 @@ def trimmed(lane: I32, start: I64, dur: I64, slack: I64) -> tuple[I64, int]:
         The durations, and how many are shorter than before.
     """
     end = start + dur
-    for number in np.unique(lane[slack > 0]).tolist():
+    for number in distinct(lane[slack > 0]).tolist():
         rows = np.flatnonzero(lane == number)
         rows = rows[np.lexsort((-dur[rows], start[rows]))]
         if not _nests(start[rows], end[rows]):

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import I64
 from traceconv.core.side_tables import ABSENT, unit_of
@@ -144,7 +145,7 @@ def _alike(texts: Sequence[str]) -> list[I64]:
     size = np.fromiter(map(len, texts), np.int64, len(texts))
     point = np.fromiter(map(str.find, texts, repeat(".")), np.int64, len(texts))
     decimals = np.where(point < 0, 0, size - point - 1)
-    kinds = np.unique(decimals).tolist()
+    kinds = distinct(decimals).tolist()
     if len(kinds) > _MOST_KINDS:
         return [np.arange(len(texts))]
     return [np.flatnonzero(decimals == kind) for kind in kinds]

@@ -1,8 +1,8 @@
 """What GPU work is, by its name, and where it goes: what all GPU readers share.
 
 A kernel communicates if its name is of a library in :mod:`.collective_names`, or holds one of the
-words given by the user. MTIA reports its transfers as kernels; everything else a device does under
-a kernel's name is compute.
+words given by the user. MTIA reports its transfers as kernels, and ROCm those copies and fills that
+a kernel carries out; everything else a device does under a kernel's name is compute.
 
 :class:`DefaultPlacement` places lanes of trace-event files that no reader knows more about.
 """
@@ -31,8 +31,8 @@ STEP_NAME = re.compile(
 """Names of host ranges that are a training step, and its number."""
 
 
-_TRANSFER = re.compile(r"dma_request\b")
-"""What MTIA's profiler calls a transfer, among its kernels."""
+_TRANSFER = re.compile(r"dma_request\b|__amd_rocclr_(?:copy|fill)")
+"""What MTIA's profiler calls a transfer, among its kernels; and kernels of ROCm's runtime."""
 
 
 def kernel_class(name: str, more: Sequence[str] = ()) -> OpClass:

@@ -15,6 +15,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass
 from traceconv.core.rank_names import rank_in_name
 
@@ -28,9 +29,6 @@ Report = Callable[[str, str], None]
 OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 """Parses one JSON object, its values left as they are written."""
 
-BROKEN = (msgspec.DecodeError, RecursionError, UnicodeError)
-"""What parsing raises on text that is not what it should be."""
-
 _RANK_WORD = re.compile(r"rank[_\-. ]?\d", re.IGNORECASE)
 
 
@@ -40,7 +38,7 @@ def text(raw: msgspec.Raw | bytes) -> str:
     if written[:1] == b'"':
         try:
             return str(msgspec.json.decode(written))
-        except BROKEN:  # half of a surrogate pair
+        except NOT_JSON:  # half of a surrogate pair
             return written[1:-1].decode(errors="replace")
     return "" if written == b"null" else written.decode(errors="replace")
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.model import I32, I64
 
 Rows = NDArray[np.intp]
@@ -225,7 +226,7 @@ def _disagreeing(marks: Marks, begin: Rows, end: Rows) -> I32:
     agrees = np.ones(len(a), bool)
     for column in (marks.name, marks.category):
         agrees &= (column[a] == column[b]) | (column[a] < 0) | (column[b] < 0)
-    return np.unique(marks.lane[a[~agrees]])
+    return distinct(marks.lane[a[~agrees]])
 
 
 def _stacked(marks: Marks) -> tuple[Rows, Rows]:

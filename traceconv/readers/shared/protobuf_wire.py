@@ -8,7 +8,8 @@ from typing import Any
 
 from traceconv.io.sources import Source
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+"""Wire types."""
 
 
 class Cut(Exception):
@@ -22,7 +23,7 @@ class Damaged(Exception):
 @dataclass(frozen=True)
 class Field:
     """One field of a message: a number, or the bytes ``[start, end)``, which may go beyond the
-    message if that is cut.
+    message if that is cut. ``kind`` is its wire type.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Field:
     begin: int
     start: int
     end: int
+    kind: int
 
 
 def fields(data: Any, at: int, end: int) -> Iterator[Field]:
@@ -44,16 +46,16 @@ def fields(data: Any, at: int, end: int) -> Iterator[Field]:
         tag, at = _varint(data, at, end)
         value, start = 0, at
         kind = tag & 7
-        if kind == _VARINT:
+        if kind == VARINT:
             value, at = _varint(data, at, end)
-        elif kind == _BYTES:
+        elif kind == LENGTH:
             value, start = _varint(data, at, end)
             at = start + value
-        elif kind in (_FIXED32, _FIXED64):
-            at += 4 if kind == _FIXED32 else 8
+        elif kind in (FIXED32, FIXED64):
+            at += 4 if kind == FIXED32 else 8
         else:
             raise Damaged(begin)
-        yield Field(tag >> 3, value, begin, start, at)
+        yield Field(tag >> 3, value, begin, start, at, kind)
 
 
 def _varint(data: Any, at: int, end: int) -> tuple[int, int]:

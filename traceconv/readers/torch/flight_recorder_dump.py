@@ -11,10 +11,11 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, to_ns
 from traceconv.core.errors import ClockError, MalformedInputError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.lines import BROKEN, Slices, rank_in_path, text
+from traceconv.readers.shared.lines import Slices, rank_in_path, text
 
 _OBJECT = re.compile(r'\{\s*"')
 _WASTE, _NESTED = 16, 2000
@@ -68,7 +69,7 @@ def read_dump(capture: Capture, build: TraceBuilder) -> None:
     raw = capture.source.read(capture.files[0]).removeprefix(b"\xef\xbb\xbf")
     try:
         dump = _DUMP.decode(raw)
-    except BROKEN as e:
+    except NOT_JSON as e:
         dump = _Dump(list(_salvaged(raw)))
         if not dump.entries:
             raise MalformedInputError(title, "", f"nothing can be read: {e}") from e
@@ -104,7 +105,7 @@ def _salvaged(raw: bytes) -> Iterator[Entry]:
             value, end = scan(rest, at)
             if _CREATED in value:
                 yield _ENTRY.decode(rest[at:end])
-        except (*BROKEN, ValueError) as e:
+        except NOT_JSON as e:
             wasted += getattr(e, "pos", at + _NESTED) - at
             end = at + 1
         begin = _OBJECT.search(rest, end)
@@ -170,7 +171,7 @@ def _group(entry: Entry) -> str:
     """The process group: its name and what it is for."""
     try:
         stated = msgspec.json.decode(entry.get("process_group", b"[]"))
-    except BROKEN:
+    except NOT_JSON:
         stated = []
     words = [str(word) for word in stated] if isinstance(stated, list) else [str(stated)]
     name = words[0] if words else text(entry.get("pg_id", b""))

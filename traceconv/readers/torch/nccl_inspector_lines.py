@@ -9,10 +9,11 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.lines import BROKEN, Lines, Report, Slices, text, unheard
+from traceconv.readers.shared.lines import Lines, Report, Slices, text, unheard
 from traceconv.readers.shared.numbers import count_of
 
 Raws = dict[str, msgspec.Raw]
@@ -69,7 +70,7 @@ def _lines(
         for number, stated in lines.numbered():
             try:
                 line = _LINE.decode(stated)
-            except BROKEN as e:
+            except NOT_JSON as e:
                 lines.damaged(number, e)
                 continue
             header, metadata = line.header or header, line.metadata or metadata
@@ -156,7 +157,7 @@ class _Operations:
         try:
             times = _TIMES.decode(raw) if raw is not None else times or _Times()
             length = to_ns(text(perf.get(f"{kind}_exec_time_us", b"0")))
-        except (*BROKEN, ClockError) as e:
+        except (*NOT_JSON, ClockError) as e:
             self._lose(where, "malformed-record", str(e)[:80])
             return
         if length < 0:

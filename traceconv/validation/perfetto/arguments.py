@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from traceconv.core import protobuf as wire
+from traceconv.core.protobuf import Field, Value
 from traceconv.validation.decoded import Argument
 from traceconv.validation.lenient import json_leaves
-from traceconv.validation.perfetto import wire
 from traceconv.validation.perfetto.events import (
     CORRELATIONS,
     GPU,
@@ -16,7 +17,6 @@ from traceconv.validation.perfetto.events import (
     Generation,
     Shape,
 )
-from traceconv.validation.perfetto.wire import Field, Value
 
 MAX_DEPTH = 100
 """Arguments nested deeper than this are left out."""

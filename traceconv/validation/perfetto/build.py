@@ -10,9 +10,9 @@ from collections import Counter
 
 import numpy as np
 
+from traceconv.core import protobuf as wire
 from traceconv.validation.container import Buffer
 from traceconv.validation.decoded import I64, Argument, Counters, Decoded, Flows, TrackRow, column
-from traceconv.validation.perfetto import wire
 from traceconv.validation.perfetto.arguments import packet_arguments
 from traceconv.validation.perfetto.events import (
     BEGIN,

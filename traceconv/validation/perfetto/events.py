@@ -8,9 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from traceconv.validation.perfetto import wire
+from traceconv.core import protobuf as wire
+from traceconv.core.protobuf import BrokenMessage, Field, Value
+from traceconv.validation.perfetto.frames import Packets
 from traceconv.validation.perfetto.tracks import Descriptors, TrackKey
-from traceconv.validation.perfetto.wire import BrokenMessage, Field, Packets, Value
 from traceconv.validation.rules import Tally
 
 BEGIN, END, INSTANT, COUNTER, STATE, GPU = 1, 2, 3, 4, 5, 6

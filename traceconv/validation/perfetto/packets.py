@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from traceconv.validation.container import Buffer
-from traceconv.validation.perfetto import wire
-from traceconv.validation.perfetto.clocks import (
+from traceconv.core import protobuf as wire
+from traceconv.core.clock_snapshots import (
     BOOTTIME,
     BadSnapshot,
     ClockKey,
@@ -19,6 +18,8 @@ from traceconv.validation.perfetto.clocks import (
     Reading,
     is_sequence_clock,
 )
+from traceconv.core.protobuf import BrokenMessage, Value
+from traceconv.validation.container import Buffer
 from traceconv.validation.perfetto.events import (
     GPU,
     Columns,
@@ -27,8 +28,8 @@ from traceconv.validation.perfetto.events import (
     Shape,
     checked,
 )
+from traceconv.validation.perfetto.frames import ZLIB_PACKETS, ZSTD_PACKETS, Packets
 from traceconv.validation.perfetto.tracks import Descriptors
-from traceconv.validation.perfetto.wire import BrokenMessage, Packets, Value
 from traceconv.validation.rules import Tally
 
 CLEARED, NEEDED = 1, 2
@@ -113,7 +114,7 @@ class _Reader:
             last = {n: v for n, _, v in wire.fields(packet)}
         except BrokenMessage:
             self._packets.refuse("P01-packet", place)
-        if wire.ZLIB_PACKETS in last or wire.ZSTD_PACKETS in last:
+        if ZLIB_PACKETS in last or ZSTD_PACKETS in last:
             self._read(self._packets.expand(packet, place))
             return
         sequence, flags = self._sequence(last), wire.number(last.get(13, 0))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import (
     BACKWARDS,
@@ -344,7 +345,7 @@ def binding_ns(trace: Trace) -> dict[int, int]:
     moved to the first gap between children.
     """
     events, flows = trace.events, trace.flows
-    rows = np.unique(np.concatenate((flows.src, flows.dst)))
+    rows = distinct(np.concatenate((flows.src, flows.dst)))
     # in table order the first child is the next row
     after = np.minimum(rows + 1, len(events) - 1)
     shared = (rows < after) & (events.track[rows] == events.track[after])

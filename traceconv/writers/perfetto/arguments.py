@@ -23,12 +23,14 @@ import numpy as np
 
 from traceconv import native
 from traceconv.core.model import I32, I64, Args
-from traceconv.writers.arguments import fetch
-from traceconv.writers.perfetto.wire import (
-    SURROGATES,
+from traceconv.core.perfetto_fields import (
     DebugAnnotation,
     InternedData,
     TrackEvent,
+)
+from traceconv.writers.arguments import fetch
+from traceconv.writers.perfetto.wire import (
+    SURROGATES,
     double,
     interned,
     message,

@@ -16,8 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
 from traceconv.core.model import I8, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
+from traceconv.core.perfetto_fields import (
+    ATTRIBUTE,
+    NEEDS_STATE,
+    STATE_CLEARED,
+    Attribute,
+    InternedData,
+    TracePacket,
+    TrackEvent,
+)
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder
 from traceconv.writers.perfetto.packets import (
@@ -32,13 +42,6 @@ from traceconv.writers.perfetto.packets import (
 )
 from traceconv.writers.perfetto.tracks import descriptors, root, shown_pid, uuids
 from traceconv.writers.perfetto.wire import (
-    ATTRIBUTE,
-    NEEDS_STATE,
-    STATE_CLEARED,
-    Attribute,
-    InternedData,
-    TracePacket,
-    TrackEvent,
     interned,
     message,
     number,
@@ -195,7 +198,7 @@ def name_entry(trace: Trace, string: int, iid: int) -> bytes:
 
 def tables(trace: Trace, order: I64) -> Iterator[bytes]:
     """Contents of InternedData, in parts of bounded size: categories, then names by number."""
-    ops = np.unique(trace.events.op).tolist()
+    ops = distinct(trace.events.op).tolist()
     part = [
         interned(InternedData.EVENT_CATEGORIES, op, CATEGORIES[op])
         for op in ops

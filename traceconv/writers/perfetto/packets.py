@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
-from traceconv.writers.perfetto.wire import (
+from traceconv.core.perfetto_fields import (
     COUNTER,
     INSTANT,
     NEEDS_STATE,
@@ -25,6 +25,8 @@ from traceconv.writers.perfetto.wire import (
     SLICE_END,
     TracePacket,
     TrackEvent,
+)
+from traceconv.writers.perfetto.wire import (
     number,
     tag,
     tag_bytes,

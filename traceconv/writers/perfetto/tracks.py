@@ -14,11 +14,13 @@ import numpy as np
 
 from traceconv.core.errors import OutputError
 from traceconv.core.model import I64, Capture, Mask, Trace, Track
-from traceconv.writers.perfetto.wire import (
+from traceconv.core.perfetto_fields import (
     CounterDescriptor,
     ProcessDescriptor,
     TracePacket,
     TrackDescriptor,
+)
+from traceconv.writers.perfetto.wire import (
     message,
     number,
     packet,

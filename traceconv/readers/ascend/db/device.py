@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.model import I8, I64, Layer, OpClass
 from traceconv.readers.ascend.db.export import TIMES, Export, graphs
 from traceconv.readers.shared.arguments import (
@@ -59,7 +60,7 @@ class Pmu:
         self._name, self._value = rows["name"][order], rows["value"][order]
         self._keys = {
             i: b"," + quoted(export.strings.get(i, f"pmu {i}")) + b":"
-            for i in np.unique(self._name).tolist()
+            for i in distinct(self._name).tolist()
         }
 
     def members(self, rows: slice) -> list[bytes]:
@@ -343,7 +344,7 @@ class Communication:
         """Put the parts of operations on planes; their times are those of their tasks."""
         build, columns = self._export.build, self._tasks.columns
         part, task = _by_task(self._parts["globalTaskId"], columns["globalTaskId"])
-        lost = len(self._parts["globalTaskId"]) - len(np.unique(part))
+        lost = len(self._parts["globalTaskId"]) - len(distinct(part))
         build.seen("slice", len(part) + lost)
         build.skip("bad-time", "table COMMUNICATION_TASK_INFO", lost, "slice")
         rows = {name: column[part] for name, column in self._parts.items()}

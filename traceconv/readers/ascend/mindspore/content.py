@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import distinct
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, OpClass, Track
 from traceconv.core.side_tables import ABSENT, Columns
@@ -173,7 +174,7 @@ def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown
         return placed
 
     def remember(rows: Incoming) -> None:
-        for track in np.unique(rows.track).tolist():
+        for track in distinct(rows.track).tolist():
             if track in layers:
                 starts = rows.start_ns[rows.track == track].copy()
                 shown.starts.setdefault(layers[track], []).append(starts)

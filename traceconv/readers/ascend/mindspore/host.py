@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import distinct
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Kind, Layer, OpClass, Track
 from traceconv.core.side_tables import ABSENT, Columns
@@ -119,7 +120,7 @@ def _add_memory(build: TraceBuilder, columns: Columns, offset_ns: int) -> None:
     build.seen("counter", int(np.count_nonzero(taken)))
     build.skip("bad-time", "memory", int(np.count_nonzero(taken & ~rows)), kind="counter")
     pids = columns["pid"]
-    for pid in np.unique(pids[rows]).tolist():
+    for pid in distinct(pids[rows]).tolist():
         mine = rows & (pids == pid)
         name, group = "Resident Memory", f"Process {pid}"
         track = build.track(Layer.COUNTER, name, group, "MindSpore Host", unit="KB")

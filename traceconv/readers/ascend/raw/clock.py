@@ -24,7 +24,7 @@ from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.shared.numbers import whole_number
 
 MHZ = Fraction(100)
-"""How fast a device's counter runs where no file has it: every known chip's does."""
+"""How fast a device's counter is taken to run where no file says it: most do."""
 
 _FASTEST_MHZ = 9000
 """Remainders of slower counters, given in whole Hz, times 10**9 fit int64."""
@@ -180,6 +180,8 @@ def _clock(host: _Side, device: _Side) -> Clock:
     host_counter = _host_counter(host, (offsets or [0])[0])
     device_counter = _device_counter(host, device, (offsets or [0])[-1])
     doubts = [host_counter.doubt] if host_counter.doubt else []
+    if _stated_mhz(device) is None:
+        doubts.append(f"no frequency of the device's counter: taken as {MHZ} MHz")
     if device_counter.tick is None:
         doubts.append("no anchor of the device's counter: its times count from its first record")
     if host_counter.tick is None:
@@ -204,8 +206,7 @@ def _host_counter(host: _Side, offset: int) -> Counter:
 
 
 def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
-    about = first_object(device.info.get("DeviceInfo"))
-    tick_ns = 1000 / (_frequency(about.get("hwts_frequency")) or MHZ)
+    tick_ns = 1000 / (_stated_mhz(device) or MHZ)
     ticks = device.device_log.get("cntvct")
     began = device.began_ns if device.began_ns is not None else host.began_ns
     later = device.host_log.get("cntvct_diff", 0)
@@ -213,6 +214,11 @@ def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
         of_host = device.cpu_mhz or host.cpu_mhz or Fraction(1000)
         began += int(later * 1000 / of_host + Fraction(1, 2))
     return _anchored(tick_ns, ticks, began, offset)
+
+
+def _stated_mhz(device: _Side) -> Fraction | None:
+    """How fast the counter of a device runs, by its own file."""
+    return _frequency(first_object(device.info.get("DeviceInfo")).get("hwts_frequency"))
 
 
 def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: int) -> Counter:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import distinct
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
 from traceconv.core.side_tables import Columns
 from traceconv.readers.ascend.db.device import group_titles
@@ -350,7 +351,7 @@ def _arguments(
     unit = _of_launch(timed, host, "unit")
     unit = np.where(unit >= 0, unit, kind)
     columns: dict[str, tuple[I64, Value]] = {
-        "Task Type": (unit, label({i: build.strings[i] for i in np.unique(unit).tolist()})),
+        "Task Type": (unit, label({i: build.strings[i] for i in distinct(unit).tolist()})),
         "Physic Stream Id": (stream, number),
         "Subtask Id": (tasks.context, number),
     }
@@ -400,7 +401,7 @@ def _put_parts(
     """Parts of collectives on the planes of their groups, and whole ones over them."""
     at = np.flatnonzero(part)
     owner, plane = (_of_launch(timed, host, column)[at] for column in ("group", "plane"))
-    named = {g: build.strings[g] for g in np.unique(owner).tolist() if g >= 0}
+    named = {g: build.strings[g] for g in distinct(owner).tolist() if g >= 0}
     # groups without a readable name are numbered in the order of their first part
     titles = group_titles(owner[np.argsort(timed.start_ns[at], kind="stable")], named)
 

@@ -7,13 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import us_text
 from traceconv.core.model import I8, I32, I64, NO_GRAPH, Layer, OpClass
-from traceconv.core.side_tables import ABSENT
+from traceconv.core.side_tables import ABSENT, SideTable
 from traceconv.readers.shared.arguments import number, quoted, shared
 from traceconv.readers.shared.ascend_lanes import BY_TASK_TYPE, step_lane
 from traceconv.readers.shared.csv_tables import Column
 
 _START, _DUR = "Start Time(ns)", "Duration(ns)"
+_COMPUTING = "Computing(ns)"
+_CUT = frozenset(("truncated", "unended-line", "malformed-record"))
+"""Issues of a table that lacks rows."""
+
+_MOST_OF = 0.99
+"""Of the computing of a step: operators do not take less together, but for rounding."""
 _INT32_MAX = 2**31 - 1
 _IDS = {"Model ID": "Model Id", "Task ID": "Task Id", "Context ID": "Context Id"}
 """Columns that become arguments, and their keys there: those of a timeline."""
@@ -59,6 +66,54 @@ def read_kernels(columns: Mapping[str, Column], build: TraceBuilder) -> None:
         _add_steps(step[named], rows[_START][named], length[named], build)
 
 
+def book_missing(table: SideTable, steps: SideTable | None, build: TraceBuilder) -> None:
+    """Say so if the operators of a table are not all that ran.
+
+    Args:
+        table: that :func:`read_kernels` has read.
+        steps: the profiler's own table of steps, None if there is none.
+
+    Issues: operators-missing.
+    """
+    columns = table.columns
+    if _START not in columns:
+        return
+    places = [f"{one.code} x{one.count}" for one in table.issues if one.code in _CUT]
+    length = columns.get(_DUR, np.full(len(table), ABSENT, np.int64))
+    timed = (columns[_START] != ABSENT) & (length >= 0)
+    if not timed.all():
+        places.append(f"{np.count_nonzero(~timed)} rows without a start or a length")
+    places += _less_than_stated(columns, np.where(timed, length, 0), steps)
+    for where in places:
+        build.skip("operators-missing", where)
+    build.hints.partial_device = bool(places)
+
+
+def _less_than_stated(
+    columns: Mapping[str, Column], length: I64, steps: SideTable | None
+) -> list[str]:
+    """The steps that compute for longer than their operators take together."""
+    if steps is None or _COMPUTING not in steps or steps[_COMPUTING].dtype != np.int64:
+        return []
+    cores = columns.get("Accelerator Core", np.full(len(length), "", object)).tolist()
+    computes = np.array(
+        [BY_TASK_TYPE.get(core, OpClass.COMPUTE) == OpClass.COMPUTE for core in cores], bool
+    )
+    own = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
+    number = steps.columns.get("Step", np.full(len(steps), ABSENT, np.int64))
+    found = []
+    for step, stated in zip(number.tolist(), steps[_COMPUTING].tolist(), strict=True):
+        mine = computes & (own == step) if step != ABSENT else computes
+        spent = int(length[mine].sum())
+        if spent < _MOST_OF * stated:
+            where = f"step {step}: " if step != ABSENT else ""
+            found.append(
+                f"{where}operators of {us_text(spent)} µs, Computing of {us_text(stated)} µs in "
+                f"{steps.name}"
+            )
+    return found
+
+
 def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
     """The steps the table names, from the first start to the last end of their operators."""
     order = np.argsort(step, kind="stable")
@@ -67,7 +122,7 @@ def _add_steps(step: I32, start: I64, length: I64, build: TraceBuilder) -> None:
     begin = np.minimum.reduceat(start[order], first)
     end = np.maximum.reduceat((start + length)[order], first)
     build.seen("slice", len(numbers))
-    build.skip("time-estimated", "column Step Id", len(numbers))
+    build.skip("steps-from-operators", "column Step Id", len(numbers))
     build.extend(
         track=build.add_track(step_lane(-1).track),
         start_ns=begin,

@@ -11,7 +11,8 @@ Quirks: ``kernel_details`` and ``op_summary`` hold the start of every operator, 
 the hardware's streams; level 0 names no stream, then there is one lane per kind of core (golden
 kernels_alone). Other tables have no times: their captures have side tables and no events, and do
 not stop a merge if their rank is unknown. A table cut in the middle of a row keeps the rows before
-it (golden cut_off).
+it, and gives no figure that needs all of them (golden cut_off); nor does one whose operators
+compute for less than the profiler's own table of steps says.
 Ignored: nothing of the tables; what they lack (launches, planes) cannot be made up.
 Source: the headings themselves; test data of Ascend/msinsight and Ascend/msprof-analyze.
 """
@@ -26,7 +27,7 @@ from pathlib import PurePosixPath
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
-from traceconv.core.model import Capture
+from traceconv.core.model import STEP_TABLE, Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     Detail,
@@ -71,11 +72,12 @@ class AscendTablesReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
-        from traceconv.readers.ascend.tables.kernels import read_kernels
+        from traceconv.readers.ascend.tables.kernels import book_missing, read_kernels
 
         describe(build, capture.detail.notes)
         build.hints.tables_only = True
-        side_table = add_side_tables(capture, build).get(_KERNELS)
+        tables = add_side_tables(capture, build)
+        side_table = tables.get(_KERNELS)
         if side_table is None:
             build.skip("empty-file")
             return
@@ -83,6 +85,7 @@ class AscendTablesReader:
         columns = side_table.read()
         side_table.account(build.issues)
         read_kernels(columns, build)
+        book_missing(side_table, tables.get(STEP_TABLE), build)
 
 
 def _capture(

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import Source
 from traceconv.io.temporary import temporary_directory
@@ -392,7 +393,7 @@ def _signed(data: Bytes, at: I64, width: int) -> I64:
 def _decoded(
     data: Bytes, kind: I64, place: I64, requested: ColumnRequest, number: I64
 ) -> NDArray[Any]:
-    present = np.unique(kind) if len(kind) and (kind != kind[0]).any() else kind[:1]
+    present = distinct(kind) if len(kind) and (kind != kind[0]).any() else kind[:1]
     if len(present) == 1:
         return _of_kind(data, int(present[0]), place, requested, number)
     found = np.empty(len(kind), requested.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import distinct
 from traceconv.core.model import BACKWARDS, I32, I64
 from traceconv.readers.shared.trace_events.contract import Skipped
 from traceconv.readers.shared.trace_events.placing import Anchors, Lanes, Texts
@@ -39,7 +40,7 @@ class Binder:
     @property
     def lanes(self) -> I32:
         """The lanes that have slices, ascending."""
-        return np.unique(self._lane)
+        return distinct(self._lane)
 
     def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
         """The row each end touches, -1 if there is none.
@@ -125,7 +126,7 @@ class _Scale:
         self._step = self._high - self._low + 3
         self._known: I64 | None = None
         if self._step * (lanes + 1) >= 2**62:  # wild stamps: number them instead
-            self._known = np.unique(start)
+            self._known = distinct(start)
             self._step = len(self._known) + 2
 
     def keys(self, lane: I32, time: I64) -> I64:
@@ -303,7 +304,7 @@ class Arrows:
         """What arrows are called: their category, else their name without its number."""
         shapes = self.tables.shapes
         ids = np.full(len(shapes.phase), -1, np.int32)
-        for code in np.unique(shape).tolist():
+        for code in distinct(shape).tolist():
             if shapes.category[code]:
                 ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
         found = ids[shape]

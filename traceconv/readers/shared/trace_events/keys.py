@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 
 KEPT_BYTES = 1 << 20
@@ -123,7 +124,7 @@ class Keys:
             return
         try:
             self.found[str(msgspec.json.decode(key))] = msgspec.json.decode(text)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_JSON:
             return
 
 

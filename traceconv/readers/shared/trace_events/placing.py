@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.columns import distinct
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
@@ -62,7 +64,7 @@ class Naming:
         """
         try:
             args = msgspec.json.decode(raw) if raw else None
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_JSON:
             args = None
         if not isinstance(args, dict) or not self._known(name, pid, tid, args):
             self.unused += 1
@@ -198,7 +200,7 @@ class Texts:
         found: I32 = self._ids[codes]
         new = found < 0
         if new.any():
-            for code in np.unique(codes[new]).tolist():
+            for code in distinct(codes[new]).tolist():
                 self._ids[code] = self._build.string(self.text(code))
             found = self._ids[codes]
         return found
@@ -336,7 +338,7 @@ class Placer:
         graph = np.full(len(rows), -1, np.int32) if rows.graph is None else rows.graph.copy()
         step = np.full(len(rows), -1, np.int32) if rows.step is None else rows.step.copy()
         rule = self._lanes.rule[rows.shape]
-        for number in np.unique(rule[rule >= 0]).tolist():
+        for number in distinct(rule[rule >= 0]).tolist():
             where = np.flatnonzero(rule == number)
             place = self._lanes.rules[number]
             if place.by_type and rows.type is not None:

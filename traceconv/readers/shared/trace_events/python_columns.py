@@ -20,6 +20,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Mask
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
@@ -27,7 +28,6 @@ from traceconv.readers.shared.trace_events.placing import Naming
 from traceconv.readers.shared.trace_events.python_decode import (
     ABSENT,
     BEYOND,
-    BROKEN,
     GOOD,
     NOTHING,
     Event,
@@ -118,7 +118,7 @@ class Arguments:
         known = self._answers
         try:
             found = list(map(known.__getitem__, map(astuple, self._fast(text))))
-        except BROKEN:
+        except NOT_JSON:
             found = [known[_scalars(probed)] for probed in self._slow(text)]
         packed = np.array(found, np.int64)
         graph, type_ = packed >> 32, (packed & 0xFFFFFFFF) - 1
@@ -210,7 +210,7 @@ def _scalars(probed: Any) -> tuple[Any, ...]:
 def _scalar(raw: bytes) -> Any:
     try:
         value = msgspec.json.decode(raw)
-    except BROKEN:  # a number beyond any double
+    except NOT_JSON:  # a number beyond any double
         return _ODD
     plain = isinstance(value, int | float | str) and not isinstance(value, bool)
     return value if value is None or plain else _ODD
@@ -252,7 +252,7 @@ def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None
     """
     try:
         parsed: Sequence[Any] = _decode_all(b"[" + b",".join(r or b"{}" for r in raws) + b"]")
-    except BROKEN:
+    except NOT_JSON:
         parsed = [_parsed(raw) for raw in raws]
     for args in parsed:
         if len(args) == 1:
@@ -265,7 +265,7 @@ def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
         args = msgspec.json.decode(raw) if raw else {}
-    except BROKEN:
+    except NOT_JSON:
         return {}
     return args if isinstance(args, dict) else {}
 

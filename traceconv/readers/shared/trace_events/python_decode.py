@@ -17,10 +17,8 @@ from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
-
-BROKEN = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What decoding raises when the text is not what it should be."""
 
 NOTHING = Raw(b"")
 _Scalar = int | float | str | None
@@ -89,7 +87,7 @@ def decode_list(text: bytes) -> tuple[list[Event], int]:
         The events, and the place of that bracket in ``text``; -1 if the text has none.
 
     Raises:
-        one of BROKEN: it is not that.
+        one of NOT_JSON: it is not that.
     """
     try:
         return _checked(_decode_list(b"".join((b"[", text, b"]"))), text), -1
@@ -106,7 +104,7 @@ def decode_lines(text: bytes) -> list[Event]:
     """Events that follow each other without commas.
 
     Raises:
-        one of BROKEN: it is not that.
+        one of NOT_JSON: it is not that.
     """
     return _checked(_decode_lines(text), text)
 
@@ -115,7 +113,7 @@ def decode_record(record: bytes) -> Event:
     """One JSON object, with members of any type.
 
     Raises:
-        one of BROKEN: it is not JSON, or no object.
+        one of NOT_JSON: it is not JSON, or no object.
     """
     try:
         return _decode_one(record)
@@ -142,7 +140,7 @@ def _scalar(raw: bytes) -> int | float | str | None:
         return None
     try:
         value = msgspec.json.decode(raw)
-    except BROKEN:
+    except NOT_JSON:
         return None
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
 
@@ -248,7 +246,8 @@ def _places(text: bytes, n: int) -> I64 | None:
 
 def _scaled(digits: I64, shift: I64) -> Times | None:
     """``digits * 10**shift``, half up."""
-    if (np.abs(digits) > INT64_MAX // _TEN[np.maximum(shift, 0)]).any():
+    limit = INT64_MAX // _TEN[np.maximum(shift, 0)]
+    if ((digits > limit) | (digits < -limit)).any():  # the smallest int64 has no absolute value
         return None
     scale = _TEN[np.maximum(-shift, 0)]
     whole, rest = np.divmod(np.abs(digits), scale)
@@ -275,7 +274,7 @@ def parse(token: bytes) -> tuple[int, int, bool]:
     if token.startswith(b'"'):
         try:
             text = msgspec.json.decode(token, type=str)
-        except (msgspec.MsgspecError, ValueError):
+        except NOT_JSON:
             return 0, BAD, False
     match = _NUMBER.match(text)
     if match is None or not (match[2] or match[3]):

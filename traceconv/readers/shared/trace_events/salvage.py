@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.python_columns import Intake
 from traceconv.readers.shared.trace_events.python_decode import (
-    BROKEN,
     Event,
     decode_list,
     decode_record,
@@ -59,13 +59,13 @@ def mended(record: bytes) -> tuple[Event, bytes, str] | None:
         code, text = "bad-encoding", record.decode("utf-8", "replace").encode()
     try:
         return decode_record(text), text, code
-    except BROKEN:
+    except NOT_JSON:
         if len(record) > MAX_MENDED_BYTES:
             return None
     text = _PIECE.sub(_piece, text)
     try:
         return decode_record(text), text, code or "args-not-json"
-    except BROKEN:
+    except NOT_JSON:
         return None
 
 
@@ -78,7 +78,7 @@ def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
     """
     try:
         return decode_list(b",".join(record for record, _ in records))[0]
-    except BROKEN:
+    except NOT_JSON:
         if len(records) > FEW:
             parts = (records[at : at + FEW] for at in range(0, len(records), FEW))
             return [event for part in parts for event in decoded(part, tally)]
@@ -257,6 +257,8 @@ class Salvage:
             return self._broken(at, e)
         except (ValueError, RecursionError):
             return self._damaged(at, at + _NESTED)
+        if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+            return self._damaged(at, at + 1)  # a bracket too many: events are behind it
         if not isinstance(value, dict):
             self._tally.add("malformed-record", self._place(at))
         elif value.get("ph") is not None:

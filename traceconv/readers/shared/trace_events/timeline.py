@@ -23,6 +23,7 @@ from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
+from traceconv.core.json_text import NOT_JSON
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble
@@ -42,7 +43,6 @@ from traceconv.readers.shared.trace_events.native import FlowKeys, Native, nativ
 from traceconv.readers.shared.trace_events.placing import Naming
 from traceconv.readers.shared.trace_events.python_columns import Arguments, Intake, hashed
 from traceconv.readers.shared.trace_events.python_decode import (
-    BROKEN,
     Event,
     decode_lines,
     decode_list,
@@ -158,7 +158,7 @@ class Chunks:
         try:
             events, end = self._decode(text)
             self._intake.take(events, text, self._address + window.pos if mapped else -1)
-        except BROKEN:
+        except NOT_JSON:
             return State.ODD
         window.pos += len(text) if end < 0 else end
         return State.GOING if end < 0 else State.END

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
+from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
 from traceconv.readers.shared.collective_names import lane_title
@@ -112,7 +113,7 @@ class Collectives:
         for row, text in zip(chosen.tolist(), texts_of(self.build, rows, chosen), strict=True):
             try:
                 facts = _decode(text)
-            except msgspec.MsgspecError:
+            except NOT_JSON:
                 facts = Facts()
             title = lane_title(self.build.strings[int(rows.name[row])])
             rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])], title)
@@ -265,14 +266,14 @@ def memory_counters(build: TraceBuilder, rows: Incoming, chosen: NDArray[np.intp
 def _marks(texts: list[bytes]) -> list[Mark]:
     try:
         return _decode_all(b"[" + b",".join(texts) + b"]")
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         return [_mark(text) for text in texts]
 
 
 def _mark(text: bytes) -> Mark:
     try:
         stated: Any = msgspec.json.decode(text)
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         return Mark()
     keys = ("Total Allocated", "Total Reserved", "Device Id", "Device Type")
     values = [stated.get(key) for key in keys]

@@ -1,4 +1,4 @@
-"""Clocks and snapshots: how the importer brings a packet's time onto the trace's clock.
+"""Clocks of a Perfetto trace and their snapshots: how a time gets onto the clock of the trace.
 
 Snapshots of the same set of clocks form a group; within a group a time is converted by the last
 snapshot at or before it. Groups that share a clock can be chained.
@@ -10,6 +10,10 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+
+from traceconv.core.columns import I64
 
 BOOTTIME = 6
 MAX_HOPS = 4
@@ -105,6 +109,29 @@ class Clocks:
             span = self._spans[clock] = _along(self.path(clock, self.trace), ns)
         return ns + span[2]
 
+    def convert_all(self, clock: ClockKey, ticks: I64) -> I64 | None:
+        """:meth:`convert` for many stamps of one clock, in the order in which they were made.
+
+        Stamps beyond int64 wrap around, as those of the importer do.
+        """
+        if clock == self.trace:
+            return ticks
+        path = self.path(clock, self.trace)
+        if not path:
+            return None
+        unit, incremental = self._units[clock]
+        ns = ticks * np.int64(_wrapped(unit))
+        if incremental and len(ns):
+            ns = np.cumsum(ns) + np.int64(_wrapped(self._last[clock]))
+            self._last[clock] = int(ns[-1])
+        moved = np.zeros(len(ns), np.int64)
+        for source, target, group in path:
+            stamps = np.array([_wrapped(n) for n in group[source]], np.int64)
+            onto = np.array([_wrapped(n) for n in group[target]], np.int64)
+            at = np.maximum(np.searchsorted(stamps, ns + moved, "right") - 1, 0)
+            moved += (onto - stamps)[at]
+        return ns + moved
+
     def incremental(self, clock: ClockKey) -> bool:
         """Whether stamps of the clock are differences."""
         return self._units.get(clock, (1, False))[1]
@@ -141,6 +168,11 @@ class Clocks:
             if clock == self.trace:
                 raise BadSnapshot("the trace's clock goes backwards")
             self._unordered.add(clock)
+
+
+def _wrapped(value: int) -> int:
+    """``value`` as an int64 that wraps around."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _along(path: list[Step], ns: int) -> tuple[int, int, int]:

@@ -1,0 +1,154 @@
+"""What a step loses: of the measured steps of each rank the mean of every class of lost time, then
+the mean over ranks; and the line that names them."""
+
+from dataclasses import dataclass
+
+EXPOSED, LATE, INPUT, IDLE, COPIES, PAUSE, COMPUTING = (
+    "exposed", "late", "input", "idle", "copies", "pause", "computing",
+)  # fmt: skip
+_WORDS = {
+    EXPOSED: "communication not overlapped", LATE: "waiting for rank", INPUT: "waiting for input",
+    IDLE: "idle", COPIES: "memory copies not overlapped", PAUSE: "pauses between steps",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of one rank.
+
+    Attributes:
+        steps: how many are measured; 1 where the capture counts as one; 0 if nothing is known.
+        marked: whether these are steps.
+        length: their known time, ns.
+        per: ns per step by class; a class that is unknown is not in it.
+        stated: whether all of it is from the profiler's own table.
+    """
+
+    steps: int = 0
+    marked: bool = True
+    length: int = 0
+    per: dict = None
+    stated: bool = False
+
+    @classmethod
+    def of(cls, known):
+        """Those of :class:`.steps.Steps`, or of a rank of which there is no trace: None."""
+        if known is None:
+            return cls(per={})
+        steps = known.measured()
+        pieces = [known.figures(step) for step in steps]
+        marked = bool(pieces) and not any(step.whole_range for step in steps)
+        if not pieces and known.sets:
+            pieces = [known.sums()] if known.sums()["known"] else []
+        if not any(piece["computing"] or piece["copying"] for piece in pieces):
+            return cls(per={})
+        n = len(pieces)
+        sums = {
+            name: sum(piece[name] for piece in pieces)
+            for name in ("known", "computing", "not_overlapped", "free")
+        }
+        waits = [piece["input_wait"] for piece in pieces] if steps else []
+        waits = [ns for ns in waits if ns is not None]
+        busy = sums["computing"] + sums["not_overlapped"]
+        per = {
+            COMPUTING: sums["computing"] / n, EXPOSED: sums["not_overlapped"] / n,
+            IDLE: (sums["free"] - sum(waits)) / n,
+            COPIES: (sums["known"] - busy - sums["free"]) / n,
+        }  # fmt: skip
+        if waits:
+            per[INPUT] = sum(waits) / n
+        pauses = [step.pause for step in steps if step.pause is not None]
+        if pauses and 2 * len(pauses) >= n - 1:
+            per[PAUSE] = sum(pauses) / len(pauses)
+        stated = bool(steps) and all(step.stated for step in steps)
+        return cls(n, marked, sums["known"], per, stated)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A class of lost time, ns per step, and the rank that others wait for."""
+
+    name: str
+    ns: float
+    rank: int | None = None
+
+
+def lost(every, late):
+    """The losses of all ranks, most first.
+
+    Args:
+        late: who comes late, whom they keep waiting, and by how much in all: it is taken out of
+            communication that is not overlapped.
+    """
+    known = {rank: one for rank, one in every.items() if one.steps}
+    if not known:
+        return []
+    left, found = {rank: one.per[EXPOSED] for rank, one in known.items()}, []
+    for one in late:
+        waited = 0
+        for rank in left.keys() & set(one.others):
+            part = min(left[rank], one.total_ns / known[rank].steps)
+            left[rank] -= part
+            waited += part
+        found.append(Loss(LATE, waited / len(known), one.rank))
+    found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
+    for name in (INPUT, IDLE, COPIES, PAUSE):
+        found.append(Loss(name, sum(one.per.get(name, 0) for one in known.values()) / len(known)))
+    return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)
+
+
+def headline(every, late, size):
+    """What the steps lose, in a line.
+
+    Args:
+        size: of what the ranks are a part, as (number, "job" or "group"); None if that is unknown.
+    """
+    who = ranks(every)
+    if size and size[0] > len(every):
+        who += f" ({len(every)} of {size[0]} ranks of the {size[1]})"
+    known = [one for one in every.values() if one.steps]
+    if not known:
+        waits = [f"rank {one.rank} comes {length(one.total_ns)} late in all; " for one in late]
+        unknown = "computing is not known of any step, so what steps lose is unknown"
+        return f"{who}: {''.join(waits)}{unknown}"
+    step = sum(one.length / one.steps for one in known) / len(known)
+    what = f"a step of {length(step)}"
+    if not all(one.marked for one in known):
+        what = f"the {length(step)} recorded"
+    stated = sorted(rank for rank, one in every.items() if one.stated)
+    if stated:
+        of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
+        what += f" (as step_trace_time states{of})"
+    found = lost(every, late)
+    period = step
+    pause = sum(one.ns for one in found if one.name == PAUSE)
+    if 100 * pause >= step:
+        period += pause
+        what = f"{length(period)} from step to step (a step takes {length(step)})"
+    named = [one for one in found if one.ns >= period / 100]
+    if not named:
+        busy = 100 - 100 * sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step
+        return f"{who}: device busy for {busy:.1f} % of {what}; no loss is above 1 % of it"
+    return f"{who}: lost of {what}: " + ", ".join(
+        f"{_WORDS[one.name]}{'' if one.rank is None else f' {one.rank}'} {length(one.ns)} "
+        f"({round(100 * one.ns / period)} %)"
+        for one in named
+    )
+
+
+def ranks(every):
+    """Ranks in words: those without a gap as a range."""
+    numbers = sorted(every)
+    if len(numbers) == 1:
+        return f"Rank {numbers[0]}"
+    run = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return "Ranks " + (f"{numbers[0]}-{numbers[-1]}" if run else ", ".join(map(str, numbers)))
+
+
+def length(ns):
+    """A length of time to three digits; whole ones are shown all."""
+    scale, unit = next((s, u) for s, u in ((1e9, "s"), (1e6, "ms"), (0, "µs")) if ns >= s)
+    value = ns / (scale or 1e3)
+    if value == int(value):
+        return f"{int(value)} {unit}"
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"

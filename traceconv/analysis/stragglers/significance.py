@@ -1,0 +1,424 @@
+"""Whether a rank does more than its peers, or whether that is chance.
+
+Tables have axes (places, steps, ranks): how long each rank worked by itself. What a rank does more
+than the median of the others, step by step, has the pace of the step taken out. Two tests look at
+whether it does more in all steps, and either is enough: Student's for noise without wild values,
+whatever the number of ranks, and one of permutations for noise of any kind, where there are enough
+ranks or steps: if nobody were slow, the values of a step might as well be those of other ranks. A
+third looks at whether what is wild falls on one rank more often than on others, or regularly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import F64
+from traceconv.core.robust import SIGMA, student
+
+FAMILY = 0.001
+"""Probability that a run without a straggler has one by chance that is late in most steps."""
+
+FEW_FAMILY = 0.002
+"""The same where there are few values: to be surer, any delay would be too small."""
+
+RECURS = 0.01
+"""The same of one that is late in some steps, where spikes occur at all."""
+
+_FEW_VALUES = 4  # degrees of freedom of the differences between ranks
+_FEW = 4  # ranks or steps; below, medians over them mean nothing
+_WILD = 6.0  # times the usual scatter between ranks: a step like no other
+_CLIPPED = 3.0  # standard deviations; what is further says no more
+_PRONE = 0.99  # a rank whose variance exceeds that of others so rarely by chance has its own
+_ALIKE = 0.25  # of the usual variance over places is the least to reckon with
+_STEADY = 8  # pairs of steps from which correlation between them is estimated
+_WORTH = 0.7  # of the standard errors that a normal distribution needs: less is not looked at
+_INERT = 2.5  # standard errors; less is no correlation
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Tables, judged. All but ``more`` have axes (places, ranks).
+
+    Attributes:
+        more: (places, steps, ranks): more than the median of the others; NaN where unknown.
+        usual: midmean of it over the steps.
+        unsure: what that may be off by chance.
+        certain: whether a rank does more in most steps.
+        steps: how many are known.
+        noise: (places,): usual scatter of one value of ``more`` around that of its rank.
+    """
+
+    more: F64
+    usual: F64
+    unsure: F64
+    certain: NDArray[np.bool_]
+    steps: NDArray[np.intp]
+    noise: F64
+
+
+def tests(table: F64) -> NDArray[np.intp]:
+    """(places,): how many ranks are looked at."""
+    enough: NDArray[np.intp] = ((~np.isnan(table)).sum(axis=1) >= 2).sum(axis=1)
+    return enough
+
+
+def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compared:
+    """Who does more than the others.
+
+    Args:
+        table: (places, steps, ranks).
+        kind:  (places,): what they are parts of. Probabilities of chance are shared out among
+            kinds, then among what is looked at of each; variances of a kind are much alike.
+        among: by kind, how many ranks and places are looked at in all; see :func:`tests`.
+    """
+    places, steps, ranks = table.shape
+    few = (steps - 1) * (ranks - 1) <= _FEW_VALUES
+    shared = np.maximum(among, 1) * max(np.count_nonzero(among), 1)
+    level = (FEW_FAMILY if few else FAMILY) / shared[kind]
+    both = steps * math.log(max(ranks, 2)) > -np.log(level / 2)  # else only one test can tell
+    level = level / (1 + both)
+    z = np.array([NormalDist().inv_cdf(1 - one) for one in level.tolist()])
+    more = over_others(table.reshape(-1, ranks)).reshape(table.shape)
+    more = np.where(_wild(table)[..., None], np.nan, more)
+    known = ~np.isnan(more)
+    count = known.sum(axis=1)
+    mean = _ratio(np.where(known, more, 0).sum(axis=1), count)
+    rest = np.where(known, more - mean[:, None], 0)
+    variance = _ratio((rest * rest).sum(axis=1), count - 1)
+    every, free = _common_variance(variance, count, kind)
+    prone = variance > every[:, None] * _chance(count - 1, _PRONE)
+    spread = np.maximum(variance, every[:, None])
+    values = count / _inertia(rest, known)
+    degrees = np.where(prone, values - 1, free[:, None])
+    error = np.sqrt(_ratio(spread, values))
+    least = np.vectorize(student, otypes=[float])(z[:, None], np.maximum(degrees, 1.0))
+    unsure = np.where(count >= 2, error * least, np.nan)
+    usual = np.where(count >= 2, _midmeans(more), np.nan)
+    with np.errstate(invalid="ignore"):
+        certain = mean > unsure
+    certain |= _permuted(table, known, level)
+    certain &= usual > 0
+    rest = more - usual[:, None]  # NaN of ranks of which only one value is known
+    noise = np.array([_sigma(rest[place]) for place in range(places)])
+    return Compared(more, usual, unsure, certain, count, noise)
+
+
+def over_others(values: F64) -> F64:
+    """By how much each rank exceeds the median of the others, by row; NaN where there are none."""
+    order = np.argsort(values, axis=1)  # NaN come last
+    place = np.argsort(order, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    count = np.count_nonzero(~np.isnan(values), axis=1, keepdims=True)
+    low, high = (
+        np.take_along_axis(ordered, at + (at >= place), axis=1)
+        for at in (np.maximum(count - 2, 0) // 2, np.maximum(count - 1, 0) // 2)
+    )
+    over: F64 = np.where(count > 1, values - (low + high) / 2, np.nan)
+    return over
+
+
+def _ratio(over: F64, under: F64 | NDArray[np.intp]) -> F64:
+    """0 where nothing is divided by."""
+    found: F64 = np.divide(over, under, out=np.zeros(np.shape(over)), where=np.asarray(under) > 0)
+    return found
+
+
+def _sigma(values: F64) -> float:
+    """Infinite where nothing is known."""
+    known = np.abs(values[~np.isnan(values)])
+    return SIGMA * float(np.median(known)) if len(known) else math.inf
+
+
+def _wild(table: F64) -> NDArray[np.bool_]:
+    """(places, steps): where ranks scatter like in no other step: while caches fill, say."""
+    places, steps, ranks = table.shape
+    if ranks < _FEW or steps < _FEW:
+        return np.zeros((places, steps), bool)
+    between = np.abs(table - median(table, 2)[..., None])
+    scatter = median(between, 2)
+    usual = median(scatter, 1)[:, None]
+    with np.errstate(invalid="ignore"):
+        found: NDArray[np.bool_] = (scatter > _WILD * usual) & (usual > 0)
+    return found
+
+
+def median(values: F64, axis: int) -> F64:
+    """Medians along an axis, of what is known; NaN where nothing is."""
+    ordered = np.moveaxis(np.sort(values, axis=axis), axis, 0)  # NaN come last
+    count = np.count_nonzero(~np.isnan(ordered), axis=0)[None]
+    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=0)
+    high = np.take_along_axis(ordered, np.minimum(count // 2, len(ordered) - 1), axis=0)
+    found: F64 = np.where(count > 0, (low + high) / 2, np.nan)[0]
+    return found
+
+
+def _midmeans(values: F64) -> F64:
+    """(places, ranks): means of the middle half over the steps: as hard to move as medians,
+    nearly, and surer where nothing is wild."""
+    ordered = np.sort(values, axis=1)
+    count = np.count_nonzero(~np.isnan(ordered), axis=1)[:, None]
+    low, high = count // 4, count - count // 4
+    at = np.arange(values.shape[1])[None, :, None]
+    kept = (at >= low) & (at < high)
+    found: F64 = np.where(kept, ordered, 0.0).sum(axis=1) / np.maximum(high - low, 1)[:, 0]
+    return np.where(count[:, 0] > 0, found, np.nan)
+
+
+# -- Student's test -----------------------------------------------------------------------------
+
+
+def _common_variance(
+    variance: F64, count: NDArray[np.intp], kind: NDArray[np.intp]
+) -> tuple[F64, F64]:
+    """(places,): the variance of a value that ranks have in common, and its degrees of freedom.
+
+    Of many ranks the median, which one that is slow in some steps does not move. Where variances of
+    places of one kind are alike, each is known the better for the others.
+    """
+    ranks = variance.shape[1]
+    known = count >= 2
+    free = np.where(known, count - 1, 0)
+    if ranks >= _FEW:
+        usual = _ratio(variance, _chance(count - 1, 0.5))
+        every = np.nan_to_num(median(np.where(known, usual, np.nan), 1))
+        degrees = 0.6 * free.sum(axis=1) * (1 - 1 / ranks)
+    else:
+        every = _ratio((variance * free).sum(axis=1), free.sum(axis=1))
+        degrees = free.sum(axis=1) * (ranks - 1) / ranks
+    every, degrees = np.maximum(every, 1.0), degrees.astype(np.float64)
+    for one in np.unique(kind).tolist():
+        mine = np.flatnonzero((kind == one) & (degrees > 0))
+        if len(mine) > 1:
+            every[mine] = np.maximum(every[mine], _ALIKE * float(np.median(every[mine])))
+        if len(mine) >= _FEW:
+            prior, weight = _prior(every[mine], degrees[mine])
+            every[mine] = (every[mine] * degrees[mine] + prior * weight) / (degrees[mine] + weight)
+            degrees[mine] += weight
+    return every, np.maximum(degrees, 1.0)
+
+
+def _prior(variance: F64, degrees: F64) -> tuple[float, float]:
+    """What variances have in common, and of how many degrees of freedom that is worth: as many as
+    explain by how much they differ (Smyth's moderated t)."""
+    half = degrees / 2
+    logs = np.log(variance) - _digamma(half) + np.log(half)
+    excess = float(np.var(logs, ddof=1) - _trigamma(half).mean())
+    most = float(degrees.sum() - degrees.max())
+    low, high = 0.25, max(most / 2, 0.25)
+    if excess <= float(_trigamma(np.array(high))):
+        worth = high
+    else:
+        for _ in range(50):
+            middle = (low + high) / 2
+            more = float(_trigamma(np.array(middle))) > excess
+            low, high = (middle, high) if more else (low, middle)
+        worth = (low + high) / 2
+    at = float(np.mean(logs) + _digamma(np.array(worth)) - math.log(worth))
+    return math.exp(at), 2 * worth
+
+
+def _digamma(x: F64) -> F64:
+    """By the asymptotic series, from x + 6 down."""
+    steps = sum(1 / (x + k) for k in range(6))
+    y = x + 6
+    found: F64 = np.log(y) - 1 / (2 * y) - 1 / (12 * y**2) + 1 / (120 * y**4) - steps
+    return found
+
+
+def _trigamma(x: F64) -> F64:
+    """The same for its derivative."""
+    steps = sum(1 / (x + k) ** 2 for k in range(6))
+    y = x + 6
+    found: F64 = 1 / y + 1 / (2 * y**2) + 1 / (6 * y**3) - 1 / (30 * y**5) + steps
+    return found
+
+
+def _chance(free: NDArray[np.intp], share: float) -> F64:
+    """Estimates of a variance of 1 with so many degrees of freedom are below this in that share
+    of cases (Wilson and Hilferty)."""
+    one = 2 / (9 * np.maximum(free, 1))
+    found: F64 = (1 - one + NormalDist().inv_cdf(share) * np.sqrt(one)) ** 3
+    return found
+
+
+def _inertia(rest: F64, known: NDArray[np.bool_]) -> float:
+    """How many steps count for one, because ranks that were slow stay slow for a while."""
+    both = known[:, 1:] & known[:, :-1]
+    ranks = rest.shape[2]
+    pairs = int(both.sum()) * (1 - 1 / ranks)  # what all have in common is taken out
+    if pairs < _STEADY or not rest.any():
+        return 1.0
+    scale = np.sqrt(_ratio((rest * rest).sum(axis=(1, 2)), known.sum(axis=(1, 2))))
+    scaled = np.clip(rest / np.maximum(scale, 1.0)[:, None, None], -_CLIPPED, _CLIPPED)
+    share = float((scaled * scaled).sum()) / int(known.sum())
+    rho = float((scaled[:, 1:] * scaled[:, :-1])[both].mean()) / max(share, 1e-9)
+    # values are close to the mean of few of them, which makes neighbours differ
+    if rho + 1 / rest.shape[1] < _INERT / math.sqrt(pairs):
+        return 1.0
+    rho += (1 + 3 * max(rho, 0.0)) / rest.shape[1]
+    rho = min(rho, 0.9)
+    return float(min((1 + rho) / (1 - rho), max(rest.shape[1] / 2, 1.0)))
+
+
+# -- a test of permutations ---------------------------------------------------------------------
+
+
+def _permuted(table: F64, known: NDArray[np.bool_], levels: F64) -> NDArray[np.bool_]:
+    """(places, ranks): whether a rank's values, clipped, add up to more than those of a rank that
+    is drawn anew in each step would in a share ``levels`` of cases."""
+    places, _, ranks = table.shape
+    found = np.zeros((places, ranks), bool)
+    values = np.where(known, table, np.nan)
+    values = values - median(values, 2)[..., None]
+    for place, level in enumerate(levels.tolist()):
+        scale = _sigma(values[place])
+        if not 0 < scale < math.inf:
+            continue
+        scores = np.clip(values[place] / scale, -_CLIPPED, _CLIPPED)
+        seen = ~np.isnan(scores)
+        usable = seen.sum(axis=1) > 1
+        if not usable.any():
+            continue
+        scores, seen = np.where(seen, scores, 0.0)[usable], seen[usable]
+        # nothing to look for where even the largest of every step would be too frequent
+        if -np.log(seen.sum(axis=1)).sum() > math.log(level):
+            continue
+        least = _WORTH * NormalDist().inv_cdf(1 - level)
+        spread = np.sqrt((scores**2).sum(axis=1) / seen.sum(axis=1) @ seen)
+        for rank in np.flatnonzero(scores.sum(axis=0) > least * spread).tolist():
+            rows = seen[:, rank]
+            total = float(scores[rows, rank].sum())
+            found[place, rank] = _tail(scores[rows], seen[rows], total) < level
+    return found
+
+
+def _tail(scores: F64, seen: NDArray[np.bool_], total: float) -> float:
+    """How likely one value per step, drawn at random, add up to at least ``total``: the saddle
+    point approximation of Lugannani and Rice."""
+    count = seen.sum(axis=1)
+    largest = np.where(seen, scores, -np.inf).max(axis=1)
+    if total >= largest.sum() - 1e-9:
+        ties = ((scores >= largest[:, None] - 1e-12) & seen).sum(axis=1)
+        return float(np.prod(ties / count))
+    low, high = 0.0, 1.0
+    while high < 1e3 and _slope(scores, seen, count, high)[0] < total:
+        low, high = high, 2 * high
+    for _ in range(60):
+        at = (low + high) / 2
+        low, high = (at, high) if _slope(scores, seen, count, at)[0] < total else (low, at)
+    at = (low + high) / 2
+    _, bend, height = _slope(scores, seen, count, at)
+    bound = math.exp(min(height - at * total, 0.0))
+    root = math.sqrt(2 * max(at * total - height, 0.0))
+    u = at * math.sqrt(max(bend, 0.0))
+    if root < 1e-3 or u < 1e-3:
+        return bound
+    normal = NormalDist()
+    tail = normal.cdf(-root) + normal.pdf(root) * (1 / u - 1 / root)
+    return min(max(tail, 0.0), bound) if tail > 0 else bound
+
+
+def _slope(
+    scores: F64, seen: NDArray[np.bool_], count: NDArray[np.intp], at: float
+) -> tuple[float, float, float]:
+    """First and second derivative of the cumulant generating function at ``at``, and itself."""
+    top = scores.max(axis=1, keepdims=True)
+    weight = np.where(seen, np.exp(at * (scores - top)), 0.0)
+    every = weight.sum(axis=1)
+    mean = (weight * scores).sum(axis=1) / every
+    square = (weight * scores**2).sum(axis=1) / every
+    height = np.log(every / count) + at * top[:, 0]
+    return float(mean.sum()), float((square - mean**2).sum()), float(height.sum())
+
+
+# -- what happens in some steps -----------------------------------------------------------------
+
+
+def recurring(more: F64, rank: int, numbers: NDArray[np.int64], least: float) -> float:
+    """How likely it is by chance that what is large in one place falls on a rank as often as it
+    does, or as regularly.
+
+    Args:
+        more: (steps, ranks).
+        numbers: of the steps.
+        least: what is large.
+    """
+    own = more[:, rank]
+    known = ~np.isnan(own)
+    order = np.argsort(np.where(known, -own, np.inf), kind="stable")
+    ranks = int((~np.isnan(more)).any(axis=0).sum())
+    best = 1.0
+    for often in _counts(int((own[known] > least).sum())):
+        limit = own[order[often - 1]]
+        with np.errstate(invalid="ignore"):
+            large = int((more >= limit).sum())
+        falls = min(ranks * _binomial(large, 1 / ranks, often), 1.0)
+        regular = _regular(numbers[known], numbers[order[:often]])
+        both = falls * regular
+        best = min(best, both * (1 - math.log(both)) if both > 0 else 0.0)
+    return min(best * 2, 1.0)
+
+
+def _counts(most: int) -> list[int]:
+    """How many of the largest values are looked at."""
+    return [n for n in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64) if n < most] + (
+        [most] if most >= 2 else []
+    )
+
+
+def _binomial(trials: int, share: float, least: int) -> float:
+    """The probability of at least so many hits."""
+    if least <= 0:
+        return 1.0
+    logs = [
+        math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+        + k * math.log(share) + (trials - k) * math.log1p(-share)
+        for k in range(least, min(trials, least + 60) + 1)
+    ]  # fmt: skip
+    return min(sum(math.exp(one) for one in logs), 1.0)
+
+
+def _regular(every: NDArray[np.int64], hit: NDArray[np.int64]) -> float:
+    """How likely it is by chance that steps are as regular as those that are hit."""
+    n, k = len(every), len(hit)
+    best, sizes = 1.0, Counter[int]()
+    for period in range(2, int(np.ptp(every)) // 2 + 2):
+        size = np.bincount(every % period, minlength=period)
+        hits = np.bincount(hit % period, minlength=period)
+        sizes.update(size[size > 1].tolist())
+        for phase in np.flatnonzero(hits > 1).tolist():
+            best = min(best, _hypergeometric(n, int(size[phase]), k, int(hits[phase])))
+    if best >= 1:
+        return 1.0
+    # of every phase, how likely it is to be hit so that it would seem as rare
+    return min(sum(count * _as_rare(n, size, k, best) for size, count in sizes.items()), 1.0)
+
+
+def _as_rare(n: int, size: int, drawn: int, chance: float) -> float:
+    """The probability of a number of hits that is as unlikely as ``chance``, or more so."""
+    for least in range(2, min(size, drawn) + 1):
+        found = _hypergeometric(n, size, drawn, least)
+        if found <= chance * (1 + 1e-9):
+            return found
+    return 0.0
+
+
+@lru_cache(1 << 14)
+def _hypergeometric(n: int, size: int, drawn: int, least: int) -> float:
+    """The probability that of so many drawn from ``n`` at least ``least`` are in a part of them."""
+    total = math.comb(n, drawn)
+    return (
+        sum(
+            math.comb(size, hits) * math.comb(n - size, drawn - hits)
+            for hits in range(least, min(size, drawn) + 1)
+        )
+        / total
+    )

@@ -1,0 +1,292 @@
+"""Arguments: DebugAnnotations as JSON objects.
+
+What becomes what, here and in the C part (``native/wire.c``), byte for byte: dictionaries become
+objects, arrays arrays; integers, doubles and booleans are as in JSON, doubles with as few digits
+as tell them from others; pointers are strings of hexadecimal digits; NaN and infinity are spelt so.
+An annotation without a name (in a dictionary) or without a value is left out. Bytes that are no
+UTF-8 are replaced.
+
+Files of ours say more (:data:`~traceconv.core.perfetto_fields.OWN_FIELD`): a string that stands for
+``null``, a number with more zeros than it needs. These come back as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from traceconv import native
+from traceconv.core.model import I32, I64
+from traceconv.core.perfetto_fields import OWN_FIELD, DebugAnnotation
+from traceconv.core.protobuf import (
+    Field,
+    Value,
+    double,
+    message,
+    number,
+    signed,
+    whole_fields,
+)
+from traceconv.readers.shared.arguments import quoted
+
+UNDEFINED, PYTHON = 1, 2
+"""Why the C part leaves a row: it refers to what is not defined (yet), or is unusual."""
+
+MOST_NESTED = 100
+"""Annotations nested deeper than this are left out."""
+
+MOST_DECIMALS = 60
+_MOST_LISTED = 1 << 20
+"""Texts with numbers up to here are in a list, others in a dictionary."""
+
+
+@dataclass
+class Table:
+    """Interned texts by number, as they are in JSON."""
+
+    listed: list[bytes | None] = field(default_factory=list)
+    others: dict[int, bytes] = field(default_factory=dict)
+
+    def add(self, iid: int, text: bytes) -> None:
+        """Define a number; the first definition counts."""
+        if iid >= _MOST_LISTED:
+            self.others.setdefault(iid, text)
+            return
+        if iid >= len(self.listed):
+            self.listed.extend([None] * (iid + 1 - len(self.listed)))
+        if self.listed[iid] is None:
+            self.listed[iid] = text
+
+    def get(self, iid: int) -> bytes | None:
+        """The text of a number; None if it is not defined."""
+        return self.listed[iid] if iid < len(self.listed) else self.others.get(iid)
+
+
+@dataclass
+class Texts:
+    """What annotations of one sequence refer to by number: keys with their colon, and strings."""
+
+    names: Table = field(default_factory=Table)
+    strings: Table = field(default_factory=Table)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The arguments of some rows.
+
+    Attributes:
+        text:   all objects.
+        length: int32 per row, bytes.
+        undefined: rows with a number that is not defined; their objects lack it.
+        replaced: how many texts had bytes that are no UTF-8.
+    """
+
+    text: bytes
+    length: I32
+    undefined: Sequence[int] = ()
+    replaced: int = 0
+
+
+def objects(data: Any, start: I64, size: I64, ends: I64, texts: Texts) -> Objects:
+    """The JSON objects of rows.
+
+    Args:
+        data:   buffer with the annotations.
+        start, size: int64 per annotation.
+        ends:   int64 per row: the annotations up to this one are its, and those of rows before.
+        texts:  of the sequence.
+    """
+    compiled = native.wire()
+    names, strings = texts.names, texts.strings
+    if compiled is None:
+        odd = np.arange(len(ends))
+        made, length = b"", np.zeros(len(ends), np.int32)
+    else:
+        made, lengths, odds = compiled.annotations(
+            *(data, start, size, np.ascontiguousarray(ends)),
+            *(names.listed, names.others, strings.listed, strings.others),
+        )
+        length = np.frombuffer(lengths, np.int32)
+        odd = np.flatnonzero(np.frombuffer(odds, np.uint8))
+    if not len(odd):
+        return Objects(made, length)
+    one = _Reader(texts)
+    parts, at = [], 0
+    length = length.copy()
+    before = np.concatenate(([0], np.cumsum(length, dtype=np.int64)))
+    undefined = []
+    for row in odd.tolist():
+        first = int(ends[row - 1]) if row else 0
+        own = slice(first, int(ends[row]))
+        spans = zip(start[own].tolist(), size[own].tolist(), strict=True)
+        one.undefined = False
+        text = one.row([bytes(data[a : a + n]) for a, n in spans])
+        if one.undefined:
+            undefined.append(row)
+        parts += [made[at : int(before[row])], text]
+        at = int(before[row])
+        length[row] = len(text)
+    return Objects(b"".join([*parts, made[at:]]), length, undefined, one.replaced)
+
+
+class _Reader:
+    """Annotations without the C part.
+
+    Attributes:
+        undefined: whether something referred to a number that is not defined.
+        replaced:  texts with bytes that are no UTF-8.
+    """
+
+    def __init__(self, texts: Texts) -> None:
+        self.undefined, self.replaced = False, 0
+        self._texts = texts
+        self._known: dict[bytes, bytes | None] = {}
+
+    def row(self, annotations: Sequence[bytes]) -> bytes:
+        """The object of one row."""
+        found = []
+        for one in annotations:
+            if one not in self._known:
+                counts = self.undefined, self.replaced
+                text = self._annotation(whole_fields(one), True, 0)
+                if counts != (self.undefined, self.replaced):  # has to be counted every time
+                    found.append(text)
+                    continue
+                self._known[one] = text
+            found.append(self._known[one])
+        return b"{" + b",".join(filter(None, found)) + b"}"
+
+    def _annotation(self, found: list[Field], named: bool, depth: int) -> bytes | None:
+        last = {n: v for n, _, v in found}
+        key = self._key(last) if named else b""
+        value = None if key is None else self._value(found, last, depth)
+        return None if key is None or value is None else key + value
+
+    def _key(self, last: dict[int, Value]) -> bytes | None:
+        if iid := number(last.get(DebugAnnotation.NAME_IID, 0)):
+            return self._interned(self._texts.names, iid)
+        name = last.get(DebugAnnotation.NAME)
+        return self.quoted(name) + b":" if isinstance(name, bytes) else None
+
+    def _interned(self, table: Table, iid: int) -> bytes | None:
+        text = table.get(iid)
+        self.undefined |= text is None
+        return text
+
+    def quoted(self, raw: bytes) -> bytes:
+        """Bytes as a JSON string."""
+        text = raw.decode("utf-8", "replace")
+        self.replaced += "\ufffd" in text and text.encode() != raw
+        return quoted(text)
+
+    def _value(self, found: list[Field], last: dict[int, Value], depth: int) -> bytes | None:
+        for kind, brackets in ((11, b"{%b}"), (12, b"[%b]")):
+            if kind in last:
+                return brackets % self._nested(found, kind, depth)
+        if 8 in last and not _SCALARS & last.keys():
+            return self._old(whole_fields(last[8]), depth)
+        own = last.get(OWN_FIELD)
+        for kind in _ORDER:
+            if kind in last:
+                return self._scalar(kind, last[kind], own)
+        return None
+
+    def _nested(self, found: list[Field], kind: int, depth: int) -> bytes:
+        if depth >= MOST_NESTED:
+            return b""
+        inner = (
+            self._annotation(whole_fields(value), kind == DebugAnnotation.DICT_ENTRIES, depth + 1)
+            for n, _, value in found
+            if n == kind and isinstance(value, bytes)
+        )
+        return b",".join(filter(None, inner))
+
+    def _scalar(self, kind: int, value: Value, own: Value | None) -> bytes | None:
+        if kind == DebugAnnotation.DOUBLE_VALUE:
+            return real(double(value), own if isinstance(own, int) else None)
+        if kind == DebugAnnotation.STRING_VALUE:
+            stated = _stated(own) if isinstance(own, bytes) else None
+            return self.quoted(message(value)) if stated is None else stated
+        if kind == DebugAnnotation.STRING_VALUE_IID:
+            return self._interned(self._texts.strings, number(value))
+        if kind == DebugAnnotation.LEGACY_JSON_VALUE:
+            stated = _stated(message(value))
+            return self.quoted(message(value)) if stated is None else stated
+        return _PLAIN[kind](value)
+
+    def _old(self, found: list[Field], depth: int) -> bytes | None:
+        """A NestedValue, as SDKs of 2020 wrote: keys and values of a dictionary, or an array."""
+        if depth >= MOST_NESTED:
+            return None
+        of = {n: v for n, _, v in found}
+        keys = [self.quoted(message(v)) for n, _, v in found if n == 2]
+        values = [self._old(whole_fields(v), depth + 1) for n, _, v in found if n in (3, 4)]
+        if keys:
+            pairs = zip(keys, values, strict=False)
+            return b"{" + b",".join(k + b":" + v for k, v in pairs if v is not None) + b"}"
+        if values or number(of.get(1, 0)) in (1, 2):
+            return b"[" + b",".join(v for v in values if v is not None) + b"]"
+        for kind, value in of.items():
+            if kind in _OLD:
+                return self.quoted(message(value)) if kind == 8 else _OLD[kind](value)
+        return None
+
+
+def real(value: float, decimals: int | None = None) -> bytes:
+    """A double as JSON; with so many decimals, if that is the same number."""
+    if not math.isfinite(value):
+        return b"NaN" if math.isnan(value) else b"-Infinity" if value < 0 else b"Infinity"
+    if decimals is not None and decimals <= MOST_DECIMALS:
+        text = f"{value:.{decimals}f}"
+        if float(text) == value:
+            return text.encode()
+    return repr(value).encode()
+
+
+def _stated(text: bytes) -> bytes | None:
+    """JSON text as it is; None if it is none."""
+    try:
+        json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return None
+    return text.strip()
+
+
+def interned_text(raw: bytes, own: Value | None) -> bytes:
+    """The JSON text of an interned string or name.
+
+    Args:
+        own: what a file of ours says of it.
+    """
+    stated = _stated(own) if isinstance(own, bytes) else None
+    return quoted(raw.decode("utf-8", "replace")) if stated is None else stated
+
+
+_ORDER = (
+    *(DebugAnnotation.BOOL_VALUE, DebugAnnotation.UINT_VALUE, DebugAnnotation.INT_VALUE),
+    *(DebugAnnotation.DOUBLE_VALUE, DebugAnnotation.STRING_VALUE),
+    *(DebugAnnotation.STRING_VALUE_IID, DebugAnnotation.POINTER_VALUE),
+    DebugAnnotation.LEGACY_JSON_VALUE,
+)
+"""Of several values that an annotation has, the first counts."""
+
+_SCALARS = frozenset(map(int, _ORDER))
+
+_PLAIN: dict[int, Callable[[Value], bytes]] = {
+    DebugAnnotation.BOOL_VALUE: lambda value: b"true" if number(value) else b"false",
+    DebugAnnotation.UINT_VALUE: lambda value: b"%d" % number(value),
+    DebugAnnotation.INT_VALUE: lambda value: b"%d" % signed(value),
+    DebugAnnotation.POINTER_VALUE: lambda value: b'"0x%x"' % number(value),
+}
+
+_OLD: dict[int, Callable[[Value], bytes]] = {
+    5: lambda value: b"%d" % signed(value),
+    6: lambda value: real(double(value)),
+    7: lambda value: b"true" if number(value) else b"false",
+    8: lambda value: b"",
+}

@@ -1,0 +1,497 @@
+"""A file of another program, from its packets to the rows of a rank."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import MalformedInputError
+from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
+from traceconv.core.perfetto_fields import INSTANT, OWN_FIELD, SLICE_END, TracePacket
+from traceconv.readers.perfetto.events import DROPPED, Events, Marks
+from traceconv.readers.perfetto.gpu import Gpu
+from traceconv.readers.perfetto.packets import Packets, packets
+from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort
+from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, old_arrows, slices
+from traceconv.readers.perfetto.state import Sequences
+from traceconv.readers.perfetto.tracks import Descriptors
+from traceconv.readers.shared.gpu_kernels import step_number
+from traceconv.readers.shared.protobuf_columns import OTHERS, columns
+
+SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))
+"""Kinds of packets that say how a trace was recorded."""
+
+KINDS = {
+    1: "ftrace_events", 2: "process_tree", 4: "inode_file_map", 5: "chrome_events", 7: "sys_stats",
+    9: "process_stats", 37: "profile_packet", 38: "battery", 39: "android_log",
+    40: "power_rails", 45: "system_info", 47: "packages_list", 48: "chrome_benchmark_metadata",
+    49: "perfetto_metatrace", 51: "chrome_metadata", 54: "streaming_profile_packet",
+    55: "profiled_frame_symbols", 56: "heap_graph", 57: "graphics_frame_event",
+    61: "deobfuscation_mapping", 62: "vulkan_memory_event", 63: "gpu_log",
+    64: "streaming_allocation", 65: "vulkan_api_event", 66: "perf_sample", 67: "cpu_info",
+    68: "smaps_packet", 70: "initial_display_state", 71: "gpu_mem_total_event",
+    72: "memory_tracker_snapshot", 73: "frame_timeline_event", 74: "streaming_free",
+    75: "android_energy_estimation_breakdown", 77: "profile_bytes", 78: "ui_state",
+    82: "translation_table", 83: "android_game_intervention_list", 84: "statsd_atom",
+    86: "android_system_property", 91: "entity_state_residency", 94: "surfaceflinger_layers",
+    95: "etw_events", 96: "modem_connection", 98: "machine", 99: "v8_js_code",
+    100: "v8_internal_code", 101: "v8_wasm_code", 102: "v8_reg_exp_code", 128: "gpu_info",
+    135: "stack_sample",
+}  # fmt: skip
+"""Names of kinds of packets that are not read."""
+
+_READ = (
+    *(TracePacket.TRACK_EVENT, TracePacket.GPU_RENDER_STAGE_EVENT, TracePacket.GPU_COUNTER_EVENT),
+    *(TracePacket.CLOCK_SNAPSHOT, TracePacket.INTERNED_DATA, TracePacket.TRACE_PACKET_DEFAULTS),
+    *(TracePacket.TRACK_DESCRIPTOR, TracePacket.TRACE_ATTRIBUTES, OWN_FIELD),
+    *(TracePacket.PROCESS_DESCRIPTOR, TracePacket.THREAD_DESCRIPTOR),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which tracks of a file are those of a rank; all, if nothing is named.
+
+    Attributes:
+        rank:    in the names of its threads or its process, -1 = not by these.
+        grouped: threads are below the groups the rank is in, not below a process: what is on them
+            is there once per group.
+        process: (machine, pid).
+    """
+
+    rank: int = -1
+    grouped: bool = False
+    process: tuple[int, int] | None = None
+
+    def has(self, lane: Lane) -> bool:
+        """Whether a lane is one of the rank."""
+        if self.rank >= 0:
+            return lane.rank == self.rank
+        return self.process is None or lane.process in (None, self.process)
+
+
+class Unread:
+    """Counts packets of other data sources, by kind."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+
+    def take(self, some: Packets) -> None:
+        """Count those among some packets."""
+        other = (some.columns.rest & OTHERS) > 0
+        for number in _READ:
+            other &= ~some.columns.has(number)
+        rows = np.flatnonzero(other)
+        if not len(rows):
+            return
+        of = columns(some.data, some.start[rows], some.size[rows], (*KINDS, *sorted(SILENT)))
+        known = np.zeros(len(rows), bool)
+        for number in SILENT:
+            known |= of.has(number)
+        for number, name in KINDS.items():
+            own = of.is_bytes(number) & ~known
+            known |= own
+            self.kinds[name] += int(own.sum())
+        self.kinds["unknown"] += int(((of.rest & OTHERS) > 0)[~known].sum())
+
+    def book(self, build: TraceBuilder) -> None:
+        """Book what was counted."""
+        for name, count in self.kinds.items():
+            build.skip("perfetto-packet-unread", f"{name}: {count}", count)
+
+    def text(self) -> str:
+        """What was counted, for a message."""
+        return ", ".join(f"{name} ({count})" for name, count in self.kinds.items() if count)
+
+
+def read(capture: Capture, build: TraceBuilder) -> None:
+    """Put the events of a file into ``build``.
+
+    Raises:
+        MalformedInputError: there are none.
+    """
+    sequences = Sequences(build)
+    events, unread = Events(build, sequences), Unread()
+    gpu = Gpu(events)
+    for name in capture.files:
+        build.file = capture.source.title(name)
+        for some in packets(capture.source, name, build):
+            unread.take(some)
+            for timed in sequences.timed(some):
+                events.take(timed)
+                gpu.take(timed)
+    for timed in sequences.late():
+        events.take(timed)
+        gpu.take(timed)
+    unread.book(build)
+    part = capture.detail if isinstance(capture.detail, Part) else Part()
+    _Content(build, sequences, events, gpu, part).put()
+    if not build.rows and not build.issues.worst() == "loss" and unread.text():
+        raise MalformedInputError(
+            build.file,
+            "",
+            f"no TrackEvents and no GPU packets in it, only {unread.text()}; "
+            "open it in ui.perfetto.dev",
+        )
+
+
+@dataclass
+class Texts:
+    """Names and categories of marks, resolved: string ids by code, categories by code."""
+
+    names: I32
+    categories: list[str]
+    undefined: int
+
+
+def resolved(events: Events, marks: Marks, sequences: Sequences, build: TraceBuilder) -> list[str]:
+    """Make names string ids and categories indices of the list that is returned; -1 = none."""
+    undefined = 0
+    categories: dict[str, int] = {}
+    for column, table, number in (
+        (marks.name, events.names, build.string),
+        (
+            marks.category,
+            events.categories,
+            lambda text: categories.setdefault(text, len(categories)),
+        ),
+    ):
+        texts = table.texts(sequences)
+        codes = np.full(2 * max(len(texts), 1) + 2, -1, np.int32)
+        missing = np.zeros(len(codes), bool)
+        for code, raw in sorted(texts.items()):
+            if code >= len(codes):
+                more = np.full(code + 2 - len(codes), -1, np.int32)
+                codes, missing = (
+                    np.concatenate((codes, more)),
+                    np.concatenate((missing, more == 0)),
+                )
+            missing[code] = raw is None
+            if raw is not None:
+                codes[code] = number(raw.decode("utf-8", "replace"))
+        stated = column >= 0
+        undefined += int(missing[column[stated]].sum())
+        column[stated] = codes[column[stated]]
+    build.skip("interned-unknown", "names and categories", undefined)
+    return list(categories)
+
+
+class _Content:
+    """What was collected of a file, on its way into a builder."""
+
+    def __init__(
+        self, build: TraceBuilder, sequences: Sequences, events: Events, gpu: Gpu, part: Part
+    ) -> None:
+        self._build, self._sequences, self._events = build, sequences, events
+        self._gpu, self._part = gpu, part
+        self._descriptors: Descriptors = sequences.descriptors
+
+    def put(self) -> None:
+        """Add everything."""
+        events, build = self._events, self._build
+        marks = events.marks()
+        categories = resolved(events, marks, self._sequences, build)
+        self._refuse(marks)
+        keys = events.lanes.keys
+        known = Lanes(self._descriptors, keys, self._first_names(marks))
+        lanes = [self._own(lane) for lane in known.lanes]
+        mine = np.array([self._part.has(lane) for lane in known.lanes], bool)
+        if len(mine):
+            marks.kind[~mine[marks.lane]] = DROPPED
+        made = slices(marks)
+        self._book(made, marks)
+        used = set(marks.lane[made.mark].tolist())
+        places = Places([lanes[i] for i in sorted(used)], build.comm_words)
+        rows, first = self._rows(marks, made, lanes, categories, places)
+        self._arrows(marks, made, rows, first, mine)
+        self._samples(lanes, mine, places)
+
+    def _own(self, lane: Lane) -> Lane:
+        """A lane as that of its rank, if the file has several ranks."""
+        if not self._part.grouped:
+            return lane
+        words = lane.name.split()
+        name = " ".join(words[2:]) if len(words) > 2 else lane.name
+        return replace(lane, name=name, process=None, identity=("rank", name))
+
+    def _first_names(self, marks: Marks) -> list[str]:
+        """The name of the first event of each lane."""
+        first = np.full(len(self._events.lanes.keys), -1, np.int64)
+        order = np.argsort(marks.time, kind="stable")[::-1]
+        named = order[marks.name[order] >= 0]
+        first[marks.lane[named]] = marks.name[named]
+        return [self._build.strings[i] if i >= 0 else "" for i in first.tolist()]
+
+    def _refuse(self, marks: Marks) -> None:
+        """Drop marks on tracks that cannot have any."""
+        build = self._build
+        for lane, key in enumerate(self._events.lanes.keys):
+            problem = self._descriptors.problem(key)
+            if not problem:
+                continue
+            own = marks.lane == lane
+            instants = int((own & (marks.kind == INSTANT)).sum())
+            ends = int((own & (marks.kind == SLICE_END)).sum())
+            begins = int((own & (marks.kind != DROPPED)).sum()) - instants - ends
+            for what, count in (("slice", begins), ("instant", instants)):
+                build.seen(what, count)
+                build.skip("track-unknown", problem, count, what)
+            marks.kind[own] = DROPPED
+
+    def _book(self, made: Slices, marks: Marks) -> None:
+        build = self._build
+        instants = int((marks.kind[made.mark] == INSTANT).sum())
+        build.seen("slice", len(made.mark) - instants)
+        build.seen("instant", instants)
+        if len(made.alone):
+            keys = self._events.lanes.keys
+            where = f"{keys[int(marks.lane[made.alone[0]])][0]} at {marks.time[made.alone[0]]} ns"
+            build.skip("end-without-begin", where, len(made.alone))
+        build.skip("unfinished-slice", "", int(made.open.sum()))
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _rows(
+        self,
+        marks: Marks,
+        made: Slices,
+        lanes: Sequence[Lane],
+        categories: Sequence[str],
+        places: Places,
+    ) -> tuple[I64, int]:
+        """Add the slices and instants.
+
+        Returns:
+            The row of each of ``made`` counted from the first one, and the first one.
+        """
+        build, mark = self._build, made.mark
+        name = marks.name[mark]
+        nameless = int((name < 0).sum())
+        if nameless:
+            name = np.where(name < 0, build.string(""), name).astype(np.int32)
+            build.skip("missing-name", "", nameless)
+        track, op, step = self._placed(marks, mark, name, lanes, categories, places)
+        start, dur = marks.time[mark], made.dur
+        kind = np.where(marks.kind[mark] == INSTANT, Kind.INSTANT, Kind.SLICE).astype(np.int8)
+        args = self._merged_args(marks, made)
+        rows, kept = self._each_once(track, start, dur, name, kind)
+        first = build.extend(
+            track=track[kept], start_ns=start[kept], dur_ns=dur[kept], name=name[kept],
+            kind=kind[kept], op=op[kept], step=step[kept], args=args[kept],
+        )  # fmt: skip
+        return rows, first
+
+    def _placed(
+        self,
+        marks: Marks,
+        mark: I64,
+        name: I32,
+        lanes: Sequence[Lane],
+        categories: Sequence[str],
+        places: Places,
+    ) -> tuple[I32, I8, I32]:
+        """Track, class and step of every row."""
+        track = np.zeros(len(mark), np.int32)
+        op = np.zeros(len(mark), np.int8)
+        step = np.full(len(mark), -1, np.int32)
+        stages, stage = self._stages(mark)
+        wide = len(categories) + 1
+        key = (marks.lane[mark].astype(np.int64) * wide + marks.category[mark] + 1) * len(stages)
+        for one, rows in grouped(key + stage):
+            of, at = divmod(one, len(stages))
+            lane, category = lanes[of // wide], of % wide - 1
+            kind, collective = stages[at]
+            sort = places.sort(lane, categories[category] if category >= 0 else "", kind)
+            if collective and sort is Sort.KERNEL:
+                sort = Sort.COLLECTIVE
+            self._place(lane, sort, rows, name, places, track, op, step)
+        return track, op, step
+
+    def _place(
+        self,
+        lane: Lane,
+        sort: Sort | None,
+        rows: NDArray[np.intp],
+        name: I32,
+        places: Places,
+        track: I32,
+        op: I8,
+        step: I32,
+    ) -> None:
+        """Fill in the rows of one lane and category, by their names."""
+        build = self._build
+        known: dict[Track, int] = {}
+        distinct, back = np.unique(name[rows], return_inverse=True)
+        table = np.empty((len(distinct), 3), np.int32)
+        for i, string in enumerate(distinct.tolist()):
+            text = build.strings[string]
+            done = _class(sort, text, places)
+            made = places.track(lane, sort, text, done)
+            if made.layer in (Layer.DEVICE, Layer.COMM):
+                build.hints.free_rule = "device"
+            host = made.layer is Layer.HOST
+            if host or made.layer is Layer.RUNTIME:
+                done = OpClass.HOST if done is OpClass.OTHER else done
+            number = known.setdefault(made, build.add_track(made))
+            table[i] = number, done, step_number(text) if host else -1
+        track[rows], op[rows], step[rows] = table[back].T
+
+    def _stages(self, mark: I64) -> tuple[list[tuple[str | None, bool]], I64]:
+        """What GPU packets are, and which of these each row is; 0 = it is of no such packet."""
+        known: dict[tuple[str | None, bool], int] = {(None, False): 0}
+        stage = np.zeros(len(mark), np.int64)
+        if self._gpu.kinds:
+            row_of = {m: i for i, m in enumerate(mark.tolist())}
+            for one, kind in self._gpu.kinds.items():
+                if one in row_of:
+                    stage[row_of[one]] = known.setdefault(kind, len(known))
+        return list(known), stage
+
+    def _merged_args(self, marks: Marks, made: Slices) -> I32:
+        """Arguments of rows: those of their first and their last mark."""
+        own = marks.args[made.mark]
+        closed = made.end >= 0
+        last = np.where(closed, marks.args[made.end], -1)
+        own = np.where(own < 0, last, own).astype(np.int32)
+        both = np.flatnonzero((marks.args[made.mark] >= 0) & (last >= 0))
+        if len(both):
+            ids = np.stack((own[both], last[both]), axis=1)
+            distinct, back = np.unique(ids, axis=0, return_inverse=True)
+            pairs = zip(
+                self._build.args_of(distinct[:, 0]),
+                self._build.args_of(distinct[:, 1]),
+                strict=True,
+            )
+            merged = [self._build.args(both_of(a, b)) for a, b in pairs]
+            own[both] = np.array(merged, np.int32)[back.ravel()]
+        return own
+
+    def _each_once(self, track: I32, start: I64, dur: I64, name: I32, kind: I8) -> tuple[I64, Mask]:
+        """The place of each row among those that are kept, and which are: where a rank is in
+        several groups of a file, its events are there several times."""
+        n = len(track)
+        if not self._part.grouped:
+            return np.arange(n), np.ones(n, bool)
+        table = np.stack((track, start, dur, name, kind), axis=1)
+        _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        kept = np.zeros(n, bool)
+        kept[first] = True
+        for kind_, what in ((Kind.SLICE, "slice"), (Kind.INSTANT, "instant")):
+            again = int((~kept & (kind == kind_)).sum())
+            self._build.skip("repeated-content", "in several groups", again, what)
+        place = np.cumsum(kept) - 1
+        return place[first[back.ravel()]], kept
+
+    # -- arrows and samples ------------------------------------------------------------------------
+
+    def _arrows(self, marks: Marks, made: Slices, rows: I64, first: int, mine: Mask) -> None:
+        row = np.full(len(marks), -1, np.int64)
+        row[made.mark] = np.arange(len(made.mark))
+        closed = made.end >= 0
+        row[made.end[closed]] = np.flatnonzero(closed)
+        start = marks.time[made.mark]
+        flows = self._events.flows()
+        flows = flows.take(mine[marks.lane[flows.mark]])
+        old = [end for end in self._events.legacy_flows if mine[marks.lane[end.mark]]]
+        found = [arrows(flows, row, marks, start), old_arrows(old, row, marks, start)]
+        flow, launch = self._build.string("flow"), self._build.string("launch")
+        for one in found:
+            self._draw(one, rows, first, flow)
+        self._draw(self._gpu_arrows(row), rows, first, launch)
+
+    def _draw(self, found: Arrows, rows: I64, first: int, name: int) -> None:
+        build = self._build
+        build.seen("flow", len(found.src) + found.single)
+        build.skip("flow-without-end", "", found.single, "flow")
+        src, dst = rows[found.src] + first, rows[found.dst] + first
+        build.flows(src=src, dst=dst, name=name)
+
+    def _gpu_arrows(self, row: I64) -> Arrows:
+        """Arrows between calls and what GPUs did, and between GPU slices that wait."""
+        submitted = {one: mark for mark, ids in self._events.submitted for one in ids}
+        awaited = {one: mark for mark, ids in self._events.awaited for one in ids}
+        done: dict[int, list[int]] = {}
+        for stage in self._gpu.stages:
+            done.setdefault(stage.event, []).append(stage.mark)
+        pairs = []
+        for stage in self._gpu.stages:
+            if stage.event in submitted:
+                pairs.append((submitted[stage.event], stage.mark))
+            if stage.event in awaited:
+                pairs.append((stage.mark, awaited[stage.event]))
+            pairs += [(source, stage.mark) for one in stage.awaits for source in done.get(one, [])]
+        single = len(submitted.keys() - done.keys())
+        ends = np.array(pairs, np.int64).reshape(-1, 2)
+        src, dst = row[ends[:, 0]], row[ends[:, 1]]
+        there = (src >= 0) & (dst >= 0)
+        return Arrows(src[there], dst[there], single + int((~there).sum()))
+
+    def _samples(self, lanes: Sequence[Lane], mine: Mask, places: Places) -> None:
+        build, found = self._build, self._events.samples()
+        for lane, rows in grouped(found.lane.astype(np.int64)):
+            if not mine[lane]:
+                continue
+            build.seen("counter", len(rows))
+            key = self._events.lanes.keys[lane]
+            known = self._descriptors.of(key)
+            problem = self._descriptors.problem(key)
+            if known is None or known.counter is None or problem:
+                why = problem or f"{key[0]} {key[-1]} is no counter"
+                build.skip("track-unknown", why, len(rows), "counter")
+                continue
+            value = found.value[rows].copy()
+            if known.counter.multiplier > 0:
+                value *= known.counter.multiplier
+            if known.counter.incremental:
+                for _, own in grouped(found.generation[rows].astype(np.int64)):
+                    value[own] = np.cumsum(value[own])
+            finite = np.isfinite(value)
+            build.skip("counter-not-numeric", "", int((~finite).sum()), "counter")
+            track = build.add_track(places.counter(lanes[lane], known.counter.unit))
+            build.counters(track=track, start_ns=found.time[rows][finite], value=value[finite])
+        for gpu, name, times, values in self._gpu.samples():
+            track = build.add_track(
+                Track(Layer.COUNTER, name, f"GPU {gpu}", "GPU Counters", unit=_unit(name))
+            )
+            build.counters(track=track, start_ns=times, value=values)
+
+
+def _unit(name: str) -> str:
+    """The unit at the end of a counter's name: "Power (W)"."""
+    return name[name.rindex("(") + 1 : -1] if name.endswith(")") and "(" in name else ""
+
+
+def _class(sort: Sort | None, name: str, places: Places) -> OpClass:
+    if sort in (Sort.KERNEL, Sort.COLLECTIVE, Sort.COPY, Sort.STREAM):
+        return places.kernel(sort, name)
+    if sort is Sort.WAIT:
+        return OpClass.WAIT
+    return OpClass.OTHER
+
+
+def grouped(key: I64) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Every value and its rows."""
+    if not len(key):
+        return
+    order = np.argsort(key, kind="stable")
+    borders = np.flatnonzero(np.diff(key[order])) + 1
+    for rows in np.split(order, borders):
+        yield int(key[rows[0]]), rows
+
+
+def both_of(a: bytes, b: bytes) -> bytes:
+    """One JSON object of two: members of both, arrays one after the other."""
+    return json.dumps(_joined(json.loads(a), json.loads(b)), ensure_ascii=False).encode()
+
+
+def _joined(a: Any, b: Any) -> Any:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return {**a, **{key: _joined(a[key], v) if key in a else v for key, v in b.items()}}
+    return [*a, *b] if isinstance(a, list) and isinstance(b, list) else b

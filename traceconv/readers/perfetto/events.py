@@ -1,0 +1,706 @@
+"""TrackEvents as columns, in the order of the file: what happened when on which track.
+
+A mark begins or ends a slice, or is a point in time; which begin belongs to which end is known
+when all are read (:mod:`traceconv.readers.perfetto.slices`). Names stay numbers until then: a
+packet may use one that a later packet defines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import F64, I8, I32, I64, Mask
+from traceconv.core.perfetto_fields import (
+    COUNTER,
+    GPU_CORRELATION,
+    INSTANT,
+    SLICE_BEGIN,
+    SLICE_END,
+    STATE,
+    InternedData,
+    ThreadDescriptor,
+    TracePacket,
+    TrackEvent,
+)
+from traceconv.core.protobuf import FIXED64, integers, message, number, signed, whole_fields
+from traceconv.readers.perfetto import legacy
+from traceconv.readers.perfetto.annotations import objects
+from traceconv.readers.perfetto.state import MONOTONIC, Sequences, State, Timed
+from traceconv.readers.perfetto.tracks import Key, track_key
+from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.protobuf_columns import (
+    DAMAGED,
+    REPEATED,
+    Codes,
+    codes,
+    columns,
+    repeated,
+)
+
+COMPLETE = 6
+"""A kind of mark: a slice with its length."""
+
+DROPPED = 0
+"""A kind of mark: none."""
+
+_SOURCE_LOCATION, _SOURCE_LOCATION_IID, _SOURCE_LOCATIONS = 33, 34, 4
+
+FIELDS = (
+    *map(int, TrackEvent),
+    GPU_CORRELATION,
+    _SOURCE_LOCATION,
+    _SOURCE_LOCATION_IID,
+)
+
+_EXTRAS = (
+    *(TrackEvent.CORRELATION_ID, TrackEvent.CORRELATION_ID_STR, TrackEvent.CORRELATION_ID_STR_IID),
+    *(GPU_CORRELATION, _SOURCE_LOCATION, _SOURCE_LOCATION_IID),
+)
+"""What becomes an argument, besides annotations."""
+
+_FLOWS = (
+    (TrackEvent.FLOW_IDS, False),
+    (TrackEvent.FLOW_IDS_OLD, False),
+    (TrackEvent.TERMINATING_FLOW_IDS, True),
+    (TrackEvent.TERMINATING_FLOW_IDS_OLD, True),
+)
+
+_OF_THREADS = (
+    (
+        TrackEvent.THREAD_TIME_DELTA_US,
+        TrackEvent.THREAD_TIME_ABSOLUTE_US,
+        ThreadDescriptor.REFERENCE_THREAD_TIME_US,
+        "thread_time",
+        1000,
+    ),
+    (
+        TrackEvent.THREAD_INSTRUCTION_COUNT_DELTA,
+        TrackEvent.THREAD_INSTRUCTION_COUNT_ABSOLUTE,
+        ThreadDescriptor.REFERENCE_THREAD_INSTRUCTION_COUNT,
+        "thread_instruction_count",
+        1,
+    ),
+)
+"""Counters of threads that are in events: difference, value, what differences add to, name, and
+what to multiply with."""
+
+_IID_BITS = 40
+
+
+@dataclass
+class Marks:
+    """All marks of a file, in its order.
+
+    Attributes:
+        dur: of kind :data:`COMPLETE`, ns, by mark.
+        time: int64, ns; kind: int8; lane: int32, a code of ``Events.lanes``; name, category:
+            int32, codes of ``Events.names`` and ``Events.categories``, -1 = none; args: int32.
+    """
+
+    dur: dict[int, int]
+    time: I64
+    kind: I8
+    lane: I32
+    name: I32
+    category: I32
+    args: I32
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass
+class Samples:
+    """Counter samples: time (ns), lane, raw value, and the generation their sums belong to."""
+
+    time: I64
+    lane: I32
+    value: F64
+    generation: I32
+
+
+@dataclass
+class Flows:
+    """Ends of arrows: mark, id, whether the id is free again, and what kind of id it is."""
+
+    mark: I64
+    flow: NDArray[np.uint64]
+    closes: NDArray[np.bool_]
+
+    def take(self, rows: Mask) -> Flows:
+        """Some of them."""
+        return Flows(self.mark[rows], self.flow[rows], self.closes[rows])
+
+
+class Lanes:
+    """Numbers for what slices are stacked by."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self._numbers: dict[Key, int] = {}
+        self._machines: dict[int, tuple[Codes, NDArray[np.int32]]] = {}
+
+    def number(self, key: Key) -> int:
+        """The number of a key, new or known."""
+        found = self._numbers.setdefault(key, len(self.keys))
+        if found == len(self.keys):
+            self.keys.append(key)
+        return found
+
+    def tracks(self, machine: int, uuids: I64) -> I32:
+        """The numbers of tracks of a machine."""
+        known, table = self._machines.setdefault(machine, (codes(), np.empty(0, np.int32)))
+        had = len(known)
+        code = np.frombuffer(known.numbers(np.ascontiguousarray(uuids)), np.int32)
+        if len(known) > had:
+            new = [int.from_bytes(raw, "little") for raw in known.entries(had)]
+            more = [self.number(track_key(machine, uuid)) for uuid in new]
+            table = np.concatenate((table, np.array(more, np.int32)))
+            self._machines[machine] = (known, table)
+        found: I32 = table[code]
+        return found
+
+
+class Names:
+    """Numbers for texts that are stated, or referred to in a generation of interned data.
+
+    Args:
+        table: of InternedData.
+    """
+
+    def __init__(self, table: int) -> None:
+        self._table = table
+        self._stated, self._referred = codes(), codes()
+        self._wide: dict[tuple[int, int], int] = {}
+
+    def stated(self, data: Any, start: I64, size: I64) -> I32:
+        """Numbers of texts in ``data``: even ones."""
+        return np.frombuffer(self._stated.texts(data, start, size), np.int32) * np.int32(2)
+
+    def referred(self, generation: I64, iid: I64) -> I32:
+        """Numbers of ids: odd ones."""
+        wide = (iid < 0) | (iid >= 1 << _IID_BITS)
+        key = generation << _IID_BITS | np.where(wide, 0, iid)
+        for at in np.flatnonzero(wide).tolist():  # no writer counts that far
+            own = (int(generation[at]), int(iid[at]) & 0xFFFFFFFFFFFFFFFF)
+            key[at] = -1 - self._wide.setdefault(own, len(self._wide))
+        found = np.frombuffer(self._referred.numbers(np.ascontiguousarray(key)), np.int32)
+        return found * np.int32(2) + np.int32(1)
+
+    def one(self, text: bytes) -> int:
+        """The number of a text."""
+        one = np.array([len(text)], np.int64)
+        return int(self.stated(text, np.zeros(1, np.int64), one)[0])
+
+    def texts(self, sequences: Sequences) -> dict[int, bytes | None]:
+        """The text of every number; None where an id was never defined."""
+        found: dict[int, bytes | None] = {
+            2 * i: raw for i, raw in enumerate(self._stated.entries(0))
+        }
+        generations = {state.generation.number: state.generation for state in sequences.states}
+        wide = list(self._wide)
+        for i, raw in enumerate(self._referred.entries(0)):
+            key = int.from_bytes(raw, "little", signed=True)
+            generation, iid = divmod(key, 1 << _IID_BITS) if key >= 0 else wide[-1 - key]
+            found[2 * i + 1] = generations[generation].text(self._table, iid)
+        return found
+
+
+@dataclass
+class _Unresolved:
+    """Annotations that refer to what is not defined yet."""
+
+    mark: int
+    annotations: list[bytes]
+    state: State
+
+
+@dataclass
+class Events:
+    """Takes packets and collects what they say.
+
+    Attributes:
+        submitted, awaited: ids of GPU events, by mark of the host.
+    """
+
+    build: TraceBuilder
+    sequences: Sequences
+    lanes: Lanes = field(default_factory=Lanes)
+    names: Names = field(default_factory=lambda: Names(InternedData.EVENT_NAMES))
+    categories: Names = field(default_factory=lambda: Names(InternedData.EVENT_CATEGORIES))
+    submitted: list[tuple[int, list[int]]] = field(default_factory=list)
+    awaited: list[tuple[int, list[int]]] = field(default_factory=list)
+    legacy_flows: list[legacy.FlowEnd] = field(default_factory=list)
+    count: int = 0
+    _marks: list[tuple[Any, ...]] = field(default_factory=list)
+    _dur: dict[int, int] = field(default_factory=dict)
+    _samples: list[tuple[Any, ...]] = field(default_factory=list)
+    _flows: list[tuple[Any, ...]] = field(default_factory=list)
+    _unresolved: list[_Unresolved] = field(default_factory=list)
+
+    def take(self, timed: Timed) -> None:
+        """Add the TrackEvents among some packets."""
+        rows = np.flatnonzero(timed.packets.columns.is_bytes(TracePacket.TRACK_EVENT))
+        if len(rows):
+            _Block(self, timed, rows).take()
+
+    def add(self, time: I64, kind: I8, lane: I32, name: I32, category: I32, args: I32) -> int:
+        """Add marks; the number of the first."""
+        first = self.count
+        self._marks.append((time, kind, lane, name, category, args))
+        self.count += len(time)
+        return first
+
+    def sample(self, time: I64, lane: I32, value: F64, generation: I32) -> None:
+        """Add samples of counters."""
+        self._samples.append((time, lane, value, generation))
+
+    def flow(self, mark: I64, flow: NDArray[np.uint64], closes: NDArray[np.bool_]) -> None:
+        """Add ends of arrows."""
+        self._flows.append((mark, flow, closes))
+
+    def last(self, mark: int, dur: int) -> None:
+        """A mark is a slice of this length, ns."""
+        self._dur[mark] = dur
+
+    def leave(self, mark: int, annotations: list[bytes], state: State) -> None:
+        """The arguments of a mark are resolved when everything is defined."""
+        self._unresolved.append(_Unresolved(mark, annotations, state))
+
+    def marks(self) -> Marks:
+        """All marks; called once."""
+        types = (np.int64, np.int8, np.int32, np.int32, np.int32, np.int32)
+        made = Marks(self._dur, *_joined(self._marks, types))
+        undefined = 0
+        for one in self._unresolved:
+            data = b"".join(one.annotations)
+            size = np.array([len(a) for a in one.annotations], np.int64)
+            start = np.concatenate(([0], np.cumsum(size)[:-1]))
+            ends = np.array([len(size)])
+            found = objects(data, start, size, ends, one.state.generation.arguments)
+            made.args[one.mark] = self.build.args(found.text if len(found.text) > 2 else None)
+            undefined += len(found.undefined)
+        self.build.skip("interned-unknown", "arguments", undefined)
+        return made
+
+    def samples(self) -> Samples:
+        """All samples, in the order of the file."""
+        return Samples(*_joined(self._samples, (np.int64, np.int32, np.float64, np.int32)))
+
+    def flows(self) -> Flows:
+        """All ends of arrows."""
+        return Flows(*_joined(self._flows, (np.int64, np.uint64, np.bool_)))
+
+
+def _joined(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> Iterator[NDArray[Any]]:
+    """Columns of all parts, one after the other, so that not all are there twice."""
+    if not parts:
+        return iter([np.empty(0, dtype) for dtype in types])
+    made = []
+    left = [list(part) for part in parts]
+    parts.clear()
+    for at, dtype in enumerate(types):
+        made.append(np.concatenate([np.asarray(part[at], dtype) for part in left]))
+        for part in left:
+            part[at] = None
+    return iter(made)
+
+
+class _Block:
+    """The TrackEvents of some packets.
+
+    Args:
+        rows: those of the packets that have one.
+    """
+
+    def __init__(self, into: Events, timed: Timed, rows: I64) -> None:
+        self._into, self._build = into, into.build
+        self._timed, self._rows = timed, rows
+        self._data = timed.packets.data
+        start, size = timed.packets.columns.spans(TracePacket.TRACK_EVENT)
+        self._start, self._size = start[rows], size[rows]
+        self._event = columns(self._data, self._start, self._size, FIELDS)
+        self._state = timed.state[rows]
+        self._states = timed.states
+        used = np.unique(self._state).tolist()
+        self._used: list[tuple[int, State]] = [(one, timed.states[one]) for one in used]
+        self._ns, self._timed_rows = timed.ns[rows].copy(), timed.timed[rows].copy()
+        kind = self._event.integer(TrackEvent.TYPE)
+        self._kind = np.where((kind >= SLICE_BEGIN) & (kind <= STATE), kind, DROPPED).astype(
+            np.int8
+        )
+        self._generation = self._of_state([one.generation.number for _, one in self._used])
+        self._lengths: dict[int, int] = {}  # ns, by row
+        self._ends: list[legacy.FlowEnd] = []
+        self._sampled: list[tuple[I64, I32, F64]] = []  # rows, lanes, values
+
+    def take(self) -> None:
+        """Add everything they say."""
+        event, n = self._event, len(self._rows)
+        lane, name, category = self._lanes(), self._names(), self._categories()
+        old = event.has(TrackEvent.LEGACY_EVENT)
+        self._stamps()
+        for at in np.flatnonzero(old).tolist():
+            self._legacy(at, lane, name, category)
+        self._refuse(old)
+        self._counters(lane)
+        kept = (self._kind != DROPPED) & (self._kind != COUNTER)
+        rows = np.flatnonzero(kept)
+        mark = np.full(n, -1, np.int64)
+        mark[rows] = np.arange(self._into.count, self._into.count + len(rows))
+        args = self._arguments(rows, mark)
+        self._into.add(
+            self._ns[rows], self._kind[rows], lane[rows], name[rows], category[rows], args
+        )
+        for at, dur in self._lengths.items():
+            self._into.last(int(mark[at]), dur)
+        self._links(rows, mark)
+
+    # -- what holds for rows ---------------------------------------------------------------------
+
+    def _of_state(self, values: list[Any]) -> NDArray[Any]:
+        """A value of each state in use as a column."""
+        if len(values) == 1:
+            return np.full(len(self._rows), values[0])
+        used = np.array([number_ for number_, _ in self._used])
+        found: NDArray[Any] = np.array(values)[np.searchsorted(used, self._state)]
+        return found
+
+    def _where(self, at: int) -> str:
+        return self._timed.packets.where(int(self._rows[at]))
+
+    def _lanes(self) -> I32:
+        lanes = self._into.lanes
+        lane = self._of_state([lanes.number(one.key) for _, one in self._used]).astype(np.int32)
+        named = self._event.has(TrackEvent.TRACK_UUID)
+        uuid = self._event.integer(TrackEvent.TRACK_UUID)
+        machines = {one.machine for _, one in self._used}
+        for machine in machines:
+            own = named
+            if len(machines) > 1:
+                own = named & (self._of_state([one.machine for _, one in self._used]) == machine)
+            lane[own] = lanes.tracks(machine, uuid[own])
+        return lane
+
+    def _names(self) -> I32:
+        event, name = self._event, np.full(len(self._rows), -1, np.int32)
+        iid = event.integer(TrackEvent.NAME_IID)
+        referred = iid != 0
+        name[referred] = self._into.names.referred(self._generation[referred], iid[referred])
+        stated = event.is_bytes(TrackEvent.NAME) & ~referred
+        if stated.any():
+            start, size = event.spans(TrackEvent.NAME)
+            name[stated] = self._into.names.stated(self._data, start[stated], size[stated])
+        return name
+
+    def _categories(self) -> I32:
+        event, category = self._event, np.full(len(self._rows), -1, np.int32)
+        iid = event.integer(TrackEvent.CATEGORY_IIDS)
+        referred, table = iid != 0, self._into.categories
+        category[referred] = table.referred(self._generation[referred], iid[referred])
+        stated = event.is_bytes(TrackEvent.CATEGORIES)
+        several = stated | event.is_bytes(TrackEvent.CATEGORY_IIDS)
+        several |= ((event.rest & REPEATED) > 0) & event.has(TrackEvent.CATEGORY_IIDS)
+        for at in np.flatnonzero(several).tolist():
+            category[at] = table.one(self._joined_category(at))
+        return category
+
+    def _joined_category(self, at: int) -> bytes:
+        """Several categories of an event; those that are not defined are left out."""
+        found = self._fields(at)
+        state = self._states[int(self._state[at])]
+        texts = [
+            state.generation.text(InternedData.EVENT_CATEGORIES, iid) or b""
+            for iid in integers(found, TrackEvent.CATEGORY_IIDS)
+        ]
+        texts += [message(v) for n, _, v in found if n == TrackEvent.CATEGORIES]
+        return b",".join(filter(None, texts))
+
+    def _fields(self, at: int) -> list[Any]:
+        start, size = int(self._start[at]), int(self._size[at])
+        return whole_fields(bytes(self._data[start : start + size]))
+
+    def _stamps(self) -> None:
+        """Times that are in events themselves, on the monotonic clock."""
+        event, clocks = self._event, self._into.sequences.clocks
+        own = event.has(TrackEvent.TIMESTAMP_DELTA_US) | event.has(TrackEvent.TIMESTAMP_ABSOLUTE_US)
+        delta = event.integer(TrackEvent.TIMESTAMP_DELTA_US).tolist() if own.any() else []
+        for at in np.flatnonzero(own).tolist():
+            state = self._states[int(self._state[at])]
+            if event.has(TrackEvent.TIMESTAMP_DELTA_US)[at]:
+                us = self._into.sequences.advanced(
+                    state, ThreadDescriptor.REFERENCE_TIMESTAMP_US, delta[at]
+                )
+                if us is None:
+                    self._timed_rows[at] = False
+                    continue
+                ns = us * 1000
+            else:
+                ns = int(event.integer(TrackEvent.TIMESTAMP_ABSOLUTE_US)[at]) * 1000
+            converted = clocks.convert(MONOTONIC, ns)
+            ns = ns if converted is None else converted
+            self._timed_rows[at] = -(2**63) <= ns < 2**63
+            self._ns[at] = ns if self._timed_rows[at] else 0
+
+    # -- events of Chrome ------------------------------------------------------------------------
+
+    def _legacy(self, at: int, lane: I32, name: I32, category: I32) -> None:
+        found = legacy.read(
+            self._fields(at),
+            self._states[int(self._state[at])],
+            self._into.sequences.descriptors,
+            int(self._kind[at]),
+        )
+        if isinstance(found, str):
+            if self._kind[at] == DROPPED:
+                self._build.skip(found, self._where(at))
+            return
+        if found.name_iid and name[at] < 0:
+            gen = np.array([self._generation[at]])
+            name[at] = self._into.names.referred(gen, np.array([found.name_iid], np.int64))[0]
+        if found.kind is not None:
+            self._kind[at] = COMPLETE if found.dur_ns >= 0 else found.kind
+        if found.dur_ns >= 0:
+            self._lengths[at] = found.dur_ns
+        key = found.key
+        if key is not None:
+            if key[0] == "async":
+                scope = int(name[at]) if found.by_name else int(category[at])
+                key = (*key, found.by_name, scope)
+            lane[at] = self._into.lanes.number(key)
+        if found.flow is not None:
+            self._ends.append(legacy.FlowEnd(at, *found.flow))
+
+    # -- what cannot be used ----------------------------------------------------------------------
+
+    def _refuse(self, old: Mask) -> None:
+        """Book the events that cannot be used, and drop them."""
+        columns_ = self._timed.packets.columns
+        named = columns_.has(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[self._rows]
+        damaged = (self._event.rest & DAMAGED) > 0
+        unknown = (self._kind == DROPPED) & ~damaged & named
+        for code, lost in (
+            ("malformed-record", damaged),
+            ("state-lost", ~named & ~damaged),
+            ("bad-time", named & ~damaged & (~self._timed_rows | (self._ns < 0))),
+        ):
+            self._drop(code, lost)
+        strange = unknown & ~old & (self._event.integer(TrackEvent.TYPE) != COUNTER)
+        at = np.flatnonzero(strange & ~self._event.has(TrackEvent.EXTRA_COUNTER_VALUES))
+        if len(at):
+            self._build.skip("unknown-phase", self._where(int(at[0])), len(at))
+
+    def _drop(self, code: str, lost: Mask) -> None:
+        rows = np.flatnonzero(lost)
+        if not len(rows):
+            return
+        where, kinds = self._where(int(rows[0])), self._kind[rows]
+        for kind, what in ((SLICE_BEGIN, "slice"), (COMPLETE, "slice"), (STATE, "slice"),
+                           (INSTANT, "instant"), (COUNTER, "counter")):  # fmt: skip
+            count = int((kinds == kind).sum())
+            self._build.seen(what, count)
+            self._build.skip(code, where, count, what)
+        rest = int(((kinds == DROPPED) | (kinds == SLICE_END)).sum())
+        self._build.skip(code, where, rest)
+        self._kind[rows] = DROPPED
+
+    # -- counters ----------------------------------------------------------------------------------
+
+    def _counters(self, lane: I32) -> None:
+        """Add all samples, in the order of the file."""
+        event = self._event
+        own = self._kind == COUNTER
+        exact = event.has(TrackEvent.COUNTER_VALUE)
+        valued = exact | event.has(TrackEvent.DOUBLE_COUNTER_VALUE)
+        self._drop("counter-not-numeric", own & ~valued)
+        rows = np.flatnonzero(own & valued)
+        value = event.double(TrackEvent.DOUBLE_COUNTER_VALUE)
+        whole = event.integer(TrackEvent.COUNTER_VALUE).astype(np.float64)
+        self._sampled = [(rows, lane[rows], np.where(exact, whole, value)[rows])]
+        usable = self._timed_rows & (self._ns >= 0)
+        extra = event.has(TrackEvent.EXTRA_COUNTER_VALUES)
+        extra |= event.has(TrackEvent.EXTRA_DOUBLE_COUNTER_VALUES)
+        for at in np.flatnonzero(extra & usable).tolist():
+            self._extra(at)
+        of_thread = np.zeros(len(self._rows), bool)
+        for delta, absolute, *_ in _OF_THREADS:
+            of_thread |= event.has(delta) | event.has(absolute)
+        for at in np.flatnonzero(of_thread & usable).tolist():
+            self._of_thread(at)
+        rows, lanes, values = (np.concatenate(c) for c in zip(*self._sampled, strict=True))
+        if len(rows):
+            order = np.argsort(rows, kind="stable")
+            rows = rows[order]
+            generation = self._generation[rows].astype(np.int32)
+            self._into.sample(self._ns[rows], lanes[order], values[order], generation)
+
+    def _sample(self, at: int, keys: list[Key], values: NDArray[Any]) -> None:
+        """Add samples of an event, one per key."""
+        lane = np.array([self._into.lanes.number(key) for key in keys], np.int32)
+        self._sampled.append((np.full(len(keys), at), lane, values.astype(np.float64)))
+
+    def _of_thread(self, at: int) -> None:
+        """The time and the instructions of its thread, as events had them before counters."""
+        state = self._states[int(self._state[at])]
+        last = {n: v for n, _, v in self._fields(at)}
+        for delta, absolute, reference, name, factor in _OF_THREADS:
+            value = signed(last[absolute]) if absolute in last else None
+            if delta in last:
+                value = self._into.sequences.advanced(state, reference, signed(last[delta]))
+            if value is not None and state.thread is not None:
+                key = ("counter", state.machine, name, *state.thread)
+                self._sample(at, [key], np.array([float(value * factor)]))
+
+    def _extra(self, at: int) -> None:
+        """The further counters of an event."""
+        found, state = self._fields(at), self._states[int(self._state[at])]
+        whole = np.array(integers(found, TrackEvent.EXTRA_COUNTER_VALUES), np.uint64)
+        real = integers(found, TrackEvent.EXTRA_DOUBLE_COUNTER_VALUES, FIXED64)
+        own = integers(found, TrackEvent.EXTRA_COUNTER_TRACK_UUIDS)
+        own_real = integers(found, TrackEvent.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)
+        for values, uuids in (
+            (whole.view(np.int64), own or state.extra),
+            (np.array(real, np.uint64).view(np.float64), own_real or state.extra_double),
+        ):
+            named = min(len(values), len(uuids))
+            lost = len(values) - named
+            self._build.seen("counter", lost)
+            self._build.skip("counter-not-numeric", self._where(at), lost, "counter")
+            keys = [track_key(state.machine, uuid) for uuid in uuids[:named]]
+            self._sample(at, keys, values[:named])
+
+    # -- arguments and arrows ----------------------------------------------------------------------
+
+    def _arguments(self, rows: I64, mark: I64) -> I32:
+        """Argument ids of the rows."""
+        event, args = self._event, np.full(len(self._rows), -1, np.int32)
+        kept = np.zeros(len(self._rows), bool)
+        kept[rows] = True
+        extras: dict[int, bytes] = {}
+        more = np.zeros(len(self._rows), bool)
+        for number_ in _EXTRAS:
+            more |= event.has(number_)
+        for at in np.flatnonzero(more & kept).tolist():
+            extras[at] = self._members(at, int(mark[at]))
+        asked = np.flatnonzero(event.is_bytes(TrackEvent.DEBUG_ANNOTATIONS) & kept)
+        found = repeated(
+            self._data, self._start[asked], self._size[asked], TrackEvent.DEBUG_ANNOTATIONS
+        )
+        good = found.length >= 0
+        owner, start = found.owner[good], found.value[good].view(np.int64)
+        size = found.length[good].astype(np.int64)
+        ends = np.searchsorted(owner, np.arange(len(asked)), "right")
+        generation = self._generation[asked]
+        for number_, state in {s.generation.number: s for _, s in self._used}.items():
+            mine = np.flatnonzero(generation == number_)
+            if not len(mine):
+                continue
+            first = np.concatenate(([0], ends[:-1]))
+            if len(mine) < len(asked):
+                taken = np.isin(owner, mine)
+                own = (start[taken], size[taken], np.cumsum((ends - first)[mine]))
+            else:
+                own = (start, size, ends)
+            made = objects(self._data, *own, state.generation.arguments)
+            for row in made.undefined:
+                at = int(mine[row])
+                spans = range(int(first[at]), int(ends[at]))
+                raws = [bytes(self._data[int(start[i]) : int(start[i] + size[i])]) for i in spans]
+                self._into.leave(int(mark[asked[at]]), raws, state)
+            self._build.skip("bad-encoding", "an argument", made.replaced)
+            args[asked[mine]] = self._registered(made.text, made.length, asked[mine], extras)
+        for at, members in extras.items():
+            args[at] = self._build.args(b"{" + members[1:] + b"}" if members else None)
+        return args[rows]
+
+    def _registered(
+        self, text: bytes, length: I32, rows: I64, extras: dict[int, bytes]
+    ) -> NDArray[np.int64]:
+        """Ids of objects, to which ``extras`` are added (and taken from there)."""
+        if extras:
+            ends = np.cumsum(length, dtype=np.int64).tolist()
+            parts, at = [], 0
+            length = length.copy()
+            for i, (row, end) in enumerate(zip(rows.tolist(), ends, strict=True)):
+                members = extras.pop(row, b"")
+                one = text[at:end]
+                if members:
+                    one = one[:-1] + (members if len(one) > 2 else members[1:]) + b"}"
+                    length[i] = len(one)
+                parts.append(one)
+                at = end
+            text = b"".join(parts)
+        first = self._build.args_bytes(text, length)
+        ids = np.arange(first, first + len(length))
+        return np.where(length > 2, ids, -1)
+
+    def _members(self, at: int, mark: int) -> bytes:
+        """What else is an argument of an event, each member with a comma before it."""
+        found, state = self._fields(at), self._states[int(self._state[at])]
+        last = {n: v for n, _, v in found}
+        out = b""
+        if TrackEvent.CORRELATION_ID in last:
+            out += b',"correlation_id":"tp:#%d"' % number(last[TrackEvent.CORRELATION_ID])
+        elif TrackEvent.CORRELATION_ID_STR in last:
+            raw = message(last[TrackEvent.CORRELATION_ID_STR])
+            out += b',"correlation_id":' + quoted(raw.decode("utf-8", "replace"))
+        elif iid := number(last.get(TrackEvent.CORRELATION_ID_STR_IID, 0)):
+            known = state.generation.text(InternedData.CORRELATION_ID_STR, iid)
+            if known is not None:
+                out += b',"correlation_id":' + quoted(known.decode("utf-8", "replace"))
+        out += _source(last, state)
+        if GPU_CORRELATION in last:
+            out += self._gpu(whole_fields(last[GPU_CORRELATION]), mark)
+        return out
+
+    def _gpu(self, found: list[Any], mark: int) -> bytes:
+        """The GPU events a call submits and awaits."""
+        members = []
+        for n, what, into in ((1, b"submission", self._into.submitted),
+                              (2, b"wait", self._into.awaited)):  # fmt: skip
+            if ids := integers(found, n):
+                into.append((mark, ids))
+                listed = b",".join(b"%d" % one for one in ids)
+                members.append(b'"render_stage_%b_event_ids":[%b]' % (what, listed))
+        return b',"gpu_correlation":{' + b",".join(members) + b"}" if members else b""
+
+    def _links(self, rows: I64, mark: I64) -> None:
+        """Ends of arrows."""
+        for n, closes in _FLOWS:
+            asked = np.flatnonzero(self._event.has(n) & (mark >= 0))
+            if not len(asked):
+                continue
+            found = repeated(self._data, self._start[asked], self._size[asked], n)
+            single = found.length < -1
+            owner, flow = mark[asked[found.owner[single]]], found.value[single]
+            self._into.flow(owner, flow, np.full(len(flow), closes))
+            for i in np.flatnonzero(found.length >= 0).tolist():  # several, packed into one field
+                at = int(asked[found.owner[i]])
+                ids = np.array(integers(self._fields(at), n, FIXED64 if n > 46 else 0), np.uint64)
+                self._into.flow(np.full(len(ids), mark[at]), ids, np.full(len(ids), closes))
+        ends = (end._replace(mark=int(mark[end.mark])) for end in self._ends)
+        self._into.legacy_flows += [end for end in ends if end.mark >= 0]
+
+
+def _source(last: dict[int, Any], state: State) -> bytes:
+    """Where in a program an event was made."""
+    of = last.get(_SOURCE_LOCATION)
+    if of is None and _SOURCE_LOCATION_IID in last:
+        of = state.generation.entries.get((_SOURCE_LOCATIONS, number(last[_SOURCE_LOCATION_IID])))
+    if of is None:
+        return b""
+    found = {n: v for n, _, v in whole_fields(of)}
+    members = [
+        b'"%b":' % key + quoted(message(found[n]).decode("utf-8", "replace"))
+        for n, key in ((2, b"file_name"), (3, b"function_name"))
+        if n in found
+    ]
+    if 4 in found:
+        members.append(b'"line_number":%d' % number(found[4]))
+    return b',"source":{' + b",".join(members) + b"}" if members else b""

@@ -1,0 +1,181 @@
+"""What is in a file, before its events are read: whose it is, which ranks, on which clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Anchor, Domain, is_unix_ns
+from traceconv.core.clock_snapshots import BOOTTIME
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.core.perfetto_fields import Clock, ClockSnapshot, TracePacket
+from traceconv.core.protobuf import last_values, number, signed, whole_fields
+from traceconv.io.sources import Source
+from traceconv.io.streams import ZSTD
+from traceconv.readers.perfetto.content import Part
+from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
+from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
+from traceconv.readers.perfetto.tracks import Descriptors, track_key
+from traceconv.readers.shared.protobuf_columns import CUT, Columns, columns, frames
+
+SURVEYED_BYTES = 4 << 20
+"""A file up to this size is looked through; of a larger one the head decides whether it is."""
+
+REALTIME = 1
+_CLUES = (b"rank", b"Rank", b"RANK", b"STREAM [", b"HIP Activity", b"GPU Kernel", b"hip_api")
+"""What is in the head of a file that may have several ranks."""
+
+
+def is_trace(head: bytes, whole: bool) -> bool:
+    """Whether the first bytes of a file are packets.
+
+    Args:
+        whole: there are no more.
+    """
+    found = frames(head, 0, len(head), 64)
+    if not len(found.start):
+        # one packet that is longer than the head
+        return found.how == CUT and not whole and _begins_packet(head)
+    return bool(plausible(columns(head, found.start, found.size, FIELDS)).any())
+
+
+def _begins_packet(head: bytes) -> bool:
+    """Whether the fields at the start of a long packet are those of one."""
+    at = 1
+    while at < len(head) and head[at] >= 0x80:
+        at += 1
+    found = whole_fields(head[at + 1 :])
+    return bool(found) and any(n in FIELDS and n != TracePacket.CLOCK_SNAPSHOT for n, _, _ in found)
+
+
+@dataclass
+class Survey:
+    """What the packets of a file say of its tracks and clocks.
+
+    Attributes:
+        snapshot: readings of clocks by id, of the first snapshot that has several.
+        primary:  the clock of the trace.
+        latest:   the last time of the packets.
+    """
+
+    descriptors: Descriptors = field(default_factory=Descriptors)
+    snapshot: dict[int, int] = field(default_factory=dict)
+    primary: int = BOOTTIME
+    latest: int = 0
+
+    def take(self, some: Packets) -> None:
+        """Look at some packets."""
+        of = some.columns
+        for row in np.flatnonzero(of.is_bytes(TracePacket.TRACK_DESCRIPTOR)).tolist():
+            last = last_values(some.bytes_of(row))
+            self.descriptors.take(last[TracePacket.TRACK_DESCRIPTOR], number(last.get(98, 0)))
+        snapshots = np.flatnonzero(of.is_bytes(TracePacket.CLOCK_SNAPSHOT)).tolist()
+        for row in snapshots if not self.snapshot else ():
+            self._snapshot(last_values(some.bytes_of(row))[TracePacket.CLOCK_SNAPSHOT])
+        if len(of):
+            self.latest = max(self.latest, int(of.integer(TracePacket.TIMESTAMP).max()))
+
+    def _snapshot(self, data: Any) -> None:
+        found = whole_fields(data)
+        readings = [last_values(v) for n, _, v in found if n == ClockSnapshot.CLOCKS]
+        clocks = {
+            number(of.get(Clock.CLOCK_ID, 0)): signed(of.get(Clock.TIMESTAMP, 0)) for of in readings
+        }
+        primary = number(last_values(data).get(ClockSnapshot.PRIMARY_TRACE_CLOCK, 0)) or BOOTTIME
+        if primary in clocks:
+            self.snapshot, self.primary = clocks, primary
+
+    def clock(self) -> Anchor | None:
+        """What the stamps are measured against."""
+        if is_unix_ns(self.latest):
+            return Anchor(Domain.UNIX, evidence="stamps count from 1970")
+        if not self.snapshot:
+            return None
+        if REALTIME in self.snapshot and is_unix_ns(self.snapshot[REALTIME]):
+            local, shared = self.snapshot[self.primary], self.snapshot[REALTIME]
+            return Anchor(Domain.MONOTONIC, local, shared, "a snapshot of its clocks")
+        return Anchor(Domain.MONOTONIC, evidence="its clock counts from boot")
+
+    def parts(self) -> list[tuple[int, Part]]:
+        """Ranks, and what of the file is theirs; empty if the file is one rank's."""
+        keys = [track_key(*one) for one in self.descriptors.known]
+        lanes = Lanes(self.descriptors, keys, [""] * len(keys)).lanes
+        threads = [lane for lane in lanes if lane.thread is not None]
+        ranks = {lane.rank for lane in threads if lane.rank >= 0}
+        if len(ranks) > 1:
+            grouped = any(RANK.search(lane.name) for lane in threads)
+            return [(rank, Part(rank, grouped)) for rank in sorted(ranks)]
+        places = Places(lanes)
+        busy = {
+            lane.process
+            for lane in lanes
+            if lane.process is not None and places.sort(lane, "", None) is Sort.STREAM
+        }
+        if len(busy) < 2:
+            return []
+        return [(i, Part(process=process)) for i, process in enumerate(sorted(busy))]
+
+
+def captures(source: Source, heads: Mapping[str, bytes], issues: Issues) -> list[Capture]:
+    """The captures of some files.
+
+    Args:
+        heads: their first bytes, by name.
+    """
+    found: list[Capture] = []
+    for name, head in heads.items():
+        found += _foreign(source, name, head, issues)
+    return found
+
+
+def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Capture]:
+    """The captures of a file of another program."""
+    survey = _survey(source, name, head)
+    known: dict[str, Any] = {
+        "reader": "perfetto",
+        "source": source,
+        "files": (name,),
+        "clock": survey.clock(),
+        "label": source.title(name),
+    }
+    parts = survey.parts()
+    if not parts:
+        return [Capture(**known, pid=_only_pid(survey.descriptors))]
+    if parts[0][1].rank >= 0:
+        return [
+            Capture(**known, rank=r, rank_from="names of threads and processes", detail=p)
+            for r, p in parts
+        ]
+    issues.add("rank-order", source.title(name), f"{len(parts)} processes")
+    return [
+        Capture(
+            **known, rank=r, rank_from="order of processes", detail=p, pid=(p.process or (0, -1))[1]
+        )
+        for r, p in parts
+    ]
+
+
+def _survey(source: Source, name: str, head: bytes) -> Survey:
+    survey = Survey()
+    if head.startswith(ZSTD):  # it cannot be unpacked here; reading it says what to install
+        return survey
+    if source.size(name) <= SURVEYED_BYTES or any(clue in head for clue in _CLUES):
+        some: Iterable[Packets] = packets(source, name, TraceBuilder.of_rank(0))
+    else:
+        found = frames(head, 0, len(head), 1 << 62)
+        of: Columns = columns(head, found.start, found.size, FIELDS)
+        some = [Packets(head, found.start, found.size, of, 0)]
+    for one in some:
+        survey.take(one)
+    return survey
+
+
+def _only_pid(descriptors: Descriptors) -> int:
+    """The number of the process, if there is one."""
+    pids = {one.pid for one in descriptors.known.values() if one.pid}
+    return pids.pop() if len(pids) == 1 else -1

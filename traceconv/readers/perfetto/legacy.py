@@ -1,0 +1,149 @@
+"""Events of Chrome's older format within TrackEvents: a phase, ids, overrides.
+
+A phase decides what an event is and where: on the thread, on that of an asynchronous operation
+(by id and scope), on the process, or on the whole trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from traceconv.core.perfetto_fields import (
+    INSTANT,
+    SLICE_BEGIN,
+    SLICE_END,
+    LegacyEvent,
+    TrackEvent,
+)
+from traceconv.core.protobuf import Field, Value, last_values, message, number, signed, signed32
+from traceconv.readers.perfetto.state import State
+from traceconv.readers.perfetto.tracks import Descriptors, Key, thread_key, track_key
+
+_KINDS = {
+    **dict.fromkeys("BbS", SLICE_BEGIN),
+    **dict.fromkeys("EeF", SLICE_END),
+    **dict.fromkeys("IinTp", INSTANT),
+}
+_ASYNC, _BY_NAME = "bSTpFne", "STpF"
+_FLOW_PHASES = "stf"
+_DIRECTIONS = {1: "end", 2: "begin", 3: "step"}
+_GLOBAL, _PROCESS = 1, 2
+
+
+class FlowEnd(NamedTuple):
+    """One end of an arrow: a mark, an id, and what it does with it: "begin", "step" or "end"."""
+
+    mark: int
+    flow: int
+    act: str
+
+
+@dataclass(frozen=True)
+class Old:
+    """What an event is.
+
+    Attributes:
+        kind:   of mark; None for that of its type.
+        dur_ns: its length, -1 if it has none.
+        key:    what it is stacked by, if that is not the track it names.
+        by_name: an asynchronous operation is told from others by its name, else by its category.
+        flow:   id and act of an end of an arrow; see :class:`FlowEnd`.
+    """
+
+    kind: int | None = None
+    dur_ns: int = -1
+    key: Key | None = None
+    by_name: bool = False
+    name_iid: int = 0
+    flow: tuple[int, str] | None = None
+
+
+def read(found: list[Field], state: State, descriptors: Descriptors, kind: int) -> Old | str:
+    """What an event with a LegacyEvent is.
+
+    Args:
+        found: fields of the TrackEvent.
+        kind:  of mark, by its type; 0 if it has none.
+
+    Returns:
+        That, or the issue it is booked under.
+    """
+    event = {n: v for n, _, v in found}
+    of = last_values(event[TrackEvent.LEGACY_EVENT])
+    own = _thread(event, of, state, kind)
+    key = None if own is None else thread_key(state.machine, *own)
+    phase = chr(signed32(of[LegacyEvent.PHASE]) & 0x7F) if LegacyEvent.PHASE in of else ""
+    name_iid = number(of.get(LegacyEvent.NAME_IID, 0))
+    flow = _flow(of)
+    if kind or not phase:
+        return Old(None, -1, key, name_iid=name_iid, flow=flow)
+    if phase == "X":
+        dur = signed(of.get(LegacyEvent.DURATION_US, 0)) * 1000
+        if dur < 0:
+            return "negative-duration"
+        return Old(SLICE_BEGIN, min(dur, 2**62), key, name_iid=name_iid, flow=flow)
+    if phase in _FLOW_PHASES:
+        return "kind-not-read"
+    if phase == "M":
+        return "metadata-unused"
+    if phase not in _KINDS:
+        return "unknown-phase"
+    thread = own or _thread_of(event, state, descriptors)
+    if phase in _ASYNC:
+        key = _operation(of, state, thread)
+    elif phase in "Ii":
+        scope = number(of.get(LegacyEvent.INSTANT_EVENT_SCOPE, 0))
+        if scope == _GLOBAL:
+            key = ("instants", state.machine)
+        elif scope == _PROCESS and thread is not None:
+            key = ("instants", state.machine, thread[0])
+    return Old(_KINDS[phase], -1, key, phase in _BY_NAME, name_iid, flow)
+
+
+def _thread(
+    event: dict[int, Value], of: dict[int, Value], state: State, kind: int
+) -> tuple[int, int] | None:
+    """The thread an event is on although it names no track, or names the root."""
+    named = number(event.get(TrackEvent.TRACK_UUID, state.track or 0))
+    if named:
+        return None
+    process, thread = of.get(LegacyEvent.PID_OVERRIDE), of.get(LegacyEvent.TID_OVERRIDE)
+    falls_back = (TrackEvent.TRACK_UUID not in event or not kind) and state.thread is not None
+    falls_back |= process is not None or (thread is not None and state.thread is not None)
+    if not falls_back:
+        return None
+    pid, tid = state.thread or (0, 0)
+    if process is not None:
+        pid, tid = signed32(process), -1
+    return pid, tid if thread is None else signed32(thread)
+
+
+def _thread_of(
+    event: dict[int, Value], state: State, descriptors: Descriptors
+) -> tuple[int, int] | None:
+    """The thread of the track an event names, else that of its sequence."""
+    uuid = number(event.get(TrackEvent.TRACK_UUID, state.track or 0))
+    known = descriptors.of(track_key(state.machine, uuid))
+    if known is not None and known.pid is not None:
+        return known.pid, known.pid if known.tid is None else known.tid
+    return state.thread
+
+
+def _operation(of: dict[int, Value], state: State, thread: tuple[int, int] | None) -> Key | None:
+    """What parts of an asynchronous operation have in common."""
+    scope = message(of.get(LegacyEvent.ID_SCOPE, b"")).decode("utf-8", "replace")
+    for n in (LegacyEvent.UNSCOPED_ID, LegacyEvent.GLOBAL_ID):
+        if n in of:
+            return ("async", state.machine, -1, number(of[n]), scope)
+    if LegacyEvent.LOCAL_ID in of and thread is not None:
+        return ("async", state.machine, thread[0], number(of[LegacyEvent.LOCAL_ID]), scope)
+    return None
+
+
+def _flow(of: dict[int, Value]) -> tuple[int, str] | None:
+    """The end of an arrow that an event has besides what it is."""
+    act = _DIRECTIONS.get(number(of.get(LegacyEvent.FLOW_DIRECTION, 0)))
+    if act is None or LegacyEvent.BIND_ID not in of:
+        return None
+    return number(of[LegacyEvent.BIND_ID]), act

@@ -1,0 +1,271 @@
+"""The packets of a file, some thousands at a time, as columns.
+
+A file is a run of ``0A length packet``; some packets hold a compressed run of further ones. Where
+something else stands between two packets, the next place is looked for from which several packets
+follow each other, and what is between is booked. Nothing of a packet's meaning is known here but
+which fields say that it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import SourceError
+from traceconv.core.model import I64, Mask
+from traceconv.core.perfetto_fields import OWN_FIELD, TracePacket
+from traceconv.io.sources import Source
+from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
+from traceconv.io.window import Window
+from traceconv.readers.shared.protobuf_columns import (
+    CUT,
+    DAMAGED,
+    FOREIGN,
+    VARINT,
+    Columns,
+    columns,
+    frames,
+)
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of packets that are taken at a time."""
+
+PACKET_BYTES = 256 << 20
+"""A compressed packet may unpack to this much, whatever its size; far above any real one."""
+
+LONGEST = 512 << 20
+"""No packet is longer; what seems to be is damaged."""
+
+FIELDS = (*map(int, TracePacket), OWN_FIELD)
+"""What is looked at; other fields are data of other sources."""
+
+_NUMBERS = (
+    *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
+    *(TracePacket.INCREMENTAL_STATE_CLEARED, TracePacket.PREVIOUS_PACKET_DROPPED),
+    *(TracePacket.TIMESTAMP_CLOCK_ID, TracePacket.MACHINE_ID),
+)
+_COMPRESSED = (TracePacket.COMPRESSED_PACKETS, TracePacket.ZSTD_COMPRESSED_PACKETS)
+
+_IN_A_ROW = 3
+"""So many packets that follow each other are no accident."""
+
+_AHEAD = 1 << 16
+"""Bytes behind a place within which they have to be."""
+
+_RECORD = 0x0A
+
+_CANDIDATES = 20_000
+"""Places that are tried for a packet in one file: damaged files may have any number."""
+
+
+@dataclass(frozen=True)
+class Packets:
+    """Packets that follow each other.
+
+    Attributes:
+        data:    buffer they are in; valid until the next ones are asked for.
+        start, size: int64 per packet.
+        columns: :data:`FIELDS` of each.
+        place:   what to add to a start to get its byte in the file; -1 if they were compressed.
+        inside:  of the compressed packet, its byte in the file.
+    """
+
+    data: Any
+    start: I64
+    size: I64
+    columns: Columns
+    place: int
+    inside: int = -1
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, row: int) -> str:
+        """A packet as messages name it."""
+        if self.inside >= 0:
+            return f"in the packets compressed at byte {self.inside}"
+        return f"byte {self.place + int(self.start[row])}"
+
+    def bytes_of(self, row: int) -> bytes:
+        """A packet."""
+        at = int(self.start[row])
+        return bytes(self.data[at : at + int(self.size[row])])
+
+    def rows(self, first: int, stop: int) -> Packets:
+        """Some of them."""
+        return self.take(np.arange(first, stop))
+
+    def take(self, rows: Any) -> Packets:
+        """The packets of an index array or mask."""
+        of = self.columns
+        taken = Columns(of.wanted, of.values[:, rows], of.lengths[:, rows], of.rest[rows])
+        return replace(self, start=self.start[rows], size=self.size[rows], columns=taken)
+
+
+def packets(source: Source, name: str, build: TraceBuilder) -> Iterator[Packets]:
+    """All packets of a file, in order; ``build`` books what is lost.
+
+    Raises:
+        SourceError: it cannot be read, or its compressed packets unpack to far too much.
+        MissingExtraError: they need a package to be unpacked.
+    """
+    with source.open(name) as stream:
+        window = Window(stream, CHUNK_BYTES)
+        yield from _Run(window, build, source.title(name), source.size(name)).packets()
+        if window.broken:
+            build.skip("truncated", f"{window.broken.removeprefix(stream.label)[2:80]}")
+        window.close()
+
+
+def plausible(of: Columns) -> Mask:
+    """Which messages can be packets: the fields known here are of the kind they have."""
+    good: Mask = (of.rest & DAMAGED) == 0
+    some = np.zeros(len(of), bool)
+    for at, number in enumerate(of.wanted):
+        there = of.lengths[at] != -1
+        expected = of.lengths[at] == VARINT if number in _NUMBERS else of.lengths[at] >= 0
+        good &= ~there | expected
+        some |= there & (number != TracePacket.CLOCK_SNAPSHOT)
+    return good & some
+
+
+class _Run:
+    """Packets of a window, one chunk after the other."""
+
+    def __init__(self, window: Window, build: TraceBuilder, label: str, stored: int) -> None:
+        self._window, self._build, self._label = window, build, label
+        self._left = _CANDIDATES
+        self._over = False
+        self._room = max(RATIO_FREE_BYTES, RATIO_LIMIT * stored)
+
+    def packets(self) -> Iterator[Packets]:
+        """All of them; moves the window to its end."""
+        window = self._window
+        while window.pos < window.end or self._more():
+            found = frames(window.data, window.pos, window.end, 1 << 62)
+            if len(found.start):
+                of = columns(window.data, found.start, found.size, FIELDS)
+                here = Packets(window.data, found.start, found.size, of, window.offset - window.pos)
+                if found.how == FOREIGN and of.rest[-1] & DAMAGED:
+                    # its length may be what is damaged: what follows is looked for inside
+                    found = found._replace(end=int(found.start[-1]))
+                    here = here.rows(0, len(here) - 1)
+                yield from self._expanded(here)
+            window.pos = found.end
+            if found.how == FOREIGN or (found.how == CUT and not self._longer()):
+                self._skip("truncated" if found.how == CUT and self._over else "skipped-bytes")
+
+    def _more(self) -> bool:
+        self._over = self._over or not self._window.more()
+        return not self._over
+
+    def _longer(self) -> bool:
+        """Load more of the packet at the window's position; False if it cannot be that long."""
+        data, at = self._window.data, self._window.pos + 1
+        size = shift = 0
+        for byte in bytes(data[at : min(at + 10, self._window.end)]):
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return size <= LONGEST and self._more()
+
+    def _skip(self, code: str) -> None:
+        """Move to the next place from which packets follow each other, and book what is between.
+
+        Args:
+            code: what it is if there is no such place.
+        """
+        window = self._window
+        begun, where = window.offset, window.place(window.pos)
+        window.pos += 1
+        while not self._found():
+            if self._over:
+                window.pos = window.end
+                break
+        left = window.pos < window.end
+        code = "skipped-bytes" if left else code
+        self._build.skip(code, f"{where}, {window.offset - begun} bytes")
+
+    def _found(self) -> bool:
+        """Whether packets follow from a place in the window; its position is there then, else
+        behind the last place that was tried."""
+        window = self._window
+        while window.end - window.pos < 2 * _AHEAD and self._more():
+            pass
+        stop = window.end if self._over else window.end - _AHEAD
+        cells = np.frombuffer(window.data, np.uint8)[window.pos : stop]
+        for first in (np.flatnonzero(cells == _RECORD) + window.pos).tolist():
+            self._left -= 1
+            if self._left < 0:
+                break
+            found = frames(window.data, first, window.end, _IN_A_ROW)
+            last = self._over and found.end == window.end and len(found.start) > 1
+            if (len(found.start) == _IN_A_ROW or last) and plausible(
+                columns(window.data, found.start, found.size, FIELDS)
+            ).all():
+                window.pos = first
+                return True
+        window.pos = stop
+        return False
+
+    # -- compressed packets --------------------------------------------------------------------
+
+    def _expanded(self, here: Packets) -> Iterator[Packets]:
+        """The packets, those inside compressed ones in their places; damaged ones are booked."""
+        damaged = (here.columns.rest & DAMAGED) > 0
+        if damaged.any():
+            rows = np.flatnonzero(damaged)
+            self._build.skip("malformed-record", here.where(int(rows[0])), len(rows))
+            here = here.take(~damaged)
+        packed = here.columns.is_bytes(_COMPRESSED[0]) | here.columns.is_bytes(_COMPRESSED[1])
+        if not packed.any():
+            yield here
+            return
+        places = np.flatnonzero(packed).tolist()
+        for before, row in pairwise([-1, *places]):
+            if row > before + 1:
+                yield here.rows(before + 1, row)
+            yield from self._inside(here, row)
+        if places[-1] + 1 < len(here):
+            yield here.rows(places[-1] + 1, len(here))
+
+    def _inside(self, here: Packets, row: int) -> Iterator[Packets]:
+        """The packets in a compressed one."""
+        kind = next(n for n in _COMPRESSED if here.columns.is_bytes(n)[row])
+        start, size = here.columns.spans(kind)
+        data = bytes(here.data[int(start[row]) : int(start[row] + size[row])])
+        try:
+            content = unpacked(data, self._label, PACKET_BYTES)
+        except ValueError as e:
+            self._build.skip("malformed-record", f"{here.where(row)}: {e}")
+            return
+        self._room -= len(content)
+        if self._room < 0:
+            raise SourceError(
+                f"{self._label}: its compressed packets unpack to far more than it has; refused as "
+                "a decompression bomb"
+            )
+        at, inside = 0, here.place + int(here.start[row])
+        while at < len(content):
+            found = frames(content, at, min(at + CHUNK_BYTES, len(content)), 1 << 62)
+            if found.how == CUT and found.end == at:
+                found = frames(content, at, len(content), 1)
+            if len(found.start):
+                of = columns(content, found.start, found.size, FIELDS)
+                good = (of.rest & DAMAGED) == 0
+                for number in _COMPRESSED:  # those inside are not nested again
+                    good &= ~of.has(number)
+                lost = len(good) - int(good.sum())
+                one = Packets(content, found.start, found.size, of, -1, inside)
+                self._build.skip("malformed-record", one.where(0), lost)
+                yield one.take(good)
+            if found.how == FOREIGN or found.end == at:
+                self._build.skip("malformed-record", f"in the packets compressed at byte {inside}")
+                return
+            at = found.end

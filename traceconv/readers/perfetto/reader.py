@@ -1,0 +1,80 @@
+"""Perfetto traces in protobuf: TrackEvents and GPU packets of any program; also what we write.
+
+Written by: the Perfetto SDK and programs that use it, rocprofv3 and ``rocpd convert``, rocprof-sys,
+xpu_timer, PyTorch's native exporter; by us.
+Files: any that are a run of packets, plain or compressed (gzip, zstd), packets inside compressed
+too. A file in which several processes work on devices, or threads name several ranks, has one rank
+each; a file of ours says which ranks it has. Parts of one output of ours are read together.
+Units and clock: ns; the clock is that of the packets (Perfetto's default counts from boot), tied to
+Unix time if a snapshot has both. Other clocks are converted by snapshots. Files of ours count from
+the ``base_ns`` in their attributes, which is added back.
+Rank from: our own files; names of threads ("rank 3 compute"); the order of processes; else unknown
+(a file name may hold it).
+Quirks: packets in any order, state that is lost, descriptors that come late, ends with names -
+as Perfetto's importer treats them; see the modules of this family.
+Ignored: ftrace, CPU samples, heap profiles, logs and all other data sources (counted).
+Source: Perfetto's documentation and schema; hub of formats beside the tests' data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.io.streams import ZSTD
+
+SUFFIXES = (
+    *(".pftrace", ".perfetto-trace", ".perfetto", ".proto", ".pb", ".bin", ".trace", ".ptrace"),
+)
+"""Of files that are looked into, where they are not named themselves; ``.gz``, ``.zst`` may follow.
+"""
+
+_PACKED = (".gz", ".zst")
+
+
+class PerfettoReader:
+    """Reads Perfetto traces in protobuf."""
+
+    name = "perfetto"
+    title = "Perfetto trace (protobuf), any tool"
+    files = "*.pftrace, *.perfetto-trace, *.proto, *.pb, *.bin, plain, .gz or .zst"
+    order = 850
+
+    def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """One capture per file, or per rank in a file that has several."""
+        lone = len(names) == 1
+        wanted = [name for name in sorted(names) if lone or _named(name)]
+        heads = {name: head for name in wanted if _is_trace(head := source.head(name), name)}
+        if not heads:
+            return []
+        from traceconv.readers.perfetto.find import captures
+
+        return captures(source, heads, issues)
+
+    def read(self, capture: Capture, build: TraceBuilder) -> None:
+        """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
+        from traceconv.readers.perfetto import content
+
+        content.read(capture, build)
+
+
+def _named(name: str) -> bool:
+    low = name.lower()
+    for packed in _PACKED:
+        low = low.removesuffix(packed)
+    return low.endswith(SUFFIXES)
+
+
+def _is_trace(head: bytes, name: str) -> bool:
+    """Whether these are the first bytes of a trace; or of one that cannot be unpacked here."""
+    if head[:1] != b"\n":
+        return head.startswith(ZSTD) and _named(name)
+    from traceconv.readers.perfetto.find import is_trace
+
+    return is_trace(head, len(head) < HEAD_BYTES)
+
+
+READER = PerfettoReader()

@@ -1,0 +1,263 @@
+"""Marks to slices and arrows, as Perfetto's importer puts them together.
+
+Marks are taken by time, those of one time in the order of the file. An end closes the newest slice
+that is open on its track; an end with a name or a category the newest one that has the same. Flow
+ids are chains: each event with an id is the next link, until one ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I32, I64, Mask
+from traceconv.core.perfetto_fields import INSTANT, SLICE_BEGIN, SLICE_END, STATE
+from traceconv.readers.perfetto.events import COMPLETE, Flows, Marks
+from traceconv.readers.perfetto.legacy import FlowEnd
+from traceconv.readers.shared.pairing import nested
+
+Rows = NDArray[np.intp]
+
+
+@dataclass
+class Slices:
+    """What marks come to: one row per slice and instant, in the order of their first marks.
+
+    Attributes:
+        mark:   the mark a row begins with.
+        end:    the mark it ends with, -1 if there is none.
+        dur:    int64, ns.
+        open:   rows that were never ended; their length goes to the last mark of their lane.
+        alone:  marks that end nothing.
+    """
+
+    mark: Rows
+    end: Rows
+    dur: I64
+    open: Mask
+    alone: Rows
+
+
+def by_time(marks: Marks) -> Rows:
+    """The order of marks by lane, then time, then place in the file."""
+    few = len(marks) == 0 or int(marks.lane.max()) < 1 << 15
+    lane = marks.lane.astype(np.int16) if few else marks.lane
+    order = np.argsort(lane, kind="stable")
+    later = marks.time[order][1:] >= marks.time[order][:-1]
+    if (later | (marks.lane[order][1:] != marks.lane[order][:-1])).all():
+        return order  # as most writers leave them
+    return np.lexsort((marks.time, marks.lane))
+
+
+def slices(marks: Marks) -> Slices:
+    """Every mark in its slice. ``marks`` are whole; names and categories are final codes."""
+    order = by_time(marks)
+    kind = marks.kind[order]
+    pairs = (kind == SLICE_BEGIN) | (kind == SLICE_END)
+    own = order[pairs]
+    lane, opens = marks.lane[own], marks.kind[own] == SLICE_BEGIN
+    begin, end, alone = nested(lane, opens)
+    odd = _disagreeing(marks, own, begin, end)
+    start, stop = own[begin], np.where(end >= 0, own[end], -1)
+    lonely = own[alone]
+    length = np.where(stop >= 0, marks.time[stop] - marks.time[start], 0)
+    never = stop < 0
+    if len(odd):
+        kept = ~np.isin(marks.lane[start], odd)
+        one = _Stacks(marks)
+        for number in odd.tolist():
+            one.take(own[lane == number])
+        start = np.concatenate((start[kept], np.array(one.start, np.intp)))
+        stop = np.concatenate((stop[kept], np.array(one.end, np.intp)))
+        length = np.concatenate((length[kept], np.array(one.dur, np.int64)))
+        never = np.concatenate((never[kept], np.array(one.open, bool)))
+        lonely = np.concatenate((lonely[~np.isin(marks.lane[lonely], odd)], one.alone))
+    points = np.flatnonzero(marks.kind == INSTANT)
+    whole = np.flatnonzero(marks.kind == COMPLETE)
+    states, state_dur, state_open = _states(marks, order[kind == STATE])
+    lengths = np.array([marks.dur[i] for i in whole.tolist()], np.int64)
+    mark = np.concatenate((start, points, whole, states))
+    none = np.full(len(points) + len(whole) + len(states), -1, np.intp)
+    dur = np.concatenate((length, np.zeros(len(points), np.int64), lengths, state_dur))
+    still = np.zeros(len(mark), bool)
+    still[: len(never)] = never
+    still[len(mark) - len(states) :] = state_open
+    back = np.argsort(mark, kind="stable")
+    made = Slices(mark[back], np.concatenate((stop, none))[back], dur[back], still[back], lonely)
+    _close(made, marks)
+    return made
+
+
+def _close(made: Slices, marks: Marks) -> None:
+    """End what was never ended at the last mark of its lane."""
+    rows = np.flatnonzero(made.open)
+    if not len(rows):
+        return
+    last = np.full(int(marks.lane.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last, marks.lane, marks.time)
+    mark = made.mark[rows]
+    made.dur[rows] = last[marks.lane[mark]] - marks.time[mark]
+
+
+def _disagreeing(marks: Marks, own: Rows, begin: Rows, end: Rows) -> I32:
+    """The lanes in which an end has another name or category than the slice it would close."""
+    closed = end >= 0
+    a, b = own[begin[closed]], own[end[closed]]
+    agrees = np.ones(len(a), bool)
+    for column in (marks.name, marks.category):
+        agrees &= (column[a] == column[b]) | (column[b] < 0)
+    found: I32 = np.unique(marks.lane[a[~agrees]])
+    return found
+
+
+def _states(marks: Marks, own: Rows) -> tuple[Rows, I64, Mask]:
+    """Marks of states, which last until the next one of their lane; those without a name only end
+    the one before."""
+    if not len(own):
+        return own, np.empty(0, np.int64), np.empty(0, bool)
+    lane, time = marks.lane[own], marks.time[own]
+    follows = np.append(lane[1:] == lane[:-1], False)
+    dur = np.where(follows, np.append(time[1:], 0) - time, 0)
+    named = marks.name[own] >= 0
+    return own[named], dur[named], ~follows[named]
+
+
+class _Stacks:
+    """The slices of lanes on which ends have names, mark by mark, as the importer closes them.
+
+    A slice that is closed while others are open inside it ends those with it, as soon as anything
+    comes after; their own ends close nothing then.
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self.start: list[int] = []
+        self.end: list[int] = []
+        self.dur: list[int] = []
+        self.open: list[bool] = []
+        self._alone: list[int] = []
+
+    @property
+    def alone(self) -> Rows:
+        """Marks that end nothing."""
+        return np.array(self._alone, np.intp)
+
+    def take(self, own: Rows) -> None:
+        """Add the marks of one lane, in order."""
+        marks = self._marks
+        stack: list[int] = []  # rows, outermost first
+        columns = (own, marks.time[own], marks.kind[own], marks.name[own], marks.category[own])
+        for mark, time, kind, name, category in zip(*(c.tolist() for c in columns), strict=True):
+            self._cut(stack, time)
+            if kind == SLICE_BEGIN:
+                stack.append(len(self.start))
+                self.start.append(mark)
+                self.end.append(-1)
+                self.dur.append(0)
+                self.open.append(True)
+                continue
+            at = self._match(stack, name, category)
+            if at < 0:
+                self._alone.append(mark)
+                continue
+            row = stack[at]
+            self.end[row], self.open[row] = mark, False
+            self.dur[row] = time - int(marks.time[self.start[row]])
+            if at == len(stack) - 1:
+                stack.pop()
+
+    def _match(self, stack: list[int], name: int, category: int) -> int:
+        """The newest open slice that an end may close, as a place in the stack; -1 = none."""
+        marks = self._marks
+        for at in range(len(stack) - 1, -1, -1):
+            begun = self.start[stack[at]]
+            if not self.open[stack[at]]:
+                continue
+            other = int(marks.name[begun])
+            if category in (-1, int(marks.category[begun])) and (name in (-1, other) or other < 0):
+                return at
+        return -1
+
+    def _cut(self, stack: list[int], time: int) -> None:
+        """Take slices off that ended before ``time``, with all that is open inside them."""
+        marks, inner = self._marks, False
+        for at in range(len(stack) - 1, -1, -1):
+            row = stack[at]
+            if self.open[row]:
+                inner = True
+                continue
+            end = int(marks.time[self.start[row]]) + self.dur[row]
+            if inner:
+                if time > end:
+                    for one in stack[at + 1 :]:
+                        self.open[one] = False
+                        self.dur[one] = end - int(marks.time[self.start[one]])
+                    del stack[at:]
+                    inner = False
+            elif end <= time:
+                stack.pop()
+
+
+@dataclass
+class Arrows:
+    """Arrows between rows, the earlier one first, and how many ends have no other end."""
+
+    src: I64
+    dst: I64
+    single: int
+
+
+def arrows(flows: Flows, row: I64, marks: Marks, start: I64) -> Arrows:
+    """Arrows of flow ids.
+
+    Args:
+        row:   of each mark, -1 if it is in none.
+        start: of each row, ns.
+    """
+    order = np.lexsort((flows.mark, marks.time[flows.mark], flows.flow))
+    flow, closes, to = flows.flow[order], flows.closes[order], row[flows.mark[order]]
+    there = to >= 0
+    flow, closes, to = flow[there], closes[there], to[there]
+    if not len(flow):
+        none = np.empty(0, np.int64)
+        return Arrows(none, none, len(flows.flow))
+    drawn = (flow[1:] == flow[:-1]) & ~closes[:-1]
+    src, dst = to[:-1][drawn], to[1:][drawn]
+    linked = np.zeros(len(flow), bool)
+    linked[:-1] |= drawn
+    linked[1:] |= drawn
+    turned = start[src] > start[dst]
+    single = int((~linked).sum()) + int((~there).sum())
+    return Arrows(np.where(turned, dst, src), np.where(turned, src, dst), single)
+
+
+def old_arrows(ends: list[FlowEnd], row: I64, marks: Marks, start: I64) -> Arrows:
+    """Arrows of the ids of older events, which begin, go on and end."""
+    src: list[int] = []
+    dst: list[int] = []
+    last: dict[int, int] = {}
+    drawn: set[int] = set()
+    single = 0
+    for end in sorted(ends, key=lambda one: (int(marks.time[one.mark]), one.mark)):
+        to = int(row[end.mark])
+        if to < 0:
+            single += 1
+            continue
+        if end.act == "begin":
+            if last.setdefault(end.flow, to) != to:
+                single += 1
+            continue
+        if end.flow not in last:
+            single += 1
+            continue
+        src.append(last[end.flow])
+        dst.append(to)
+        drawn.add(end.flow)
+        if end.act == "step":
+            last[end.flow] = to
+    single += len(last.keys() - drawn)
+    a, b = np.array(src, np.int64), np.array(dst, np.int64)
+    turned = start[a] > start[b] if len(a) else np.empty(0, bool)
+    return Arrows(np.where(turned, b, a), np.where(turned, a, b), single)

@@ -1,0 +1,480 @@
+"""What packets of a sequence take from those before them: interned data, defaults, clocks.
+
+A sequence is one writer. What it has said holds until it clears its state; from then on it is
+another *generation* (of interned data). Packets that change anything are read one by one
+(:class:`Sequences`); all others only look up what holds for them, in columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock_snapshots import (
+    BOOTTIME,
+    BadSnapshot,
+    ClockKey,
+    Clocks,
+    Reading,
+    is_sequence_clock,
+)
+from traceconv.core.model import I64, Mask
+from traceconv.core.perfetto_fields import (
+    IID,
+    NEEDS_STATE,
+    OWN_FIELD,
+    STATE_CLEARED,
+    STRING,
+    Attribute,
+    Clock,
+    ClockSnapshot,
+    InternedData,
+    ThreadDescriptor,
+    TracePacket,
+    TracePacketDefaults,
+    TrackEventDefaults,
+)
+from traceconv.core.protobuf import (
+    Value,
+    integers,
+    is_whole,
+    last_values,
+    message,
+    number,
+    signed,
+    text,
+    whole_fields,
+)
+from traceconv.readers.perfetto.annotations import Texts, interned_text
+from traceconv.readers.perfetto.packets import Packets
+from traceconv.readers.perfetto.tracks import ROOT, Descriptors, Key, thread_key, track_key
+
+MONOTONIC = 3
+"""The clock of stamps that are in events themselves, as Chrome wrote them until 2020."""
+
+REFERENCES = (
+    ThreadDescriptor.REFERENCE_TIMESTAMP_US,
+    ThreadDescriptor.REFERENCE_THREAD_TIME_US,
+    ThreadDescriptor.REFERENCE_THREAD_INSTRUCTION_COUNT,
+)
+"""What differences in events add to, as the descriptor of their thread states it."""
+
+_STATE_FIELDS = (
+    *(TracePacket.CLOCK_SNAPSHOT, TracePacket.INTERNED_DATA, TracePacket.TRACE_PACKET_DEFAULTS),
+    *(TracePacket.TRACK_DESCRIPTOR, TracePacket.TRACE_ATTRIBUTES),
+    *(TracePacket.PROCESS_DESCRIPTOR, TracePacket.THREAD_DESCRIPTOR),
+    *(TracePacket.INCREMENTAL_STATE_CLEARED, TracePacket.PREVIOUS_PACKET_DROPPED, OWN_FIELD),
+)
+"""A packet with one of them is read by itself."""
+
+_EVENTS = (
+    *(TracePacket.TRACK_EVENT, TracePacket.GPU_RENDER_STAGE_EVENT, TracePacket.GPU_COUNTER_EVENT),
+)
+
+_EMPTY: dict[int, bytes] = {}
+
+
+@dataclass(eq=False)
+class Generation:
+    """Interned data from one clearing of a sequence's state to the next.
+
+    Attributes:
+        number: among all generations of the file.
+        texts:  by table and id, the bytes of categories, names and correlations.
+        arguments: names and strings of arguments, as they are in JSON.
+        entries: other entries, as they are, by table and id.
+    """
+
+    number: int
+    texts: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    arguments: Texts = field(default_factory=Texts)
+    entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def take(self, data: Value) -> None:
+        """Add an InternedData message; the first definition of a number counts."""
+        for table, _, value in whole_fields(data):
+            entry = last_values(value)
+            iid = number(entry.get(IID, 0))
+            if not iid:
+                continue
+            if table in _ARGUMENTS:
+                own, raw = entry.get(OWN_FIELD), message(entry.get(STRING, b""))
+                if table == InternedData.DEBUG_ANNOTATION_NAMES:
+                    self.arguments.names.add(iid, interned_text(raw, own) + b":")
+                else:
+                    self.arguments.strings.add(iid, interned_text(raw, own))
+            elif table in _TEXTS:
+                self.texts.setdefault(table, {}).setdefault(iid, message(entry.get(STRING, b"")))
+            else:
+                self.entries.setdefault((table, iid), message(value))
+
+    def text(self, table: int, iid: int) -> bytes | None:
+        """The bytes of a text, None if it is not defined."""
+        return self.texts.get(table, _EMPTY).get(iid)
+
+
+_ARGUMENTS = (InternedData.DEBUG_ANNOTATION_NAMES, InternedData.DEBUG_ANNOTATION_STRING_VALUES)
+_TEXTS = frozenset(
+    (InternedData.EVENT_CATEGORIES, InternedData.EVENT_NAMES, InternedData.CORRELATION_ID_STR)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What holds for packets of a sequence.
+
+    Attributes:
+        sequence, machine: ids.
+        valid:      whether the state was cleared, and nothing was lost since.
+        generation: of interned data.
+        clock:      of stamps that name none, 0 = that of the trace.
+        track:      of events that name none; None = the thread, or the root.
+        extra, extra_double: tracks of the further counters of an event.
+        thread:     (pid, tid) of the last thread that was described, None if none was.
+    """
+
+    sequence: int
+    machine: int
+    generation: Generation
+    valid: bool = False
+    clock: int = 0
+    track: int | None = None
+    extra: tuple[int, ...] = ()
+    extra_double: tuple[int, ...] = ()
+    thread: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> Key:
+        """The track of events that name none."""
+        if self.track is not None:
+            return track_key(self.machine, self.track)
+        if self.thread is not None:
+            return thread_key(self.machine, *self.thread)
+        return track_key(self.machine, ROOT)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Packets with what holds for them.
+
+    Attributes:
+        packets: those that have a time, or may have one in their event.
+        ns:      int64 per packet, on the clock of the trace; 0 where ``timed`` is not set.
+        timed:   which have a time.
+        state:   int64 per packet: index into ``states``.
+        states:  all states of the file so far.
+    """
+
+    packets: Packets
+    ns: I64
+    timed: Mask
+    state: I64
+    states: list[State]
+
+
+class _Changes:
+    """The states of sequences in a block of packets.
+
+    Args:
+        which: the sequence of each packet.
+        first: the state each sequence begins with.
+    """
+
+    def __init__(self, which: I64, first: I64) -> None:
+        self._which, self._first = which, first
+        self._rows: list[int] = []
+        self._states: list[int] = []
+
+    def add(self, row: int, state: int) -> None:
+        """From this packet on, its sequence is in another state."""
+        self._rows.append(row)
+        self._states.append(state)
+
+    def of(self, rows: I64) -> I64:
+        """The state that holds for each packet: the last one of its sequence up to it."""
+        which = self._which[rows]
+        state = self._first[which]
+        if not self._rows:
+            return state
+        changes = np.array(self._rows, np.int64)
+        # packets and changes as numbers that sort by sequence, then by place
+        width = len(self._which) + 1
+        places = self._which[changes] * width + changes
+        order = np.argsort(places, kind="stable")
+        at = np.searchsorted(places[order], which * width + rows, "right") - 1
+        found = order[np.maximum(at, 0)]
+        valid = (at >= 0) & (self._which[changes[found]] == which)
+        return np.where(valid, np.array(self._states, np.int64)[found], state)
+
+
+class Sequences:
+    """Applies packets in the order of the file.
+
+    Attributes:
+        descriptors: of tracks.
+        attributes:  of the trace.
+        own:         what files of ours say of ranks, as it is; by sequence.
+        clocks:      of the trace.
+        states:      every state a sequence was in.
+    """
+
+    def __init__(self, build: TraceBuilder) -> None:
+        self.descriptors = Descriptors()
+        self.attributes: dict[str, str | int] = {}
+        self.own: dict[int, list[bytes]] = {}
+        self.clocks = Clocks()
+        self.states: list[State] = []
+        self._build = build
+        self._generations = 0
+        self._current: dict[tuple[int, int], int] = {}
+        self._references: dict[tuple[int, int, int], int] = {}
+        self._deferred: list[tuple[Packets, I64, str]] = []
+
+    def timed(self, packets: Packets) -> Iterator[Timed]:
+        """The packets with events, in the order of the file, with what holds for them."""
+        of = packets.columns
+        changes = (of.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
+        for number_ in _STATE_FIELDS:
+            changes |= of.has(number_)
+        snapshots = of.has(TracePacket.CLOCK_SNAPSHOT)
+        which, own = self._sequences_of(packets)
+        first = np.array([self._current[one] for one in own], np.int64)
+        begun, changed = 0, _Changes(which, first)
+        for row in np.flatnonzero(changes).tolist():
+            one = own[int(which[row])]
+            self._apply(packets, row, one)
+            changed.add(row, self._current[one])
+            if snapshots[row]:
+                yield from self._segment(packets, begun, row, changed)
+                begun = row + 1  # a packet with a snapshot has nothing else
+                self._snapshot(packets, row, one)
+        yield from self._segment(packets, begun, len(packets), changed)
+
+    def _sequences_of(self, packets: Packets) -> tuple[I64, list[tuple[int, int]]]:
+        """The sequence of each packet, as an index into the list of them; all have a state then."""
+        of = packets.columns
+        sequence = of.integer(TracePacket.TRUSTED_PACKET_SEQUENCE_ID) & 0xFFFFFFFF
+        key = of.integer(TracePacket.MACHINE_ID) << 32 | sequence
+        if len(key) and int(key.min()) == int(key.max()):
+            distinct, which = key[:1], np.zeros(len(key), np.int64)
+        else:
+            distinct, which = np.unique(key, return_inverse=True)
+        own = [(one >> 32, one & 0xFFFFFFFF) for one in distinct.tolist()]
+        for one in own:
+            self._state(one)
+        return which.astype(np.int64), own
+
+    def late(self) -> Iterator[Timed]:
+        """The packets whose clock was not known when they came; those for which it never was are
+        booked."""
+        for packets, state, where in self._deferred:
+            ns, known = self._converted(packets, state)
+            lost = int((~known).sum())
+            self._build.skip("clock-unknown", where, lost)
+            rows = np.flatnonzero(known)
+            if len(rows):
+                yield Timed(packets.take(rows), ns[rows], known[rows], state[rows], self.states)
+
+    # -- one packet that changes something ---------------------------------------------------------
+
+    def _state(self, own: tuple[int, int]) -> State:
+        """The state a sequence is in."""
+        if own not in self._current:
+            self._set(own, State(own[1], own[0], self._generation()))
+        return self.states[self._current[own]]
+
+    def _set(self, own: tuple[int, int], state: State) -> None:
+        self._current[own] = len(self.states)
+        self.states.append(state)
+
+    def _generation(self) -> Generation:
+        self._generations += 1
+        return Generation(self._generations - 1)
+
+    def _apply(self, packets: Packets, row: int, own: tuple[int, int]) -> None:
+        last = last_values(packets.bytes_of(row))
+        for nested in (TracePacket.INTERNED_DATA, TracePacket.TRACK_DESCRIPTOR):
+            if nested in last and not is_whole(last[nested]):
+                self._build.skip("malformed-record", packets.where(row))
+        state = self._state(own)
+        named = TracePacket.TRUSTED_PACKET_SEQUENCE_ID in last
+        flags = number(last.get(TracePacket.SEQUENCE_FLAGS, 0))
+        cleared = flags & STATE_CLEARED or number(last.get(41, 0))
+        if named and cleared:
+            state = State(own[1], own[0], self._generation(), True, thread=state.thread)
+            self._set(own, state)
+        elif named and number(last.get(TracePacket.PREVIOUS_PACKET_DROPPED, 0)):
+            state = replace(state, valid=False)
+            self._set(own, state)
+        if named and TracePacket.TRACE_PACKET_DEFAULTS in last:
+            state = _with_defaults(state, last[TracePacket.TRACE_PACKET_DEFAULTS])
+            self._set(own, state)
+        if TracePacket.INTERNED_DATA in last:
+            if state.valid:
+                state.generation.take(last[TracePacket.INTERNED_DATA])
+            else:
+                self._build.skip("state-lost", packets.where(row))
+        self._describe(packets, row, own, last)
+        for n, _, value in whole_fields(last.get(TracePacket.TRACE_ATTRIBUTES, b"")):
+            if n == 1:
+                self._attribute(last_values(value))
+        if OWN_FIELD in last:
+            self.own.setdefault(own[1], []).append(message(last[OWN_FIELD]))
+
+    def _describe(
+        self, packets: Packets, row: int, own: tuple[int, int], last: dict[int, Value]
+    ) -> None:
+        """Take in descriptors of tracks, and of threads as they were written before there were
+        tracks."""
+        thread = None
+        if TracePacket.TRACK_DESCRIPTOR in last:
+            described = self.descriptors.take(last[TracePacket.TRACK_DESCRIPTOR], own[0])
+            if described.problem:
+                self._build.skip("track-conflict", f"{packets.where(row)}: {described.problem}")
+            thread = described.thread
+        if TracePacket.PROCESS_DESCRIPTOR in last:
+            self.descriptors.process(last[TracePacket.PROCESS_DESCRIPTOR], own[0])
+        if TracePacket.THREAD_DESCRIPTOR in last:
+            of = last_values(last[TracePacket.THREAD_DESCRIPTOR])
+            thread = self.descriptors.thread(of, own[0])
+            for n in REFERENCES:
+                self._references[(*own, n)] = signed(of.get(n, 0))
+        state = self.states[self._current[own]]
+        if thread is not None and thread != state.thread and state.valid:
+            self._set(own, replace(state, thread=thread))
+
+    def _attribute(self, of: dict[int, Value]) -> None:
+        key = text(of.get(Attribute.KEY, b""))
+        if Attribute.LONG_VALUE in of:
+            self.attributes[key] = signed(of[Attribute.LONG_VALUE])
+        else:
+            raw = message(of.get(Attribute.STRING_VALUE, b""))
+            self.attributes[key] = raw.decode("utf-8", "replace")
+
+    def _snapshot(self, packets: Packets, row: int, own: tuple[int, int]) -> None:
+        data = last_values(packets.bytes_of(row))[TracePacket.CLOCK_SNAPSHOT]
+        found, readings = whole_fields(data), []
+        for n, _, value in found:
+            if n == ClockSnapshot.CLOCKS:
+                of = last_values(value)
+                clock = number(of.get(Clock.CLOCK_ID, 0))
+                ticks, unit = signed(of.get(Clock.TIMESTAMP, 0)), number(of.get(4, 0)) or 1
+                incremental = bool(number(of.get(Clock.IS_INCREMENTAL, 0)))
+                readings.append(Reading(_key(own[1], clock), ticks, unit, incremental))
+        primary = number({n: v for n, _, v in found}.get(ClockSnapshot.PRIMARY_TRACE_CLOCK, 0))
+        if primary or any(one.clock == BOOTTIME for one in readings):
+            self.clocks.choose(primary or BOOTTIME)
+        try:
+            self.clocks.add(readings)
+        except BadSnapshot as e:
+            self._build.skip("snapshot-unused", f"{packets.where(row)}: {e}")
+
+    # -- many that do not --------------------------------------------------------------------------
+
+    def _segment(
+        self, packets: Packets, begun: int, stop: int, changed: _Changes
+    ) -> Iterator[Timed]:
+        """The packets with events among some that no snapshot is between."""
+        of = packets.columns
+        events = np.zeros(stop - begun, bool)
+        for n in _EVENTS:
+            events |= of.is_bytes(n)[begun:stop]
+        rows = np.flatnonzero(events) + begun
+        if not len(rows):
+            return
+        rows, state = self._believed(packets, rows, changed.of(rows))
+        taken = packets.take(rows)
+        ns, known = self._converted(taken, state)
+        stamped = taken.columns.has(TracePacket.TIMESTAMP)
+        late = stamped & ~known
+        if late.any():
+            self._defer(taken.take(late), state[late])
+        now = np.flatnonzero(~late)
+        if len(now):
+            yield Timed(taken.take(now), ns[now], stamped[now], state[now], self.states)
+
+    def _believed(self, packets: Packets, rows: I64, state: I64) -> tuple[I64, I64]:
+        """Without the packets that need a state which is not there."""
+        needs = packets.columns.integer(TracePacket.SEQUENCE_FLAGS)[rows] & NEEDS_STATE > 0
+        valid = np.array([one.valid for one in self.states], bool)[state]
+        lost = needs & ~valid
+        if not lost.any():
+            return rows, state
+        count = int(lost.sum())
+        self._build.skip("state-lost", packets.where(int(rows[lost][0])), count)
+        return rows[~lost], state[~lost]
+
+    def _converted(self, packets: Packets, state: I64) -> tuple[I64, Mask]:
+        """Stamps on the clock of the trace; which of them can be converted."""
+        of, clocks = packets.columns, self.clocks
+        raw = of.integer(TracePacket.TIMESTAMP)
+        known = of.has(TracePacket.TIMESTAMP).copy()
+        clock = of.integer(TracePacket.TIMESTAMP_CLOCK_ID)
+        defaults = np.array([one.clock for one in self.states], np.int64)
+        clock = np.where(clock != 0, clock, defaults[state])
+        if clocks.default is not None:
+            clock = np.where(clock != 0, clock, clocks.default)
+        odd = (clock != 0) & (clock != clocks.trace) & known
+        if not odd.any():
+            return raw, known
+        clocks.used = True
+        ns = raw.copy()
+        sequences = np.array([one.sequence for one in self.states], np.int64)[state]
+        own = np.where((clock >= 64) & (clock < 128), sequences, 0)
+        for sequence, one in np.unique(np.stack((own[odd], clock[odd]), axis=1), axis=0).tolist():
+            rows = np.flatnonzero(odd & (own == sequence) & (clock == one))
+            converted = None
+            if not is_sequence_clock(one) or sequence:
+                converted = clocks.convert_all(_key(sequence, one), raw[rows])
+            if converted is None:
+                known[rows] = False
+            else:
+                ns[rows] = converted
+        return ns, known
+
+    def _defer(self, packets: Packets, state: I64) -> None:
+        """Keep packets until all clocks are known; their bytes are copied."""
+        content = b"".join(packets.bytes_of(row) for row in range(len(packets)))
+        start = np.concatenate(([0], np.cumsum(packets.size)[:-1]))
+        moved = start - packets.start
+        of = packets.columns
+        values = np.where(of.lengths >= 0, of.values + moved.view(np.uint64), of.values)
+        kept = replace(
+            packets, data=content, start=start, columns=replace(of, values=values), place=-1
+        )
+        self._deferred.append((kept, state, packets.where(0)))
+
+    def advanced(self, state: State, which: ThreadDescriptor, delta: int) -> int | None:
+        """What differences in events of a sequence add up to, with ``delta``; None if there is
+        nothing they could be added to.
+
+        Args:
+            which: of :data:`REFERENCES`.
+        """
+        own = (state.machine, state.sequence, which)
+        if own not in self._references or not state.valid:
+            return None
+        self._references[own] += delta
+        return self._references[own]
+
+
+def _with_defaults(state: State, data: Value) -> State:
+    """A state with other defaults; those that are not named are unset."""
+    of = last_values(data)
+    found = whole_fields(of.get(TracePacketDefaults.TRACK_EVENT_DEFAULTS, b""))
+    event = {n: v for n, _, v in found}
+    track = event.get(TrackEventDefaults.TRACK_UUID)
+    return replace(
+        state,
+        clock=number(of.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)),
+        track=None if track is None else number(track),
+        extra=tuple(integers(found, TrackEventDefaults.EXTRA_COUNTER_TRACK_UUIDS)),
+        extra_double=tuple(integers(found, TrackEventDefaults.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)),
+    )
+
+
+def _key(sequence: int, clock: int) -> ClockKey:
+    return (sequence, clock) if is_sequence_clock(clock) else clock

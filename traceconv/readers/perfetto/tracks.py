@@ -1,0 +1,263 @@
+"""Tracks as a file describes them: processes, threads, counters, and what is nested in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from traceconv.core.perfetto_fields import (
+    CounterDescriptor,
+    ProcessDescriptor,
+    ThreadDescriptor,
+    TrackDescriptor,
+)
+from traceconv.core.protobuf import (
+    Value,
+    last_values,
+    message,
+    number,
+    signed,
+    signed32,
+    whole_fields,
+)
+
+ROOT = 0
+MOST_ANCESTORS = 100
+
+BY_NAME, APART, BY_KEY = 1, 2, 3
+"""How siblings that are alike are shown: as one track (by name, or by a key), or apart."""
+
+Key = tuple[str | int, ...]
+"""What slices are stacked by, or samples belong to: a described track, a thread, an asynchronous
+operation ... The first element says which; the second is the machine."""
+
+
+def track_key(machine: int, uuid: int) -> Key:
+    """The track with this id."""
+    return ("track", machine, uuid)
+
+
+def thread_key(machine: int, pid: int, tid: int) -> Key:
+    """A thread that is named by its numbers alone."""
+    return ("thread", machine, pid, tid)
+
+
+class Counter(NamedTuple):
+    """What makes a track a counter. ``incremental``: its values are differences."""
+
+    unit: str
+    multiplier: int
+    incremental: bool
+
+
+@dataclass(frozen=True)
+class Described:
+    """One track.
+
+    Attributes:
+        parent: id of the track around it, :data:`ROOT` if there is none.
+        name:   "" if it has none; ``named`` says whether it has.
+        pid, tid: of a process or thread; None if it is none.
+        label:  name of the process or thread.
+        labels: further labels of a process.
+        merge, merge_key: how it is shown with siblings.
+    """
+
+    parent: int = ROOT
+    name: str | None = None
+    pid: int | None = None
+    tid: int | None = None
+    label: str = ""
+    labels: tuple[str, ...] = ()
+    counter: Counter | None = None
+    state: bool = False
+    merge: int = BY_NAME
+    merge_key: str = ""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What a second description of the same id has to repeat."""
+        counter = self.counter and self.counter[1:]
+        return (self.parent, self.pid, self.tid, counter, self.state, self.merge, self.merge_key)
+
+    @property
+    def merges(self) -> bool:
+        """Whether it is shown as one with siblings that are alike."""
+        return (self.pid, self.counter, self.state) == (None, None, False) and self.merge != APART
+
+
+class Taken(NamedTuple):
+    """What a descriptor said: the thread it describes, and why it is not used."""
+
+    thread: tuple[int, int] | None = None
+    problem: str = ""
+
+
+@dataclass
+class Descriptors:
+    """All descriptors of a file.
+
+    Attributes:
+        known:     by machine and id.
+        processes: names of processes, by machine and number; the first counts.
+        threads:   the same of threads.
+    """
+
+    known: dict[tuple[int, int], Described] = field(default_factory=dict)
+    processes: dict[tuple[int, int], str] = field(default_factory=dict)
+    threads: dict[tuple[int, int, int], str] = field(default_factory=dict)
+
+    def take(self, data: Value, machine: int) -> Taken:
+        """Take in a TrackDescriptor message."""
+        last = last_values(data)
+        made = _described(last)
+        if isinstance(made, str):
+            return Taken(None, made)
+        uuid = number(last[TrackDescriptor.UUID])
+        if made.pid is not None:
+            self._name(machine, made)
+        thread = None if made.pid is None or made.tid is None else (made.pid, made.tid)
+        if uuid == ROOT and made.parent:
+            return Taken(thread, "the root has no parent")
+        had = self.known.setdefault((machine, uuid), made)
+        if had is made:
+            return Taken(thread)
+        if had.identity != made.identity:
+            return Taken(thread, f"track {uuid} was described differently")
+        newer = made.name if had.merge == APART or not had.name else None
+        self.known[machine, uuid] = replace(
+            had,
+            name=newer or had.name,
+            label=made.label or had.label,
+            labels=made.labels or had.labels,
+        )
+        return Taken(thread)
+
+    def process(self, data: Value, machine: int) -> None:
+        """Take in a ProcessDescriptor that is no track's."""
+        of = last_values(data)
+        if ProcessDescriptor.PID in of:
+            pid, label = (
+                signed32(of[ProcessDescriptor.PID]),
+                _text(of, ProcessDescriptor.PROCESS_NAME),
+            )
+            if label:
+                self.processes.setdefault((machine, pid), label)
+
+    def thread(self, of: dict[int, Value], machine: int) -> tuple[int, int] | None:
+        """Take in a ThreadDescriptor that is no track's; its numbers."""
+        if ThreadDescriptor.PID not in of or ThreadDescriptor.TID not in of:
+            return None
+        pid, tid = signed32(of[ThreadDescriptor.PID]), signed(of[ThreadDescriptor.TID])
+        label = _text(of, ThreadDescriptor.THREAD_NAME)
+        if label:
+            self.threads.setdefault((machine, pid, tid), label)
+        return pid, tid
+
+    def of(self, key: Key) -> Described | None:
+        """The description of a track or thread; None if there is none."""
+        if key[0] == "track":
+            return self.known.get((int(key[1]), int(key[2])))
+        if key[0] == "counter":
+            name = str(key[2])
+            unit = "ns" if name == "thread_time" else "count"
+            pid, tid = int(key[3]), int(key[4])
+            return Described(pid=pid, tid=tid, name=name, counter=Counter(unit, 0, False))
+        if key[0] == "thread":
+            machine, pid, tid = (int(n) for n in key[1:4])
+            return Described(pid=pid, tid=tid, label=self.threads.get((machine, pid, tid), ""))
+        return None
+
+    def ancestors(self, machine: int, uuid: int) -> Iterator[Described]:
+        """The described tracks from an id up to below the root."""
+        for _ in range(MOST_ANCESTORS):
+            known = self.known.get((machine, uuid)) if uuid != ROOT else None
+            if known is None:
+                return
+            yield known
+            uuid = known.parent
+
+    def problem(self, key: Key) -> str:
+        """Why no event can be on a track; "" if there is no reason. A track that is not described
+        at all is fine."""
+        if key[0] != "track" or (key[1], key[2]) not in self.known:
+            return ""
+        machine, uuid = int(key[1]), int(key[2])
+        for _ in range(MOST_ANCESTORS):
+            if uuid == ROOT:
+                return ""
+            known = self.known.get((machine, uuid))
+            if known is None:
+                return f"track {uuid}, which is around it, is not described"
+            uuid = known.parent
+        return "it is inside itself, or nested too deep"
+
+    def _name(self, machine: int, made: Described) -> None:
+        assert made.pid is not None
+        if made.tid is None:
+            if made.label:
+                self.processes.setdefault((machine, made.pid), made.label)
+        elif made.label:
+            self.threads.setdefault((machine, made.pid, made.tid), made.label)
+
+
+def _text(of: dict[int, Value], field_number: int) -> str:
+    return message(of.get(field_number, b"")).decode("utf-8", "replace")
+
+
+def _described(last: dict[int, Value]) -> Described | str:
+    """The description; or why there is none."""
+    if TrackDescriptor.UUID not in last:
+        return "a track without an id"
+    names = (TrackDescriptor.NAME, TrackDescriptor.STATIC_NAME, TrackDescriptor.ATRACE_NAME)
+    name = next((_text(last, n) for n in names if n in last), None)
+    merge = number(last.get(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, 0))
+    key = f"#{signed(last.get(TrackDescriptor.SIBLING_MERGE_KEY_INT, 0))}"
+    if TrackDescriptor.SIBLING_MERGE_KEY in last:
+        key = _text(last, TrackDescriptor.SIBLING_MERGE_KEY)
+    plain = Described(
+        parent=number(last.get(TrackDescriptor.PARENT_UUID, 0)),
+        name=name,
+        merge=merge if merge in (APART, BY_KEY) else BY_NAME,
+        merge_key=key if merge == BY_KEY else "",
+    )
+    if TrackDescriptor.THREAD in last:
+        of = last_values(last[TrackDescriptor.THREAD])
+        if ThreadDescriptor.PID not in of or ThreadDescriptor.TID not in of:
+            return "a thread without its numbers"
+        pid, tid = signed32(of[ThreadDescriptor.PID]), signed(of[ThreadDescriptor.TID])
+        return replace(plain, pid=pid, tid=tid, label=_text(of, ThreadDescriptor.THREAD_NAME))
+    if TrackDescriptor.PROCESS in last:
+        found = whole_fields(last[TrackDescriptor.PROCESS])
+        of = {n: v for n, _, v in found}
+        if ProcessDescriptor.PID not in of:
+            return "a process without its number"
+        labels = tuple(
+            message(v).decode("utf-8", "replace")
+            for n, _, v in found
+            if n == ProcessDescriptor.PROCESS_LABELS
+        )
+        label = _text(of, ProcessDescriptor.PROCESS_NAME)
+        return replace(plain, pid=signed32(of[ProcessDescriptor.PID]), label=label, labels=labels)
+    if TrackDescriptor.COUNTER in last:
+        counter, own = _counter(last[TrackDescriptor.COUNTER])
+        return replace(plain, counter=counter, name=own if name is None else name)
+    return replace(plain, state=TrackDescriptor.STATE in last)
+
+
+_BUILTIN = {1: ("ns", "thread_time"), 2: ("count", "thread_instruction_count")}
+_UNITS = {1: "ns", 2: "count", 3: "B"}
+
+
+def _counter(data: Value) -> tuple[Counter, str | None]:
+    """A counter, and the name it has by itself."""
+    of = last_values(data)
+    builtin = _BUILTIN.get(number(of.get(CounterDescriptor.TYPE, 0)))
+    unit = _UNITS.get(number(of.get(CounterDescriptor.UNIT, 0)))
+    counter = Counter(
+        builtin[0] if builtin else unit or _text(of, CounterDescriptor.UNIT_NAME),
+        signed(of.get(CounterDescriptor.UNIT_MULTIPLIER, 0)),
+        bool(number(of.get(CounterDescriptor.IS_INCREMENTAL, 0))),
+    )
+    return counter, builtin[1] if builtin else None

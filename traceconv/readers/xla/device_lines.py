@@ -1,0 +1,198 @@
+"""Lines of a device in an XSpace: which of them are work, and which step it belongs to."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I32, Layer, Mask, OpClass
+from traceconv.readers.shared.collective_names import lane_title
+from traceconv.readers.shared.gpu_kernels import kernel_class
+from traceconv.readers.shared.numbers import INT32_MAX
+from traceconv.readers.shared.pairing import combined_key
+from traceconv.readers.xla.planes import Kind, LineKind, line_kind
+from traceconv.readers.xla.space import Plane
+
+if TYPE_CHECKING:
+    from traceconv.readers.xla.content import Reading
+
+COLLECTIVES = "XLA Collectives"
+"""Heads the lanes of collectives that are operations of XLA."""
+
+_COPY = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
+
+
+class DeviceLines:
+    """Adds planes of the device that is read."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._build, self._device = reading.build, reading.device
+
+    def add(self, plane: Plane, kind: Kind) -> None:
+        """Add the events of a plane."""
+        links = self._reading.links
+        self._reading.book(plane)
+        lines = [line_kind(plane.name, line.name) for line in plane.lines]
+        sorts = np.array([*lines, LineKind.OTHER], np.int8)[plane.line_of]
+        if kind is Kind.CHIP:
+            sorts[:] = LineKind.OTHER
+        usable = ~plane.aggregate
+        counters = usable & (sorts == LineKind.COUNTER)
+        self._samples(plane, counters)
+        at = np.flatnonzero(usable & ~counters)
+        sorts = sorts[at]
+        names = self._reading.names(plane)[at]
+        ops = np.full(len(at), OpClass.OTHER, np.int8)
+        ops[sorts == LineKind.WAIT] = OpClass.WAIT
+        ops[sorts == LineKind.STEPS] = OpClass.ITERATION
+        streams = np.flatnonzero(sorts == LineKind.STREAM)
+        ops[streams] = self._kernels(plane, at[streams], names[streams])
+        computed = np.flatnonzero(np.isin(sorts, (LineKind.OPERATIONS, LineKind.ASYNC)))
+        ops[computed] = self._reading.classes(
+            plane, at[computed], sorts[computed] == LineKind.ASYNC
+        )
+        steps = self._steps(plane, at, sorts, names)
+        ops[(ops == OpClass.ITERATION) & (steps < 0)] = OpClass.OTHER
+        tracks = self._tracks(plane, at, sorts, ops, names)
+        rows = self._reading.added(plane, at, track=tracks, op=ops, name=names, step=steps)
+        links.take(plane, rows)
+        links.take_calls(plane, rows, work=True)
+        self._losses(plane, sorts, at)
+
+    def _kernels(self, plane: Plane, at: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
+        """Classes of what ran on the streams of a GPU."""
+        strings, words = self._build.strings, self._build.comm_words
+        distinct, back = np.unique(names, return_inverse=True)
+        table = [
+            OpClass.COPY if _COPY.match(strings[i]) else kernel_class(strings[i], words)
+            for i in distinct.tolist()
+        ]
+        ops = np.array(table, np.int8)[back] if len(table) else np.empty(0, np.int8)
+        ops[(plane.texts("memcpy_details")[0] >= 0)[at]] = OpClass.COPY
+        return ops
+
+    def _steps(
+        self, plane: Plane, at: NDArray[np.intp], sorts: NDArray[np.int8], names: I32
+    ) -> I32:
+        """The step of every row, where the profiler recorded steps of the device; else -1."""
+        steps = np.full(len(at), -1, np.int32)
+        marks = np.flatnonzero(sorts == LineKind.STEPS)
+        if not len(marks):
+            return steps
+        strings = self._build.strings
+        numbers = np.array([_number(strings[i]) for i in names[marks].tolist()], np.int64)
+        steps[marks] = numbers
+        start, dur, usable, _ = self._reading.times(plane)
+        good = usable[at[marks]] & (numbers >= 0) & (dur[at[marks]] >= 0)
+        marks, numbers = marks[good], numbers[good]
+        order = np.argsort(start[at[marks]], kind="stable")
+        begin = start[at[marks]][order]
+        end = begin + dur[at[marks]][order]
+        rest = np.flatnonzero(
+            np.isin(sorts, (LineKind.OPERATIONS, LineKind.ASYNC, LineKind.MODULES))
+        )
+        if not len(marks) or not len(rest):
+            return steps
+        # a program begins just before the step that it carries out, and ends just behind it
+        whole = sorts[rest] == LineKind.MODULES
+        time = start[at[rest]] + np.where(whole, dur[at[rest]] // 2, 0)
+        which = np.searchsorted(begin, time, "right") - 1
+        inside = (which >= 0) & (time < end[np.maximum(which, 0)])
+        steps[rest[inside]] = numbers[order][which[inside]]
+        group, there = plane.integers("group_id")
+        named = there[at[rest]] & ~inside
+        if named.any():
+            of_group = {
+                int(group[at[m]]): int(n)
+                for m, n in zip(marks.tolist(), numbers.tolist(), strict=True)
+                if there[at[m]]
+            }
+            steps[rest[named]] = [of_group.get(g, -1) for g in group[at[rest[named]]].tolist()]
+        return steps
+
+    def _tracks(
+        self,
+        plane: Plane,
+        at: NDArray[np.intp],
+        sorts: NDArray[np.int8],
+        ops: NDArray[np.int8],
+        names: I32,
+    ) -> I32:
+        build, part = self._build, self._device.part(plane.name)
+        hardware = f"{self._device.kind} Hardware"
+        strings = build.strings
+        lines = plane.line_of[at]
+        comm = np.isin(ops, (OpClass.COMM, OpClass.COMM_TASK))
+        library = np.where(comm & (sorts == LineKind.STREAM), names, -1)
+        key = combined_key(lines, comm.astype(np.int64), library.astype(np.int64))
+        _, first, back = np.unique(key, return_index=True, return_inverse=True)
+        tracks = []
+        for i in first.tolist():
+            line, sort = plane.lines[lines[i]], sorts[i]
+            name = line.name or f"Line {line.id}"
+            if sort == LineKind.STREAM:
+                name = f"Stream {_stream(name)}"
+            if comm[i]:
+                title = lane_title(strings[int(names[i])]) if library[i] >= 0 else COLLECTIVES
+                tracks.append(build.track(Layer.COMM, name, part, title))
+            elif sort == LineKind.STEPS:
+                tracks.append(build.track(Layer.STEP, name))
+            elif sort == LineKind.DERIVED:
+                tracks.append(build.track(Layer.SCOPE, name, part, "XLA"))
+            elif sort == LineKind.OTHER:
+                tracks.append(build.track(Layer.OTHER, name, "", plane.name))
+            else:
+                tracks.append(build.track(Layer.DEVICE, name, part, hardware, sort=int(sort)))
+        return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
+
+    def _losses(self, plane: Plane, sorts: NDArray[np.int8], at: NDArray[np.intp]) -> None:
+        """Book the events that the device had no room for."""
+        lost, there = plane.integers("dropped_traces")
+        rows = at[(sorts == LineKind.WAIT) & there[at]]
+        count = int(np.clip(lost[rows], 0, INT32_MAX).sum())
+        self._build.skip("source-dropped", f"plane {plane.name}", count)
+
+    def _samples(self, plane: Plane, rows: Mask) -> None:
+        """Add the counters of a device: an event per sample, named after what is counted."""
+        at = np.flatnonzero(rows)
+        build = self._build
+        if not len(at):
+            return
+        value, there = plane.numbers("value")
+        start, _, usable, _ = self._reading.times(plane)
+        where = f"plane {plane.name}"
+        build.seen("counter", len(at))
+        bad = ~usable[at] | plane.broken[at]
+        odd = ~bad & ~(there[at] & np.isfinite(value[at]))
+        build.skip("bad-time", where, int(bad.sum()), "counter")
+        build.skip("counter-not-numeric", where, int(odd.sum()), "counter")
+        kept = at[~bad & ~odd]
+        names = self._reading.names(plane)[kept]
+        distinct, back = np.unique(names, return_inverse=True)
+        title = f"{self._device.kind} Counters"
+        tracks = [
+            build.track(
+                Layer.COUNTER, build.strings[i], self._device.part(plane.name), title, unit=""
+            )
+            for i in distinct.tolist()
+        ]
+        track = np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
+        build.counters(track=track, start_ns=start[kept], value=value[kept])
+
+
+def _number(name: str) -> int:
+    """The number of a step that is named by it, -1 for any other name."""
+    digits = name.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else -1
+
+
+_STREAM_NUMBER = re.compile(r"Stream #(-?\d+)")
+
+
+def _stream(name: str) -> str:
+    match = _STREAM_NUMBER.match(name)
+    return match[1] if match else name

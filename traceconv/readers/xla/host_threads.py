@@ -1,0 +1,233 @@
+"""Threads of the host in an XSpace: which of their events belong to a device, and in which step
+what they carry out was launched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.model import I32, I64, Layer, Mask, OpClass
+from traceconv.readers.shared.numbers import INT32_MAX
+from traceconv.readers.shared.pairing import combined_key, latest
+from traceconv.readers.xla.device_lines import COLLECTIVES
+from traceconv.readers.xla.links import POOL, pair_codes
+from traceconv.readers.xla.planes import Kind, owner
+from traceconv.readers.xla.space import Plane
+
+if TYPE_CHECKING:
+    from traceconv.readers.xla.content import Reading
+
+_MEMORY = ("MemoryAllocation", "MemoryDeallocation")
+_MEASURES = ("bytes_allocated", "bytes_reserved", "peak_bytes_in_use")
+
+
+class HostThreads:
+    """Adds planes of the host, as far as they are of the device that is read."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._build, self._device = reading.build, reading.device
+
+    def add(self, plane: Plane, kind: Kind) -> None:
+        """Add the events of a plane that belong to the device."""
+        device, build, links = self._device, self._build, self._reading.links
+        belongs = self._belongs(plane)
+        marks, there = plane.integers("step_num")
+        marked = there & (plane.integers("_r")[0] == 1) & (marks >= 0) & (marks <= INT32_MAX)
+        usable = ~plane.aggregate
+        if device.first:
+            self._reading.book(plane)
+        mine = usable & (belongs == device.number)
+        if device.first:
+            strangers = ~np.isin(belongs, device.numbers)
+            mine |= usable & strangers
+            if len(device.numbers) > 1:
+                build.skip(
+                    "host-rows-first", f"plane {plane.name}", int((usable & strangers).sum())
+                )
+        at = np.flatnonzero(mine | (usable & marked))
+        names = self._reading.names(plane)[at]
+        run = self._runs(plane)[at]
+        _, calls = plane.integers("correlation_id")
+        runtime = calls[at] | (kind is Kind.RUNTIME)
+        ops = np.full(len(at), OpClass.HOST, np.int8)
+        ran = np.flatnonzero(run)
+        ops[ran] = self._reading.classes(plane, at[ran], np.zeros(len(ran), bool))
+        steps = np.where(marked[at], marks[at], -1).astype(np.int32)
+        steps[ran] = self._run_steps(plane, at[ran], marked)
+        tracks = self._tracks(plane, at, run, runtime, ops)
+        rows = self._reading.added(plane, at, track=tracks, op=ops, name=names, step=steps)
+        links.take(plane, rows)
+        links.take_calls(plane, rows, work=False)
+        self._memory(plane, rows)
+
+    def _runs(self, plane: Plane) -> Mask:
+        """Events of a host that are operations its processors carried out as a device."""
+        if self._device.kind != "CPU":
+            return np.zeros(len(plane), bool)
+        return (plane.texts("hlo_op")[0] >= 0) & plane.integers("device_ordinal")[1]
+
+    def _belongs(self, plane: Plane) -> I64:
+        """The device every event of a host is about, -1 if that is not said."""
+        found = np.full(len(plane), -1, np.int64)
+        for key in ("global_device_id", "device_ordinal"):
+            number, there = plane.integers(key)
+            found[there] = number[there]
+        if self._device.kind == "CPU":
+            return found
+        for other in self._device.numbers:
+            if other != self._device.number and not self._device.first:
+                continue
+            for ids, numbers, kind in self._of_devices(other):
+                stated, there = plane.integers(kind)
+                hit = there & np.isin(stated, ids)
+                if kind == "_p":
+                    hit &= np.isin(pair_codes(plane.integers("_pt")[0], stated), numbers)
+                found[hit] = other
+        return found
+
+    def _of_devices(self, number: int) -> list[tuple[I64, I64, str]]:
+        """What leads from the host to a device: correlation numbers, and ends of links."""
+        known = self._leads.get(number)
+        if known is None:
+            known = []
+            for plane in self._reading.space.planes:
+                if self._reading.is_device(plane) and owner(plane.name) == number:
+                    ids, there = plane.integers("correlation_id")
+                    known.append((np.unique(ids[there]), ids[:0], "correlation_id"))
+                    ends, linked = plane.integers("_c")
+                    pairs = pair_codes(plane.integers("_ct")[0], ends)[linked]
+                    known.append((np.unique(ends[linked]), np.unique(pairs), "_p"))
+            self._leads[number] = known
+        return known
+
+    @cached_property
+    def _leads(self) -> dict[int, list[tuple[I64, I64, str]]]:
+        return {}
+
+    def _tracks(
+        self,
+        plane: Plane,
+        at: NDArray[np.intp],
+        run: Mask,
+        runtime: Mask,
+        ops: NDArray[np.int8],
+    ) -> I32:
+        build = self._build
+        lines = plane.line_of[at]
+        comm = np.isin(ops, (OpClass.COMM, OpClass.COMM_TASK))
+        sort = np.where(run, np.where(comm, 3, 2), runtime)
+        key = combined_key(np.where(run, 0, lines + 1), sort.astype(np.int64))
+        _, first, back = np.unique(key, return_index=True, return_inverse=True)
+        again = Counter(line.name for line in plane.lines)
+        tracks = []
+        for i in first.tolist():
+            line = plane.lines[lines[i]]
+            name = line.name or "Thread"
+            if again[line.name] > 1 or not line.name:
+                name = f"{name} ({line.id})"
+            if sort[i] == 3:
+                tracks.append(build.track(Layer.COMM, "XLA Ops", "", COLLECTIVES))
+            elif sort[i] == 2:
+                tracks.append(build.track(Layer.DEVICE, "XLA Ops", "", "CPU Hardware"))
+            else:
+                layer = Layer.RUNTIME if runtime[i] else Layer.HOST
+                tracks.append(build.track(layer, name, "", _title(plane.name)))
+        return np.array(tracks, np.int32)[back] if tracks else np.empty(0, np.int32)
+
+    def _run_steps(self, plane: Plane, at: NDArray[np.intp], marked: Mask) -> I32:
+        """The steps in which operations of a processor were launched, -1 if that is not known.
+
+        A pool of threads works off what other threads gave it, which may be of the step before:
+        the step is that in which the program was given to the pool.
+        """
+        steps = np.full(len(at), -1, np.int32)
+        marks = np.flatnonzero(marked)
+        if not len(marks) or not len(at):
+            return steps
+        start, dur, _, _ = self._reading.times(plane)
+        given = self._given(plane, start)[at]
+        run, there = plane.integers("run_id")
+        device, _ = plane.integers("device_ordinal")
+        module, _ = plane.texts("hlo_module")
+        key = combined_key(module[at].astype(np.int64), run[at], device[at])
+        which, back = np.unique(key, return_inverse=True)
+        first = np.full(len(which), np.iinfo(np.int64).max)
+        np.minimum.at(first, back, given)
+        time = np.where(there[at], first[back], given)
+        order = np.argsort(start[marks], kind="stable")
+        begin = start[marks][order]
+        end = begin + dur[marks][order]
+        number = plane.integers("step_num")[0][marks][order]
+        which = np.searchsorted(begin, time, "right") - 1
+        inside = (which >= 0) & (time < end[np.maximum(which, 0)])
+        steps[inside] = number[which[inside]]
+        return steps
+
+    def _given(self, plane: Plane, start: I64) -> I64:
+        """When what every event is part of was given to its thread; its own start if it was not."""
+        kinds, number = plane.integers("_ct")[0], plane.integers("_c")
+        begins = np.flatnonzero(number[1] & (kinds == POOL))
+        made, origin = plane.integers("_pt")[0], plane.integers("_p")
+        gives = np.flatnonzero(origin[1] & (made == POOL))
+        if not len(begins) or not len(gives):
+            return start
+        order = np.argsort(origin[0][gives], kind="stable")
+        ordered = origin[0][gives][order]
+        spot = np.minimum(np.searchsorted(ordered, number[0][begins]), len(ordered) - 1)
+        matched = ordered[spot] == number[0][begins]
+        begins, giver = begins[matched], gives[order[spot[matched]]]
+        if not len(begins):
+            return start
+        lines = plane.line_of
+        time = start.copy()
+        at = np.arange(len(start))
+        for _ in range(8):  # pools give work to pools
+            over = latest(lines[begins], start[begins], lines[at], time)
+            known = (over >= 0) & (start[begins][np.maximum(over, 0)] <= time)
+            if not known.any():
+                break
+            source = giver[np.maximum(over, 0)]
+            moved = known & (start[source] < time)
+            at, time = np.where(moved, source, at), np.where(moved, start[source], time)
+            if not moved.any():
+                break
+        return time
+
+    def _memory(self, plane: Plane, rows: I64) -> None:
+        """Add counters of what the marks of allocations say."""
+        wanted = [i for i, name in enumerate(plane.kinds) if name in _MEMORY]
+        at = np.flatnonzero(np.isin(plane.kind_of, wanted) & (rows >= 0))
+        if not len(at):
+            return
+        build = self._build
+        start, _, _, _ = self._reading.times(plane)
+        codes, table = plane.texts("allocator_name")
+        index, there = plane.integers("index_on_host")
+        owners = np.where(there, index, -1)[at]
+        key = combined_key(codes[at].astype(np.int64), owners)
+        _, first, back = np.unique(key, return_index=True, return_inverse=True)
+        groups = []
+        for i in first.tolist():
+            name = table[codes[at[i]]] if codes[at[i]] >= 0 else ""
+            groups.append(name or (f"Device {owners[i]}" if owners[i] >= 0 else "Memory"))
+        for measure in _MEASURES:
+            value, stated = plane.numbers(measure)
+            some = np.flatnonzero(stated[at])
+            tracks = [
+                build.track(Layer.COUNTER, measure, g, "XLA Memory", unit="B") for g in groups
+            ]
+            build.seen("counter", len(some))
+            build.counters(
+                track=np.array(tracks, np.int32)[back[some]],
+                start_ns=start[at[some]],
+                value=value[at[some]],
+            )
+
+
+def _title(plane: str) -> str:
+    return "" if plane == "/host:CPU" else plane

@@ -1,0 +1,116 @@
+"""Links between events of an XSpace, and the arrows they become.
+
+An event may begin a link, by a type and a number, and others of the file may end it. Calls into a
+runtime and what a device did because of them have the same correlation number instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import I64, Mask
+from traceconv.readers.shared.pairing import combined_key, latest
+from traceconv.readers.xla.space import Plane
+
+POOL = 15
+"""Type of the links from who gives work to a pool of threads to who takes it."""
+
+_LAUNCHES = (9, 11, 12)
+_ARROWS = {0: "generic", 2: "executor", 5: "PjRt", 14: "PjRt call", 15: "thread pool"}
+"""Names of arrows by the type of the link."""
+
+_TWIN = "end: "
+"""How the name of an event begins that only says that another has ended."""
+
+
+@dataclass
+class Links:
+    """What rows of the planes that were read say of each other.
+
+    Attributes:
+        ends:  of links: type, number, row in the trace (-1 if it is of another rank), whether it is
+            where the arrow begins, and whether it only says that an operation has ended.
+        calls, work: correlation numbers, and rows in the trace.
+    """
+
+    ends: list[tuple[I64, I64, I64, Mask, Mask]] = field(default_factory=list)
+    calls: list[tuple[I64, I64]] = field(default_factory=list)
+    work: list[tuple[I64, I64]] = field(default_factory=list)
+
+    def take(self, plane: Plane, rows: I64) -> None:
+        """Take in the links of the events of a plane, of other ranks' too."""
+        for what, number, made in (("_pt", "_p", True), ("_ct", "_c", False)):
+            values, there = plane.integers(number)
+            at = np.flatnonzero(there)
+            twins = [i for i, name in enumerate(plane.kinds) if name.startswith(_TWIN)]
+            is_twin = np.isin(plane.kind_of[at], twins)
+            kinds = plane.integers(what)[0][at]
+            self.ends.append((kinds, values[at], rows[at], np.full(len(at), made), is_twin))
+
+    def take_calls(self, plane: Plane, rows: I64, work: bool) -> None:
+        """Take in correlation numbers: of calls, or of what a device did."""
+        number, there = plane.integers("correlation_id")
+        at = np.flatnonzero(there & (rows >= 0))
+        (self.work if work else self.calls).append((number[at], rows[at]))
+
+    def draw(self, build: TraceBuilder) -> None:
+        """Add the arrows of links and of correlation numbers; book what has one end only."""
+        self._draw_launches(build)
+        if not self.ends:
+            return
+        kind, number, row, made, twin = map(np.concatenate, zip(*self.ends, strict=True))
+        _, pair = np.unique(combined_key(kind, number), return_inverse=True)
+        size = int(pair.max(initial=-1)) + 1
+        source = np.full(size, -1, np.int64)
+        begins = np.flatnonzero(made)[::-1]  # the first of several counts
+        source[pair[begins]] = begins
+        heads = np.zeros(size, np.int64)
+        np.add.at(heads, pair[~made], 1)
+        decoration = np.zeros(size, bool)
+        decoration[pair[twin & (kind == 0)]] = True
+        skipped = int((twin & (kind == 0) & (row >= 0)).sum())
+        build.skip("decoration-skipped", "ends of operations", skipped)
+        head = np.flatnonzero(~made & ~decoration[pair])
+        tail = source[pair[head]]
+        ours = row[head] >= 0
+        known = tail >= 0
+        theirs = np.where(known, row[np.maximum(tail, 0)], -1)
+        drawn = ours & (theirs >= 0)
+        lonely = int((ours & ~known).sum())
+        lonely += int((made & (row >= 0) & (heads[pair] == 0)).sum())
+        across = int((ours & known & (theirs < 0)).sum())
+        build.seen("flow", int(drawn.sum()) + lonely + across)
+        build.skip("flow-without-end", "", lonely, "flow")
+        build.skip("flow-across-ranks", "", across, "flow")
+        names = [build.string(_arrow(k)) for k in kind[head[drawn]].tolist()]
+        build.flows(src=theirs[drawn], dst=row[head[drawn]], name=np.array(names, np.int32))
+
+    def _draw_launches(self, build: TraceBuilder) -> None:
+        work, task = _joined(self.work)
+        if not len(work):
+            return
+        call, caller = _joined(self.calls)
+        over = latest(call, np.zeros(len(call), np.int64), work, np.zeros(len(work), np.int64))
+        found = over >= 0
+        build.seen("flow", len(work))
+        build.skip("flow-without-end", "no launching call", int((~found).sum()), "flow")
+        build.flows(src=caller[over[found]], dst=task[found], name=build.string("launch"))
+
+
+def _joined(parts: list[tuple[I64, I64]]) -> tuple[I64, I64]:
+    none = np.empty(0, np.int64)
+    numbers, rows = zip(*parts, strict=True) if parts else ((none,), (none,))
+    return np.concatenate(numbers), np.concatenate(rows)
+
+
+def _arrow(kind: int) -> str:
+    return "launch" if kind in _LAUNCHES else _ARROWS.get(kind, f"type {kind}")
+
+
+def pair_codes(kind: I64, number: I64) -> I64:
+    """One number for type and number of a link; two links have the same by chance only."""
+    mixed = kind.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ number.view(np.uint64)
+    return mixed.view(np.int64)

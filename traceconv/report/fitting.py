@@ -1,0 +1,279 @@
+"""Long names and wide tables, made to fit a number of columns.
+
+Names of kernels are shortened from what tells least: first the return type, then the arguments of
+templates, then the parameters, and only then the middle. Names that differ never become one text:
+where shortening would make them equal, each shows the place in which it differs. Tables wrap their
+headings, then shorten their texts, and at last go on below themselves, with the columns that name
+the rows repeated; no column is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+NARROWEST = 24
+"""A column of texts is not made narrower than this while a table can go on below itself."""
+
+GAP = "  "
+_CUT = "..."
+_TYPES = (
+    "void", "bool", "char", "int", "long", "unsigned", "float", "double", "auto",
+    "static", "inline", "constexpr", "__global__", "std::", "at::", "c10::",
+)  # fmt: skip
+_HIDDEN = "(anonymous namespace)::"
+_OPERATOR = re.compile(r"operator\s*(?:<=>|<<=?(?!\w)|>>=?|->\*?|[<>]=?)")
+
+
+# -- names --------------------------------------------------------------------------------
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """``names`` in at most ``width`` characters each; equal ones stay equal, others different.
+
+    Args:
+        names: texts; runs of white space count as one blank.
+        width: most characters, from 16; one that is narrower is taken as 16.
+    """
+    width = max(width, 16)
+    whole = [" ".join(name.split()) for name in names]
+    found = {name: _short(name, width) for name in dict.fromkeys(whole)}
+    taken: dict[str, list[str]] = {}
+    for name, short in found.items():
+        taken.setdefault(short, []).append(name)
+    used = {short for short, those in taken.items() if len(those) == 1}
+    for short, those in taken.items():
+        if len(those) > 1:
+            found |= _told_apart(short, sorted(those), width, used)
+    return [found[name] for name in whole]
+
+
+def _short(name: str, width: int) -> str:
+    for text in _plainer(name):
+        if len(text) <= width:
+            return text
+    return _middle(text, width)
+
+
+def _plainer(name: str) -> Iterator[str]:
+    """The name, and it without more and more of what tells least."""
+    yield name
+    name = _without_type(name)
+    yield name
+    name = _without_templates(name)
+    yield name
+    head, paren, _ = name.replace(_HIDDEN, "").partition("(")
+    if re.fullmatch(r"(?:[\w~]+::)+[\w~]+|[\w~]+" if paren else r"(?:[\w~]+::)+[\w~]+", head):
+        yield head
+        yield head.rpartition("::")[2]
+
+
+def _without_type(name: str) -> str:
+    """Without the return type of a function in C++."""
+    if not name.startswith(_TYPES):
+        return name
+    depth = blank = 0
+    plain = _OPERATOR.sub(lambda match: "_" * len(match[0]), name).replace(
+        _HIDDEN, "_" * len(_HIDDEN)
+    )
+    for place, sign in enumerate(plain):
+        if sign == "(" and depth == 0:
+            break
+        if sign == " " and depth == 0:
+            blank = place + 1
+        depth += (sign in "<(") - (sign in ">)" and plain[place - 1] != "-")
+    return name[blank:]
+
+
+def _without_templates(name: str) -> str:
+    """Without the arguments of templates; as it is where brackets do not match."""
+    marked = _OPERATOR.sub(lambda match: "_" * len(match[0]), name)
+    kept: list[str] = []
+    depth = start = 0
+    for place, sign in enumerate(marked):
+        if sign == "<" and (depth or re.match(r"\w", marked[max(place - 1, 0)])):
+            if depth == 0:
+                kept.append(name[start:place])
+            depth += 1
+        elif sign == ">" and depth and marked[place - 1] != "-":
+            depth -= 1
+            start = place + 1
+    return name if depth else "".join([*kept, name[start:]])
+
+
+def _middle(text: str, width: int) -> str:
+    """Cut in the middle: both ends tell more than one."""
+    if len(text) <= width:
+        return text
+    before = (width - len(_CUT) + 1) // 2
+    after = width - len(_CUT) - before
+    return text[:before] + _CUT + text[len(text) - after :]
+
+
+def _told_apart(short: str, names: Sequence[str], width: int, used: set[str]) -> dict[str, str]:
+    """Texts for names that would all become ``short``: its beginning, and where they differ.
+
+    Args:
+        names: sorted, so that those that begin alike are neighbours.
+        used:  texts that are taken; the new ones are added.
+    """
+    found = {}
+    for place, name in enumerate(names):
+        near = [n for n in (place - 1, place + 1) if 0 <= n < len(names)]
+        differs = max(_alike(name, names[n]) for n in near)
+        text = _with_window(short, name, differs, width)
+        count = 1
+        while text in used:
+            count += 1
+            mark = f"~{count}"
+            text = _middle(short, width - len(mark)) + mark
+        used.add(text)
+        found[name] = text
+    return found
+
+
+def _alike(one: str, other: str) -> int:
+    """With how many equal characters two texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _with_window(short: str, name: str, differs: int, width: int) -> str:
+    """About half of the room for the beginning of ``short``, the rest for ``name`` from there on
+    where it differs, with a few characters before."""
+    room = (width - 2 * len(_CUT)) // 2
+    start = max(differs - room // 4, 0)
+    window = name[start : start + room]
+    if start + room >= len(name):
+        window = name[max(len(name) - room - len(_CUT), 0) :]
+    else:
+        window += _CUT
+    head = short.partition("(")[0].removesuffix(_CUT)
+    return head[: width - len(window) - len(_CUT)] + _CUT + window
+
+
+# -- tables -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A column as it is printed.
+
+    Attributes:
+        heading: above it.
+        cells:   one per row.
+        is_text: text stands left and may be shortened, numbers stand right and are not.
+        is_key:  names the row, and is repeated where a table goes on below itself.
+    """
+
+    heading: str
+    cells: list[str]
+    is_text: bool
+    is_key: bool
+
+    @property
+    def longest(self) -> int:
+        """Characters of the longest cell."""
+        return max(map(len, self.cells), default=0)
+
+
+def lines(columns: Sequence[Cells], width: int | None, longest: int) -> list[str]:
+    """The lines of a table: headings, then rows.
+
+    Args:
+        width:   most characters in a line; None for as many as it takes.
+        longest: most characters of a text where ``width`` is None.
+    """
+    if width is None:
+        whole = [_cut(column, longest) for column in columns]
+        return _block(whole, [max(len(c.heading), c.longest) for c in whole])
+    widths = [max(len(c.heading), c.longest) for c in columns]
+    if _total(widths) <= width:
+        return _block(columns, widths)
+    least = [_least(column) for column in columns]
+    texts = [place for place, column in enumerate(columns) if column.is_text]
+    while _total(least) > width and texts:
+        widest = max(texts, key=lambda place: least[place])
+        spare = least[widest] - max(NARROWEST, _heading_width(columns[widest]))
+        if spare <= 0:
+            break
+        least[widest] -= min(spare, max(_total(least) - width, 1))
+    return [line for part in _parts(columns, least, width) for line in part]
+
+
+def _least(column: Cells) -> int:
+    """How wide it is with its heading wrapped and its cells whole."""
+    return max(column.longest, _heading_width(column))
+
+
+def _heading_width(column: Cells) -> int:
+    return max(map(len, _words(column.heading)), default=0)
+
+
+def _parts(columns: Sequence[Cells], widths: Sequence[int], width: int) -> Iterator[list[str]]:
+    """The table, or parts of it below each other that fit; each has the columns of keys."""
+    keys = [place for place, column in enumerate(columns) if column.is_key]
+    others = [place for place in range(len(columns)) if place not in keys]
+    if _total([widths[place] for place in keys]) > width * 2 // 3:
+        keys, others = keys[:1], [*keys[1:], *others]
+    first = True
+    while others or first:
+        taken = [others.pop(0)] if others else []
+        while others and _total([widths[p] for p in (*keys, *taken, others[0])]) <= width:
+            taken.append(others.pop(0))
+        shown = sorted((*keys, *taken))
+        narrow = [min(widths[place], width) for place in shown]
+        over = _total(narrow) - width
+        for place, column in enumerate(columns[p] for p in shown):
+            if over > 0 and column.is_text:
+                less = min(over, max(narrow[place] - 16, 0))
+                narrow[place], over = narrow[place] - less, over - less
+        yield [
+            *([] if first else [""]),
+            *_block([_cut(columns[p], w) for p, w in zip(shown, narrow, strict=True)], narrow),
+        ]
+        first = False
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * max(len(widths) - 1, 0)
+
+
+def _cut(column: Cells, width: int) -> Cells:
+    if not column.is_text:
+        return column
+    return Cells(column.heading, shortened(column.cells, width), True, column.is_key)
+
+
+def _block(columns: Sequence[Cells], widths: Sequence[int]) -> list[str]:
+    """Headings, bottom lines level, and rows."""
+    heads = [
+        [c.heading] if len(c.heading) <= width else _wrapped(c.heading, width)
+        for c, width in zip(columns, widths, strict=True)
+    ]
+    high = max(map(len, heads), default=0)
+    heads = [[""] * (high - len(head)) + head for head in heads]
+    return [
+        GAP.join(
+            cell.ljust(width) if column.is_text else cell.rjust(width)
+            for cell, column, width in zip(row, columns, widths, strict=True)
+        ).rstrip()
+        for row in (*zip(*heads, strict=True), *zip(*(c.cells for c in columns), strict=True))
+    ]
+
+
+def _words(heading: str) -> list[str]:
+    """Where a heading may be broken: at blanks and before brackets."""
+    return re.sub(r"(?<=\S)\(", " (", heading).split()
+
+
+def _wrapped(heading: str, width: int) -> list[str]:
+    found = [""]
+    for word in _words(heading):
+        glue = " " if f"{found[-1]} {word}" in heading else ""
+        if found[-1] and len(found[-1]) + len(glue) + len(word) > width:
+            found.append(word)
+        else:
+            found[-1] += (glue if found[-1] else "") + word
+    return found
