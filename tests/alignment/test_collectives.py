@@ -1,12 +1,13 @@
 """Clocks from the ends of collectives: offsets and drifts that are known are found again."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from synthetic_job import UNIX, Job, apart, capture, evidences, knowledge, run, trace
 
-from traceconv.alignment.collective_matching import common_subsequence, matched
+from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import (
     CollectiveRecords,
     Group,
@@ -98,9 +99,17 @@ def _cut(known, rows):
 
 
 def test_a_pace_that_tells_nothing_is_no_evidence():
-    """Steps of equal length to the microsecond, one rank missed some: which, nobody can say."""
+    """Steps of equal length to the microsecond, one rank missed some: which, only numbers of steps
+    can say, and only those of the job."""
     happened = run(Job(1, 2, 1, steps=30, layers=0, jitter=3000, dropped={1: 7}, pace=0.0))
-    assert found(happened).offsets[1].matches == 0
+    known = knowledge(happened)
+    assert found(happened, known).offsets[1].matches == 23
+    assert int(np.abs(apart(happened, found(happened, known))).max()) <= 6000
+    known[1] = replace(known[1], step=known[1].step - 7)
+    refused = found(happened, known)
+    assert refused.offsets[1].matches == 0
+    [place] = [p for i in refused.issues if i.rank == 1 for p in i.places]
+    assert "so regular that they fit as well" in place
 
 
 def test_operations_that_are_missing_anywhere():
@@ -181,7 +190,7 @@ def test_auto_leaves_one_clock_alone():
 
 def test_an_error_that_is_too_large_is_refused():
     """The message names the rank and both figures; exit code 5."""
-    happened = run(Job(1, 2, 1, steps=20, jitter=5000))
+    happened = run(Job(1, 2, 1, steps=20, jitter=5000, pace=0.2))
     with pytest.raises(
         ClockError, match=r"error of rank 1 is .* µs \(collective\), allowed are 0.1"
     ):
@@ -327,14 +336,6 @@ def test_a_correction_out_of_int64_is_refused():
 
     with pytest.raises(ClockError, match="out of int64"):
         shift(trace(happened, 0), one)
-
-
-def test_common_subsequence():
-    """The longest one, by pairs of rows."""
-    a, b = np.array([1, 2, 3, 4, 1]), np.array([2, 9, 4, 1, 1])
-    ours, theirs = common_subsequence(a, b)
-    assert [a[ours].tolist(), b[theirs].tolist()] == [[2, 4, 1]] * 2
-    assert (np.diff(ours) > 0).all() and (np.diff(theirs) > 0).all()
 
 
 def test_the_exact_median_of_large_stamps():

@@ -19,7 +19,7 @@ from job_simulator.observed import summaries as known_of
 from synthetic_job import Job, capture, link_side_table, run, trace, traces
 
 import traceconv
-from traceconv.alignment import fits as _clock_collectives
+from traceconv.alignment import collective_matching
 from traceconv.alignment import plan as align
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import collective_records
@@ -124,7 +124,7 @@ def test_collectives_that_are_matched_already_are_not_matched_again(monkeypatch)
     groups = tuple(matched(evidence))
     plan = align.plan(captures, "collective", evidence)
     verdict = stragglers.judge(known, plan)
-    for module in (stragglers, _clock_collectives):
+    for module in (stragglers, collective_matching):
         monkeypatch.setattr(module, "matched", None)
     again = align.plan(captures, "collective", evidence, groups=groups)
     assert (again, stragglers.judge(known, again, groups)) == (plan, verdict)

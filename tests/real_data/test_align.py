@@ -18,35 +18,38 @@ def aligned(*names, method="collective"):
 
 
 def test_two_processes_of_one_nsight_report():
-    """One report has one clock, so the truth is 0: it lies within the error. Ends alternate by 20
-    us, as exchanges do whose direction alternates, and the error reaches from one to the other."""
+    """One report has one clock, so the truth is 0: it lies within the error. In exchanges one side
+    may go on while the other waits, so their ends say no more than how long they usually last."""
     offset, error, matches = aligned(NSIGHT)
-    assert (offset, error, matches) == (6060, 299455, 31)
-    assert abs(offset) <= error
+    assert (offset, matches) == (6060, 31)
+    assert abs(offset) <= error == pytest.approx(299_000, rel=0.01)
 
 
 def test_two_mindspore_ranks_of_one_host():
     """Their anchors are pairs of one host's clocks and agree within 2 us: the offset between them
-    lies within the error of what four collectives say."""
+    lies within the error of what four collectives say, which last 9 ms and in which hardly ever
+    another rank comes last."""
     offset, error, matches = aligned(MINDSPORE)
-    assert (offset, error, matches) == (-35218, 9214266, 4)
-    assert abs(offset) <= error
+    assert (offset, matches) == (-35218, 4)
+    assert abs(offset) <= error == pytest.approx(9_214_000, rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("kind", "offset", "error"), [("text", 9426, 49903), ("db", -13531, 48298)]
+    ("kind", "offset", "error"), [("text", 9426, 2_281_000), ("db", -13531, 2_180_000)]
 )
 def test_two_pytorch_ranks_of_one_host(kind, offset, error):
     """Both hold Unix stamps of one host; the ends of four collectives agree within 15 us, while
-    their starts are 5.6 and 3.5 ms apart."""
-    assert aligned(LEVEL1.format(kind)) == (offset, error, 4)
-    assert abs(offset) <= error
+    their starts are 5.6 and 3.5 ms apart. They are of one step, so only the stamps tell that it is
+    the same; and each is another, so how late ends may be is known by the shortest alone."""
+    found = aligned(LEVEL1.format(kind))
+    assert (found[0], found[2]) == (offset, 4)
+    assert found[1] == pytest.approx(error, rel=0.01)
 
 
 def test_two_ranks_of_a_sampled_job():
     """Of ten exchanges each, sampled apart, three end within 55 us of each other on both ranks and
-    no other seven do; gaps are 150 ms. Both stamp Unix time in whole microseconds."""
-    assert aligned(*HTA) == (15667, 36160824, 3)
+    no other seven do: too little to tell one gap of 150 ms from another."""
+    assert aligned(*HTA) == (0, None, 0)
 
 
 @pytest.mark.parametrize("names", [(MINDSPORE,), (NSIGHT,), (LEVEL1.format("db"),), HTA])

@@ -153,6 +153,16 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
     return offsets
 
 
+def stamped(captures: Sequence[Capture]) -> dict[int, int]:
+    """What the files say has to be added to the stamps of ranks to compare them; ns.
+
+    Only of captures that say something of their clock.
+    """
+    if one_file(captures) or one_host_clock(captures):
+        return {rank_of(capture): 0 for capture in captures}
+    return {rank: one.offset_ns for rank, one in anchored(captures).items()}
+
+
 def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
     anchors: dict[str, list[Anchor]] = {}
     for capture in captures:

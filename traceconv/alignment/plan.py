@@ -6,7 +6,7 @@ reported. The shared clock is Unix time where captures state how theirs relates 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,7 @@ from traceconv.alignment.offsets import (
     one_file,
     one_host_clock,
     rank_of,
+    stamped,
 )
 from traceconv.core.clock import INT64_MAX, Correction, Domain
 from traceconv.core.columns import I64
@@ -258,7 +259,7 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
 Found = tuple[dict[int, Offset], str]
 """Offsets per rank, and a remark."""
 
-Groups: TypeAlias = "Sequence[Matched] | None"
+Groups: TypeAlias = "Iterable[Matched] | None"
 """The collectives of all ranks, if these are matched already."""
 
 Spans: TypeAlias = Mapping[int, tuple[int, int] | None] | None
@@ -279,9 +280,11 @@ def _auto(
     remark = ""
     one_clock = one_file(captures) or one_host_clock(captures)
     if records is not None and len(captures) > 1 and not one_clock:
-        from traceconv.alignment.fits import by_collectives, why_not
+        from traceconv.alignment.chains import by_collectives, why_not
+        from traceconv.alignment.collective_matching import matched
 
         anchors = anchored(captures)
+        groups = matched(records, stamped(captures)) if groups is None else groups
         found = by_collectives(records, anchors, groups, spans)
         remark = why_not(found, records, anchors)
         if not remark:
@@ -316,8 +319,10 @@ def _collective(
     if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
-    from traceconv.alignment.fits import by_collectives
+    from traceconv.alignment.chains import by_collectives
+    from traceconv.alignment.collective_matching import matched
 
+    groups = matched(records, stamped(captures)) if groups is None else groups
     found = by_collectives(records, anchored(captures), groups, spans)
     for capture in captures:
         if rank_of(capture) in found.alone:

@@ -10,6 +10,7 @@ import orjson
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.offsets import stamped
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
@@ -148,7 +149,7 @@ def diagnose(
         read, summaries = every.summaries(Summarizing(requested, view, patterns))
     refuse_missing(kept.numbers, found_numbers(summaries))
     records = [one.collectives for one in summaries]
-    groups = tuple(matched(records))
+    groups = tuple(matched(records, stamped(read)))
     plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
     verdict = stragglers.judge(summaries, plan, groups)

@@ -8,6 +8,7 @@ from typing import Any
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.offsets import stamped
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers import verdict as stragglers_of
 from traceconv.analysis.summarize import SummaryRequest
@@ -112,7 +113,7 @@ def stragglers(
         read, summaries = every.summaries(work)
     refuse_missing({"step": kept.steps}, found_numbers(summaries))
     records = [one.collectives for one in summaries]
-    groups = tuple(matched(records))
+    groups = tuple(matched(records, stamped(read)))
     plan = clocks.plan(read, how, records, most, groups, spans_of(summaries))
     every.issues.extend(plan.issues)
     verdict = stragglers_of.judge(summaries, plan, groups, least / 100)

@@ -12,6 +12,7 @@ import numpy as np
 
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import collective_records
+from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan, plan
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.verdict import judge
@@ -59,8 +60,8 @@ def verdict(run: Run, align: str = "auto") -> Said:
     """What ``traceconv stragglers`` says."""
     known = summaries(run)
     records = [one.collectives for one in known]
-    groups = tuple(matched(records))
     captures = [capture(run.job, rank) for rank in run.job.captured]
+    groups = tuple(matched(records, stamped(captures)))
     clocks = plan(captures, align, records, groups=groups, spans=spans_of(known))
     return said(judge(known, clocks, groups))
 
@@ -113,7 +114,7 @@ def clocks(run: Run, methods: Sequence[str] = ("auto",)) -> list[Clocks]:
     records = [collective_records(one) for one in every]
     captures = [capture(run.job, rank) for rank in run.job.captured]
     spans = {one.rank: one.span() for one in every}
-    groups = tuple(matched(records))
+    groups = tuple(matched(records, stamped(captures)))
     plans = (plan(captures, m, records, groups=groups, spans=spans) for m in methods)
     return [_as_measured(found) for found in plans]
 

@@ -1,0 +1,481 @@
+"""Clocks of all ranks: fits within groups, the bias of their ends, and chains of them.
+
+What does not average out over many operations is a *bias*: the ends of one rank may always come,
+or be stamped, later than those of another. Where it is the last to come, the time a rank is inside
+is that of the operation itself, with its own bias; so what differs between these times is the bias
+between their ends. For ranks that never come last, it is taken to be what it is among the others;
+where that is not known either, it is taken to be less than the shortest such operation.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.collective_matching import Matched
+from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.alignment.fits import FEWEST, Fit, fitted
+from traceconv.alignment.offsets import Offset
+from traceconv.core.columns import F64
+from traceconv.core.robust import Z99, scale, student
+
+_CENTRES = 4  # of stars in a group, at most
+_ROUNDS = 20
+_TIED = 1e-3  # what an operation counts in which two ranks come at once
+_WILD = 3.0  # standard deviations beyond which a value counts no more
+_UNKNOWN_NS = 1e7  # what a bias may be where nothing is known of it
+_KNOWN_NS = 1e6  # with a standard error below that, something is
+_FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
+_OUTSIDE = 0.2  # so much of a capture outside its matched operations is said
+
+_SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+"""Kinds that end on no rank before they have begun on all."""
+
+Spans = Mapping[int, tuple[int, int] | None]
+"""Earliest start and latest end of every rank, ns on its own clock."""
+
+
+@dataclass(frozen=True)
+class _Bias:
+    """How much later than usual the ends of ranks come after the last rank has come.
+
+    Attributes:
+        late:   per column, ns.
+        covariance: of these.
+        dof:    degrees of freedom these are estimated from.
+        most:   the most that differs between two ranks, whatever they are, ns.
+        certain: whether ranks wait for each other, so that the rest means something.
+    """
+
+    late: F64
+    covariance: F64
+    dof: int
+    most: float
+    certain: bool
+
+    def between(self, one: int, other: int, usual: float) -> tuple[float, float]:
+        """By how much the ends of one come later than those of another, and how far that may be
+        off, 99 of 100 times; ns.
+
+        Args:
+            usual: what it is expected to be less than if nothing is known of these two; NaN for
+                nothing.
+        """
+        if not self.certain:
+            return 0.0, self.most
+        c = self.covariance
+        error = math.sqrt(max(float(c[one, one] + c[other, other] - 2 * c[one, other]), 0.0))
+        later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
+        if not math.isnan(usual):  # both are known: what was measured, and what is to be expected
+            share = usual**2 / (usual**2 + reach**2)
+            later, reach = share * later, math.sqrt(share) * reach
+        return (later, reach) if abs(later) + reach < self.most else (0.0, self.most)
+
+
+@dataclass(frozen=True)
+class _Star:
+    """Ranks of a group and the fits that lead from each to one of them.
+
+    Attributes:
+        group:  theirs.
+        centre: column of that one.
+        fits:   by column, without doubts.
+        bias:   of their ends; columns as in ``columns``.
+        columns: int64, ascending.
+    """
+
+    group: Matched
+    centre: int
+    fits: Mapping[int, Fit]
+    bias: _Bias
+    columns: NDArray[np.intp]
+
+    def between(self, column: int, usual: float) -> tuple[float, float]:
+        """The bias between a column and the centre, see :meth:`_Bias.between`."""
+        one, other = np.searchsorted(self.columns, [column, self.centre]).tolist()
+        return self.bias.between(one, other, usual)
+
+
+def _stars(group: Matched, doubts: dict[int, str]) -> Iterator[_Star]:
+    """Stars that hold as many ranks of a group as possible: around the rank with the most
+    operations, and, where its clock or the matches make no sense, around others."""
+    left = [c for c in range(len(group.ranks)) if c != group.base]
+    centre, tried = group.base, 0
+    while left and tried < _CENTRES:
+        fits = {c: _fit(group, c, centre) for c in left if c != centre}
+        for column, fit in fits.items():
+            if fit.doubt:
+                doubts.setdefault(group.ranks[column], f"{group.key}: {fit.doubt}")
+        good = {c: f for c, f in fits.items() if not f.doubt}
+        if good:
+            yield _star(group, centre, good)
+        elif fits:
+            first = next(iter(fits.values())).doubt
+            doubts.setdefault(group.ranks[centre], f"{group.key}: {first}")
+        left = [c for c in left if c not in good and c != centre]
+        centre, tried = (left[0] if left else -1), tried + 1
+
+
+def _fit(group: Matched, column: int, other: int) -> Fit:
+    if group.doubts[column] or group.doubts[other]:
+        return Fit(doubt=group.doubts[column] or group.doubts[other])
+    rows, meeting = _usable(group)
+    both = rows & (group.row[:, column] >= 0) & (group.row[:, other] >= 0)
+    own, theirs = ((group.start_ns[both, c], group.end_ns[both, c]) for c in (column, other))
+    return fitted(own, theirs, _synchronous(group)[both], meeting)
+
+
+def _synchronous(group: Matched) -> NDArray[np.bool_]:
+    return np.array([kind in _SYNCHRONOUS for kind in group.kinds], bool)
+
+
+def _usable(group: Matched) -> tuple[NDArray[np.bool_], bool]:
+    """The operations of a group whose ends may tell something, and whether its ranks wait for each
+    other in them for certain."""
+    waits = _synchronous(group)
+    if np.count_nonzero(waits) >= FEWEST:
+        return waits, group.named
+    return np.ones(len(waits), bool), False
+
+
+def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
+    """A star, with the bias measured."""
+    columns = np.array(sorted((centre, *fits)))
+    rows = np.flatnonzero(_usable(group)[0] & ((group.row[:, columns] >= 0).sum(axis=1) >= 2))
+    seen = group.row[np.ix_(rows, columns)] >= 0
+    start = np.full(seen.shape, -np.inf)
+    took = np.full(seen.shape, np.inf)
+    zero = int(group.start_ns[rows[0], centre])
+    for i, column in enumerate(columns.tolist()):
+        on = seen[:, i]
+        began = group.start_ns[rows[on], column]
+        moved = fits[column].correction.of(began) if column != centre else began
+        start[on, i] = moved - zero
+        took[on, i] = group.end_ns[rows[on], column] - began
+    if _synchronous(group)[rows[0]]:
+        return _Star(group, centre, fits, _bias(start, took, _sorts(group)[rows]), columns)
+    longest = float(np.median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
+    nothing = np.empty(0), np.empty((0, 0))
+    return _Star(group, centre, fits, _Bias(*nothing, 1, longest, False), columns)
+
+
+def _sorts(group: Matched) -> NDArray[np.intp]:
+    """Numbers for the different kinds and sizes of operations."""
+    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(group.kinds))}
+    kind = np.array([kinds[k] for k in group.kinds], np.int64)
+    _, size = np.unique(group.sizes, return_inverse=True)
+    found: NDArray[np.intp] = np.unique(kind * (len(size) + 1) + size, return_inverse=True)[1]
+    return found
+
+
+def _bias(start: F64, took: F64, sort: NDArray[np.intp]) -> _Bias:
+    """How late the ends of ranks come.
+
+    An operation takes its rank that comes last what its sort takes, and its rank's bias. Who comes
+    last follows from starts as far as clocks are known, which they are but for that bias; so both
+    are looked for in turns, from two sides: as if there was none, and as if each rank's shortest
+    time inside was one in which it came last.
+
+    Args:
+        start, took: (operations, ranks): starts by the fitted clocks and times inside, ns; -inf
+            and inf where an operation was not seen.
+        sort:  of each operation.
+    """
+    shortest = np.quantile(took, 0.1, axis=0, method="lower")
+    shortest = np.where(np.isfinite(shortest), shortest, np.median(shortest))
+    known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
+    late, covariance, dof, _ = min(known, key=lambda k: k[-1])
+    return _Bias(late, covariance, dof, float(took.min()), True)
+
+
+def _by_last(
+    start: F64, took: F64, sort: NDArray[np.intp], late: F64
+) -> tuple[F64, F64, int, float]:
+    """See :func:`_bias`: biases, their covariance, its degrees of freedom, and the scatter."""
+    rows, ranks = start.shape
+    sorts = int(sort.max()) + 1
+    last = np.argmax(start + late, axis=1)
+    usual, sigma = np.zeros(sorts), np.ones(sorts)
+    covariance, dof, every = np.eye(ranks), 1, 0.0
+    for _ in range(_ROUNDS):
+        value = took[np.arange(rows), last]
+        for one in np.unique(sort).tolist():
+            mine = sort == one
+            usual[one] = np.median((value - late[last])[mine])
+        rest = value - usual[sort] - late[last]
+        dof = max(rows - len(np.unique(sort)) - len(np.unique(last)) + 1, 1)
+        every = scale(rest, dof)
+        for one in np.unique(sort).tolist():
+            mine = sort == one
+            n = int(np.count_nonzero(mine))
+            sigma[one] = scale(rest[mine], n * dof / rows) if n > 4 else every
+        wide = _WILD * sigma[sort]
+        value = value - rest + np.clip(rest, -wide, wide)
+        ordered = np.sort(start + late, axis=1)
+        lead = ordered[:, -1] - ordered[:, -2]
+        clear = np.maximum(lead / (lead + sigma[sort]), _TIED)
+        late, covariance = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
+        before, last = last, np.argmax(start + late, axis=1)
+        if np.array_equal(before, last):
+            break
+    return late, covariance, dof, every
+
+
+def _two_ways(
+    value: F64, last: NDArray[np.intp], sort: NDArray[np.intp], weight: F64, ranks: int
+) -> tuple[F64, F64]:
+    """Least squares for what rank and sort of an operation each add to values: that of ranks, and
+    its covariance. Ranks that nothing connects may differ by anything."""
+    normal = np.eye(ranks) / _UNKNOWN_NS**2
+    right = np.zeros(ranks)
+    for one in np.unique(sort).tolist():
+        mine = sort == one
+        count = np.bincount(last[mine], weight[mine], ranks)
+        total = np.bincount(last[mine], (weight * value)[mine], ranks)
+        normal += np.diag(count) - np.outer(count, count) / count.sum()
+        right += total - count * total.sum() / count.sum()
+    covariance = np.asarray(np.linalg.inv(normal), np.float64)
+    return covariance @ right, covariance
+
+
+def _usual_bias(stars: Sequence[_Star]) -> float:
+    """What the bias between two ranks is expected to be less than, 99 of 100 times, from those of
+    all ranks for which it is known; NaN if these are few."""
+    squares, weights, ranks, dof = 0.0, 0.0, 0, 0
+    for bias in (star.bias for star in stars if star.bias.certain):
+        lead = int(np.argmin(np.diag(bias.covariance)))
+        c = bias.covariance
+        variance = np.diag(c) + c[lead, lead] - 2 * c[lead]
+        known = variance < _KNOWN_NS**2
+        if np.count_nonzero(known) < 2:
+            continue
+        late = bias.late[known]
+        weight = 1 / np.maximum(variance[known], np.median(variance[known]))
+        rest = late - (weight @ late) / weight.sum()
+        squares, weights = squares + float(weight @ rest**2), weights + float(weight.sum())
+        ranks, dof = ranks + len(late), dof + len(late) - 1
+    if dof < _FEW_BIASED - 1:
+        return math.nan
+    return math.sqrt(2 * squares / weights * ranks / dof) * student(Z99, dof)
+
+
+# -- all ranks ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Clocks of all ranks that operations connect.
+
+    Attributes:
+        root: per rank, the rank whose clock its fit leads to; its own where nothing connects it.
+        fits: per rank; of a root: no correction.
+        doubts: why links of a rank were rejected.
+    """
+
+    root: Mapping[int, int]
+    fits: Mapping[int, Fit]
+    doubts: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A star's operations of two ranks; ``fit`` leads from that of ``column`` to the centre, and
+    holds the bias."""
+
+    star: _Star
+    column: int
+    fit: Fit
+
+    def other(self, rank: int) -> int:
+        """The rank at the end that is not ``rank``'s."""
+        one, two = (self.star.group.ranks[c] for c in (self.star.centre, self.column))
+        return two if rank == one else one
+
+    def leading_to(self, rank: int) -> Fit:
+        """The fit that leads from the other rank to ``rank``."""
+        if self.star.group.ranks[self.star.centre] == rank:
+            return self.fit
+        back = _fit(self.star.group, self.star.centre, self.column)
+        return back.biased(-self.fit.bias_ns, self.fit.bias_error_ns)
+
+
+def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
+    """The clocks of ``ranks``; those that share no group are chained through those that do.
+
+    Of all chains, the one with the least error counts. The clock of the lowest rank of each
+    connected set is the one that its ranks are led to.
+    """
+    links: dict[int, list[_Link]] = {rank: [] for rank in ranks}
+    doubts: dict[int, str] = {}
+    stars = [star for group in groups for star in _stars(group, doubts)]
+    usual = _usual_bias(stars)
+    for star in stars:
+        for column, fit in star.fits.items():
+            link = _Link(star, column, fit.biased(*star.between(column, usual)))
+            for end in (star.group.ranks[column], star.group.ranks[star.centre]):
+                links[end].append(link)
+    root: dict[int, int] = {}
+    fits: dict[int, Fit] = {}
+    for rank in sorted(links):
+        if rank not in root:
+            for reached, fit in _reached(rank, links).items():
+                root[reached], fits[reached] = rank, fit
+    return Solved(root, fits, doubts)
+
+
+def _reached(root: int, links: Mapping[int, list[_Link]]) -> dict[int, Fit]:
+    """Every rank that links connect to ``root``, with the fit that leads to it (Dijkstra)."""
+    done: dict[int, Fit] = {}
+    came: dict[int, int] = {}
+    queue: list[tuple[float, int, int]] = [(0.0, root, 0)]
+    ways: list[tuple[int, _Link] | None] = [None]
+    while queue:
+        cost, rank, number = heapq.heappop(queue)
+        if rank in done:
+            continue
+        way = ways[number]
+        done[rank] = way[1].leading_to(way[0]).chained(done[way[0]]) if way else Fit()
+        came[rank] = way[0] if way else rank
+        for link in links[rank]:
+            there = link.other(rank)
+            if there not in done:
+                ways.append((rank, link))
+                error = link.fit.error_ns(*link.fit.span_ns)
+                heapq.heappush(queue, (cost + error**2, there, len(ways) - 1))
+    return _checked(done, came, links)
+
+
+def _checked(
+    done: Mapping[int, Fit], came: Mapping[int, int], links: Mapping[int, list[_Link]]
+) -> dict[int, Fit]:
+    """The same with the errors of ranks that another way leads elsewhere: as far as that is.
+
+    Which of both ways is right, nobody knows; whoever is reached by way of such a rank is no surer.
+    """
+    more = dict.fromkeys(done, 0.0)
+    for rank in done:
+        for link in links[rank]:
+            other = link.other(rank)
+            if link.star.group.ranks[link.column] != rank or rank == came[other]:
+                continue
+            apart = max(_differ(done[rank], link.fit, done[other], ns) for ns in link.fit.span_ns)
+            for end in (rank, other):
+                if done[end].matches and apart > done[end].error_ns(*done[end].span_ns):
+                    more[end] = max(more[end], apart)
+    found = {}
+    for rank, fit in done.items():  # in the order they were reached
+        more[rank] = max(more[rank], more[came[rank]])
+        found[rank] = fit.widened(more[rank]) if fit.matches else fit
+    return found
+
+
+def _differ(own: Fit, link: Fit, other: Fit, ns: int) -> float:
+    """How far the ways from a rank's clock at an instant differ, ns: its own, and that by way of
+    another rank."""
+    way = other.correction.of(link.correction.of(ns))
+    return float(abs(own.correction.of(ns) - way))
+
+
+ENOUGH = 8
+"""Operations a rank must share with others before "auto" uses collectives."""
+
+_FAR_NS = 3600 * 10**9  # clocks set by people or over the network are not wrong by an hour
+
+
+@dataclass(frozen=True)
+class Found:
+    """Offsets of all ranks that were accepted.
+
+    Attributes:
+        offsets: per rank.
+        alone:   ranks that no operation connects to the others, and why.
+        loose:   ranks whose offset is used only where "collective" was requested, and why.
+    """
+
+    offsets: dict[int, Offset]
+    alone: Mapping[int, str]
+    loose: Mapping[int, str]
+
+
+def by_collectives(
+    records: Sequence[CollectiveRecords],
+    anchors: Mapping[int, Offset],
+    groups: Iterable[Matched],
+    spans: Spans | None = None,
+) -> Found:
+    """The offset of every rank against the one that most ranks are connected with.
+
+    Args:
+        anchors: known offsets to Unix time. That of the root rank applies to all ranks connected
+            with it; ranks without connection keep their own.
+        groups: as :func:`.collective_matching.matched` returns them.
+        spans: earliest start and latest end of every rank; errors hold for all of that. Without
+            them, from the first collective to the last.
+    """
+    result = solved((e.rank for e in records), groups)
+    sizes = Counter(result.root.values())
+    main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
+    every = {one.rank: _span(one) for one in records} | dict(spans or {})
+    offsets, alone = {}, {}
+    for rank, root in result.root.items():
+        if root == main and sizes[main] > 1:
+            anchor = anchors.get(root, Offset())
+            offsets[rank] = _offset(result.fits[rank], root, anchor, every[rank])
+            continue
+        offsets[rank] = anchors.get(rank, Offset())
+        if len(result.root) > 1:
+            alone[rank] = result.doubts.get(rank, "no collective matches the other ranks'")
+    loose = {rank: fit.loose for rank, fit in result.fits.items() if fit.loose}
+    return Found(offsets, alone, loose)
+
+
+def _span(one: CollectiveRecords) -> tuple[int, int] | None:
+    return (int(one.start_ns.min()), int(one.end_ns.max())) if len(one) else None
+
+
+def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -> Offset:
+    """The fit of one rank, and on top of it what puts the leading rank on Unix time."""
+    if not fit.matches:
+        lead = f"leads; {anchor.evidence}" if anchor.evidence else "leads"
+        return Offset(anchor.offset_ns, "collective", lead, error_ns=0)
+    ours = fit.correction
+    evidence = f"{fit.matches} operations shared, led by rank {root}"
+    first, last = span or fit.span_ns
+    outside = max(fit.span_ns[0] - first, 0) + max(last - fit.span_ns[1], 0)
+    if outside > _OUTSIDE * (last - first):
+        evidence += f"; {100 * outside / (last - first):.0f} % of the capture is outside of them"
+    return Offset(
+        ours.offset_ns + anchor.offset_ns,
+        "collective",
+        evidence,
+        round(fit.spread_ns),
+        ours.drift_ppt,
+        ours.at_ns if ours.drift_ppt else 0,
+        math.ceil(fit.error_ns(first, last)),
+        fit.matches,
+    )
+
+
+def why_not(
+    found: Found, records: Sequence[CollectiveRecords], anchors: Mapping[int, Offset]
+) -> str:
+    """Why "auto" does not use collectives for all ranks; "" if it does."""
+    if not any(len(one) for one in records):
+        return "there are none"
+    for doubts in (found.alone, found.loose):
+        if doubts:
+            rank = max(doubts)  # the first may be alone because the others are
+            return f"rank {rank}: {doubts[rank]}"
+    for rank, one in found.offsets.items():
+        if one.error_ns and one.matches < ENOUGH:
+            return f"rank {rank}: {one.matches} matched operations, wanted are {ENOUGH}"
+        known = anchors.get(rank)
+        if known and abs(one.offset_ns - known.offset_ns) > _FAR_NS:
+            return f"rank {rank} would move by more than an hour: another run?"
+    return ""

@@ -1,0 +1,362 @@
+"""Hypotheses about two sequences of collectives: which are likely, by the times between operations.
+
+The ranks of a group issue the same collectives in the same order, but captures begin and end at
+different ones, and some operations are missing. Training repeats itself, so kinds and sizes fit at
+many places. What tells these apart is the *pace*: the time from one operation to the next, which
+both ranks see alike but for noise, differs from step to step.
+
+Each way to lay the sequences side by side is a hypothesis. One is chosen, and all others are tested
+against it: were the captures shifted by a step, would the times from operation to operation fit
+about as well? If so, only numbers of steps or the stamps of the files can tell, and
+:class:`Pairing` says which hypotheses are left. How sure the choice is, is stated as the logarithm
+of odds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import F64, I64
+
+CERTAIN = 5.0
+"""Logarithm of the odds at which a hypothesis is accepted: 150 to 1. (On sequences without any pace
+these are reached by chance once in 10,000.)"""
+
+_FEW = 20.0  # more for few pairs: so much, divided by their number
+
+FEWEST = 3
+"""Fewer pairs than this prove nothing: any two ends are some offset apart."""
+
+_NUMBERED = 10.0  # what numbers of steps count where they are known to be those of the job
+_AGREED = 0.8  # share of pairs whose numbers of steps have to be equal for that
+_ENOUGH = 0.5  # share of operations that have to be matched where both captures were running
+RIVAL = 0.7  # so much of the pairs' number a hypothesis needs for its fit to say something
+_FREEDOM = 4.0
+_ROUNDS = 25
+FLOOR_NS = 500.0  # noise below this is taken for this
+_STRANGE = 10.0  # times the usual noise: more than a fifth of these, and operations are missing
+_STRANGERS = 0.2
+FASTEST = 300e-6  # two clocks never drift apart more than that
+_NEAR_NS = 10_000  # stamps are not expected to agree better than that
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The operations of one rank in one group, by end.
+
+    Attributes:
+        rank:  whose.
+        rows:  in that rank's records.
+        token: int64, equal for what may be the same.
+        step:  int64, -1 if it belongs to none.
+        start_ns, end_ns: int64, on the rank's own clock.
+    """
+
+    rank: int
+    rows: I64
+    token: I64
+    step: I64
+    start_ns: I64
+    end_ns: I64
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The most likely hypothesis about two sequences, and what is left of the others.
+
+    Attributes:
+        ours, theirs: int64, rows of one and of the other that belong together, both ascending.
+        apart_ns: what has to be added to the other's ends to meet those of the one.
+        odds:    logarithm of the odds against the most likely other hypothesis.
+        rivals_ns: what ``apart_ns`` would be by the other hypotheses that are not refuted.
+        unseen:  whether one of them is that the captures have no operation in common.
+        common_ns: between which values of ``apart_ns`` they have some.
+        doubt:   why it makes no sense, or "".
+    """
+
+    ours: I64
+    theirs: I64
+    apart_ns: int = 0
+    odds: float = 0.0
+    rivals_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    unseen: bool = True
+    common_ns: tuple[int, int] = (0, 0)
+    doubt: str = ""
+
+    def __len__(self) -> int:
+        return len(self.ours)
+
+    def why_not(self, stamped_ns: int | None) -> str:
+        """Why it is not accepted, or "".
+
+        Args:
+            stamped_ns: what ``apart_ns`` is by what the files say of their clocks; None if they say
+                nothing. Nobody knows of which order of magnitude clocks are wrong, so an error is
+                as much less likely as it is larger.
+        """
+        if self.doubt or self.odds >= CERTAIN:
+            return self.doubt
+        if stamped_ns is not None:
+            far = np.abs(self.rivals_ns - stamped_ns).astype(np.float64)
+            low, high = self.common_ns
+            if self.unseen:
+                away = max(min(stamped_ns - low, high - stamped_ns), 0)
+                far = np.append(far, away)
+            own = max(abs(self.apart_ns - stamped_ns), _NEAR_NS)
+            if not len(far) or self.odds + math.log(max(float(far.min()), 1.0) / own) >= CERTAIN:
+                return ""
+        if not len(self.rivals_ns):
+            return (
+                "nothing shows that both captures hold the same operations: they are too few, or "
+                "too regular"
+            )
+        shift = int(np.abs(self.rivals_ns - self.apart_ns).min())
+        return (
+            f"times between operations are so regular that they fit as well {shift / 1e6:.3f} ms "
+            "further on"
+        )
+
+
+def nothing(doubt: str) -> Pairing:
+    """No pairs, and why."""
+    return Pairing(np.empty(0, np.int64), np.empty(0, np.int64), doubt=doubt)
+
+
+class Beats:
+    """When operations ended that the other rank may have, too; times since the first of them.
+
+    Attributes:
+        zero_ns: the end of the first.
+        end:   int64, ns.
+        token, step: int64.
+        gap:   the usual time between two operations of one sort, ns.
+        grain: what all stamps are multiples of, ns.
+        counts: whether steps are numbered.
+    """
+
+    def __init__(self, of: Timed, rows: NDArray[np.intp]) -> None:
+        self.zero_ns = int(of.end_ns[rows[0]])
+        self.end = of.end_ns[rows] - self.zero_ns
+        self.token, self.step = of.token[rows], of.step[rows]
+        self.grain = int(np.gcd.reduce(self.end)) or 1
+        self.counts = bool((self.step >= 0).all() and np.ptp(self.step))
+        order = np.lexsort((self.end, self.token))
+        same = np.diff(self.token[order]) == 0
+        gaps = np.diff(self.end[order])[same]
+        self.gap = float(np.median(gaps)) if len(gaps) else float(max(self.end[-1], 1))
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two sequences; ``numbered``: numbers of steps are those of the job."""
+
+    a: Beats
+    b: Beats
+    numbered: bool
+
+    @property
+    def floor(self) -> float:
+        """The least noise to reckon with, ns."""
+        return max(FLOOR_NS, 0.5 * self.a.grain, 0.5 * self.b.grain)
+
+    def agree(self, ours: I64, theirs: I64) -> bool:
+        """Whether pairs have equal numbers of steps."""
+        return bool(np.mean(self.a.step[ours] == self.b.step[theirs]) >= _AGREED)
+
+
+# -- hypotheses and how they fit ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """A hypothesis: pairs, and how others compare.
+
+    Attributes:
+        sides:  the sequences.
+        ours, theirs: the pairs.
+        noise:  scatter of the times between operations, ns.
+        others: what ``apart`` is by the other hypotheses, ns, relative to the first ends.
+        odds:   logarithm of the odds against each of them.
+        unseen: the same against the captures having nothing in common.
+        clean:  whether hardly any of the pairs are off.
+        share:  of the operations that both captures should have, those that are matched.
+    """
+
+    sides: Sides
+    ours: I64
+    theirs: I64
+    noise: float
+    others: I64
+    odds: F64
+    unseen: float
+    clean: bool
+    share: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing else comes near."""
+        return min(self.unseen, float(self.odds.min(initial=np.inf))) >= CERTAIN
+
+    def better_than(self, other: Found) -> bool:
+        """Whether more pairs fit, or pairs fit better, by more than chance."""
+        mine, its = (math.sqrt(len(f.ours)) for f in (self, other))
+        level = math.log(max(self.noise, other.noise)) + 1.0
+        return mine * (level - math.log(self.noise)) > its * (level - math.log(other.noise))
+
+    def pairing(self, ours: NDArray[np.intp], theirs: NDArray[np.intp]) -> Pairing:
+        """As it is told others, with rows of the whole sequences."""
+        a, b = self.sides.a, self.sides.b
+        zero = a.zero_ns - b.zero_ns
+        apart = zero + int(np.median(a.end[self.ours] - b.end[self.theirs]))
+        least = float(min(self.odds.min(initial=np.inf), self.unseen))
+        doubt = ""
+        if self.share < _ENOUGH:
+            doubt = (
+                f"{100 * self.share:.0f} % of the operations match where both captures were "
+                f"running, wanted are {100 * _ENOUGH:.0f} %"
+            )
+        return Pairing(
+            ours[self.ours],
+            theirs[self.theirs],
+            apart,
+            least,
+            zero + self.others[self.odds < CERTAIN],
+            self.unseen < CERTAIN,
+            (zero - int(b.end[-1]), zero + int(a.end[-1])),
+            doubt,
+        )
+
+
+def steps_between(sides: Sides, ours: I64, theirs: I64) -> tuple[F64, F64]:
+    """By how much the times from pair to pair differ between the ranks, and these times."""
+    long = np.diff(sides.b.end[theirs]).astype(np.float64)
+    return np.diff(sides.a.end[ours]) - long, long
+
+
+def drift_of(differ: F64, long: F64) -> float:
+    """What the times between pairs differ by per time, as far as clocks may."""
+    known = long > 0
+    if not known.any():
+        return 0.0
+    return float(np.clip(np.median(differ[known] / long[known]), -FASTEST, FASTEST))
+
+
+def _likelihood(values: F64, floor: float) -> tuple[F64, F64]:
+    """The logarithm of how likely rows of values are, as noise of that scale that makes them
+    likeliest, and that scale; NaN is no value. Noise is taken as Student's: single values may be
+    far off."""
+    known = ~np.isnan(values)
+    count = np.maximum(known.sum(axis=1), 1)
+    square = np.nan_to_num(values) ** 2
+    scale = np.maximum(square.sum(axis=1) / count, floor**2)
+    for _ in range(_ROUNDS):
+        weight = (_FREEDOM + 1) / (_FREEDOM + square / scale[:, None])
+        scale = np.maximum((weight * square).sum(axis=1) / count, floor**2)
+    rest = (_FREEDOM + 1) / 2 * np.log1p(square / scale[:, None] / _FREEDOM).sum(axis=1)
+    return -count * np.log(scale) / 2 - rest, np.sqrt(scale)
+
+
+def _contrast(one: F64, others: F64, floor: float, usual: F64 | None = None) -> F64:
+    """Per row of others, the logarithm of how much likelier it is that its noise is larger than
+    that of ``one`` than that it is the same; negative where it is less.
+
+    Args:
+        usual: values that are from the larger one of both, if some are known.
+    """
+    mine, _ = _likelihood(one[None], floor)
+    its, _ = _likelihood(others, floor)
+    count = np.maximum((~np.isnan(others)).sum(axis=1), 1)
+    known = np.empty(0) if usual is None else usual
+    rows = [np.broadcast_to(v, (len(others), len(v))) for v in (one, known)]
+    if usual is None:
+        ratio = mine + its - _likelihood(np.concatenate((rows[0], others), axis=1), floor)[0]
+        ratio = np.where(mine / len(one) >= its / count, ratio, -ratio)
+    else:
+        right = mine + _likelihood(np.concatenate((others, rows[1]), axis=1), floor)[0]
+        ratio = right - its - _likelihood(np.concatenate(rows, axis=1), floor)[0]
+    return ratio
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Other hypotheses, one per row.
+
+    Attributes:
+        differ: by how much times from pair to pair differ, ns; NaN where there is no pair.
+        pairs:  how many pairs each has.
+        apart:  int64, ns.
+        agree:  whether numbers of steps do.
+    """
+
+    differ: F64
+    pairs: I64
+    apart: I64
+    agree: NDArray[np.bool_]
+
+
+def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -> Found:
+    """A hypothesis, tested against others.
+
+    What counts is how much likelier two different scales of noise are than one. Others that have
+    too few pairs to say something by themselves, and that the captures have nothing in common,
+    are as likely as the likeliest of the rest, as then the fit of this one were chance, too.
+    """
+    differ, long = steps_between(sides, ours, theirs)
+    differ = differ - drift_of(differ, long) * long
+    n = len(differ)
+    low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
+    clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
+    noise = float(_likelihood(differ[None], sides.floor)[1][0])
+    odds, unseen = np.zeros(len(rivals.pairs)), 0.0
+    many = rivals.pairs - 1 >= max(RIVAL * min(n, rivals.pairs.max(initial=0)), FEWEST)
+    if many.any():
+        odds[many] = _contrast(differ, rivals.differ[many], sides.floor)
+        least = np.flatnonzero(many)[np.argmin(odds[many])]
+        usual = rivals.differ[least]
+        odds[~many] = _contrast(differ, rivals.differ[~many], sides.floor, usual[~np.isnan(usual)])
+        odds -= _FEW / n
+        unseen = max(float(odds[least]), 0.0)
+    if sides.numbered:
+        agree = sides.agree(ours, theirs)
+        odds = odds + _NUMBERED * (float(agree) - rivals.agree)
+        unseen += _NUMBERED * (1 if agree else -1)
+    odds = np.maximum(odds, 0.0)
+    return Found(sides, ours, theirs, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
+
+
+def likeliest(differ: F64, pairs: I64, floor: float) -> int:
+    """The row whose values are smaller than usual by the least chance."""
+    known = ~np.isnan(differ)
+    logs = np.where(known, np.log(np.abs(np.nan_to_num(differ)) + floor), 0.0).sum(axis=1)
+    mean = logs / np.maximum(known.sum(axis=1), 1)
+    long = pairs >= pairs.max() / 2
+    return int(np.argmax(np.sqrt(pairs - 1.0) * (float(np.median(mean[long])) - mean)))
+
+
+def preferred(
+    sides: Sides,
+    differ: F64,
+    pairs: I64,
+    agree: NDArray[np.bool_],
+    best: int,
+    straight: NDArray[np.intp],
+) -> int:
+    """Among the rows that fit about as well as the best: the one whose numbers of steps agree, if
+    these are those of the job, else the one that is not shifted."""
+    own = differ[best][~np.isnan(differ[best])]
+    about = _contrast(own, differ, sides.floor) < CERTAIN
+    if sides.numbered and (about & agree).any():
+        return int(np.argmax(np.where(about & agree, pairs, -1)))
+    if len(straight) and len(sides.a) == len(sides.b) and about[straight[0]]:
+        return int(straight[0])
+    return best

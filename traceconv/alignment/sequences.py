@@ -1,0 +1,318 @@
+"""Which operation of one rank is which of another's: two sequences side by side.
+
+Where nothing is missing, all shifts of one against the other are tried; else all ways to let one
+operation fall on another, the rest being matched by time. What is likely says
+:mod:`.hypotheses`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.alignment.hypotheses import (
+    FASTEST,
+    FEWEST,
+    FLOOR_NS,
+    RIVAL,
+    Beats,
+    Found,
+    Pairing,
+    Rivals,
+    Sides,
+    Timed,
+    drift_of,
+    likeliest,
+    nothing,
+    preferred,
+    steps_between,
+    tested,
+)
+from traceconv.core.clock import Correction
+from traceconv.core.columns import F64, I64
+
+_LIKENESS = 0.9  # share of operations that have to be of one kind and size, side by side
+_RIVALS = 12  # others that are looked at closely, and as many with few pairs
+_SAMPLE = 256  # times between operations that are looked at for each shift
+_PIVOTS = (0.5, 1 / 6, 5 / 6)
+_AROUND = 24  # operations around a pivot
+_FOLLOWED = 8  # hypotheses that are followed through the whole sequence
+
+
+def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
+    """The pairs of operations that are the same, by order and by pace.
+
+    Args:
+        a, b: of two ranks of one group.
+        numbered: whether the numbers of steps are known to be those of the job; otherwise each
+            capture may count from its own start.
+    """
+    ours = np.flatnonzero(np.isin(a.token, b.token))
+    theirs = np.flatnonzero(np.isin(b.token, a.token))
+    fewer = min(len(ours), len(theirs))
+    if fewer < FEWEST:
+        return nothing(f"{fewer} operations in common are too few")
+    x, y = Beats(a, ours), Beats(b, theirs)
+    sides = Sides(x, y, numbered and x.counts and y.counts)
+    found = _by_index(sides)
+    if found is None or not found.clean or not (found.certain or _equal(x, y)):
+        other = _by_time(sides)
+        if other is not None and (found is None or other.better_than(found)):
+            found = other
+    if found is None:
+        return nothing("kinds and sizes of operations do not follow each other alike")
+    return found.pairing(ours, theirs)
+
+
+def _equal(x: Beats, y: Beats) -> bool:
+    return len(x) == len(y) and np.array_equal(x.token, y.token)
+
+
+# -- by index: nothing is missing --------------------------------------------------------------
+
+
+def _by_index(sides: Sides) -> Found | None:
+    """The best of all shifts of whole sequences; None if kinds and sizes fit at none."""
+    a, b = sides.a, sides.b
+    shifts = np.arange(FEWEST - len(b), len(a) - FEWEST + 1)
+    at = _sample(b)
+    first = at[None, :] + shifts[:, None]
+    valid = (first >= 0) & (first < len(a) - 1)
+    first = np.clip(first, 0, len(a) - 2)
+    like = (a.token[first] == b.token[at]) & (a.token[first + 1] == b.token[at + 1])
+    count = valid.sum(axis=1)
+    good = valid & like
+    fits = (good.sum(axis=1) >= _LIKENESS * count) & (count >= min(FEWEST - 1, len(at)))
+    if not fits.any():
+        return None
+    shifts, first, good = shifts[fits], first[fits], good[fits]
+    long = np.diff(b.end)[at].astype(np.float64)
+    differ = np.where(good, np.diff(a.end)[first] - long, np.nan)
+    pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
+    best = likeliest(differ, pairs, sides.floor)
+    drift = drift_of(*(v[good[best]] for v in (differ[best], long)))
+    differ = differ - drift * long
+    some = _alikest(differ, pairs, -1, sides.floor)
+    some = np.union1d(some, np.append(np.flatnonzero(shifts == 0), best))
+    some = np.union1d(some, _by_numbers(sides, shifts))
+    shifts, differ, pairs = shifts[some], differ[some], pairs[some]
+    agree = np.array([sides.agree(*_diagonal(sides, k)) for k in shifts.tolist()])
+    best = int(np.searchsorted(some, best))
+    best = preferred(sides, differ, pairs, agree, best, np.flatnonzero(shifts == 0))
+    ours, theirs = _diagonal(sides, int(shifts[best]))
+    same = a.token[ours] == b.token[theirs]
+    ours, theirs = ours[same], theirs[same]
+    if len(ours) < FEWEST:
+        return None
+    rest = _alikest(differ, pairs, best, sides.floor)
+    apart = np.array(
+        [np.median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
+    ).astype(np.int64)
+    rivals = Rivals(differ[rest], pairs[rest], apart, agree[rest])
+    return tested(sides, ours, theirs, rivals, float(same.mean()))
+
+
+def _alikest(differ: F64, pairs: I64, but: int, floor: float) -> NDArray[np.intp]:
+    """The rows that fit best, by an average that single values do not spoil: those that have
+    enough pairs to say something, and some others; without the row ``but``."""
+    known = ~np.isnan(differ)
+    logs = np.where(known, np.log(np.abs(np.nan_to_num(differ)) + floor), 0.0).sum(axis=1)
+    mean = logs / np.maximum(known.sum(axis=1), 1)
+    order = np.argsort(mean, kind="stable")
+    order = order[order != but]
+    long = pairs[order] >= RIVAL * pairs.max()
+    return np.sort(np.concatenate((order[long][:_RIVALS], order[~long][:_RIVALS])))
+
+
+def _by_numbers(sides: Sides, shifts: I64) -> NDArray[np.intp]:
+    """The row of the shift at which most numbers of steps agree, if these are those of the job."""
+    if not sides.numbered:
+        return np.empty(0, np.intp)
+    steps = np.intersect1d(sides.a.step, sides.b.step)
+    first = [np.searchsorted(side.step, steps) for side in (sides.a, sides.b)]
+    return np.flatnonzero(shifts == int(np.median(first[0] - first[1]))) if len(steps) else steps
+
+
+def _sample(b: Beats) -> NDArray[np.intp]:
+    """Which times between operations are looked at: the longest, which differ most from step to
+    step, and others anywhere."""
+    every = np.arange(len(b) - 1)
+    if len(every) <= _SAMPLE:
+        return every
+    longest = np.argsort(-np.diff(b.end), kind="stable")[: _SAMPLE // 2]
+    others = np.linspace(0, len(every) - 1, _SAMPLE // 2).astype(np.intp)
+    return np.unique(np.concatenate((longest, others)))
+
+
+def _diagonal(sides: Sides, shift: int) -> tuple[I64, I64]:
+    first, last = max(0, -shift), min(len(sides.b), len(sides.a) - shift)
+    theirs = np.arange(first, max(first, last))
+    return theirs + shift, theirs
+
+
+# -- by time: operations are missing -----------------------------------------------------------
+
+
+def _by_time(sides: Sides) -> Found | None:
+    """The best of all ways to let one operation fall on another, each of the rest being matched
+    with the nearest in time."""
+    swapped = len(sides.a) < len(sides.b)
+    x, y = (sides.a, sides.b) if swapped else (sides.b, sides.a)
+    look = _Nearest(y, 4 * int(x.end[-1] + y.end[-1]) + 1)
+    near = max(2.0 * max(x.grain, y.grain), min(x.gap, y.gap) / 4)
+    tried = [c for share in _PIVOTS for c in _around(x, y, look, share, near, sides.floor)]
+    tried.sort(key=lambda c: -c[0])
+    known: list[tuple[I64, I64]] = []
+    for _, pivot, offset in tried[: 3 * _FOLLOWED]:
+        pairs = _follow(x, look, pivot, offset, near)
+        if len(pairs[0]) >= FEWEST and not any(_alike(pairs, one) for one in known):
+            known.append(pairs)
+        if len(known) == _FOLLOWED:
+            break
+    if not known:
+        return None
+    every = [(p, q) if swapped else (q, p) for p, q in known]
+    return _chosen(sides, every)
+
+
+def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
+    """The likeliest of a few hypotheses, tested against the others."""
+    steps = [steps_between(sides, o, t) for o, t in every]
+    width = max(len(s[0]) for s in steps)
+    differ, long = (np.full((len(every), width), np.nan) for _ in range(2))
+    for row, (one, time) in enumerate(steps):
+        differ[row, : len(one)], long[row, : len(one)] = one, time
+    pairs = np.array([len(o) for o, _ in every])
+    best = likeliest(differ, pairs, sides.floor)
+    differ = differ - drift_of(*steps[best]) * long
+    agree = np.array([sides.agree(o, t) for o, t in every])
+    best = preferred(sides, differ, pairs, agree, best, np.empty(0, np.intp))
+    share = np.array([_share(sides, o, t) for o, t in every])
+    rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
+    apart = np.array([int(np.median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
+    rivals = Rivals(differ[rest], pairs[rest], apart[rest], agree[rest])
+    return tested(sides, *every[best], rivals, float(share[best]))
+
+
+def _share(sides: Sides, ours: I64, theirs: I64) -> float:
+    """Of the operations between the first and the last time that both captures were running, by
+    these pairs, the share that is matched; of the rank that has fewer."""
+    apart = int(np.median(sides.a.end[ours] - sides.b.end[theirs]))
+    slack = int(max(sides.a.gap, sides.b.gap) / 2)
+    first = max(0, apart) - slack
+    last = min(int(sides.a.end[-1]), int(sides.b.end[-1]) + apart) + slack
+    inside = [
+        int(np.count_nonzero((end >= first) & (end <= last)))
+        for end in (sides.a.end, sides.b.end + apart)
+    ]
+    return len(ours) / max(min(inside), 1)
+
+
+def _alike(one: tuple[I64, I64], other: tuple[I64, I64]) -> bool:
+    """Whether most pairs are the same."""
+    shared = np.isin((one[0] << 32) | one[1], (other[0] << 32) | other[1])
+    return bool(np.mean(shared) > 0.5)
+
+
+class _Nearest:
+    """Finds the operation of a sequence that is of a kind and nearest to a time."""
+
+    def __init__(self, of: Beats, apart: int) -> None:
+        self.of, self._apart = of, apart
+        key = of.end + of.token * apart
+        self._order = np.argsort(key, kind="stable")
+        self._key = key[self._order]
+
+    def __call__(self, token: I64, time: I64) -> tuple[I64, I64]:
+        """Row of the nearest, and how much later it is, ns; far away if there is none."""
+        asked = time + token * self._apart
+        after = np.clip(np.searchsorted(self._key, asked), 1, len(self._key) - 1)
+        later, sooner = self._key[after] - asked, asked - self._key[after - 1]
+        take = np.where(later < sooner, after, after - 1)
+        return self._order[take], np.where(later < sooner, later, -sooner)
+
+
+def _around(
+    x: Beats, y: Beats, look: _Nearest, share: float, near: float, floor: float
+) -> list[tuple[float, int, int]]:
+    """Ways to let an operation of ``x`` fall on one of ``y``: how much better than usual those
+    around it fit, the operation, and what is added to times of ``x``."""
+    middle = int(share * (len(x) - 1))
+    close = np.abs(np.arange(len(x)) - middle) <= max(len(x) // 12, 2)
+    tokens, times = np.unique(y.token, return_counts=True)
+    rare = np.where(close, times[np.searchsorted(tokens, x.token)], len(y) + 1)
+    pivot = int(np.argmin(rare * (len(x) + 1) + np.abs(np.arange(len(x)) - middle)))
+    low = int(np.clip(pivot - _AROUND // 2, 0, max(len(x) - _AROUND, 0)))
+    around = np.arange(low, min(low + _AROUND, len(x)))
+    around = around[around != pivot]
+    offset = y.end[y.token == x.token[pivot]] - x.end[pivot]
+    time = x.end[around] + offset[:, None]
+    _, off = look(np.broadcast_to(x.token[around], time.shape), time)
+    inside = (time > -near) & (time < float(y.end[-1]) + near)
+    size = np.where(inside & (np.abs(off) <= near), off, np.nan).astype(np.float64)
+    missed = (inside & np.isnan(size)).sum(axis=1)
+    middle_of = _middle(size)
+    logs = np.log(np.abs(np.nan_to_num(size - middle_of[:, None])) + floor)
+    logs = np.where(np.isnan(size), 0.0, logs).sum(axis=1) + missed * math.log(near)
+    count = inside.sum(axis=1)
+    enough = (count >= FEWEST - 1) & (count - missed >= 2)
+    if not enough.any():
+        return []
+    mean = logs / np.maximum(count, 1)
+    usual = max(float(np.median(mean[enough])), math.log(near) - 1.5)
+    better = np.sqrt(count) * (usual - mean)
+    order = np.flatnonzero(enough)[np.argsort(-better[enough], kind="stable")][: 2 * _FOLLOWED]
+    return [(float(better[i]), pivot, int(offset[i] + middle_of[i])) for i in order.tolist()]
+
+
+def _middle(values: F64) -> F64:
+    """Medians of rows, 0 where there is no value."""
+    ordered = np.sort(values, axis=1)
+    count = (~np.isnan(values)).sum(axis=1)
+    at = np.maximum(count - 1, 0) // 2
+    return np.where(count > 0, np.nan_to_num(ordered[np.arange(len(values)), at]), 0.0)
+
+
+def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> tuple[I64, I64]:
+    """Pairs by time, from a first one on in both directions: what is known of offset and drift in
+    a part of the sequence says where to look in the next, three times as long."""
+    correction = Correction(offset)
+    reach, limit = _AROUND // 2, near
+    while True:
+        rows = np.arange(max(pivot - reach, 0), min(pivot + reach, len(x)))
+        found, off = look(x.token[rows], correction.of(x.end[rows]))
+        good = np.abs(off) <= limit
+        if np.count_nonzero(good) < FEWEST:
+            break
+        correction = _corrected(x.end[rows[good]], look.of.end[found[good]], correction)
+        if len(rows) == len(x):
+            break
+        reach *= 3
+    found, off = look(x.token, correction.of(x.end))
+    usual = float(np.median(np.abs(off[np.abs(off) <= limit]))) if len(off) else 0.0
+    good = np.abs(off) <= min(limit, max(20 * usual, 20.0 * FLOOR_NS))
+    rows = np.flatnonzero(good)
+    order = np.lexsort((np.abs(off[rows]), found[rows]))  # nobody has two partners
+    first = np.ones(len(order), bool)
+    first[1:] = np.diff(found[rows][order]) > 0
+    kept = np.sort(rows[order][first])
+    ascending = np.ones(len(kept), bool)
+    ascending[1:] = found[kept][1:] > np.maximum.accumulate(found[kept])[:-1]
+    kept = kept[ascending]
+    return kept, found[kept]
+
+
+def _corrected(end: I64, other: I64, before: Correction) -> Correction:
+    """The line through ends that belong together."""
+    apart = other - end
+    middle = int(np.median(end))
+    drift = before.drift_ppt / 1e12
+    half = len(end) // 2
+    if half >= 4:
+        run = (end[half:][:half] - end[:half]).astype(np.float64)
+        rise = (apart[half:][:half] - apart[:half])[run > 0] / run[run > 0]
+        drift = float(np.clip(np.median(rise), -FASTEST, FASTEST)) if len(rise) else drift
+    rest = apart - drift * (end - middle)
+    return Correction(int(np.median(rest)), round(drift * 1e12), middle)
