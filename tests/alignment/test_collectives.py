@@ -148,13 +148,15 @@ def test_two_unrelated_runs_are_not_pulled_together():
 
 
 def test_runs_hours_apart_are_taken_for_two():
-    """No clock errs by an hour unnoticed."""
+    """No clock errs by an hour unnoticed. They are not comparable either way."""
     happened = run(Job(1, 2, 1, steps=20, offset=(0, 7200 * SECOND)))
     offsets = found(happened, mode="auto", clock=UNIX)
     assert offsets.method == "meta"
     assert offsets.remark == (
-        "collectives not used: rank 1 would move by more than an hour: another run?"
+        "collectives not used: rank 1: it would move by more than an hour: another run?"
     )
+    assert [(i.code, i.rank) for i in offsets.issues] == [("unaligned", 0), ("unaligned", 1)]
+    assert "never at one time" in next(iter(offsets.issues)).places[0]
 
 
 def test_auto_uses_collectives_where_they_suffice():
@@ -165,11 +167,34 @@ def test_auto_uses_collectives_where_they_suffice():
     assert abs(offsets.offset_ns(1) - 40_000_000) <= 2000
 
 
-def test_auto_wants_eight_matches():
-    """The plan says how many there were."""
-    happened = run(Job(1, 2, 1, steps=7, layers=0, offset=(0, 40_000_000)))
-    offsets = found(happened, mode="auto", clock=UNIX)
+def test_auto_wants_eight_matches_to_prefer_them_to_stamps_that_agree():
+    """The plan says how many there were. Stamps that contradict them are not kept for that."""
+    job = Job(1, 2, 1, steps=7, layers=0, pace=0.2)
+    offsets = found(run(job), mode="auto", clock=UNIX)
+    assert offsets.method == "meta"
     assert offsets.remark == "collectives not used: rank 1: 7 matched operations, wanted are 8"
+    offsets = found(run(replace(job, offset=(0, 40_000_000))), mode="auto", clock=UNIX)
+    assert (offsets.method, offsets.remark, len(offsets.issues)) == ("collective", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "doubted"),
+    [
+        ((0, 0, 800_000_000, 800_000_000), [0, 1, 2, 3]),
+        ((0, 0, 0, 800_000_000), [3]),
+        ((0, 0, 0, 700_000), [3]),
+        ((0, 0, 0, 50_000), []),
+    ],
+)
+def test_stamps_that_collectives_refute_are_called_unaligned(offset, doubted):
+    """Operations of one step do not tell which step it is, but that ranks were in them at one time
+    is certain. Who is alone against others is wrong; of two against two, nobody knows."""
+    happened = run(Job(1, 4, 1, steps=4, layers=2, pace=0.0, jitter=3000, offset=offset))
+    offsets = found(happened, mode="auto", clock=UNIX)
+    assert [(i.code, i.rank) for i in offsets.issues] == [("unaligned", r) for r in doubted]
+    assert offsets.method == "meta"
+    places = [place for issue in offsets.issues for place in issue.places]
+    assert all("by their stamps" in place and "with rank" in place for place in places)
 
 
 def test_auto_leaves_a_single_rank_alone():

@@ -22,6 +22,7 @@ from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, Fit, fitted
 from traceconv.alignment.offsets import Offset
+from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.columns import F64
 from traceconv.core.robust import Z99, scale, student
 
@@ -33,9 +34,6 @@ _UNKNOWN_NS = 1e7  # what a bias may be where nothing is known of it
 _KNOWN_NS = 1e6  # with a standard error below that, something is
 _FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
 _OUTSIDE = 0.2  # so much of a capture outside its matched operations is said
-
-_SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""Kinds that end on no rank before they have begun on all."""
 
 Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
@@ -132,7 +130,7 @@ def _fit(group: Matched, column: int, other: int) -> Fit:
 
 
 def _synchronous(group: Matched) -> NDArray[np.bool_]:
-    return np.array([kind in _SYNCHRONOUS for kind in group.kinds], bool)
+    return np.array([kind in SYNCHRONOUS for kind in group.kinds], bool)
 
 
 def _usable(group: Matched) -> tuple[NDArray[np.bool_], bool]:
@@ -382,23 +380,17 @@ def _differ(own: Fit, link: Fit, other: Fit, ns: int) -> float:
     return float(abs(own.correction.of(ns) - way))
 
 
-ENOUGH = 8
-"""Operations a rank must share with others before "auto" uses collectives."""
-
-_FAR_NS = 3600 * 10**9  # clocks set by people or over the network are not wrong by an hour
-
-
 @dataclass(frozen=True)
 class Found:
     """Offsets of all ranks that were accepted.
 
     Attributes:
-        offsets: per rank.
-        alone:   ranks that no operation connects to the others, and why.
-        loose:   ranks whose offset is used only where "collective" was requested, and why.
+        offsets: of the ranks that operations connect.
+        alone:   the others, and why.
+        loose:   ranks whose ends scatter much, and how much.
     """
 
-    offsets: dict[int, Offset]
+    offsets: Mapping[int, Offset]
     alone: Mapping[int, str]
     loose: Mapping[int, str]
 
@@ -413,7 +405,7 @@ def by_collectives(
 
     Args:
         anchors: known offsets to Unix time. That of the root rank applies to all ranks connected
-            with it; ranks without connection keep their own.
+            with it.
         groups: as :func:`.collective_matching.matched` returns them.
         spans: earliest start and latest end of every rank; errors hold for all of that. Without
             them, from the first collective to the last.
@@ -427,9 +419,7 @@ def by_collectives(
         if root == main and sizes[main] > 1:
             anchor = anchors.get(root, Offset())
             offsets[rank] = _offset(result.fits[rank], root, anchor, every[rank])
-            continue
-        offsets[rank] = anchors.get(rank, Offset())
-        if len(result.root) > 1:
+        elif len(result.root) > 1:
             alone[rank] = result.doubts.get(rank, "no collective matches the other ranks'")
     loose = {rank: fit.loose for rank, fit in result.fits.items() if fit.loose}
     return Found(offsets, alone, loose)
@@ -460,22 +450,3 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -
         math.ceil(fit.error_ns(first, last)),
         fit.matches,
     )
-
-
-def why_not(
-    found: Found, records: Sequence[CollectiveRecords], anchors: Mapping[int, Offset]
-) -> str:
-    """Why "auto" does not use collectives for all ranks; "" if it does."""
-    if not any(len(one) for one in records):
-        return "there are none"
-    for doubts in (found.alone, found.loose):
-        if doubts:
-            rank = max(doubts)  # the first may be alone because the others are
-            return f"rank {rank}: {doubts[rank]}"
-    for rank, one in found.offsets.items():
-        if one.error_ns and one.matches < ENOUGH:
-            return f"rank {rank}: {one.matches} matched operations, wanted are {ENOUGH}"
-        known = anchors.get(rank)
-        if known and abs(one.offset_ns - known.offset_ns) > _FAR_NS:
-            return f"rank {rank} would move by more than an hour: another run?"
-    return ""

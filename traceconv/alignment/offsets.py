@@ -190,11 +190,16 @@ def one_host_clock(captures: Sequence[Capture]) -> bool:
 
 
 def neighbours(
-    capture: Capture, captures: Sequence[Capture], offsets: Mapping[int, Offset], issues: Issues
+    capture: Capture,
+    captures: Sequence[Capture],
+    offsets: Mapping[int, Offset],
+    issues: Issues,
+    why: str = "",
 ) -> Offset:
     """The offset of a capture without a clock: that of all others of its host and reader.
 
-    No offset, and an ``unaligned`` issue, where those disagree or do not exist.
+    No offset, and an ``unaligned`` issue, where those disagree or do not exist; ``why`` is said
+    there.
     """
     near = {
         offsets[rank_of(c)]
@@ -207,5 +212,5 @@ def neighbours(
     if capture.clock is None and capture.host and len(near) == 1:
         issues.add("clock-assumed", capture.label, rank=rank_of(capture))
         return replace(near.pop(), evidence=f"as the other captures of host {capture.host}")
-    issues.add("unaligned", capture.label, rank=rank_of(capture))
+    issues.add("unaligned", capture.label, why, rank=rank_of(capture))
     return Offset()

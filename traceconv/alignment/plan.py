@@ -29,6 +29,7 @@ from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
 
 if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
+    from traceconv.alignment.chains import Found as Fitted
     from traceconv.alignment.collective_matching import Matched
 
 _METHOD_TEXT = {
@@ -270,6 +271,14 @@ Method = Callable[
 ]
 
 
+ENOUGH = 8
+"""Operations a rank must share with others for "auto" to prefer them to stamps that agree."""
+
+_COARSE_NS = 1_000_000  # nor does it if they are no surer than clocks kept over a network
+_FAR_NS = 3600 * 10**9  # such clocks are not wrong by an hour
+_AGREED_NS = 20_000  # stamps that differ by less than that, besides the error, agree
+
+
 def _auto(
     captures: Sequence[Capture],
     issues: Issues,
@@ -277,24 +286,90 @@ def _auto(
     groups: Groups,
     spans: Spans,
 ) -> Found:
-    remark = ""
-    one_clock = one_file(captures) or one_host_clock(captures)
-    if records is not None and len(captures) > 1 and not one_clock:
-        from traceconv.alignment.chains import by_collectives, why_not
-        from traceconv.alignment.collective_matching import matched
+    if records is None or len(captures) == 1 or one_file(captures) or one_host_clock(captures):
+        return _by_anchor(captures, issues, {}, {}), ""
+    found = _fitted(captures, records, groups, spans)
+    anchors = anchored(captures)
+    kept = _kept(found, anchors, spans or {})
+    used = {rank: one for rank, one in found.offsets.items() if rank not in kept}
+    if len(used) < 2:
+        used = {}
+    reasons = {**found.alone, **kept}
+    offsets = _by_anchor(captures, issues, used, reasons)
+    _doubt_stamps(captures, records, offsets, issues)
+    if not any(len(one) for one in records):
+        return offsets, "collectives not used: there are none"
+    if not reasons:
+        return offsets, ""
+    rank = max(r for r, why in reasons.items() if why)  # the first may be alone for the others
+    part = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
+    return offsets, f"collectives not used{part}: rank {rank}: {reasons[rank]}"
 
-        anchors = anchored(captures)
-        groups = matched(records, stamped(captures)) if groups is None else groups
-        found = by_collectives(records, anchors, groups, spans)
-        remark = why_not(found, records, anchors)
-        if not remark:
-            return found.offsets, ""
-        remark = f"collectives not used: {remark}"
-    return _by_anchor(captures, issues), remark
+
+def _fitted(
+    captures: Sequence[Capture],
+    records: Sequence[CollectiveRecords],
+    groups: Groups,
+    spans: Spans,
+) -> Fitted:
+    from traceconv.alignment.chains import by_collectives
+    from traceconv.alignment.collective_matching import matched
+
+    groups = matched(records, stamped(captures)) if groups is None else groups
+    return by_collectives(records, anchored(captures), groups, spans)
 
 
-def _by_anchor(captures: Sequence[Capture], issues: Issues) -> dict[int, Offset]:
-    offsets = anchored(captures)
+def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[int, str]:
+    """The ranks whose stamps are preferred to what collectives say, and why."""
+    kept = {}
+    for rank, one in found.offsets.items():
+        stamp, error = anchors.get(rank), one.error_ns or 0
+        if stamp is None or not one.matches:
+            continue
+        ends = (spans or {}).get(rank) or (one.at_ns, one.at_ns)
+        apart = max(abs(one.correction.of(ns) - stamp.correction.of(ns)) for ns in ends)
+        if apart > _FAR_NS:
+            none = dict.fromkeys(found.offsets, "")
+            return {**none, rank: "it would move by more than an hour: another run?"}
+        if apart > error + _AGREED_NS:
+            continue
+        if rank in found.loose:
+            kept[rank] = found.loose[rank]
+        elif one.matches < ENOUGH:
+            kept[rank] = f"{one.matches} matched operations, wanted are {ENOUGH}"
+        elif error > _COARSE_NS:
+            kept[rank] = f"no surer than to {error / 1e6:.1f} ms"
+    return kept
+
+
+def _doubt_stamps(
+    captures: Sequence[Capture],
+    records: Sequence[CollectiveRecords],
+    offsets: dict[int, Offset],
+    issues: Issues,
+) -> None:
+    """Call ranks unaligned whose stamps are kept and refuted."""
+    from traceconv.alignment.stamps import refuted
+
+    kept = {rank for rank, one in offsets.items() if one.method == "meta"}
+    if not kept:
+        return
+    known = {r: one.correction for r, one in offsets.items() if one.method != "none"}
+    said = refuted(records, known)
+    for capture in captures:
+        rank = rank_of(capture)
+        if rank in kept and rank in said:
+            issues.add("unaligned", capture.label, said[rank], rank=rank)
+
+
+def _by_anchor(
+    captures: Sequence[Capture],
+    issues: Issues,
+    fitted: Mapping[int, Offset],
+    reasons: Mapping[int, str],
+) -> dict[int, Offset]:
+    """The offsets of all captures: those that are known already, else what the files say."""
+    offsets = {**anchored(captures), **fitted}
     rest = [c for c in captures if rank_of(c) not in offsets]
     if not rest:
         return offsets
@@ -305,7 +380,8 @@ def _by_anchor(captures: Sequence[Capture], issues: Issues) -> dict[int, Offset]
     if not offsets and one_host_clock(captures):
         return {rank_of(c): Offset(0, "host", f"clock of host {c.host}") for c in captures}
     for capture in rest:
-        offsets[rank_of(capture)] = neighbours(capture, captures, offsets, issues)
+        why = reasons.get(rank_of(capture), "")
+        offsets[rank_of(capture)] = neighbours(capture, captures, offsets, issues, why)
     return offsets
 
 
@@ -319,17 +395,15 @@ def _collective(
     if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
-    from traceconv.alignment.chains import by_collectives
-    from traceconv.alignment.collective_matching import matched
-
-    groups = matched(records, stamped(captures)) if groups is None else groups
-    found = by_collectives(records, anchored(captures), groups, spans)
+    found = _fitted(captures, records, groups, spans)
+    anchors = anchored(captures)
+    offsets = {}
     for capture in captures:
-        if rank_of(capture) in found.alone:
-            issues.add(
-                "unaligned", capture.label, found.alone[rank_of(capture)], rank=rank_of(capture)
-            )
-    return found.offsets, ""
+        rank = rank_of(capture)
+        offsets[rank] = found.offsets.get(rank) or anchors.get(rank, Offset())
+        if rank in found.alone:
+            issues.add("unaligned", capture.label, found.alone[rank], rank=rank)
+    return offsets, ""
 
 
 def _meta(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:
