@@ -29,7 +29,7 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
-from traceconv.passes.attribution import step_table
+from traceconv.passes.attribution import step_source, step_table
 
 _PHASE = re.compile(
     r"(?:(?P<forward>forward|fwd)|(?P<backward>backward|bwd))(?:[-_ ](?:pass|step|compute))?",
@@ -140,7 +140,10 @@ def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
     iterations = own & (events.op == OpClass.ITERATION)
     recorded = bool(iterations.any())
     marks = np.empty(0, np.intp) if recorded else _host_marks(trace)
-    if recorded:
+    if recorded and trace.hints.made_steps:
+        source = step_source(trace)
+        trace = _booked(trace, source, int(iterations.sum()))
+    elif recorded:
         trace, source = _laid_out(trace, own, merge_graphs), StepSource.RECORDED
     elif len(marks):
         trace, source = _from_host(trace, marks), StepSource.HOST_MARKS
@@ -247,21 +250,28 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
 
 
 def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
-    issues = trace.issues.copy()
-    issues.add("steps-from-host", count=len(marks), rank=trace.rank)
+    trace = _booked(trace, StepSource.HOST_MARKS, len(marks))
     rows = trace.events.take(marks)
     rows = rows.with_columns(
         track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
     )
     parts = phases(trace, rows)
     every = EventTable.concat([rows, parts]) if len(parts) else rows
-    return replace(trace, issues=issues).add_events("steps", [MERGED], every)
+    return trace.add_events("steps", [MERGED], every)
+
+
+def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
+    """With what says of what so many steps were made, and the issue."""
+    issues = trace.issues.copy()
+    whole = source is StepSource.WHOLE_RANGE
+    issues.add("no-steps" if whole else "steps-from-host", count=rows, rank=trace.rank)
+    hints = replace(trace.hints, made_steps="whole" if whole else "host")
+    return replace(trace, issues=issues, hints=hints)
 
 
 def _whole_range(trace: Trace) -> Trace:
     """One step, number 0, from the first start to the last end of all slices and instants."""
-    issues = trace.issues.copy()
-    issues.add("no-steps", rank=trace.rank)
+    trace = _booked(trace, StepSource.WHOLE_RANGE, 1)
     start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
     row = EventTable(
         track=np.zeros(1, np.int32),
@@ -274,4 +284,4 @@ def _whole_range(trace: Trace) -> Trace:
         step=np.zeros(1, np.int32),
         args=np.array([-1], np.int32),
     )
-    return replace(trace, issues=issues).add_events("steps", [MERGED], row)
+    return trace.add_events("steps", [MERGED], row)
