@@ -3,6 +3,8 @@
 import gzip
 import re
 import shutil
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from effort import effort
@@ -12,6 +14,8 @@ import traceconv
 from traceconv import TraceconvError
 from traceconv import validation as checks
 from traceconv.alignment import plan as align
+from traceconv.core.errors import Severity
+from traceconv.core.model import Covered
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 
 DAY_NS = 86_400_000_000_000
@@ -106,6 +110,72 @@ def test_chrome_json_reads_back_the_same(good, tmp_path):
     out, _ = good.merged("json", "detail")
     traceconv.convert(str(out), str(tmp_path / "back.txt"), reader="chrome_json", force=True)
     assert body((tmp_path / "back.txt").read_text()) == body(good.usual_text("detail"))
+
+
+@pytest.mark.parametrize("mode", ["summary", "detail"])
+def test_perfetto_reads_back_the_same(good, mode, tmp_path):
+    """What we write as Perfetto, our own reader turns into the same events, facts and losses; and
+    that is written as the same bytes, time and again, and as the same Chrome JSON."""
+    out, wrote = good.merged("pftrace", mode)
+    read = traceconv.convert(str(out), str(tmp_path / "back.txt"))
+    assert body((tmp_path / "back.txt").read_text()) == body(good.usual_text(mode))
+    assert [facts(read, rank) for rank in read.ranks] == [facts(wrote, rank) for rank in read.ranks]
+    assert losses(read.issues) == losses(wrote.issues)
+    names = [str(tmp_path / f"{n}.pftrace") for n in (1, 2)]
+    for source, target in pairwise([str(out), *names]):
+        traceconv.convert(source, target)
+    assert Path(names[0]).read_bytes() == Path(names[1]).read_bytes()
+    traceconv.convert(str(out), str(tmp_path / "chrome.json"))
+    chrome, text = str(tmp_path / "chrome.json"), tmp_path / "chrome.txt"
+    traceconv.convert(chrome, str(text), reader="chrome_json")
+    assert body(text.read_text()) == body(good.usual_text(mode))
+
+
+def facts(report, rank):
+    """What a report knows of a rank beside its rows."""
+    known = report.found[rank]
+    capture = known.capture
+    return (
+        *(capture.host, capture.device, capture.pid, capture.world_size),
+        *(known.hints, known.notes, known.windows.tolist(), known.counts, known.span),
+    )
+
+
+FOUND_AGAIN = {"far-stamp", "nested-deep", "steps-uncovered"}
+"""Issues of what the rows are: whoever reads the rows finds them."""
+
+
+def losses(issues):
+    """What was lost or is in doubt, as far as a file has to say it."""
+    return {
+        (issue.code, issue.rank, issue.count)
+        for issue in issues
+        if issue.severity is not Severity.INFO and issue.code not in FOUND_AGAIN
+    }
+
+
+@pytest.mark.parametrize("mode", ["summary", "detail"])
+def test_perfetto_merges_again_the_same(good, mode, tmp_path):
+    """A merge of an output of ours is the merge of what it was made of: rows, steps, overlap."""
+    out, _ = good.merged("pftrace", "detail")
+    text, first = good.merged("txt", mode)
+    options = {key: good.options[key] for key in ("args", "free_rule") if key in good.options}
+    again = str(tmp_path / "again.txt")
+    second = traceconv.merge(str(out), out=again, mode=mode, scope=True, **options)
+    assert body(Path(again).read_text()) == body(text.read_text())
+    for rank in first.ranks:
+        one, two = first.found[rank], second.found[rank]
+        if (one.steps.covered == Covered.VENDOR_TABLE).any():
+            continue  # the vendor's own table is not in the output
+        assert {name: column.tolist() for name, column in one.steps.columns().items()} == {
+            name: column.tolist() for name, column in two.steps.columns().items()
+        }
+        assert overlap_of(one) == overlap_of(two)
+
+
+def overlap_of(account):
+    known = account.overlap
+    return known and (known.free_rule, known.spans, known.sums_ns, known.idle_ns)
 
 
 @pytest.mark.parametrize("mode", ["summary", "detail"])

@@ -215,7 +215,7 @@ def test_one_rank_alone_is_compared_with_nobody():
     happened = run(Job(1, 2, 1, steps=5))
     verdict = judged(happened, summaries(happened)[:1])
     assert (verdict.kind, verdict.compared) == ("inconclusive", 0)
-    assert verdict.lines()[1] == "inconclusive: no collective was seen on two ranks"
+    assert verdict.lines()[1] == "inconclusive: no collectives of two ranks were matched"
 
 
 def test_an_inconclusive_verdict_gives_its_figures():

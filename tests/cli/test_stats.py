@@ -276,7 +276,7 @@ def test_no_csv_file_is_empty(tmp_path, capsys):
     assert named == {one.table.name for one in every if not one.rows}
     for words in (["-o", str(tmp_path / "n.csv")], []):
         assert run(["stats", SAMPLE, "--by", "pipeline", "--format", "csv", *words]) == 3
-        assert "no data for any of these tables" in capsys.readouterr().err
+        assert "has no data: needs" in capsys.readouterr().err
     assert not (tmp_path / "n.csv").exists()
 
 

@@ -292,4 +292,6 @@ def test_every_verb_takes_a_rank_of_several_captures():
     assert [row for row in rows if row[0] >= 0] == [(0, 2), (0, 10), (1, 2), (1, 10)]
     assert sorted(traceconv.align(job, method="wall").plan.offsets) == [0, 1]
     assert traceconv.diagnose(job).findings
-    assert "2 collectives of 2 ranks" in traceconv.stragglers(job).lines()[0]
+    assert traceconv.stragglers(job).lines()[1] == (
+        "inconclusive: no collectives of two ranks were matched"  # two are too few for that
+    )

@@ -147,6 +147,8 @@ def stats(
     target = None if output in (None, "-") else Path(str(output))
     if form == "csv" and target is None:
         _refuse_several(given["by"])
+    elif form != "csv" and target is not None:
+        files.refuse_existing(target, force)
     if given["top"] == -1:
         given["top"] = DEFAULT_TOP if form in ("text", "md") else None
     from traceconv import stats
@@ -166,25 +168,12 @@ def stats(
     if target is None:
         say.data("\n".join(texts.values()).rstrip("\n"))
     else:
-        _write(texts, target, len(found.results) > 1, force, quiet)
+        several = len(found.results) + len(found.left_out) > 1
+        _write(texts, target, several, force, quiet)
         if as_json:
             say.data(_rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
-
-
-def _missing(results: Sequence[Result], left_out: bool) -> str:
-    """Why no table has a row."""
-    if not results:
-        if left_out:
-            return "nothing is left of these tables; see --columns and --filter"
-        return "the profilers left no tables beside these timelines"
-    lines = [_without_rows(one) for one in results]
-    return "\n".join([*lines, "nothing is left to show; `--by files` has what profilers left"])
-
-
-def _without_rows(result: Result) -> str:
-    return f"table {result.table.name} has no data: needs {result.table.needs}"
 
 
 def _refuse_several(by: Sequence[str]) -> None:
@@ -212,6 +201,20 @@ def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
         if not one.rows:
             say.message(f"{_without_rows(one)}; no file is written")
     return full
+
+
+def _missing(results: Sequence[Result], left_out: bool) -> str:
+    """Why no table has a row."""
+    if not results:
+        if left_out:
+            return "nothing is left of these tables; see --columns and --filter"
+        return "the profilers left no tables beside these timelines"
+    lines = [_without_rows(one) for one in results]
+    return "\n".join([*lines, "nothing is left to show; `--by files` has what profilers left"])
+
+
+def _without_rows(result: Result) -> str:
+    return f"table {result.table.name} has no data: needs {result.table.needs}"
 
 
 def _rendered(

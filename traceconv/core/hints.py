@@ -35,6 +35,10 @@ class Hints:
         partial_device: whether rows of the device are known to be some only of those that ran: what
             they do not fill is unknown, not idle. Set by the reader of Ascend tables; read by the
             pass of attribution, by tables of what the device did, and by rules.
+        made_steps: of what the rows of steps were made, where the source has none: "host" (marks of
+            the framework) or "whole" (nothing marks steps: one over all). Set by the pass of steps,
+            and by the Perfetto reader for what we wrote; read by the passes of steps and of
+            attribution.
         cpu_percent: utilisation of the CPU by scope ("process", "system"), percent, a value per
             collection window that has one. Set by paddle; read by the table of CPUs.
     """
@@ -43,6 +47,7 @@ class Hints:
     free_rule: str = ""
     tables_only: bool = False
     partial_device: bool = False
+    made_steps: str = ""
     range_lanes: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
     phase_names: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +63,7 @@ class HintsBuilder:
     free_rule: str = ""
     tables_only: bool = False
     partial_device: bool = False
+    made_steps: str = ""
     range_lanes: list[str] = field(default_factory=list)
     range_names: list[str] = field(default_factory=list)
     phase_names: dict[str, str] = field(default_factory=dict)
@@ -71,6 +77,7 @@ class HintsBuilder:
             self.free_rule,
             self.tables_only,
             self.partial_device,
+            self.made_steps,
             tuple(self.range_lanes),
             tuple(self.range_names),
             dict(self.phase_names),

@@ -36,7 +36,7 @@ def attribution(trace: Trace) -> Trace:
 
     Where no pass has made a table of steps, the iterations that the source recorded are taken.
     """
-    steps = trace.steps if len(trace.steps) else step_table(trace, StepSource.RECORDED)
+    steps = trace.steps if len(trace.steps) else step_table(trace, step_source(trace))
     device = trace.rows_of(Layer.DEVICE, Layer.COMM)
     todo = device & (trace.events.step < 0)
     at = _as_recorded(trace, steps, device & ~todo)
@@ -62,6 +62,14 @@ def attribution(trace: Trace) -> Trace:
     present = replace(trace.present, steps=distinct(step[step >= 0]), iterations=len(steps))
     steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
     return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
+
+
+def step_source(trace: Trace) -> StepSource:
+    """Where the borders of the steps come from that a trace has rows of."""
+    return _MADE.get(trace.hints.made_steps, StepSource.RECORDED)
+
+
+_MADE = {"host": StepSource.HOST_MARKS, "whole": StepSource.WHOLE_RANGE}
 
 
 def step_table(trace: Trace, source: StepSource) -> StepTable:

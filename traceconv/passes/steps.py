@@ -30,7 +30,7 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
-from traceconv.passes.attribution import step_table
+from traceconv.passes.attribution import step_source, step_table
 
 _PHASE = re.compile(
     r"(?:(?P<forward>forward|fwd)|(?P<backward>backward|bwd))(?:[-_ ](?:pass|step|compute))?",
@@ -143,6 +143,10 @@ def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
     if not len(events):
         return trace
     iterations = own & (events.op == OpClass.ITERATION)
+    if trace.hints.made_steps and iterations.any():
+        made = step_source(trace)
+        trace = _booked(trace, made, int(iterations.sum()))
+        return replace(trace, steps=step_table(trace, made))
     recorded = distinct(_window(trace, events.start_ns[iterations]))
     marks = _host_marks(trace)
     marks = marks[~np.isin(_window(trace, events.start_ns[marks]), recorded)]
@@ -264,21 +268,28 @@ def _host_marks(trace: Trace) -> NDArray[np.intp]:
 
 
 def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
-    issues = trace.issues.copy()
-    issues.add("steps-from-host", count=len(marks), rank=trace.rank)
+    trace = _booked(trace, StepSource.HOST_MARKS, len(marks))
     rows = trace.events.take(marks)
     rows = rows.with_columns(
         track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
     )
     parts = phases(trace, rows)
     every = EventTable.concat([rows, parts]) if len(parts) else rows
-    return replace(trace, issues=issues).add_events("steps", [MERGED], every)
+    return trace.add_events("steps", [MERGED], every)
+
+
+def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
+    """With what says of what so many steps were made, and the issue."""
+    issues = trace.issues.copy()
+    whole = source is StepSource.WHOLE_RANGE
+    issues.add("no-steps" if whole else "steps-from-host", count=rows, rank=trace.rank)
+    hints = replace(trace.hints, made_steps="whole" if whole else "host")
+    return replace(trace, issues=issues, hints=hints)
 
 
 def _whole_range(trace: Trace) -> Trace:
     """One step, number 0, from the first start to the last end of all slices and instants."""
-    issues = trace.issues.copy()
-    issues.add("no-steps", rank=trace.rank)
+    trace = _booked(trace, StepSource.WHOLE_RANGE, 1)
     start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
     row = EventTable(
         track=np.zeros(1, np.int32),
@@ -291,4 +302,4 @@ def _whole_range(trace: Trace) -> Trace:
         step=np.zeros(1, np.int32),
         args=np.array([-1], np.int32),
     )
-    return replace(trace, issues=issues).add_events("steps", [MERGED], row)
+    return trace.add_events("steps", [MERGED], row)

@@ -65,7 +65,7 @@ def reason(
 ) -> str:
     """Why nobody is named, with what comes nearest to it."""
     if not any(((group.row >= 0).sum(axis=1) >= 2).any() for group in waits.groups):
-        return "no collective was seen on two ranks"
+        return "no collectives of two ranks were matched"
     if not found:
         text = "no two ranks did the same in one step"
         if any(P2P in one.collectives.kinds for one in every):
