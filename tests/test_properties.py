@@ -150,7 +150,8 @@ def losses(issues):
     return {
         (issue.code, issue.rank, issue.count)
         for issue in issues
-        if issue.severity is not Severity.INFO and issue.code not in FOUND_AGAIN
+        if issue.severity is not Severity.INFO
+        and issue.code not in (*FOUND_AGAIN, "unaligned")  # convert aligns nothing
     }
 
 
