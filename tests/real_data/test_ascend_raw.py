@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from paths import ASCEND
 
+import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain, to_ns
 from traceconv.core.errors import Issues
@@ -167,7 +168,7 @@ def test_ai_cpu_table():
     _, trace = read("JOB_AICPU")
     text = (MINDINSIGHT / "JOB_AICPU" / "expect" / "output_data_preprocess_aicpu_0.txt").read_text()
     theirs = [line.split()[1:] for line in text.splitlines()[2:5]]
-    side_table = trace.side_tables["aicpu"]
+    side_table = trace.side_tables["output_data_preprocess_aicpu"]
     ours = [
         [name, to_ns(total, "ns"), to_ns(dispatch, "ns"), began, ended]
         for name, total, dispatch, began, ended in zip(
@@ -179,6 +180,23 @@ def test_ai_cpu_table():
         for name, total, dispatch, began, ended in theirs
     ]
     assert int(side_table["total_time(ns)"].sum()) == to_ns("4.122000", "ms")
+
+
+def test_the_log_of_the_data_queue():
+    """966 batches for 322 steps, enqueued from before the first step on: how full the queue is."""
+    (trace,) = traceconv.open(str(JOB)).traces("detail")
+    queue = trace.side_tables["dp"]
+    assert len(queue) == len(trace.counters) == 966 == 3 * 322
+    assert queue["Index"].tolist() == list(range(1, 967))
+    assert set(queue["Action"]) == {"Enqueue data to dp"}
+    size = queue["Cached Buffer Size"]
+    assert (size[0], size[-1], trace.counters.value[-1]) == (0, 0, 0)
+    time = queue["Timestamp(ns)"]
+    assert (np.diff(time) > 0).all()
+    assert time.tolist() == trace.counters.start_ns.tolist()
+    steps = trace.steps
+    assert time[0] < steps.start_ns[0] < time[-1] < steps.end_ns[-1]
+    assert trace.issues.count("kind-not-read") == 0
 
 
 def test_job_with_names_only_gives_no_events():

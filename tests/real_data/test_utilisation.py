@@ -111,6 +111,8 @@ def test_operators_of_14_of_322_iterations(job):
         before = overlap[name][whole] - overlap[name][known].sum()  # the first step begins later
         assert 0 <= before < 100_000
     assert overlap["Compute(%)"][whole] == pytest.approx(59.9155, abs=1e-3)
+    known = traceconv.stats(path, by=["overlap"]).step_lines
+    assert [line.partition(": ")[2] for line in known] == ["device data for 14 of 322 iterations"]
     found = traceconv.diagnose(path)
     assert "a step of 211 ms" in found.headline
     (one,) = [issue for issue in found.issues if issue.code == "steps-uncovered"]

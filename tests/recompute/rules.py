@@ -76,7 +76,7 @@ def _of_rank(rank, host, known, operations):
     yield from _launches(rank, known)
     if not known.fact.partial:
         yield from _parts(rank, known)
-    yield from _waits(operations, max(len(known.measured()), 1))
+    yield from _waits(rank, operations, max(len(known.measured()), 1))
     yield from _packages(rank, known.fact.stated)
     if not known.fact.partial:
         yield from _operators(rank, host, max(len(known.measured()), 1))
@@ -288,15 +288,30 @@ def _first(where, steps):
 # -- communication ------------------------------------------------------------------------
 
 
-def _waits(operations, steps):
-    rows = [(one.row.dur, one.parts()) for one in operations]
-    rows = [(dur, parts) for dur, parts in rows if None not in list(parts.values())[:3]]
-    most = sorted(rows, key=lambda row: -row[1][PARTS[1]])[:SLICES_KEPT]
+def _drawn(rank, told):
+    """The length of the slice of the trace that shows what a table tells of: of its name, and most
+    of its time; else as the table says."""
+    end = told.start + told.dur
+    shown = [
+        (min(row.end, end) - max(row.start, told.start), row.dur)
+        for row in rank.rows
+        if row.slice and row.name == told.name
+    ]
+    inside, dur = max(shown, default=(0, told.dur), key=lambda pair: pair[0])
+    return dur if 2 * inside > told.dur else told.dur
+
+
+def _waits(rank, operations, steps):
+    rows = [(one.row.dur, one.parts(), one.row) for one in operations]
+    rows = [row for row in rows if None not in list(row[1].values())[:3]]
+    slices = [_drawn(rank, row) for _, _, row in
+              sorted(rows, key=lambda row: -row[1][PARTS[1]])[:SLICES_KEPT]]  # fmt: skip
+    rows = [(dur, parts) for dur, parts, _ in rows]
     transit, wait, early = (sum(parts[name] for _, parts in rows) for name in PARTS[:3])
     if wait + transit:
         yield "communication-wait", "", {
             "value": percent(wait, wait + transit), "saves": wait / steps, "steps": steps,
-            "operations": len(rows), "slices": [dur for dur, _ in most],
+            "operations": len(rows), "slices": slices,
             "elapsed_ns": sum(dur for dur, _ in rows), "wait_ns": wait,
             "before_first_transfer_ns": early, "transit_ns": transit,
         }  # fmt: skip

@@ -145,6 +145,15 @@ AI_CPU = (
 )
 
 
+DATA_QUEUE = (
+    "[10] Enqueue data to dp, source:ab-1, index:1, size:0\0"
+    "[12] Enqueue data to dp, source:ab-1, index:2, size:1\0"
+    "Thread[ 4][1] Enqueue data\0"
+    "[20] Enqueue data to dp, source:ab-1, index:3, size:2\0"
+)
+"""Microseconds of the counter: ticks 1000, 1200 and 2000; one sentence of another form."""
+
+
 def job(tree=None):
     """A ``JOB*`` folder of old MindSpore on device 1; records lie across slices."""
     tree = tree or Tree()
@@ -168,7 +177,7 @@ def job(tree=None):
     tree.add(f"{text}.graph_desc_info.1.slice_0", f"op_name:{OPERATORS[0]} op_type:Conv2D x:1\n")
     tree.add(f"{text}.point.1.slice_0", f"1 {OPERATORS[0]}\n2 {OPERATORS[1]}\n3 {OPERATORS[2]}\n")
     tree.add(f"{root}/data/DATA_PREPROCESS.dev.AICPU.1.slice_0", AI_CPU)
-    tree.add(f"{root}/data/DATA_PREPROCESS.dev.TDT.1.slice_0", "Thread[ 4][1] Enqueue data\0")
+    tree.add(f"{root}/data/DATA_PREPROCESS.dev.TDT.1.slice_0", DATA_QUEUE)
     return tree
 
 

@@ -112,9 +112,33 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
 
+    @property
+    def known_steps(self) -> dict[int, str]:
+        """How many steps are known, and of how many the device work is, by rank."""
+        if self.coverage.text or not any(one.source for one in self.losses.values()):
+            return {self.rank: self._own_steps()}
+        return {rank: _stated_steps(one) for rank, one in self.losses.items()}
+
+    def _own_steps(self) -> str:
+        steps, recorded = self.coverage.steps, self.coverage.recorded
+        if not steps:
+            return "none"
+        if not self.steps_marked:
+            without = "" if recorded else ", without device data"
+            return f"none is marked, so all that was recorded counts as one{without}"
+        if recorded == steps:
+            return f"device data for all {steps}" if steps > 1 else "device data for the only one"
+        return self.coverage.text or f"device data for none of {steps} iterations"
+
     def add_issues(self, into: Issues) -> None:
         """Add what was lost of the rank to the account of a run."""
         into.extend(self.issues, rank=self.rank)
+
+
+def _stated_steps(lost: Losses) -> str:
+    if not lost.per_step:
+        return f"sums of the whole capture, from {lost.source}"
+    return f"figures of {lost.steps} step{'s' * (lost.steps != 1)} from {lost.source}"
 
 
 # -- encoded ------------------------------------------------------------------------------

@@ -99,7 +99,9 @@ def stats(
     refuse_missing(kept.numbers, found_numbers(summaries))
     made = tables.tables(summaries, None if shape.changes_rows else rows)
     results, left_out = arranged(made, shape)
-    return Statistics(results, tuple(one.rank for one in summaries), every.issues, left_out)
+    numbers = tuple(one.rank for one in summaries)
+    known = {rank: text for one in summaries for rank, text in one.known_steps.items()}
+    return Statistics(results, numbers, every.issues, left_out, known)
 
 
 def _on_one_clock(

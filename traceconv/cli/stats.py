@@ -173,6 +173,8 @@ def stats(
         if as_json:
             say.data(_rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
+        for line in found.step_lines:
+            say.message(line)
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
 
 

@@ -37,7 +37,7 @@ KINDS: Mapping[str, TableKind] = {
     # Ascend: CANN, PyTorch, MindSpore 2.4+
     **_csv(
         "op_statistic", "api_statistic", "operator_details", "memory_record", "npu_mem",
-        "static_op_mem", "communication_statistic", "l2_cache", "aicpu_mi", "dp", "dataset",
+        "static_op_mem", "communication_statistic", "l2_cache", "aicpu_mi", "dataset",
         "soc_pmu", "ai_core_utilization", "task_time", "nic", "roce", "pcie", "hccs", "hbm", "ddr",
         "llc", "fusion_op", "step_trace",
     ),
@@ -46,6 +46,7 @@ KINDS: Mapping[str, TableKind] = {
     "memory_record": TableKind("memory_record.csv, table MEMORY_RECORD of databases"),
     "npu_module_mem": TableKind("npu_module_mem.csv, table NPU_MODULE_MEM of databases"),
     "data_preprocess": TableKind("data_preprocess.csv, aicpu_*.csv"),
+    "dp": TableKind("dp.csv, dp_*.csv, DATA_PREPROCESS.dev.TDT.* of raw data"),
     "step_trace_time": TableKind(f"step_trace_time.csv, step_trace_time_*.csv, {_DATABASE}"),
     "communication": TableKind(f"communication.json, {_DATABASE}"),
     "communication_bandwidth": TableKind(f"communication.json, {_DATABASE}"),
@@ -69,7 +70,8 @@ KINDS: Mapping[str, TableKind] = {
     ),
     "output_op_compute_time_detail": TableKind("output_op_compute_time_detail_*.txt"),
     "output_data_preprocess_aicpu": TableKind(
-        "output_data_preprocess_aicpu_*.txt", {"run_start": "us", "run_end": "us"}
+        "output_data_preprocess_aicpu_*.txt, DATA_PREPROCESS.dev.AICPU.* of raw data",
+        {"run_start": "us", "run_end": "us"},
     ),
     "framework_raw": TableKind("framework_raw_*.csv"),
     "timeline_summary": TableKind("*timeline_summary_*.json"),

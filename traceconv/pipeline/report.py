@@ -11,7 +11,16 @@ import numpy as np
 
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
-from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, OverlapSums, StepTable
+from traceconv.core.model import (
+    I64,
+    UNKNOWN,
+    Capture,
+    Coverage,
+    Hints,
+    OverlapSums,
+    StepSource,
+    StepTable,
+)
 from traceconv.core.ranks import format_ranges
 from traceconv.core.version import __version__
 from traceconv.pipeline.spill import RankAccount
@@ -173,10 +182,11 @@ class Report:
     def _steps_line(self) -> str:
         counts: set[str] = set()
         for known in self.found.values():
-            graphs = np.unique(known.steps.graph, return_counts=True)
+            marked = known.steps.source != StepSource.WHOLE_RANGE
+            graphs = np.unique(known.steps.graph[marked], return_counts=True)
             pairs = zip(*(column.tolist() for column in graphs), strict=True)
             each = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]
-            counts.add(" + ".join(each) or "none")
+            counts.add(" + ".join(each) or ("none marked" if len(marked) else "none"))
         covered = sorted({known.coverage.text for known in self.found.values()} - {""})
         data = f" ({' or '.join(covered)})" if covered else ""
         return "" if counts <= {"none"} else f"steps per rank: {' or '.join(sorted(counts))}{data}"

@@ -19,7 +19,7 @@ MADE = {"crashed": crashed, "job": job}
 RECORDS = [
     (case, name) for case, make in MADE.items() for name in make().files if ".slice_" in name
 ]
-UNREAD = ("hbm.data", "AICPUMI", "TDT", ".done")
+UNREAD = ("hbm.data", "AICPUMI", ".done")
 RECORDS = [
     (case, name)
     for case, make in MADE.items()

@@ -9,6 +9,7 @@ import pytest
 from ascend_files import OUTPUT, PROF, UNIX_US, Folder, events
 
 import traceconv
+from traceconv.cli import run
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, SourceError, TraceconvError
 from traceconv.core.model import Capture, Layer, OpClass
@@ -497,6 +498,24 @@ def test_steps_of_a_cluster_are_those_of_its_ranks(folder):
     )
     assert [row["rank"] for row in found.document["overview"]["overlap"]["rows"]] == [0, 1]
     assert "<html" in found.html_text()
+
+
+def test_stats_say_how_many_steps_are_known(folder, capsys):
+    """Of one rank those a table states, of another sums of a capture, of a third all there are."""
+    folder.add(f"a/{RANK0}/profiler_info_0.json", INFO)
+    folder.add(f"a/{RANK0}/{OUTPUT}/step_trace_time.csv", f"{STEP_TIMES}5,30,50,0,50,20\n")
+    folder.add(f"b/{RANK0}/profiler_info_1.json", {"rank_id": 1})
+    folder.add(f"b/{RANK0}/{OUTPUT}/step_trace_time.csv", f"{STEP_TIMES},30,50,0,50,20\n")
+    folder.add(f"c/{RANK0}/profiler_info_2.json", {"rank_id": 2})
+    folder.add(f"c/{RANK0}/{OUTPUT}/kernel_details.csv", WHOLE)
+    found = traceconv.stats(str(folder.root), by="overlap")
+    assert found.step_lines == [
+        "steps of rank 0: figures of 1 step from step_trace_time",
+        "steps of rank 1: sums of the whole capture, from step_trace_time",
+        "steps of rank 2: device data for the only one",
+    ]
+    assert run(["stats", str(folder.root), "--by", "overlap"]) == 0
+    assert "\nsteps of rank 2: device data for the only one\n" in f"\n{capsys.readouterr().err}"
 
 
 def test_other_files_of_such_names_are_not_claimed(folder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from traceconv.analysis.tables.definition import RANK, Ranked, Result, Table
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Trace
+from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 TABLES: Mapping[str, Table] = {
@@ -69,12 +70,25 @@ class Statistics:
         ranks:   that were read, ascending.
         issues:  everything that was lost or is in doubt.
         left_out: names of tables that columns or filters leave nothing of, with the reason.
+        steps:   how many steps are known, and of how many the device work, by rank.
     """
 
     results: tuple[Result, ...]
     ranks: tuple[int, ...]
     issues: Issues
     left_out: tuple[tuple[str, str], ...] = ()
+    steps: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def step_lines(self) -> list[str]:
+        """A line for the ranks of which the same is known: "ranks 0-1: device data for all 3"."""
+        alike: dict[str, list[int]] = {}
+        for rank, known in self.steps.items():
+            alike.setdefault(known, []).append(rank)
+        return [
+            f"steps of rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}: {known}"
+            for known, ranks in alike.items()
+        ]
 
     def __getitem__(self, name: str) -> DataTable:
         """The columns of the table of this name; one ``by`` may make several.

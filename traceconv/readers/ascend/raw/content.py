@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,9 @@ def _content(build: TraceBuilder, source: Source, name: str) -> Any:
         return b""
 
 
+_AI_CPU = "output_data_preprocess_aicpu"
+"""What the profiler's own table of its AI CPU is called."""
+
 CHIPS_6 = ("15", "16")
 """Values of ``platform_version`` from which on records are laid out in another way."""
 
@@ -208,14 +212,16 @@ class Device:
     flips: logs.Flips | None = None
     samples: list[Samples] = field(default_factory=list)
     ai_cpu: texts.AiCpu | None = None
+    data_queue: texts.DataQueue | None = None
     operators: texts.Operators = field(default_factory=lambda: texts.operators("", ""))
     points: dict[int, str] = field(default_factory=dict)
 
-    def first_tick(self) -> int | None:
-        """The earliest of all ticks."""
+    def first_tick(self, tick_ns: Fraction) -> int | None:
+        """The earliest of all ticks, of that length."""
         every = [t.start for t in self.tasks] + [s.time for s in self.samples]
         every += [marks.time for marks in (self.old, self.new) if marks is not None]
         every += [self.ai_cpu.first] if self.ai_cpu is not None else []
+        every += [self.data_queue.ticks(tick_ns)] if self.data_queue is not None else []
         first = [int(ticks.min()) for ticks in every if len(ticks)]
         return min(first) if first else None
 
@@ -232,7 +238,7 @@ def read_raw(
     device = decoded(build, source, raw, chip in CHIPS_6)
     _book_others(build, source, raw)
     build.file = source.title(raw.root) if raw.root else source.label
-    first = device.first_tick()
+    first = device.first_tick(clock.device.tick_ns)
     if first is not None:
         clock.begin(first)
         for doubt in clock.doubts:
@@ -241,9 +247,23 @@ def read_raw(
     _put_steps(build, source, raw, device, clock)
     for samples in device.samples:
         put_samples(build, samples, clock, group)
+    if device.data_queue is not None:
+        _put_queue(build, device.data_queue, clock, group)
     if device.ai_cpu is not None:
         texts.put_ai_cpu(build, device.ai_cpu, clock, group)
     read_framework(build, source, raw.framework, clock)
+
+
+def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock, group: str) -> None:
+    """How full the queues of data are, as counters and as the profiler's own table."""
+    ticks = found.ticks(clock.device.tick_ns)
+    for name in dict.fromkeys(found.queue):
+        of = np.array([one == name for one in found.queue], bool)
+        size = found.size[of].astype(np.float64)
+        put_samples(build, Samples("Data Queue", name, "", ticks[of], size), clock, group)
+    if len(ticks):
+        time = clock.device_ns(ticks)
+        build.side_table("dp", build.file, lambda: found.side_table(time))
 
 
 def _book_others(build: TraceBuilder, source: Source, raw: Raw) -> None:
@@ -290,7 +310,11 @@ def _decode_texts(read: _Files, found: Device) -> None:
     log = read.text("ai_cpu", texts.SENTENCE_END)
     if log:
         found.ai_cpu = texts.ai_cpu(log)
-        read.build.side_table("aicpu", read.build.file, found.ai_cpu.side_table)
+        read.build.side_table(_AI_CPU, read.build.file, found.ai_cpu.side_table)
+    log = read.text("data_queue", texts.SENTENCE_END)
+    if log:
+        found.data_queue = texts.data_queue(log)
+        read.build.skip("kind-not-read", "sentences of another form", found.data_queue.unread)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.columns import distinct
 from traceconv.core.model import I8, I32, I64, Layer, OpClass
-from traceconv.core.side_tables import Columns
+from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import group_titles
 from traceconv.readers.ascend.raw.clock import Clock, timed
 from traceconv.readers.ascend.raw.host_launches import HostSide
@@ -52,6 +53,11 @@ _DONE = (
 )
 _SENTENCE = re.compile(f"{_NODE}|{_DONE}")
 SENTENCE_END = "\0"
+
+_QUEUED = re.compile(
+    r"\[\s*(?P<us>\d{1,13})\s*\]\s*(?P<action>\w+ data (?:to|from) (?P<queue>[^,\0]{1,200})),\s*"
+    r"source:\s*(?P<source>[^,\0]*),\s*index:\s*(?P<index>\d{1,18}),\s*size:\s*(?P<size>\d{1,15})"
+)
 _BLANK = re.compile(r"\s+(?=\[\s*\d+\s*\]\s*Node:|Thread\[)|(?<=us)\.?\s*\Z")
 _SUFFIX = re.compile(r"-op\d+\Z")
 
@@ -118,8 +124,8 @@ class AiCpu:
             ),
             "total_time(ms)": self.total * 1000,
             "dispatch_time(ms)": self.dispatch * 1000,
-            "run_start": self.began,
-            "run_end": self.ended,
+            "run_start": np.where(self.began < 0, ABSENT, self.began),
+            "run_end": np.where(self.ended < 0, ABSENT, self.ended),
         }
 
 
@@ -146,6 +152,61 @@ def ai_cpu(text: str) -> AiCpu:
     numbers = np.array([[int(v) for v in row[1:]] for row in rows], np.int64).reshape(-1, 7)
     began, ended, thread, first, last, dispatch, total = numbers.T
     return AiCpu(nodes, began, ended, first, last, dispatch, total, thread)
+
+
+@dataclass(frozen=True)
+class DataQueue:
+    """What went through the queues of data to a device, in the order of the log.
+
+    Attributes:
+        us:     microseconds of the device's counter.
+        queue:  names.
+        action, source: as the log says ("Enqueue data to dp").
+        index:  number of the data in its source.
+        size:   data in the queue then.
+        unread: sentences of another form.
+    """
+
+    us: I64
+    queue: tuple[str, ...]
+    action: tuple[str, ...]
+    source: tuple[str, ...]
+    index: I64
+    size: I64
+    unread: int
+
+    def ticks(self, tick_ns: Fraction) -> I64:
+        """The counter's ticks."""
+        whole, rest = np.divmod(self.us * 1000, tick_ns.numerator)
+        found: I64 = whole * tick_ns.denominator + rest * tick_ns.denominator // tick_ns.numerator
+        return found
+
+    def side_table(self, time_ns: I64) -> Columns:
+        """The columns of the profiler's own table of it (``dp``).
+
+        Args:
+            time_ns: of each row, -1 for none.
+        """
+        return {
+            "Timestamp(us)": np.where(time_ns < 0, ABSENT, time_ns),
+            "Action": np.array(self.action, object),
+            "Source": np.array(self.source, object),
+            "Index": self.index,
+            "Cached Buffer Size": self.size,
+        }
+
+
+def data_queue(text: str) -> DataQueue:
+    """The sentences of a log of the data queue, each with ``SENTENCE_END``."""
+    matches = [_QUEUED.search(one) for one in text.split(SENTENCE_END) if one.strip()]
+    rows = [match.groups() for match in matches if match]
+    us, action, queue, source, index, size = zip(*rows, strict=True) if rows else [()] * 6
+    return DataQueue(
+        *(np.array(us, np.int64), queue, action, source),
+        np.array(index, np.int64),
+        np.array(size, np.int64),
+        len(matches) - len(rows),
+    )
 
 
 def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock, group: str) -> None:

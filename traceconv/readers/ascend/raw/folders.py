@@ -43,6 +43,7 @@ _KINDS = {
     "frequency": r"lpmFreqConv(?:\.data)?\.(\d+)",
     "memory": r"npu_mem(?:\.data)?\.(\d+)",
     "ai_cpu": r"DATA_PREPROCESS\.dev\.AICPU\.(\d+)",
+    "data_queue": r"DATA_PREPROCESS\.dev\.TDT\.(\d+)",
     "tasks": r"Framework\.host\.vm\.task_desc_info\.(\d+)",
     "graph": r"Framework\.host\.vm\.graph_desc_info\.(\d+)",
     "points": r"Framework\.host\.vm\.point\.(\d+)",

@@ -3,15 +3,17 @@
 Written by: the collector of CANN, started by MindSpore, the Ascend PyTorch profiler or msprof;
 samples of 2020 (``JOB*``).
 Files: ``JOB*/[data/]{training_trace,hwts.log.data}.*`` with ``Framework.host.vm.*`` and
-``DATA_PREPROCESS.dev.AICPU.*``; ``PROF_*/device_<d>/data/{ts_track,hwts,stars_soc,lpmFreqConv,
-npu_mem}.*``; ``PROF_*/host/data/{aging,unaging}.*``; ``FRAMEWORK/*`` beside a PROF folder. Clocks
-and identity from ``info.json``, ``start_info``, ``host_start.log`` and ``dev_start.log``.
+``DATA_PREPROCESS.dev.{AICPU,TDT}.*``; ``PROF_*/device_<d>/data/{ts_track,hwts,stars_soc,
+lpmFreqConv,npu_mem}.*``; ``PROF_*/host/data/{aging,unaging}.*``; ``FRAMEWORK/*`` beside a PROF
+folder. Clocks and identity from ``info.json``, ``start_info``, ``host_start.log`` and
+``dev_start.log``.
 Units and clock: ticks of counters, 100 MHz mostly; Unix time where the small files have an
 anchor of the counters, else from the first record.
 Rank from: ``profiler_info_<rank>.json`` around it, ``rank_id`` of ``info.json``.
 Quirks: slices are put together by their number and may begin or end in the middle of a record;
 records are lost where their running number jumps; a task's number wraps; the logical stream in
-``task_desc_info`` is not the stream of the log, so operators are found by task number alone.
+``task_desc_info`` is not the stream of the log, so operators are found by task number alone; the
+log of the data queue (TDT) counts microseconds of the device's counter.
 Only ``training_trace``, ``hwts.log.data`` and the text files were seen; all other records are read
 from published descriptions of their layout.
 Ignored: counters and PMU records other than those named (listed as known and counted).
