@@ -21,9 +21,12 @@ ENDINGS = (
 )
 """Of the files that are looked into."""
 
+MANIFEST = "perfetto_manifest.json"
+"""In every bundle."""
+
 _SIGNS = re.compile(
     rb'\{"displayTimeUnit":"ns","metadata":\{"traceconv":'  # Chrome JSON
-    rb"|.{0,200}traceconv\.version"  # a Perfetto trace
+    rb"|.{0,200}traceconv\.(?:version|ranks)"  # a Perfetto trace
     rb"|perfetto_manifest\.json\0.*traceconv\.version"  # a bundle of them
     rb"|traceconv text \d"
     rb'|\{\s*"schema_version": ?\d+,\s*"(?:traceconv":|inputs":|method": ?"[^"]*",\s*"text":'
@@ -40,7 +43,7 @@ def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
 
     A shard is a folder; files in other folders are not opened for this.
     """
-    if source.lone:
+    if source.lone or _is_bundle(source):
         return {}
     found: dict[str, tuple[str, ...]] = {}
     names = source.names()
@@ -59,7 +62,13 @@ def written_by_us(source: Source, name: str) -> bool:
     return _SIGNS.match(source.head(name, HEAD_BYTES)) is not None
 
 
+def _is_bundle(source: Source) -> bool:
+    """Whether it is an archive that we wrote, which was named itself."""
+    return MANIFEST in source.names() and source.path(MANIFEST) is None
+
+
 def is_own(capture: Capture) -> bool:
     """Whether a capture is an output of ours, further down in folders."""
-    named = capture.rank_from == "its metadata" and not capture.source.lone
+    source = capture.source
+    named = capture.rank_from == "its metadata" and not source.lone and not _is_bundle(source)
     return named and written_by_us(capture.source, capture.files[0])

@@ -257,13 +257,16 @@ def _stated(text: bytes) -> bytes | None:
     return text.strip()
 
 
-def interned_text(raw: bytes, own: Value | None) -> bytes:
+def interned_text(raw: bytes, own: Value | None, name: bool = False) -> bytes:
     """The JSON text of an interned string or name.
 
     Args:
-        own: what a file of ours says of it.
+        own:  what a file of ours says of it.
+        name: it is a key, so a string.
     """
     stated = _stated(own) if isinstance(own, bytes) else None
+    if stated is not None and name and not stated.startswith(b'"'):
+        stated = None
     return quoted(raw.decode("utf-8", "replace")) if stated is None else stated
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -122,20 +122,18 @@ class Survey:
         return [(i, Part(process=process)) for i, process in enumerate(sorted(busy))]
 
 
-def captures(source: Source, heads: Mapping[str, bytes], issues: Issues) -> list[Capture]:
+def captures(
+    source: Source, names: Sequence[str], heads: Mapping[str, bytes], issues: Issues
+) -> list[Capture]:
     """The captures of some files.
 
     Args:
-        heads: their first bytes, by name.
+        names: all files that are there.
+        heads: first bytes of those that are traces, by name.
     """
     facts = {name: own_files.attributes(source, name, head) for name, head in heads.items()}
     ours = {name: of for name, of in facts.items() if of}
-    # a file with the facts of a run and no rank is in every bundle
-    bare = [name for name in ours if own_files.is_bare(heads[name])]
-    found = own_files.captures(source, {n: of for n, of in ours.items() if n not in bare}, issues)
-    if found and bare:
-        uses = dict.fromkeys(bare, "facts of the run, without events")
-        found[0] = replace(found[0], known=tuple(bare), uses=uses)
+    found = own_files.captures(source, names, ours, heads, issues)
     for name, head in heads.items():
         if name not in ours:
             found += _foreign(source, name, head, issues)

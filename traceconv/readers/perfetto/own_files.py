@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -29,6 +29,10 @@ MOST_WINDOWS = 1_000_000
 
 _LIMITS = ("size-limit", "size-coalesced", "flow-split")
 """Issues that are known only when a file is written: its attributes count them."""
+
+
+Facts = Mapping[str, str | int]
+"""Attributes of a trace of ours, without the sign."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,12 @@ def attributes(source: Source, name: str, head: bytes) -> dict[str, str | int]:
         for n, _, value in whole_fields(_cut_content(raw) if of is None else of):
             if n == 1:
                 _take_attribute(known, last_values(value))
-    return known if "version" in known else {}
+    # the ranks in a bundle have no version: it is in the file with the facts of the run
+    return known if "version" in known or {"ranks", "base_ns"} <= known.keys() else {}
 
 
-def is_bare(head: bytes) -> bool:
-    """Whether a file of ours is nothing but attributes."""
+def _is_bare(head: bytes) -> bool:
+    """Whether a file of ours is nothing but attributes: the facts of a run, in every bundle."""
     found = frames(head, 0, len(head), 3)
     return found.how == WHOLE and found.end == len(head) and len(found.start) <= 2
 
@@ -108,28 +113,79 @@ def _take_attribute(known: dict[str, str | int], of: Mapping[int, int | bytes]) 
 
 
 def captures(
-    source: Source, facts: Mapping[str, Mapping[str, str | int]], issues: Issues
+    source: Source,
+    names: Sequence[str],
+    facts: Mapping[str, Facts],
+    heads: Mapping[str, bytes],
+    issues: Issues,
 ) -> list[Capture]:
-    """The ranks in files of ours; parts of one output are one.
+    """The ranks in files of ours; parts of one output are one, and so is a bundle.
 
     Args:
+        names: all files that are there.
         facts: attributes by file.
+        heads: first bytes by file.
     """
+    found: list[Capture] = []
+    bare = {_folder(name): name for name in facts if _is_bare(heads[name])}
+    rest = {name: of for name, of in facts.items() if name not in bare.values()}
+    bundles: dict[str, dict[str, Facts]] = {}
+    alone: dict[str, Facts] = {}
+    for name, of in rest.items():
+        if _folder(name) in bare and "version" not in of:
+            bundles.setdefault(_folder(name), {})[name] = of
+        else:
+            alone[name] = of
+    for folder, members in bundles.items():
+        found += _bundle(source, names, bare[folder], facts[bare[folder]], members, issues)
+    return found + _files(source, alone, issues)
+
+
+def _bundle(
+    source: Source,
+    names: Sequence[str],
+    common: str,
+    said: Facts,
+    members: Mapping[str, Facts],
+    issues: Issues,
+) -> list[Capture]:
+    """The ranks of a bundle.
+
+    Args:
+        common: the file with the facts of the run, which are ``said``.
+    """
+    _add_stated(issues, source.title(common), said)
+    found: list[Capture] = []
+    for name, of in members.items():
+        found += _ranks(source, (name,), {"windows": said.get("windows", ""), **of})
+    uses = {common: "facts of the run, without events"}
+    manifest = str(PurePosixPath(common).with_name("perfetto_manifest.json"))
+    if manifest in names:
+        uses[manifest] = "names the files of a bundle"
+    return [replace(one, known=tuple(uses), uses=uses) for one in found[:1]] + found[1:]
+
+
+def _folder(name: str) -> str:
+    return str(PurePosixPath(name).parent)
+
+
+def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[Capture]:
+    """The ranks in files that are not of a bundle."""
     groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
     for name, of in facts.items():
         part = document(of.get("part"))
         number, parts = part.get("number"), part.get("of")
         if type(number) is int and type(parts) is int:
-            folder = str(PurePosixPath(name).parent)
-            key = (folder, parts, of.get("base_ns"), of.get("ranks"), _stem(name))
+            key = (_folder(name), parts, of.get("base_ns"), of.get("ranks"), _stem(name))
             groups.setdefault(key, []).append((number, name))
         else:
             groups[(name,)] = [(0, name)]
     found: list[Capture] = []
     for key, members in groups.items():
         names = tuple(name for _, name in sorted(members))
-        found += _captures(source, names, facts[names[0]], issues)
-        if len(key) > 1:
+        _add_stated(issues, source.title(names[0]), facts[names[0]])
+        found += _ranks(source, names, facts[names[0]])
+        if len(key) > 1 and not source.lone:  # others may be named beside it
             there = {n for n, _ in members}
             for missing in sorted(set(range(1, min(int(key[1]), 10_000) + 1)) - there)[:100]:
                 issues.add("part-missing", source.title(names[0]), f"part {missing} of {key[1]}")
@@ -150,19 +206,22 @@ def document(value: object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _captures(
-    source: Source, names: tuple[str, ...], of: Mapping[str, str | int], issues: Issues
-) -> list[Capture]:
-    base = of.get("base_ns", 0)
-    base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
-    windows = document(of.get("windows"))
-    title = source.title(names[0])
+def _add_stated(issues: Issues, title: str, of: Facts) -> None:
+    """Issues of the run that wrote a file, as its attributes have them."""
     of_job = Issues()
     add_issues(of_job, _listed(of.get("job_issues")))
     for code, count in document(of.get("issues")).items():
         if code in _LIMITS and type(count) is int:
             of_job.add(code, title, count=min(count, INT64_MAX) - of_job.count(code))
     issues.extend(of_job)
+
+
+def _ranks(source: Source, names: tuple[str, ...], of: Facts) -> list[Capture]:
+    """The ranks of files that hold the same ones."""
+    base = of.get("base_ns", 0)
+    base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
+    windows = document(of.get("windows"))
+    title = source.title(names[0])
     clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if is_unix_ns(base) else None
     return [
         Capture(

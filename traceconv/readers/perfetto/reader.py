@@ -52,7 +52,7 @@ class PerfettoReader:
             return []
         from traceconv.readers.perfetto.find import captures
 
-        return captures(source, heads, issues)
+        return captures(source, names, heads, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -103,7 +103,7 @@ class Generation:
             if table in _ARGUMENTS:
                 own, raw = entry.get(OWN_FIELD), message(entry.get(STRING, b""))
                 if table == InternedData.DEBUG_ANNOTATION_NAMES:
-                    self.arguments.names.add(iid, interned_text(raw, own) + b":")
+                    self.arguments.names.add(iid, interned_text(raw, own, name=True) + b":")
                 else:
                     self.arguments.strings.add(iid, interned_text(raw, own))
             elif table in _TEXTS:

@@ -1,0 +1,171 @@
+"""What files are like: packed, joined, compressed inside, cut, hostile; and where state is lost."""
+
+import gzip
+import zlib
+
+import pytest
+from trace_bytes import START, field, msg, packet, track
+
+import traceconv
+from traceconv.core.errors import SourceError
+from traceconv.readers.perfetto import packets as reading
+
+LANE = track(1, (2, "lane"))
+
+
+def begin(ns, name, *fields):
+    return packet((8, ns), (10, 1), (11, msg((9, 1), (11, 1), (23, name), *fields)))
+
+
+def end(ns):
+    return packet((8, ns), (10, 1), (11, msg((9, 2), (11, 1))))
+
+
+def slices(count, first=0):
+    return b"".join(
+        begin(1000 * i, f"s{i}") + end(1000 * i + 500) for i in range(first, first + count)
+    )
+
+
+WHOLE = START + LANE + slices(20)
+
+
+def rows(path, **options):
+    """Starts, lengths and names of slices; losses and doubts."""
+    trace = next(iter(traceconv.open(str(path), **options).traces()))
+    names = [trace.strings[i] for i in trace.events.name.tolist()]
+    found = zip(
+        (trace.events.start_ns - trace.events.start_ns[:1].sum()).tolist(),
+        trace.events.dur_ns.tolist(), names, strict=True,
+    )  # fmt: skip
+    lost = {i.code: i.count for i in trace.issues if i.severity != "info"}
+    return list(found), lost
+
+
+EXPECTED = [(1000 * i, 500, f"s{i}") for i in range(20)]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a file, and gives what is read of it."""
+
+    def one(data, name="t.pftrace"):
+        path = tmp_path / name
+        path.write_bytes(data)
+        return rows(path)
+
+    return one
+
+
+def test_gzip_members_are_one_file(written):
+    """Also where a packet is in two of them."""
+    members = gzip.compress(WHOLE[:333]) + gzip.compress(WHOLE[333:])
+    assert written(members, "t.pftrace.gz") == (EXPECTED, {})
+    assert written(members, "t.bin") == (EXPECTED, {})
+
+
+def test_zstd_frames_are_one_file(written):
+    zstandard = pytest.importorskip("zstandard")
+    one = zstandard.ZstdCompressor()
+    frames = one.compress(WHOLE[:333]) + one.compress(WHOLE[333:])
+    assert written(frames, "t.pftrace.zst") == (EXPECTED, {})
+
+
+@pytest.mark.parametrize("wbits", [15, 31], ids=["zlib", "gzip"])
+def test_packets_inside_packets(written, wbits):
+    """In their place among the others."""
+    packer = zlib.compressobj(wbits=wbits)
+    inside = packer.compress(slices(10, 5)) + packer.flush()
+    data = START + LANE + slices(5) + packet((50, inside)) + slices(5, 15)
+    assert written(data) == (EXPECTED, {})
+
+
+def test_packets_that_unpack_to_far_too_much_are_refused(written, monkeypatch):
+    monkeypatch.setattr(reading, "RATIO_FREE_BYTES", 1 << 20)
+    bomb = packet((50, zlib.compress(slices(1) + packet((9999, bytes(1 << 20))))))
+    with pytest.raises(SourceError, match="bomb"):
+        written(WHOLE + 30 * bomb)
+
+
+def test_a_compressed_packet_that_is_damaged_is_lost_alone(written):
+    packed = bytearray(zlib.compress(slices(3, 30)))
+    packed[10:20] = bytes(10)
+    found, lost = written(WHOLE + packet((50, bytes(packed))))
+    assert (found[:20], set(lost)) == (EXPECTED, {"malformed-record"})
+
+
+@pytest.mark.parametrize("chunk", [64, 300, 1 << 20])
+def test_what_stands_between_packets_is_skipped(written, chunk, monkeypatch):
+    """Whatever is read at a time."""
+    monkeypatch.setattr(reading, "CHUNK_BYTES", chunk)
+    data = START + LANE + slices(10) + b"\xff\x00 no packets \x0a" * 5 + slices(10, 10)
+    found, lost = written(data)
+    assert (found, lost) == (EXPECTED, {"skipped-bytes": 1})
+
+
+@pytest.mark.parametrize("cut", range(len(WHOLE) - 60, len(WHOLE)))
+def test_every_cut_is_said(written, cut):
+    """And costs what is behind it, no more."""
+    found, lost = written(WHOLE[:cut])
+    whole = len(found) - lost.get("unfinished-slice", 0)
+    assert found[:whole] == EXPECTED[:whole] and whole >= 17
+    assert ("truncated" in lost) != (cut in ends_of_packets(WHOLE))
+
+
+def ends_of_packets(data):
+    from traceconv.readers.shared.protobuf_columns import frames
+
+    found = frames(data, 0, len(data), 1 << 30)
+    return set((found.start + found.size).tolist())
+
+
+def test_without_state_what_needs_it_is_lost(written):
+    """Until the state is cleared again; what needs none is read."""
+    texts = (12, msg((2, msg((1, 1), (2, "named")))))
+    needs = packet((8, 5), (10, 2), (13, 2), (11, msg((9, 3), (11, 1), (10, 1))))
+    defines = packet((10, 2), (13, 1), texts)
+    found, lost = written(START + LANE + slices(2) + needs + defines + needs)
+    assert [name for _, _, name in found] == ["s0", "named", "s1"]
+    assert lost == {"state-lost": 1}
+    dropped = packet((10, 2), (42, 1))
+    found, lost = written(START + LANE + slices(2) + defines + needs + dropped + needs + needs)
+    assert len(found) == 3 and lost == {"state-lost": 2}
+
+
+def test_text_by_number_that_was_never_sent(written):
+    """The event is there, without a name."""
+    one = packet((8, 5), (10, 1), (13, 2), (11, msg((9, 3), (11, 1), (10, 77))))
+    found, lost = written(START + LANE + slices(1) + one)
+    assert [name for _, _, name in found] == ["s0", ""]
+    assert lost == {"interned-unknown": 1, "missing-name": 1}
+
+
+def test_a_length_that_lies_is_no_loop(written):
+    """Lengths up to the largest number, at the end, in the middle."""
+    for bad in (
+        b"\x0a" + b"\xff" * 9 + b"\x01",
+        b"\x0a\xff\xff\xff\xff\x07",
+        b"\x0a" + b"\x80" * 30,
+    ):
+        found, lost = written(WHOLE + bad)
+        assert found == EXPECTED and lost
+        found, lost = written(START + LANE + slices(10) + bad + slices(10, 10))
+        assert found == EXPECTED and lost
+
+
+def test_fields_of_other_kinds_than_they_have(written):
+    """A name that is a number, a track that is a text: the packet is passed over or read in part,
+    and nothing breaks."""
+    odd = [
+        packet((8, b"x"), (11, msg((9, 3), (11, 1)))),
+        packet((8, 7), (11, msg((9, b"3"), (11, 1), (23, 5)))),
+        packet((8, 7), (11, msg((9, 3), (11, b"1"), (47, b"\xff\xff")))),
+        packet((8, 7), (11, 5)),
+        packet((60, 5)),
+        packet((12, 5), (59, 1), (6, 2)),
+        packet((6, msg((1, 5), (1, msg((1, b"a"), (2, b"b")))))),
+        field(1, 5),
+    ]
+    for one in odd:
+        found, _ = written(START + LANE + slices(10) + one + slices(10, 10))
+        assert [row for row in found if row[2].startswith("s")] == EXPECTED
