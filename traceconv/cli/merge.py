@@ -39,6 +39,7 @@ from traceconv.cli import completion, options, outcome, say
 @options.aligning
 @options.reading
 @options.classing
+@options.marking
 @options.missing
 @options.writing
 @options.working

@@ -62,6 +62,7 @@ FLAGS = {
     "scope": "--scope",
     "shard": "--shard",
     "sort": "--sort",
+    "step_marker": "--step-marker",
     "steps": "--steps",
     "strict": "--strict",
     "threshold": "--threshold",
