@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from golden_cases import case_folder
 from paths import ROOT
 
 import traceconv
@@ -221,6 +222,34 @@ def test_a_merge_takes_what_people_type(tmp_path):
         limit=traceconv.SizeLimit(200 << 20, None, "split"),
     )  # fmt: skip
     assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("case", "marker", "expected"),
+    [
+        ("kineto/step_marker", r"micro batch (\w+) of", [82, 83, 84, 85]),
+        ("nsight/training", r"^Linear_fwd", [0, 1]),  # NVTX
+        ("rocprof/schema_3", r"forward", [0, 1]),  # rocTX
+    ],
+)
+def test_every_verb_takes_the_ranges_that_are_steps(tmp_path, case, marker, expected):
+    """Annotations, NVTX and rocTX; where events stay as they are, the steps come in, too."""
+    path, first = case_folder(ROOT / "golden" / case) / "input", {}
+    first["open"], *_ = traceconv.open(path).traces("detail", step_marker=marker)
+    rank = first["open"].rank
+    assert first["open"].steps.step.tolist() == expected
+    asked = traceconv.stats(path, ranks=rank, step_marker=marker, steps=expected[1:])
+    assert asked.results[0].data.columns["Count"][0] == len(expected) - 1
+    for mode in ("summary", "source"):
+        out = tmp_path / f"{mode}.txt"
+        traceconv.merge(path, out=out, mode=mode, ranks=rank, step_marker=marker)
+        text = out.read_text()
+        assert [f" iteration step={n}" in text for n in expected] == [True] * len(expected)
+    for verb in (traceconv.diagnose, traceconv.stragglers):
+        with pytest.raises(SelectionError, match=f"7777 .*found: {expected[0]}-"):
+            verb(path, step_marker=marker, steps=7777)
+        with pytest.raises(OptionError, match="`step_marker`: 'a\\(' is not a regular"):
+            verb(path, step_marker="a(")
 
 
 def test_a_selection_and_options_at_once(tmp_path):

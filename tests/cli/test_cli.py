@@ -426,6 +426,18 @@ def test_validate_checks_every_file(here, capsys):
     assert run(["validate", "a.pftrace", "b.json"]) == 0
 
 
+def test_a_step_marker_is_a_pattern(here, capsys):
+    """Steps of the summary are those it names; what is no pattern is refused by its flag."""
+    case = str(ROOT / "golden" / "kineto" / "step_marker" / "input")
+    marker = "--step-marker=micro batch ([0-9]+) of"
+    assert run(["convert", case, "-o", "out.txt", marker, "--steps", "83-84"]) == 0
+    steps = re.findall(r"iteration step=(\d+)", (here / "out.txt").read_text())
+    assert steps == ["83", "84"]
+    assert "steps per rank: 2" in capsys.readouterr().err
+    assert run(["merge", case, "-o", "bad.txt", "--step-marker", "a("]) == 2
+    assert "--step-marker" in capsys.readouterr().err
+
+
 # -- help ----------------------------------------------------------------------------------
 
 

@@ -123,6 +123,120 @@ def test_a_mark_on_several_threads_is_one_step(build):
     assert _rows(steps(build.finish()), Layer.STEP) == [("iterations", "ProfilerStep#1", 0, 90)]
 
 
+def _range(build, lane, start, end, name, step=-1):
+    track = build.track(Layer.HOST, lane)
+    build.slice(track, start, end - start, name, op=OpClass.HOST, step=step)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("execute_context_1(888_788544)_generation_0(0)", "execute_new_0_cached_12"),
+        ("execute_32_context_0(sq0sk0)_generation_32(sq32sk32785)", "execute_new_1_cached_0"),
+        ("step[EXTEND bs=1 toks=107]", "step[TARGET_VERIFY bs=2]"),
+    ],
+)
+def test_passes_of_a_server_are_steps(build, names):
+    """They have no numbers, and get them by time, whatever the order of rows."""
+    _range(build, "Thread 1", 50, 60, names[1])
+    _range(build, "Thread 1", 10, 40, names[0])
+    _range(build, "Thread 1", 12, 30, names[0])  # one inside of another is no step of its own
+    trace = attribution(steps(build.finish()))
+    assert _rows(trace, Layer.STEP) == [
+        ("iterations", names[0], 10, 40),
+        ("iterations", names[1], 50, 60),
+    ]
+    assert trace.steps.step.tolist() == [0, 1]
+    assert trace.issues.count("steps-by-time") == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "execute_model",
+        "execute_contexts",
+        "step[decode",
+        "step[DECODE]",
+        "re-execute_new_1_cached_2",
+    ],
+)
+def test_names_like_those_of_servers_are_no_steps(build, name):
+    """The whole name counts."""
+    _range(build, "Thread 1", 10, 40, name)
+    assert steps(build.finish()).issues.count("no-steps") == 1
+
+
+def test_numbered_marks_come_before_those_of_servers(build):
+    """A training loop that serves a batch in between keeps its steps."""
+    _range(build, "Thread 1", 0, 100, "ProfilerStep#3", step=3)
+    _range(build, "Thread 1", 10, 40, "step[DECODE bs=1]")
+    assert _rows(steps(build.finish()), Layer.STEP) == [("iterations", "ProfilerStep#3", 0, 100)]
+
+
+def test_a_marker_names_the_steps(build):
+    """By the number in its first group; the longest of a number; a number may come back later."""
+    for lane, start, end, name in [
+        ("Thread 1", 0, 50, "batch 7 begins"),
+        ("Thread 1", 60, 90, "batch 8"),
+        ("Thread 2", 10, 20, "batch 7"),
+        ("Thread 2", 200, 230, "batch 7"),
+        ("Thread 1", 100, 110, "batch"),
+    ]:
+        _range(build, lane, start, end, name)
+    trace = attribution(steps(build.finish(), step_marker=r"^batch (\d+)"))
+    assert _rows(trace, Layer.STEP) == [
+        ("iterations", "batch 7 begins", 0, 50),
+        ("iterations", "batch 8", 60, 90),
+        ("iterations", "batch 7", 200, 230),
+    ]
+    assert trace.steps.window.tolist() == [1, 1, 2]
+    assert not trace.issues.count("steps-by-time")
+
+
+def test_a_marker_without_a_group_counts_by_time(build):
+    """Of two threads at the same time the one that has more of them."""
+    for start in (100, 0, 50):
+        _range(build, "Thread 2", start, start + 40, "work")
+    _range(build, "Thread 1", 10, 20, "work")
+    _range(build, "Thread 1", 140, 150, "work")
+    trace = attribution(steps(build.finish(), step_marker="wor"))
+    assert trace.steps.step.tolist() == [0, 1, 2, 3]
+    assert trace.steps.start_ns.tolist() == [0, 50, 100, 140]
+    assert trace.issues.count("steps-by-time") == 4
+
+
+def test_a_marker_replaces_what_the_source_marks(build):
+    """Rows of its step trace leave, and are told of; work belongs to the new steps."""
+    _iteration(build, 1, 5, 0, 100)
+    kernels = build.track(Layer.DEVICE, "Stream 1")
+    build.slice(kernels, 20, 5, "a", op=OpClass.COMPUTE, step=5, graph=1)
+    build.slice(kernels, 70, 5, "b", op=OpClass.COMPUTE, step=5, graph=1)
+    _range(build, "Thread 1", 10, 40, "part 1")
+    _range(build, "Thread 1", 60, 80, "part 2")
+    _range(build, "Thread 1", 0, 100, "ProfilerStep#5", step=5)
+    before = build.finish()
+    trace = attribution(steps(before, step_marker=r"part (\d)"))
+    assert _rows(trace, Layer.STEP) == [
+        ("iterations", "part 1", 10, 40),
+        ("iterations", "part 2", 60, 80),
+    ]
+    assert {n: s for n, s in _step_of(trace).items() if n in "ab"} == {"a": 1, "b": 2}
+    gone = int(before.rows_of(Layer.STEP).sum())
+    assert trace.issues.count("steps-replaced") == gone == 2
+    assert trace.ledger["steps", "slice"] == 2 - gone
+
+
+def test_a_marker_that_finds_nothing_changes_nothing(build):
+    """It is told, and the source's own steps stay; so it is where no number is one."""
+    _range(build, "Thread 1", 0, 90, "ProfilerStep#5", step=5)
+    _range(build, "Thread 1", 10, 20, "part 99999999999")
+    _range(build, "Thread 1", 30, 40, "part \u0664")
+    trace = steps(build.finish(), step_marker=r"part (\S+)")
+    assert _rows(trace, Layer.STEP) == [("iterations", "ProfilerStep#5", 0, 90)]
+    assert trace.issues.count("step-marker-number") == 2
+    assert trace.issues.count("step-marker-unmatched") == 1
+
+
 def test_without_any_marks_the_whole_range_is_one_step(build):
     """It reaches from the first start to the last end, and an issue says so."""
     build.slice(build.track(Layer.DEVICE, "Stream 1"), 10, 5, "a", op=OpClass.COMPUTE)

@@ -127,11 +127,34 @@ def test_kernels_and_collectives(sample, told):
 
 
 def test_steps(sample, told):
-    """The marks of the host, and a stand-in where there are none."""
-    steps = [path for path in sample.seen.slices.track if path[2] == "Step Trace"]
-    assert len(steps) == max(told[4], 1)
-    assert sample.count("no-steps") == (told[4] == 0)
-    assert sample.count("steps-from-host") == told[4]
+    """The marks of the host, iterations of servers, and a stand-in where there are none."""
+    rows = sample.seen.slices
+    found = zip(rows.track, rows.name, rows.dur.tolist(), strict=True)
+    steps = [(name, dur) for path, name, dur in found if path[2] == "Step Trace"]
+    served = [
+        (e["name"], ns(e["dur"]))
+        for e in sample.of("X", "user_annotation")
+        if e["name"].startswith("execute_")
+    ]
+    marks = told[4] + len(served)
+    assert len(steps) == max(marks, 1)
+    assert not served or steps == served
+    assert sample.count("no-steps") == (marks == 0)
+    assert sample.count("steps-from-host") == marks
+    assert sample.count("steps-by-time") == len(served)
+
+
+def test_the_ranges_that_are_asked_for_are_steps(tmp_path):
+    """A pass that SGLang marks lies in one that vLLM's name has, and is a step where it is named.
+
+    Its one collective and its kernels are those launched in it.
+    """
+    path = KINETO / "tracelens_sglang_decode_mi300x.json.gz"
+    (mark,) = (e for e in plain(path.name)["traceEvents"] if e.get("name") == "step[DECODE bs=32]")
+    (trace,) = traceconv.open(path).traces("summary", step_marker=r"^step\[DECODE bs=(\d+)")
+    assert trace.steps.step.tolist() == [32]
+    assert trace.steps.dur_ns.tolist() == [ns(mark["dur"])]
+    assert trace.issues.count("steps-by-time") == 0
 
 
 def test_arrows_in_are_arrows_out_or_told(sample, told):

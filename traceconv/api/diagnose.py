@@ -105,6 +105,7 @@ def diagnose(
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
+    step_marker: str | None = None,
     allow_missing_ranks: bool = False,
     jobs: int | None = None,
     mem_limit: options.Size | None = None,
@@ -145,6 +146,7 @@ def diagnose(
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps}
+    view["step_marker"] = options.pattern(step_marker, "step_marker")
     with analysed(captures.found, captures.issues, run) as every:
         read, summaries = every.summaries(Summarizing(requested, view, patterns))
     refuse_missing(kept.numbers, found_numbers(summaries))

@@ -51,6 +51,7 @@ def merge(
     limit: options.Limit | None = None,
     over_limit: OverLimit = "reduce",
     comm_patterns: options.Names = (),
+    step_marker: str | None = None,
     merge_options: MergeOptions | None = None,
     rank_from: str = "meta",
     reader: str | None = None,
@@ -98,7 +99,9 @@ def merge(
         over_limit: what is done at the limit: "reduce", "split" or "fail".
         comm_patterns: words; GPU kernels whose name contains one communicate, besides those
             known to (see :mod:`traceconv.readers.shared.gpu_kernels`).
-        merge_options: everything from ``ranks`` to ``comm_patterns`` at once, in place of these.
+        step_marker: regular expression; ranges of the host whose name it finds are the steps, and
+            its first group, if any, is their number.
+        merge_options: everything from ``ranks`` to ``step_marker`` at once, in place of these.
         reader, rank_from, mapping: as in :func:`traceconv.open`.
         writer: name of the output format, where the ending of ``out`` does not say it.
         strict: raise :class:`StrictError` if anything is lost or in doubt; nothing is written.
@@ -137,6 +140,7 @@ def merge(
         align_max_error_ns=options.length(align_max_error_ns, "align_max_error_ns"),
         limit=options.limit(limit, over_limit),
         comm_patterns=options.words(comm_patterns, "comm_patterns") or (),
+        step_marker=options.pattern(step_marker, "step_marker"),
         annotate=annotate,
         analyse=analyse,
     )  # fmt: skip

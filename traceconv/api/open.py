@@ -50,6 +50,7 @@ class Captures:
         align: options.Align = "none",
         progress: Progress = silent,
         comm_patterns: options.Names = (),
+        step_marker: str | None = None,
         graphs: options.Numbers | None = None,
         steps: options.Numbers | None = None,
         layers: options.Layers | None = None,
@@ -71,8 +72,11 @@ class Captures:
         """
         kept = options.selection(graphs=graphs, steps=steps, layers=layers, exclude=exclude)
         patterns = options.words(comm_patterns, "comm_patterns") or ()
-        view = MergeOptions(options.mode(mode), kept, merge_graphs=merge_graphs, scope=scope)
-        as_read = view.mode == "source" and kept == Selection() and not scope
+        marker = options.pattern(step_marker, "step_marker")
+        view = MergeOptions(
+            options.mode(mode), kept, merge_graphs=merge_graphs, scope=scope, step_marker=marker
+        )
+        as_read = view.mode == "source" and kept == Selection() and not scope and not marker
         passes = [] if as_read else compose(**view.view)
         return self._traces(passes, options.align(align), patterns, progress)
 

@@ -496,6 +496,7 @@ def merge_options(whole: MergeOptions | None, given: MergeOptions) -> MergeOptio
         align_max_error_ns=length(whole.align_max_error_ns, "align_max_error_ns"),
         limit=limit(whole.limit),
         comm_patterns=words(whole.comm_patterns, "comm_patterns") or (),
+        step_marker=pattern(whole.step_marker, "step_marker"),
     )
 
 

@@ -41,6 +41,7 @@ def stats(
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
+    step_marker: str | None = None,
     allow_missing_ranks: bool = False,
     jobs: int | None = None,
     mem_limit: options.Size | None = None,
@@ -91,6 +92,7 @@ def stats(
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps, "scope": True}
+    view["step_marker"] = options.pattern(step_marker, "step_marker")
     work = Summarizing(SummaryRequest(tables=names), view, patterns)
     with analysed(captures.found, captures.issues, run) as every:
         every, work = _on_one_clock(every, work, how, kept.time)

@@ -77,6 +77,7 @@ def stragglers(
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
+    step_marker: str | None = None,
     allow_missing_ranks: bool = False,
     jobs: int | None = None,
     mem_limit: options.Size | None = None,
@@ -108,7 +109,9 @@ def stragglers(
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     requested = SummaryRequest(lateness=True, links=True)
-    work = Summarizing(requested, {"mode": "detail", "steps": kept.steps}, patterns)
+    marker = options.pattern(step_marker, "step_marker")
+    view = {"mode": "detail", "steps": kept.steps, "step_marker": marker}
+    work = Summarizing(requested, view, patterns)
     with analysed(captures.found, captures.issues, run) as every:
         read, summaries = every.summaries(work)
     refuse_missing({"step": kept.steps}, found_numbers(summaries))

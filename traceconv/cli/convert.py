@@ -93,6 +93,7 @@ def document(report: Report) -> dict[str, Any]:
 @options.limiting
 @options.reading
 @options.classing
+@options.marking
 @options.writing
 @options.working
 @options.as_json

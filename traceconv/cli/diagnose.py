@@ -73,6 +73,7 @@ GATE = 10
 )
 @options.reading
 @options.classing
+@options.marking
 @options.missing
 @options.working
 @options.as_json

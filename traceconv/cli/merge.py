@@ -47,6 +47,7 @@ from traceconv.cli import open as viewer
 @options.aligning
 @options.reading
 @options.classing
+@options.marking
 @options.missing
 @options.writing
 @options.working

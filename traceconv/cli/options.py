@@ -96,7 +96,7 @@ SECTIONS = {
     "In the viewer": "opened viewer no_browser wait",
     "How large": "max_size max_events target over_limit",
     "Clocks": "align align_max_error_ns",
-    "Input": "reader rank_from mapping comm_patterns allow_missing_ranks salvage",
+    "Input": "reader rank_from mapping comm_patterns step_marker allow_missing_ranks salvage",
     "Who does the work": "jobs mem_limit engine engine_address shard",
     "What is said": "report strict fail_on as_json quiet verbose help",
 }
@@ -196,6 +196,15 @@ classing = click.option(
     help="GPU kernels whose name contains one of these communicate, besides NCCL's and similar.",
 )
 """What counts as communication."""
+
+marking = click.option(
+    "--step-marker",
+    callback=parsed("pattern"),
+    metavar="REGEX",
+    help="Ranges of the host (NVTX, rocTX, annotations) whose name this finds are the steps; its "
+    "first group is their number, else they are numbered by time.",
+)
+"""What counts as a step."""
 
 selecting = together(
     click.option(

@@ -66,6 +66,7 @@ FLAGS = {
     "scope": "--scope",
     "shard": "--shard",
     "sort": "--sort",
+    "step_marker": "--step-marker",
     "steps": "--steps",
     "strict": "--strict",
     "threshold": "--threshold",

@@ -118,6 +118,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 )
 @options.reading
 @options.classing
+@options.marking
 @options.missing
 @options.working
 @options.as_json

@@ -30,6 +30,7 @@ from traceconv.cli import options, say
 @options.aligning
 @options.reading
 @options.classing
+@options.marking
 @options.missing
 @options.working
 @options.as_json

@@ -272,7 +272,25 @@ CODES: dict[str, Code] = {
     # steps and overlap
     "no-steps": Code(_I, "The capture marks no steps; the whole range counts as one step."),
     "steps-from-host": Code(
-        _I, "Steps were taken from the framework's own marks (ProfilerStep#n)."
+        _I,
+        "Steps were taken from ranges of the host: the framework's own marks (ProfilerStep#n), "
+        "iterations of a server of language models, or what the step marker names.",
+    ),
+    "steps-by-time": Code(
+        _I,
+        "Names of the ranges that are steps have no number; they were numbered by time, from 0. "
+        "Steps of one number are the same on all ranks if all began to record in the same one.",
+    ),
+    "steps-replaced": Code(
+        _I, "Rows of the source's own step trace gave way to the ranges the step marker names."
+    ),
+    "step-marker-unmatched": Code(
+        _D, "The step marker names no range of the host; steps are those of the source."
+    ),
+    "step-marker-number": Code(
+        _D,
+        "A range that the step marker finds has no number where its first group is, or one too "
+        "large; it is no step.",
     ),
     "steps-from-operators": Code(
         _I,

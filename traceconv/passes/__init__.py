@@ -49,6 +49,7 @@ def compose(
     *,
     graphs: Collection[int] | None = None,
     merge_graphs: bool = True,
+    step_marker: str | None = None,
     steps: Collection[int] | None = None,
     layers: Collection[str] | None = None,
     exclude: str | None = None,
@@ -65,6 +66,8 @@ def compose(
             no steps and no overlap are made, the source's own are kept.
         graphs: graph ids to keep; None = all.
         merge_graphs: one lane of steps for all graphs, or one lane each.
+        step_marker: regular expression; the host slices whose name it finds are the steps, even
+            where ``mode`` derives none. See :func:`traceconv.passes.steps.steps`.
         steps:  step numbers to keep; None = all.
         layers: names of :class:`~traceconv.core.model.Layer` to keep; None = those of the view.
         exclude: regular expression; events whose name it matches anywhere are left out.
@@ -82,10 +85,10 @@ def compose(
 
         passes += [kernel_args, side_table_counters]
     passes += [timestamp_outliers, partial(by_graph, selected=graphs)]
-    if mode is not None:
+    if mode is not None or step_marker:
         from traceconv.passes.steps import steps as step_trace
 
-        passes.append(partial(step_trace, merge_graphs=merge_graphs))
+        passes.append(partial(step_trace, merge_graphs=merge_graphs, step_marker=step_marker))
     passes.append(attribution)
     if mode is not None:
         from traceconv.passes.forward_backward import forward_backward

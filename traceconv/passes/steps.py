@@ -1,8 +1,12 @@
 """The step trace of a rank, from whatever its source offers.
 
-In order of preference, in every collection window: the iterations of its graphs (rows of
-``Layer.STEP``), the framework's own marks on the host ("ProfilerStep#12"), with forward/backward
-and tail where these are marked too; else one step over the whole range.
+In order of preference: the ranges of the host that the user names; and in every collection window
+the iterations of its graphs (rows of ``Layer.STEP``); the framework's own marks on the host
+("ProfilerStep#12"), with forward/backward and tail where these are marked too; the iterations of a
+server of language models ("execute_context_1(888)_generation_0(0)", "step[DECODE bs=32]"); else one
+step over the whole range.
+
+Ranges whose names have no number are numbered by time, from 0.
 
 Training loops name their ranges ``forward``, ``backward``, ``optimizer``. In a step that has both
 of the first, forward/backward lasts from the first of them to the end of the last backward, and
@@ -13,6 +17,7 @@ these phases under names of its own, these are in ``Trace.hints.phase_names``.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +41,15 @@ _PHASE = re.compile(
     r"(?:(?P<forward>forward|fwd)|(?P<backward>backward|bwd))(?:[-_ ](?:pass|step|compute))?",
     re.IGNORECASE,
 )
+
+
+_SERVING = (
+    re.compile(r"execute_.*context_\d+\(.*\)_generation_\d+\(.*\)|execute_new_\d+_cached_\d+"),
+    re.compile(r"step\[[A-Z][A-Z_]* .*\]"),
+)
+"""Names of what vLLM and SGLang mark: one pass of a batch through the model."""
+
+_HIGHEST = np.iinfo(np.int32).max
 
 
 def phases(trace: Trace, steps: EventTable) -> EventTable:
@@ -126,18 +140,22 @@ PAUSE = "Iteration Interval"
 """Name of the time between two iterations; the number of the later one follows."""
 
 
-def steps(trace: Trace, merge_graphs: bool = True) -> Trace:
+def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = None) -> Trace:
     """Lay out the step trace, making one where the source has none, and begin ``Trace.steps``.
 
     Args:
         merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named
             "Model 2 Iteration 3"; otherwise a lane "Model 2" per graph, with names as they were.
+        step_marker: regular expression; host slices whose name it finds are the steps, whatever
+            else marks some. Its first group is the number; without one they are numbered by time.
 
     Collection windows may be of different sources: marks on the host are taken in those that have
     no iterations. Slices of different graphs may cross on the merged lane; the lanes pass sorts
     that out.
-    Issues: steps-from-host, no-steps.
+    Issues: steps-from-host, steps-by-time, no-steps; step-marker-unmatched, step-marker-number and
+    steps-replaced of a marker.
     """
+    trace = _marked_by(trace, re.compile(step_marker)) if step_marker else _served(trace)
     own = trace.rows_of(Layer.STEP)
     events = trace.events
     if not len(events):
@@ -244,6 +262,92 @@ def _has_pauses(trace: Trace, step_rows: EventTable) -> bool:
     names = {trace.strings[i] for i in step_rows.name.tolist()}
     marked = (step_rows.op == OpClass.INTERVAL).any()
     return bool(marked) or any(name.startswith(PAUSE) for name in names)
+
+
+def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
+    """The ranges that ``marker`` finds have the numbers of steps, nothing else has, and the steps
+    that the source recorded are gone; the trace as it is if there are no such ranges."""
+    rows, match = _ranges_named(trace, marker.search)
+    issues, number, no_number = trace.issues.copy(), None, 0
+    if marker.groups:
+        number = np.array([_number(found.group(1)) for found in match], np.int64)
+        no_number = int((number < 0).sum())
+        rows, number = rows[number >= 0], number[number >= 0]
+    if no_number:
+        issues.add("step-marker-number", count=no_number, rank=trace.rank)
+    if not len(rows):
+        issues.add("step-marker-unmatched", rank=trace.rank)
+        return replace(trace, issues=issues)
+    step, own = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)
+    if own.any():
+        issues.add("steps-replaced", count=int(own.sum()), rank=trace.rank)
+    trace = replace(trace, issues=issues)
+    if number is None:
+        trace, rows, number = _by_time(trace, rows)
+    step[rows] = number
+    trace = replace(trace, events=trace.events.with_columns(step=step))
+    return trace.keep("steps", ~own) if own.any() else trace
+
+
+def _served(trace: Trace) -> Trace:
+    """Where nothing else marks steps, the iterations of a server are numbered."""
+    events = trace.events
+    if (events.op == OpClass.ITERATION).any() or len(_host_marks(trace)):
+        return trace
+    for names in _SERVING:
+        rows, _ = _ranges_named(trace, names.fullmatch)
+        if len(rows):
+            trace, rows, number = _by_time(trace, rows)
+            step = events.step.copy()
+            step[rows] = number
+            return replace(trace, events=events.with_columns(step=step))
+    return trace
+
+
+def _ranges_named(
+    trace: Trace, matched: Callable[[str], re.Match[str] | None]
+) -> tuple[NDArray[np.intp], list[re.Match[str]]]:
+    """Host slices that last, and whose name is ``matched``, with how."""
+    events = trace.events
+    host = trace.rows_of(Layer.HOST) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
+    rows = np.flatnonzero(host & (events.dur_ns > 0))
+    names, which = np.unique(events.name[rows], return_inverse=True)
+    found = [matched(trace.strings[name]) for name in names.tolist()]
+    hit = np.array([one is not None for one in found], bool)[which]
+    how = [one for name in which[hit].tolist() if (one := found[name]) is not None]
+    return rows[hit], how
+
+
+def _number(text: str | None) -> int:
+    """What digits say, -1 if they are none, or too many."""
+    digits = (text or "").strip()
+    fits = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_HIGHEST))
+    return number if fits and (number := int(digits)) <= _HIGHEST else -1
+
+
+def _by_time(
+    trace: Trace, rows: NDArray[np.intp]
+) -> tuple[Trace, NDArray[np.intp], NDArray[np.intp]]:
+    """Of ranges without a number the outermost, by start, and their numbers.
+
+    Those on the lane that has most of them; of other lanes what shares no time with these.
+    """
+    events = trace.events
+    rows = rows[np.lexsort((-events.dur_ns[rows], events.start_ns[rows]))]
+    lanes = []
+    for lane in np.unique(events.track[rows]).tolist():
+        own = rows[events.track[rows] == lane]
+        before = np.maximum.accumulate(events.end_ns[own])[:-1]
+        lanes.append(own[np.append(True, events.start_ns[own[1:]] >= before)])
+    kept = rows[:0]
+    for own in sorted(lanes, key=len, reverse=True):
+        spans = np.stack((events.start_ns[own], events.end_ns[own]), axis=1)
+        taken = union(events.start_ns[kept], events.end_ns[kept])
+        kept = np.concatenate((kept, own[length_within(taken, spans) == 0]))
+    kept = kept[np.argsort(events.start_ns[kept], kind="stable")]
+    issues = trace.issues.copy()
+    issues.add("steps-by-time", count=len(kept), rank=trace.rank)
+    return replace(trace, issues=issues), kept, np.arange(len(kept))
 
 
 def _host_marks(trace: Trace) -> NDArray[np.intp]:

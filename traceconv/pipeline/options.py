@@ -63,6 +63,7 @@ class MergeOptions:
     align_max_error_ns: int | None = None
     limit: SizeLimit | None = None
     comm_patterns: tuple[str, ...] = ()
+    step_marker: str | None = None
     annotate: bool = False
     analyse: bool = False
 
@@ -75,6 +76,7 @@ class MergeOptions:
             "graphs": selection.graphs,
             "steps": selection.steps,
             "merge_graphs": self.merge_graphs,
+            "step_marker": self.step_marker,
             "scope": self.scope,
             "layers": selection.layers,
             "exclude": selection.exclude,

@@ -34,7 +34,7 @@ PLACES_KEPT = 10
 LONGEST_TEXT = 2000
 """Characters of a text that are kept."""
 
-_SCOPE = ("graphs", "merge_graphs", "steps")
+_SCOPE = ("graphs", "merge_graphs", "step_marker", "steps")
 
 
 def scope(view: Mapping[str, Any]) -> dict[str, Any]:
