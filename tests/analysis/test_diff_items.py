@@ -1,5 +1,6 @@
 """Items of steps: every nanosecond is in one of them, and they are the classes of the steps."""
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 import traceconv
 from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.diff.comparison import compare
 from traceconv.analysis.diff.items import step_items
 from traceconv.analysis.diff.labels import END, Sort, lasting
+from traceconv.analysis.diff.runs import Run
+from traceconv.analysis.diff.stored import restored, stored
 from traceconv.analysis.utilisation import measured
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import UNKNOWN, Capture, Covered, Layer, OpClass
@@ -69,6 +73,21 @@ def test_items_are_the_classes_of_the_steps(golden, monkeypatch):
             assert sums[Sort.COPY].tolist() == steps.copy_not_overlapped_ns.tolist()
         waits = np.where(steps.input_wait_ns == UNKNOWN, 0, steps.input_wait_ns)
         assert sums["input"].tolist() == waits.tolist()
+        same_when_compared_with_itself(found)
+
+
+def same_when_compared_with_itself(items):
+    """Also if one side was stored in between: nothing changes, and that is known."""
+    run = Run.of("run", {0: items})
+    again = restored(json.loads(json.dumps(stored({0: items}, 4))), "stored")
+    found = compare(run, again)
+    if not len(items):
+        assert len(found.reasons) == 2 and found.items is None
+        return
+    assert (found.verdict, found.same) == ("no change", True)
+    assert not found.items.delta_ns.any() and set(found.items.verdicts) == {"no change"}
+    assert found.items.before_ns.sum() == found.classes.before_ns[0]
+    assert not any(found.items.changed)
 
 
 # -- attribution, against one instant at a time ------------------------------------------------

@@ -4,9 +4,12 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from html_page import Reader
 from paths import ROOT
+from perfetto_decoded import decoded
 from training_runs import Plan, model, slower, write
 
 from traceconv.cli import run
@@ -171,3 +174,94 @@ def test_reports_that_are_broken_are_refused(runs, tmp_path, damage, capsys):
     assert run(["diff", str(report), runs["a"]]) == 3
     said = capsys.readouterr().err
     assert "r.json" in said and "Traceback" not in said
+
+
+# -- pages and traces --------------------------------------------------------------------------
+
+
+def test_a_page_draws_the_waterfall(runs, tmp_path, capsys):
+    """Closed markup, all sections, a bar per change, the same figures; and no script."""
+    page = tmp_path / "diff.html"
+    assert run(["diff", runs["a"], runs["slow"], "-q", "--report", str(page),
+                "--fail-on", "step>90%"]) == 0  # fmt: skip
+    read = Reader(page.read_text())
+    sections = ["waterfall", "parts", "steps", "items"]
+    assert [key for key in read.ids if key in (*sections, "ranks")] == sections
+    kinds = [value for tag, key, value in read.attributes if tag == "i" and key == "class"]
+    assert kinds.count("k-worse") + kinds.count("k-better") - 2 >= 4  # two are in the legend
+    words = " ".join(read.text)
+    assert "slower: a step takes " in words and "step>90% passed: " in words
+    assert not {"script", "img", "link"} & set(read.tags)
+
+
+def test_names_on_a_page_stay_text(tmp_path):
+    """Whatever a kernel is called, in every form of the result."""
+    bad = "</td><script>x</script>\u202e${body}`|\x1b[31m"
+    works = tuple(replace(work, kernel=bad, module=bad) for work in model(1))
+    one = write(tmp_path / "one", replace(PLAN, works=works))
+    other = write(tmp_path / "other", replace(PLAN, works=slower(works, "aten::mm", 1.5)))
+    for name in ("d.html", "d.md", "d.json", "d.csv", "d.txt"):
+        assert run(["diff", one, other, "-q", "-o", str(tmp_path / name)]) == 0
+    read = Reader((tmp_path / "d.html").read_text())
+    assert "script" not in read.tags
+    assert "<script>" not in (tmp_path / "d.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "d.xyz"], "no format ends in '.xyz'"),
+        (["--report", "d.pftrace"], "no format ends in '.pftrace'"),
+        (["--report", "nowhere/d.html"], "its folder does not exist"),
+        (["-o", "nowhere/d.pftrace"], "nowhere"),
+        (["-o", "there.pftrace"], "exists"),
+        (["--json", "--format", "md"], "both want stdout"),
+    ],
+)
+def test_outputs_are_refused_before_anything_is_read(runs, tmp_path, monkeypatch, words, message,
+                                                     capsys):  # fmt: skip
+    """With what is wrong."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.pftrace").write_text("mine")
+    assert run(["diff", runs["a"], runs["slow"], *words]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "there.pftrace").read_text() == "mine"
+
+
+def test_a_trace_has_both_runs_side_by_side(runs, tmp_path, capsys):
+    """Steps begin together, lengths are those of the captures, and what changed is marked."""
+    out = tmp_path / "diff.pftrace"
+    assert run(["diff", runs["a"], runs["slow"], "-o", str(out), "--steps", "2-5:1-4"]) == 0
+    assert f"wrote {out}" in capsys.readouterr().err
+    found = decoded(out.read_bytes())
+    by_lane = {}
+    for mark in found.marks:
+        by_lane.setdefault(tuple(found.path(mark.track)), []).append(mark)
+    steps = {
+        path[0]: [one for one in marks if one.name.startswith("ProfilerStep")]
+        for path, marks in by_lane.items()
+        if "Step Trace" in path
+    }
+    assert sorted(steps) == ["Rank 0 after", "Rank 0 before"]
+    starts = [[one.start for one in marks] for marks in steps.values()]
+    assert starts[0] == starts[1] and len(starts[0]) == 4
+    changed = {path[0]: marks for path, marks in by_lane.items() if path[-1] == "Changed"}
+    assert sorted(changed) == ["Rank 0 after", "Rank 0 before"]
+    assert all("slower by +" in one.name for marks in changed.values() for one in marks)
+    assert len(changed["Rank 0 after"]) == 4 * 8  # steps, matrices
+    original = json.loads((Path(runs["slow"]) / "rank0.pt.trace.json").read_text())["traceEvents"]
+    lengths = [round(1000 * one["dur"]) for one in original if "cutlass" in one.get("name", "")
+               and one["ph"] == "X"][: 4 * 8]  # fmt: skip
+    kernels = [one for path, marks in by_lane.items() if path[0] == "Rank 0 after"
+               and path[-1] == "Stream 7" for one in marks if "cutlass" in one.name]  # fmt: skip
+    assert [one.dur for one in sorted(kernels, key=lambda one: one.start)] == lengths
+    assert all("difference" in one.args for one in kernels)
+
+
+def test_a_report_cannot_be_drawn(runs, tmp_path, capsys):
+    """It keeps sums, no slices."""
+    report = str(tmp_path / "r.json")
+    assert run(["merge", runs["a"], "-q", "-o", str(tmp_path / "t.json"), "--report", report]) == 0
+    assert run(["diff", report, runs["slow"], "-o", str(tmp_path / "d.pftrace")]) == 2
+    assert "r.json is a report; a trace is made of the captures" in capsys.readouterr().err
+    assert not (tmp_path / "d.pftrace").exists()

@@ -22,13 +22,17 @@ from traceconv.core.errors import (
     OptionError,
     RankError,
 )
+from traceconv.core.model import Capture
 from traceconv.core.ranks import format_ranges, refuse_missing
 from traceconv.core.side_tables import ABSENT, DataTable
 from traceconv.io.sources import sources
-from traceconv.pipeline import run_items
+from traceconv.io.storage import redact_url
+from traceconv.pipeline import registry, run_items
+from traceconv.pipeline.merging import Target
 from traceconv.pipeline.options import EngineName, RunOptions
-from traceconv.report import diff_document, diff_text
-from traceconv.writers.output import Progress, silent
+from traceconv.report import diff_document, diff_page, diff_text
+from traceconv.writers import output
+from traceconv.writers.output import Progress, Written, silent
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,13 @@ class Difference:
         comparison: the figures and what is proven of them.
         gates:      what becomes of every gate.
         issues:     what finding and reading the ranks of both runs noted.
+        written:    the trace of both, if one was requested.
     """
 
     comparison: Comparison
     gates: tuple[GateResult, ...] = ()
     issues: Issues = field(default_factory=Issues)
+    written: Sequence[Written] = ()
 
     @property
     def verdict(self) -> str:
@@ -132,13 +138,14 @@ class Difference:
         """:meth:`as_dict` as text."""
         return diff_text.json_text(self.as_dict())
 
-    def text(self, top: int | None = diff_text.SHOWN) -> str:
+    def text(self, top: int | None = diff_text.SHOWN, width: int | None = None) -> str:
         """A page for people.
 
         Args:
-            top: items that are shown; None for all.
+            top:   items that are shown; None for all.
+            width: columns that it keeps to, from 80; None for any.
         """
-        return diff_text.text(self.document, top)
+        return diff_text.text(self.document, top, width)
 
     def markdown(self, top: int | None = diff_text.SHOWN) -> str:
         """The same as Markdown."""
@@ -147,6 +154,10 @@ class Difference:
     def csv_text(self) -> str:
         """All items, a row each."""
         return diff_text.csv_text(self.document)
+
+    def html_text(self) -> str:
+        """The page, with a waterfall of the changes."""
+        return diff_page.page(self.document)
 
     def gate_lines(self) -> list[str]:
         """What is known of every gate."""
@@ -205,6 +216,9 @@ def diff(
     tolerance: float | str = TOLERANCE,
     fail_on: str | Sequence[str] = (),
     force_compare: bool = False,
+    out: options.AnyPath | None = None,
+    writer: str | None = None,
+    force: bool = False,
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
@@ -230,6 +244,10 @@ def diff(
         fail_on: gates, such as ``"step>2%"``, ``"exposed_comm>500us"``, ``"op:MatMul>3%"``; see
             :class:`traceconv.analysis.diff.gates.Gate`.
         force_compare: show runs that cannot be compared, too, without verdict.
+        out:    file for a trace of both runs: steps begin side by side, changed slices are marked;
+            every rank is read a second time. Its ending names the format.
+        writer: name of that format, where the ending does not say it.
+        force:  overwrite ``out``.
 
     The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
 
@@ -247,6 +265,7 @@ def diff(
         why = 'one run needs two sides: `ranks="0:3"`, `steps="1-5:6-10"`, or another run'
         raise OptionError(why, "after")
     pairs = _pairs(kept_ranks[0], kept_ranks[1]) if paired else None
+    target = _target(out, writer, force)
     run = options.run_options(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
     )
@@ -262,17 +281,41 @@ def diff(
     if after is None:
         every = sorted({rank for kept in kept_ranks for rank in kept or ()})
         whole = reading.run(before, None if None in kept_ranks else every, issues)
-        runs = [whole, whole]
+        read = [whole, whole]
     else:
         sides = zip((before, after), kept_ranks, strict=True)
-        runs = [reading.run(paths, kept, issues) for paths, kept in sides]
-    for i, kept in enumerate(kept_steps):
-        refuse_missing({"graph": None, "step": kept}, {"graph": set(), "step": runs[i].steps})
-        runs[i] = runs[i].only(kept_ranks[i], kept)
+        read = [reading.run(paths, kept, issues) for paths, kept in sides]
+    runs = []
+    for one, ranked, kept in zip(read, kept_ranks, kept_steps, strict=True):
+        refuse_missing({"graph": None, "step": kept}, {"graph": set(), "step": one.run.steps})
+        runs.append(one.run.only(ranked, kept))
+        if target is not None and not one.captures:
+            why = f"{one.run.label} is a report; a trace is made of the captures of both runs"
+            raise OptionError(why, "out")
     found = compare(runs[0], runs[1], pairs, percent, force_compare)
     if found.items is None:
         raise ComparisonError(found.reasons, force_compare or not found.pairs)
-    return Difference(found, judged(found, gates), issues)
+    results = judged(found, gates)
+    if target is None:
+        return Difference(found, results, issues)
+    from traceconv.pipeline import side_by_side
+
+    sources = side_by_side.Sources(
+        (read[0].run, read[1].run), (read[0].captures, read[1].captures), reading.view,
+        reading.comm_patterns,
+    )  # fmt: skip
+    report = side_by_side.write(found, sources, target, run)
+    return Difference(found, results, issues, report.written)
+
+
+def _target(out: options.AnyPath | None, writer: str | None, force: bool) -> Target | None:
+    """Where the trace is written; refused early if it cannot be."""
+    path = options.path(out, "out")
+    if path is None:
+        return None
+    target = Target(redact_url(path), registry.writer_for(path, writer), force)
+    output.check(target.path, force)
+    return target
 
 
 def _pairs(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> list[RankPair] | None:
@@ -282,6 +325,14 @@ def _pairs(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> lis
     if len(before) != len(after):
         raise OptionError(f"{len(before)} ranks before and {len(after)} after do not pair", "ranks")
     return list(zip(before, after, strict=True))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A run, and the captures it is of; none if it is a report."""
+
+    run: Run
+    captures: tuple[Capture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -295,7 +346,12 @@ class _Reading:
     comm_patterns: Sequence[str]
     how: RunOptions
 
-    def run(self, paths: options.Paths, ranks: Sequence[int] | None, issues: Issues) -> Run:
+    @property
+    def view(self) -> dict[str, Any]:
+        """Arguments of :func:`traceconv.passes.compose`."""
+        return {"mode": "detail", "graphs": self.graphs}
+
+    def run(self, paths: options.Paths, ranks: Sequence[int] | None, issues: Issues) -> _Read:
         """One side; ``issues`` grows.
 
         Raises:
@@ -305,17 +361,16 @@ class _Reading:
         below = sources(options.paths([paths]))
         label = ", ".join(source.label for source in below)
         if len(below) == 1 and run_items.is_report(below[0]):
-            return _selected(run_items.of_report(below[0]), ranks)
+            return _Read(_selected(run_items.of_report(below[0]), ranks))
         found = find(
             paths, reader=self.reader, rank_from=self.rank_from, mapping=self.mapping
         ).ranks(ranks, self.how.allow_missing_ranks)
-        view = {"mode": "detail", "graphs": self.graphs}
         run, noted, numbers = run_items.of_captures(
-            label, found.found, found.issues, self.how, view, self.comm_patterns
+            label, found.found, found.issues, self.how, self.view, self.comm_patterns
         )
         issues.extend(noted)
         refuse_missing({"graph": self.graphs, "step": None}, numbers)
-        return run
+        return _Read(run, found.found)
 
 
 def _selected(run: Run, ranks: Sequence[int] | None) -> Run:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceconv.cli import options, say
+from traceconv.cli import completion, files, options, say
+from traceconv.core.errors import OutputPathError
 
 if TYPE_CHECKING:
     from traceconv import Difference
 
-FORMATS = ("text", "json", "md", "csv")
+FORMATS = ("text", "json", "md", "csv", "html")
 REGRESSION, UNSURE = 10, 11
 """Exit codes of a run that --fail-on does not let pass, and of one that it cannot judge."""
 
+_TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
 
-@click.command(short_help="Compare two runs, item by item; a gate for CI.")
-@click.argument("before")
-@click.argument("after", required=False)
+
+@click.command(cls=options.Sectioned, short_help="Compare two runs, item by item; a gate for CI.")
+@click.argument("before", shell_complete=completion.files)
+@click.argument("after", required=False, shell_complete=completion.files)
 @click.option(
     "--ranks",
     metavar="0-7|0:3",
@@ -59,24 +63,45 @@ REGRESSION, UNSURE = 10, 11
     help="How the result is printed; default text, and one line where all gates pass.",
 )
 @click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Where to: .txt, .md, .csv, .json or .html for the result; .pftrace for both runs in one "
+    "trace, aligned at the starts of their steps, with what changed marked.",
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Also write the result: .html, .md, .csv or .json.",
+)
+@click.option(
     "--top",
     callback=options.top,
     metavar="N|all",
     default="10",
     show_default=True,
-    help="Items shown in text and md; json and csv have all.",
+    help="Items shown in text and md; json, csv and html have all.",
 )
+@click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @options.reading
 @options.classing
 @options.missing
 @options.working
+@options.as_json
 @options.chatter
 def diff(
     before: str,
     after: str | None,
     fail_on: tuple[str, ...],
     form: str | None,
+    output: str | None,
+    report: str | None,
     top: int | None,
+    force: bool,
+    as_json: bool,
     quiet: bool,
     verbose: bool,
     **given: Any,
@@ -93,15 +118,30 @@ def diff(
     traceconv diff ./prof --ranks 0:3
     traceconv diff ./prof --steps 1-5:6-10
     """
+    trace = output if (output or "").endswith(_TRACES) else None
+    page = None if trace or output in (None, "-") else output
+    form = options.on_stdout(as_json, form, page)
+    if page:
+        form = options.form_of(page, form, FORMATS)
+    _refuse(page, force)
+    _refuse(report, force)
+    if report:
+        options.form_of(report, None, FORMATS)
     from traceconv import diff
 
     with say.bar(quiet=quiet) as progress:
-        found = diff(before, after, fail_on=fail_on, **given, progress=progress)
+        found = diff(
+            before, after, fail_on=fail_on, **given, out=trace, force=force, progress=progress
+        )
     passed = found.outcome == "passed"
-    if form is None and passed:
-        say.data(f"passed: {'; '.join(found.gate_lines())}")
-    else:
-        say.data(_rendered(found, form or "text", top).rstrip("\n"))
+    _print(found, form, page, top, passed)
+    if as_json and page:
+        say.data(found.json_text().rstrip("\n"))
+    if report:
+        files.write(Path(report), _rendered(found, options.form_of(report, None, FORMATS), None))
+    if not quiet:
+        for name in filter(None, (page, trace, report)):
+            say.message(f"wrote {name}")
     if not quiet and not (passed and form is None):
         say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
     if found.outcome not in (None, "passed"):
@@ -111,9 +151,33 @@ def diff(
         click.get_current_context().exit(code)
 
 
+def _refuse(path: str | None, force: bool) -> None:
+    """Raise early for a file that could not be written later."""
+    if path is None:
+        return
+    files.refuse_existing(Path(path), force)
+    if not Path(path).parent.is_dir():
+        raise OutputPathError(f"{path}: its folder does not exist")
+
+
+def _print(
+    found: Difference, form: str | None, page: str | None, top: int | None, passed: bool
+) -> None:
+    """The result on stdout or in its file; one line where all gates pass and no form is asked."""
+    if page:
+        files.write(Path(page), _rendered(found, form or "text", top))
+    if passed and (page or form is None):
+        say.data(f"passed: {'; '.join(found.gate_lines())}")
+    elif not page:
+        say.data(_rendered(found, form or "text", top).rstrip("\n"))
+
+
 def _rendered(found: Difference, form: str, top: int | None) -> str:
     if form == "json":
         return found.json_text()
     if form == "csv":
         return found.csv_text()
-    return say.with_flags(found.markdown(top) if form == "md" else found.text(top))
+    if form == "html":
+        return say.with_flags(found.html_text())
+    width = say.width() if say.fits() else None
+    return say.with_flags(found.markdown(top) if form == "md" else found.text(top, width))

@@ -168,7 +168,6 @@ NO_GRAPH = 4294967295
 EVERY_GRAPH = -2
 """A wildcard: all graphs that the step trace in a file may have."""
 
-
 BACKWARDS = " (backwards)"
 """Ends the name of an arrow that is written against its direction: viewers of trace-event JSON
 draw arrows forward in time only, and the clocks of host and device may disagree."""
@@ -253,7 +252,7 @@ class Capture:
         graphs:   graph ids named by files or metadata, sorted; () if they must be read.
         clock:    what its stamps are measured against; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
-        label:    its name in messages: usually the folder or file.
+        label, name: in messages, usually the folder or file; in viewers, "" for "Rank N".
         detail:   whatever its reader needs to remember from finding to reading; it travels to
             workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
@@ -279,6 +278,7 @@ class Capture:
     clock: Anchor | None = None
     world_size: int = -1
     label: str = ""
+    name: str = ""
     detail: Any = None
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)

@@ -48,7 +48,7 @@ from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
 
-VERSION = 3
+VERSION = 4
 
 MAGIC = b"tcspill\x00"
 
@@ -154,7 +154,7 @@ def issues_of(rows: Iterable[Sequence[Any]]) -> Issues:
     return issues
 
 
-_PLAIN = ("rank", "rank_from", "host", "device", "pid", "world_size", "label")
+_PLAIN = ("rank", "rank_from", "host", "device", "pid", "world_size", "label", "name")
 
 
 def capture_of(record: Mapping[str, Any]) -> Capture:

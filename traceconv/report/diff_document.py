@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.analysis.diff.comparison import CRITICAL, PAUSE, Comparison, Items, Rows
+from traceconv.analysis.diff.comparison import (
+    CRITICAL,
+    PAUSE,
+    Comparison,
+    Items,
+    Rows,
+    operator_of,
+)
 from traceconv.analysis.diff.gates import GateResult, Outcome
 from traceconv.analysis.diff.labels import END, KEY, Cause, Sort
 from traceconv.analysis.diff.matching import plain
@@ -168,7 +175,10 @@ def changes(items: Items, row: int) -> list[str]:
         float(busy) / float(n) if n else 0.0
         for busy, n in zip(items.busy_ns[:, row], items.counts[:, row], strict=True)
     ]
-    instead = [plain(str(items.keys["name"][other])) for other in items.instead.get(row, ())]
+    instead = [
+        operator_of(*(str(items.keys[k][other]) for k in KEY[:3]))[0]
+        for other in items.instead.get(row, ())
+    ]
     also = f" in place of {', '.join(dict.fromkeys(instead))}" if instead else ""
     now = f" by {', '.join(dict.fromkeys(instead))}" if instead else ""
     words = {
@@ -233,7 +243,14 @@ def headline(comparison: Comparison) -> str:
     if rows is None:
         return "nothing to compare"
     before, after = int(rows.before_ns[0]), int(rows.after_ns[0])
-    text = f"a step takes {time(after)}, before {time(before)}: {_more(before, after)}"
+    marked = all(
+        run.ranks[rank].marked
+        for run, rank in zip(
+            (comparison.before, comparison.after), comparison.critical, strict=True
+        )
+    )
+    what = "a step takes" if marked else "recorded are"
+    text = f"{what} {time(after)}, before {time(before)}: {_more(before, after)}"
     half = float(rows.half_ns[0])
     known = math.isfinite(half) and not comparison.same
     sure = f" ({_sure(before, after - before, half)})" if known else ""
@@ -241,6 +258,7 @@ def headline(comparison: Comparison) -> str:
     if verdict == Verdict.UNSURE:
         few = min(one.steps for one in comparison.series or ())
         why = "one step says nothing of the others" if few < 2 else "steps differ too much"
+        why = why if marked else "no steps are marked"
         return f"cannot tell: {text}{sure}, but {why}"
     return f"{verdict}: {text}{sure}"
 
@@ -255,8 +273,9 @@ def proven(comparison: Comparison) -> list[str]:
         if rows.verdicts[row] in (Verdict.SLOWER, Verdict.FASTER) and len(found) < _NAMED:
             key = {name: str(column[row]) for name, column in rows.keys.items()}
             name = label(key["sort"], key["name"], key["type"], comparison.critical)
-            change = _more(int(rows.before_ns[row]), int(rows.after_ns[row]))
-            found.append(f"{name} {rows.verdicts[row]}: {change}")
+            before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
+            word = rows.verdicts[row] if before and after else "new" if after else "gone"
+            found.append(f"{name} {word}: {_more(before, after)}")
     return found
 
 

@@ -12,6 +12,7 @@ import orjson
 from traceconv.core.clock import us_text
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed
 from traceconv.report.figures import ranks, time
+from traceconv.report.fitting import shortened
 from traceconv.report.markdown import table as markdown_table
 from traceconv.report.markdown import text as markdown_text
 
@@ -21,22 +22,24 @@ SHOWN = 10
 """Items of a waterfall; the others are summed up, and listed on request."""
 
 _BAR = 20  # characters
-_WIDEST = 48
-_NOTED = 64
+_WIDEST, _NARROWEST = 48, 24  # characters of a name
+_REST = 58  # characters of the other columns
+_NOTED, _LEAST_NOTED = 64, 16  # characters of what changed
 
 
-def text(document: Document, top: int | None = SHOWN) -> str:
+def text(document: Document, top: int | None = SHOWN, width: int | None = None) -> str:
     """A page: verdict, steps before and after, waterfall.
 
     Args:
-        top: rows of the waterfall; None for all.
+        top:   rows of the waterfall; None for all.
+        width: columns that tables keep to, from 80; None for any.
     """
     parts = [
         [document["headline"], *_proven(document)],
-        [_run_line(word, document[word]) for word in ("before", "after")],
+        [run_line(word, document[word]) for word in ("before", "after")],
         [f"gate {gate_line(one)}" for one in document["gates"]],
         _classes(document),
-        _waterfall(document, top),
+        _waterfall(document, top, width),
         _ranks(document),
         list(document["remarks"]),
     ]
@@ -47,7 +50,8 @@ def _proven(document: Document) -> list[str]:
     return [f"proven: {'; '.join(document['proven'])}"] if document["proven"] else []
 
 
-def _run_line(word: str, run: Document) -> str:
+def run_line(word: str, run: Document) -> str:
+    """One of the runs: its ranks and steps, and how long these take."""
     lengths = run["step_ns"]
     mean = sum(lengths) / len(lengths)
     critical = f", critical: rank {run['critical_rank']}" if len(run["ranks"]) > 1 else ""
@@ -65,14 +69,15 @@ def _run_line(word: str, run: Document) -> str:
 def _classes(document: Document) -> list[str]:
     rows = [
         (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
-         signed(row["change_ns"]), _share(row), row["verdict"] or "")
+         signed(row["change_ns"]), percent(row), row["verdict"] or "")
         for row in document["classes"]
         if row["before_ns"] or row["after_ns"]
     ]  # fmt: skip
     return _aligned(("per step", "before", "after", "change", "", ""), rows)
 
 
-def _share(row: Document) -> str:
+def percent(row: Document) -> str:
+    """The change of a row, of what it was before."""
     share = row["change_percent"]
     return "new" if share is None else f"{share:+.1f} %"
 
@@ -99,7 +104,7 @@ def waterfall(document: Document, top: int | None) -> tuple[list[Document], list
     return rows[:top], rows[len(rows[:top]) :]
 
 
-def _waterfall(document: Document, top: int | None) -> list[str]:
+def _waterfall(document: Document, top: int | None, width: int | None) -> list[str]:
     shown, rest = waterfall(document, top)
     if not shown:
         return []
@@ -107,10 +112,12 @@ def _waterfall(document: Document, top: int | None) -> list[str]:
     rows = [("before", time(step["before_ns"]), "", "", "")]
     reach = _reach(step["before_ns"], shown, rest)
     at = step["before_ns"]
-    for row in shown:
+    room = _WIDEST if width is None else min(max(width - _REST, _NARROWEST), _WIDEST)
+    labels = shortened([row["label"] for row in shown], room)
+    for row, label in zip(shown, labels, strict=True):
         bar = _bar(at, at + row["change_ns"], reach)
-        rows.append((_cut(row["label"]), signed(row["change_ns"]), _share(row), bar,
-                     _verdict(row)))  # fmt: skip
+        noted = _verdict(row, None if width is None else width - _REST - room)
+        rows.append((label, signed(row["change_ns"]), percent(row), bar, noted))
         at += row["change_ns"]
     if rest:
         change = sum(row["change_ns"] for row in rest)
@@ -120,9 +127,17 @@ def _waterfall(document: Document, top: int | None) -> list[str]:
     return _aligned(("from before to after", "", "", "", ""), rows)
 
 
-def _verdict(row: Document) -> str:
-    text = "; ".join([*filter(None, [row["verdict"]]), *row["changed"][:2]])
-    return text if len(text) <= _NOTED else f"{text[:_NOTED]}..."
+def _verdict(row: Document, room: int | None) -> str:
+    """The verdict, and what changed as far as there is room beside it."""
+    text = row["verdict"] or ""
+    room = _NOTED if room is None else room + len("cannot tell")
+    for note in row["changed"][:2]:
+        left = room - len(text) - 2 * bool(text)
+        if left < min(len(note), _LEAST_NOTED):
+            break
+        short = note if len(note) <= left else f"{note[: left - 3]}..."
+        text = f"{text}; {short}" if text else short
+    return text
 
 
 def _reach(start: int, shown: Sequence[Document], rest: Sequence[Document]) -> tuple[int, int]:
@@ -142,19 +157,13 @@ def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
     return (" " * min(first, _BAR - 1) + "█" * (last - first))[:_BAR].ljust(_BAR)
 
 
-def _cut(name: str) -> str:
-    if len(name) <= _WIDEST:
-        return name
-    return f"{name[: _WIDEST // 2]}...{name[-(_WIDEST // 2 - 3) :]}"
-
-
 def _ranks(document: Document) -> list[str]:
     if len(document["ranks"]) < 2:
         return []
     rows = [
         (
             f"{_pair(row)}{' *' if row['after'] == document['after']['critical_rank'] else ''}",
-            time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]), _share(row),
+            time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]), percent(row),
             row["verdict"] or "",
         )
         for row in document["ranks"]
@@ -211,20 +220,20 @@ def markdown(document: Document, top: int | None = SHOWN) -> str:
     shown, rest = waterfall(document, top)
     lines = [f"# {markdown_text(document['headline'])}", ""]
     lines += [f"- {markdown_text(one)}" for one in _proven(document)]
-    lines += [f"- {markdown_text(_run_line(word, document[word]))}" for word in ("before", "after")]
+    lines += [f"- {markdown_text(run_line(word, document[word]))}" for word in ("before", "after")]
     lines += [f"- gate {markdown_text(gate_line(one))}" for one in document["gates"]]
     lines += [f"- {markdown_text(one)}" for one in document["remarks"]]
     head = ("per step", "before", "after", "change", "", "verdict")
     rows = [
         (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
-         signed(row["change_ns"]), _share(row), row["verdict"] or "")
+         signed(row["change_ns"]), percent(row), row["verdict"] or "")
         for row in document["classes"]
         if row["before_ns"] or row["after_ns"]
     ]  # fmt: skip
     lines += ["", *markdown_table(head, rows)] if rows else []
     drawn = [
         (row["label"], time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
-         _share(row), row["verdict"] or "", "; ".join(row["changed"][:3]))
+         percent(row), row["verdict"] or "", "; ".join(row["changed"][:3]))
         for row in shown
     ]  # fmt: skip
     if rest:
@@ -236,7 +245,7 @@ def markdown(document: Document, top: int | None = SHOWN) -> str:
     if len(document["ranks"]) > 1:
         each = [
             (_pair(row), time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
-             _share(row), row["verdict"] or "")
+             percent(row), row["verdict"] or "")
             for row in document["ranks"]
         ]  # fmt: skip
         head = ("rank", "before", "after", "change", "", "verdict")

@@ -73,19 +73,26 @@ def page(document: Document) -> str:
     Args:
         document: of :meth:`traceconv.Report.as_dict`, with its "overview" if there is one.
     """
-    template = Template(
-        files("traceconv.report").joinpath("report.html").read_text(encoding="utf-8")
-    )
-    title = f"traceconv: {say.ranks(document['ranks'])}"
     sections = list(_sections(document))
     index = [el("a", name, href=f"#{key}") for key, name, _ in sections]
     body = [
         _head(document),
         el("nav", index, aria_label="sections"),
-        [_section(*section) for section in sections],
+        [section(*one) for one in sections],
     ]
-    made_by = esc(document["traceconv"])
-    return template.substitute(title=esc(title), body=join(body), version=made_by)
+    return framed(f"traceconv: {say.ranks(document['ranks'])}", body, document["traceconv"])
+
+
+def framed(title: str, body: object, version: str) -> str:
+    """A page around markup, with the style and the security policy of all pages.
+
+    Args:
+        version: of the program that made what is shown.
+    """
+    template = Template(
+        files("traceconv.report").joinpath("report.html").read_text(encoding="utf-8")
+    )
+    return template.substitute(title=esc(title), body=join(body), version=esc(version))
 
 
 def _head(document: Document) -> Markup:
@@ -198,7 +205,8 @@ def _listed(rows: Any, draw: Callable[[Any], Markup], nothing: str) -> Markup:
     return draw(rows) if rows else el("p", nothing, class_="missing")
 
 
-def _section(key: str, title: str, content: Markup) -> Markup:
+def section(key: str, title: str, content: Markup) -> Markup:
+    """A part of a page, which ``#key`` leads to."""
     return el("section", el("h2", title), content, id=key)
 
 

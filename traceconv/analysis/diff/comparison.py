@@ -196,7 +196,7 @@ def compare(
     found = _Comparing(
         before.only([a for a, _ in ranked]), after.only([b for _, b in ranked]), ranked, tolerance
     )
-    reasons = obstacles(before, after, ranked, found.matched, pairs is not None)
+    reasons = obstacles(before, after, ranked, pairs is not None)
     if reasons and not forced:
         return Comparison(before, after, tuple(ranked), tuple(reasons), tolerance)
     return found.finish(tuple(reasons))

@@ -44,7 +44,7 @@ from traceconv.core.intervals import (
     subtraction,
     union,
 )
-from traceconv.core.model import Covered, Layer, StepSource, Trace
+from traceconv.core.model import Covered, Layer, StepSource, StepTable, Trace
 from traceconv.core.side_tables import Columns
 from traceconv.passes.input_wait import input_spans
 from traceconv.passes.overlap import DeviceTime, device_times
@@ -61,8 +61,10 @@ class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         marked: whether the source marks steps; else the capture is one.
         vendor: "ascend" for NPUs, "" for GPUs.
         layers: those of :data:`RECORDED` that the capture holds.
-        steps:  a row each: ``step`` (its number), ``window``, ``ns`` (length of its device window
-            times devices), ``pause_ns`` (idle time before it, in none of the items; -1 = unknown).
+        steps:  a row each: ``step`` (its number), ``window``, ``start_ns`` and ``end_ns`` (as
+            marked, or with its last device row if that is later), ``ns`` (length of its device
+            window times devices), ``pause_ns`` (idle time before it, in none of the items; -1 =
+            unknown).
         items:  a row each: :data:`KEY`, and ``first`` and ``last``: at which place in a step it
             occurs for the first time, as the smallest and largest of all steps; -1 of waiting.
         parts:  of every item (``item``, a row of ``items``) in every step (``at``, a row of
@@ -101,7 +103,7 @@ class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ValueError("items of steps: they do not add up to the steps")
 
 
-_STEPS = ("step", "window", "ns", "pause_ns")
+_STEPS = ("step", "window", "start_ns", "end_ns", "ns", "pause_ns")
 _PARTS = ("item", "at", "ns", "count", "busy_ns")
 
 
@@ -112,33 +114,73 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
         trace: after the passes of the detail view.
         collectives: its communication operations.
     """
-    steps = measured(trace.steps)
-    steps = steps.take(steps.covered == Covered.TIMELINE)
-    devices = device_times(trace) if len(steps) else []
+    steps, devices, builder = _built(trace, collectives)
     if not devices:
         return StepItems()
-    spans, builder = steps.device_spans, _Builder(len(steps))
-    sources = Sources.of(trace, collectives)
-    waiting = _waiting(trace, spans[steps.input_wait_ns >= 0])
-    for device in devices:
-        _attribute(builder, sources, device, spans, waiting)
-    whole = steps.device_dur_ns * len(devices)
+    whole = steps.device_dur_ns * devices
     items, parts = builder.finish(whole)
     recorded = trace.coverage.layers
     return StepItems(
-        devices=len(devices),
+        devices=devices,
         marked=bool((steps.source != StepSource.WHOLE_RANGE).all()),
         vendor=trace.hints.vendor,
         layers=tuple(str(layer) for layer in RECORDED if recorded.get(layer)),
         steps={
             "step": steps.step.astype(np.int64),
             "window": steps.window.astype(np.int64),
+            "start_ns": steps.start_ns,
+            "end_ns": np.maximum(steps.end_ns, steps.device_spans[:, 1]),
             "ns": whole,
             "pause_ns": steps.pause_ns,
         },
         items=items,
         parts=parts,
     )
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where items are in a rank.
+
+    Attributes:
+        keys: of the items, as :data:`KEY`.
+        item: index into ``keys`` of every piece of time.
+        row:  the event row that owns it; -1 of gaps.
+        spans: (n, 2): start and end. A gap that waits for input in part is there twice, whole.
+    """
+
+    keys: Sequence[tuple[str, ...]]
+    item: I64
+    row: I64
+    spans: I64
+
+
+def placed(trace: Trace, collectives: CollectiveRecords) -> Placed:
+    """The pieces of time of a rank and the items they belong to; arguments as of
+    :func:`step_items`."""
+    _, devices, builder = _built(trace, collectives)
+    if not devices:
+        return Placed((), EMPTY[:, 0], EMPTY[:, 0], EMPTY)
+    found = []
+    for item, row, time, cells in builder.placed:
+        inside = _Gaps.of(time, cells)
+        found.append((item[inside.at], row[inside.at], inside.pieces))
+    items, rows, spans = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Placed(list(builder.number), items, rows, spans)
+
+
+def _built(trace: Trace, collectives: CollectiveRecords) -> tuple[StepTable, int, _Builder]:
+    """The steps that are covered, how many devices there are, and their time put into items."""
+    steps = measured(trace.steps)
+    steps = steps.take(steps.covered == Covered.TIMELINE)
+    builder = _Builder(len(steps))
+    devices = device_times(trace) if len(steps) else []
+    if devices:
+        spans, sources = steps.device_spans, Sources.of(trace, collectives)
+        waiting = _waiting(trace, spans[steps.input_wait_ns >= 0])
+        for device in devices:
+            _attribute(builder, sources, device, spans, waiting)
+    return steps, len(devices), builder
 
 
 def _waiting(trace: Trace, spans: I64) -> I64:
@@ -172,14 +214,19 @@ def _attribute(
         builder.occur(item, start, length, _holding(spans, start))
         owner, begin = _owners(sources.trace, rows)
         which, at, cells = _cells(begin, spans)
-        builder.add(item[owner][which], at, length_within(time, cells))
+        owned = item[owner][which]
+        builder.add(owned, at, length_within(time, cells))
+        builder.put(owned, time, cells, rows[owner][which])
         every.append(rows[owner])
         ids.append(columns["name"][owner])
     busy = merged(merged(device.computing, device.exposed), copying)
-    gaps = _Gaps.of(subtraction(device.known, busy), spans)
+    idle = subtraction(device.known, busy)
+    gaps = _Gaps.of(idle, spans)
     work = _Work.of(sources, np.concatenate(every), np.concatenate(ids))
     for name, cause, at, ns in gaps.waits(work, spans, waiting):
-        builder.add(builder.numbers(_waits(name, cause)), at, ns, once=True)
+        item, some = builder.numbers(_waits(name, cause)), ns > 0
+        builder.add(item, at, ns, once=True)
+        builder.put(item[some], idle, gaps.pieces[some])
 
 
 _EXTENT = ("start_ns", "dur_ns")
@@ -309,7 +356,8 @@ class _Builder:
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
-        self._number: dict[tuple[str, ...], int] = {}
+        self.number: dict[tuple[str, ...], int] = {}
+        self.placed: list[tuple[I64, I64, I64, I64]] = []
         self._parts: list[dict[str, I64]] = []
         self._first: list[tuple[I64, I64, I64]] = []
 
@@ -317,16 +365,21 @@ class _Builder:
         """A number per row, equal where the columns of :data:`KEY` are."""
         columns = [label[key] for key in KEY]
         groups = Groups.of(*(numbered(column) for column in columns))
-        keys = zip(*(column[groups.first].tolist() for column in columns), strict=True)
-        own = [self._number.setdefault(key, len(self._number)) for key in keys]
+        keys = zip(*(map(_valid, column[groups.first].tolist()) for column in columns), strict=True)
+        own = [self.number.setdefault(key, len(self.number)) for key in keys]
         return groups.spread(np.array(own, np.int64))
 
     def add(self, item: I64, at: NDArray[np.intp], ns: I64, once: bool = False) -> None:
-        """Time that belongs to items; ``once``: which occur once in each of the lengths."""
+        """Time that belongs to items; ``once``: each of the lengths is an occurrence."""
         some = ns > 0
         count = np.full(int(some.sum()), int(once))
         self._parts.append({"item": item[some], "at": at[some], "ns": ns[some],
                             "count": count, "busy_ns": ns[some] * once})  # fmt: skip
+
+    def put(self, item: I64, time: I64, cells: I64, rows: NDArray[np.intp] | None = None) -> None:
+        """Where that is: what of ``time`` is in each cell, and the event rows that own it."""
+        owners = np.full(len(item), -1) if rows is None else rows
+        self.placed.append((item, owners, time, cells))
 
     def occur(self, item: I64, start: I64, length: I64, at: I64) -> None:
         """Rows of items that begin in steps (``at``; -1 = in none)."""
@@ -343,8 +396,7 @@ class _Builder:
         np.add.at(known, parts["at"], parts["ns"])
         rest = whole - known
         if rest.any():
-            empty = np.full(self._steps, "", object)
-            none = self.numbers(labels(Sort.UNRECORDED, empty))
+            none = self.numbers(labels(Sort.UNRECORDED, np.full(self._steps, "", object)))
             self.add(none, np.arange(self._steps), rest, once=True)
             parts = _stacked(self._parts)
         groups = Groups.of(parts["item"], parts["at"])
@@ -355,14 +407,14 @@ class _Builder:
         return self._items(used), {**places, **summed}
 
     def _items(self, used: I64) -> Columns:
-        keys = list(self._number)
+        keys = list(self.number)
         columns = {key: texts([keys[n][i] for n in used.tolist()]) for i, key in enumerate(KEY)}
         first, last = self._places()
         return {**columns, "first": first[used], "last": last[used]}
 
     def _places(self) -> tuple[I64, I64]:
         """The smallest and largest number of the first row of every item among all of a step."""
-        low = np.full(len(self._number), -1, np.int64)
+        low = np.full(len(self.number), -1, np.int64)
         high = low.copy()
         item, at, start = (np.concatenate(c) for c in zip(*self._first, strict=True))
         order = np.lexsort((start, at))
@@ -374,6 +426,11 @@ class _Builder:
         every = Groups.of(of)
         low[of[every.first]], high[of[every.first]] = every.low(first), every.high(first)
         return low, high
+
+
+def _valid(text: str) -> str:
+    """Text that can be written: halves of surrogate pairs become escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _stacked(parts: Sequence[Mapping[str, I64]]) -> dict[str, I64]:

@@ -62,6 +62,7 @@ _LEVELS = (
     Level(("sort", "type", "shape", "module"), (KERNEL,), _COMPUTE, even=True),
     Level(("sort", "type", "module"), (KERNEL, SHAPE), _COMPUTE, even=True),
     Level(("sort", "digitless", "shape", "module"), (OPERATOR,), _COMPUTE, even=True),
+    Level(("sort", "name"), (OPERATOR, MOVED, SHAPE), _COMPUTE, even=True),
 )
 """Tried in this order. The operator has to be known where it alone says what a kernel is for."""
 
@@ -124,7 +125,7 @@ def _forms(items: Columns) -> dict[str, list[str]]:
     """The columns as lists, and the names in simpler forms."""
     columns = {key: items[key].tolist() for key in KEY}
     columns["plain"] = [plain(name) for name in columns["name"]]
-    columns["digitless"] = [_DIGITS.sub("#", name) for name in columns["plain"]]
+    columns["digitless"] = [digitless(name) for name in columns["name"]]
     return columns
 
 
@@ -147,6 +148,11 @@ def plain(name: str) -> str:
         depth -= char == ">" and depth > 0
     short = "".join(kept).partition("(")[0].strip()
     return short.rpartition(" ")[2] or name
+
+
+def digitless(name: str) -> str:
+    """:func:`plain`, and without digits."""
+    return _DIGITS.sub("#", plain(name))
 
 
 def _keyed(

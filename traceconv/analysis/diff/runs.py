@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.diff.labels import KEY, Sort
-from traceconv.analysis.diff.matching import Pairs
+from traceconv.analysis.diff.matching import digitless
 from traceconv.analysis.tables.definition import texts
 from traceconv.core.columns import F64, I64
 from traceconv.core.ranks import format_ranges
@@ -172,8 +172,7 @@ def empty(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
     return found
 
 
-def obstacles(before: Run, after: Run, pairs: Sequence[RankPair], matched: Pairs, given: bool
-              ) -> list[str]:  # fmt: skip
+def obstacles(before: Run, after: Run, pairs: Sequence[RankPair], given: bool) -> list[str]:
     """Why two runs cannot be compared, in words; none if they can.
 
     Args:
@@ -183,7 +182,7 @@ def obstacles(before: Run, after: Run, pairs: Sequence[RankPair], matched: Pairs
     found = [] if given else _sizes(before, after)
     recorded = (_recorded(before.ranks[a], after.ranks[b]) for a, b in pairs)
     found += dict.fromkeys(reason for reasons in recorded for reason in reasons)
-    return found + _models(before, after, pairs, matched)
+    return found + _models(before, after, pairs)
 
 
 def _named(ranks: Iterable[int]) -> str:
@@ -223,17 +222,30 @@ def _recorded(before: StepItems, after: StepItems) -> list[str]:
     return found
 
 
-def _models(before: Run, after: Run, pairs: Sequence[RankPair], matched: Pairs) -> list[str]:
-    """Too little of what they compute is in both."""
-    both = (matched.before >= 0) & (matched.after >= 0)
+def _models(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
+    """Too little computing by operators or kernels that both have, whatever their shapes."""
+    named = [[_called(*one) for one in _compute(run)] for run in (before, after)]
+    known = [{name for names in side for name in names} for side in named]
     shares: list[float] = []
-    for side, (run, own) in enumerate(((before, matched.before), (after, matched.after))):
+    for side, run in enumerate((before, after)):
         ns: F64 = np.sum([run.totals(pair[side]) for pair in pairs], axis=0, dtype=np.float64)
-        ns = ns * (run.catalog.items["sort"] == Sort.COMPUTE)
+        ns = ns[run.catalog.items["sort"] == Sort.COMPUTE]
         if not ns.any():
             return []
-        shares.append(100 * float(ns[own[both]].sum() / ns.sum()))
+        both = np.array([bool(names & known[1 - side]) for names in named[side]], bool)
+        shares.append(100 * float(ns[both].sum() / ns.sum()))
     if max(shares) >= _SHARED:
         return []
     text = f"{shares[0]:.0f} % of the computing before and {shares[1]:.0f} % of that after"
-    return [f"other model: only {text} is of operators that both have"]
+    return [f"other model: only {text} is by operators or kernels that both have"]
+
+
+def _compute(run: Run) -> Iterable[tuple[str, str]]:
+    """Name and operator of every item that computes."""
+    items = run.catalog.items
+    mine = items["sort"] == Sort.COMPUTE
+    return zip(items["name"][mine].tolist(), items["type"][mine].tolist(), strict=True)
+
+
+def _called(name: str, operator: str) -> set[str]:
+    return {f"kernel {digitless(name)}", *([f"operator {operator}"] if operator else [])}

@@ -58,14 +58,8 @@ def stored(ranks: Mapping[int, StepItems], world_size: int) -> dict[str, Any]:
     """
     number: dict[str, int] = {}
     rows = [_rank(rank, items, number) for rank, items in sorted(ranks.items())]
-    plain: dict[str, Any] = msgspec.to_builtins(
-        _Stored(VERSION, world_size, [_valid(text) for text in number], rows)
-    )
+    plain: dict[str, Any] = msgspec.to_builtins(_Stored(VERSION, world_size, list(number), rows))
     return plain
-
-
-def _valid(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _rank(rank: int, items: StepItems, number: dict[str, int]) -> _Rank:

@@ -31,7 +31,9 @@ from numpy.typing import NDArray
 from traceconv.core.columns import F64, I64
 from traceconv.core.robust import student
 
-DRAWS = 1000
+DRAWS, _FEWER = 1000, 250
+"""How often steps are drawn again, and how often at least where there are very many."""
+
 _SEED = 20_240_229  # the same in every run: equal input gives equal output
 
 ERROR = {"step": 0.005, "class": 0.0025, "operator": 0.0025, "item": 0.0025}
@@ -193,9 +195,10 @@ def _rounding(before: Series, after: Series) -> F64:
 def _variance(series: Series) -> F64:
     """Variance of the mean of every row, from draws of its steps."""
     steps = series.steps
-    drawn = np.random.default_rng(_SEED).integers(0, steps, (DRAWS, steps))
-    weight = np.zeros((steps, DRAWS))
-    np.add.at(weight, (drawn.T, np.arange(DRAWS)), 1 / steps)
+    draws = min(DRAWS, max(_FEWER, 500 * DRAWS // steps))
+    drawn = np.random.default_rng(_SEED).integers(0, steps, (draws, steps))
+    weight = np.zeros((steps, draws))
+    np.add.at(weight, (drawn.T, np.arange(draws)), 1 / steps)
     found = np.empty(len(series.values))
     for row in range(0, len(found), _ROWS):
         some = series.values[row : row + _ROWS]

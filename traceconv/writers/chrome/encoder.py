@@ -250,6 +250,7 @@ class Numbers:
             for pid, tid in zip(self._pids, self._tids, strict=True)
         ]
         self._labels = _labels(trace)
+        self._name = trace.capture.name or f"Rank {trace.rank}"
 
     def _number(self, k: int) -> int:
         """The k-th number of the rank: blocks of 1000 per rank, more blocks after the last."""
@@ -262,7 +263,7 @@ class Numbers:
         records = []
         for (_, heading), pid in self._processes.items():
             if pid in used:
-                name = f"Rank {self._rank} {heading}"
+                name = f"{self._name} {heading}"
                 records.append(_record("process_name", pid, name=name, rank=self._rank))
                 records.append(_record("process_sort_index", pid, sort_index=pid))
                 if self._labels:

@@ -158,7 +158,7 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
     described = message(
         TrackDescriptor.PROCESS,
         number(ProcessDescriptor.PID, pid),
-        text(ProcessDescriptor.PROCESS_NAME, f"Rank {rank}"),
+        text(ProcessDescriptor.PROCESS_NAME, capture.name or f"Rank {rank}"),
         *(text(ProcessDescriptor.PROCESS_LABELS, label) for label in labels),
     )
     return _descriptor(uuid, described, number(TrackDescriptor.SIBLING_ORDER_RANK, rank))
