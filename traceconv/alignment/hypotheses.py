@@ -36,7 +36,7 @@ _AGREED = 0.8  # share of pairs whose numbers of steps have to be equal for that
 _ENOUGH = 0.5  # share of operations that have to be matched where both captures were running
 RIVAL = 0.7  # so much of the pairs' number a hypothesis needs for its fit to say something
 _FREEDOM = 4.0
-_ROUNDS = 25
+_ROUNDS = 12
 FLOOR_NS = 500.0  # noise below this is taken for this
 _STRANGE = 10.0  # times the usual noise: more than a fifth of these, and operations are missing
 _STRANGERS = 0.2
@@ -251,14 +251,23 @@ def drift_of(differ: F64, long: F64) -> float:
     return float(np.clip(np.median(differ[known] / long[known]), -FASTEST, FASTEST))
 
 
+def usual_size(values: F64, floor: float) -> F64:
+    """The geometric mean of the sizes of values by row, which single ones do not spoil; NaN is no
+    value."""
+    known = ~np.isnan(values)
+    logs = np.where(known, np.log(np.abs(values) + floor), 0.0).sum(axis=1)
+    size: F64 = np.exp(logs / np.maximum(known.sum(axis=1), 1))
+    return size
+
+
 def _likelihood(values: F64, floor: float) -> tuple[F64, F64]:
     """The logarithm of how likely rows of values are, as noise of that scale that makes them
     likeliest, and that scale; NaN is no value. Noise is taken as Student's: single values may be
     far off."""
     known = ~np.isnan(values)
     count = np.maximum(known.sum(axis=1), 1)
-    square = np.nan_to_num(values) ** 2
-    scale = np.maximum(square.sum(axis=1) / count, floor**2)
+    square = np.where(known, values * values, 0.0)
+    scale = 2.5 * usual_size(values, floor) ** 2
     for _ in range(_ROUNDS):
         weight = (_FREEDOM + 1) / (_FREEDOM + square / scale[:, None])
         scale = np.maximum((weight * square).sum(axis=1) / count, floor**2)
@@ -304,27 +313,30 @@ class Rivals:
     agree: NDArray[np.bool_]
 
 
-def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -> Found:
+def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float, own: F64) -> Found:
     """A hypothesis, tested against others.
 
     What counts is how much likelier two different scales of noise are than one. Others that have
     too few pairs to say something by themselves, and that the captures have nothing in common,
     are as likely as the likeliest of the rest, as then the fit of this one were chance, too.
+
+    Args:
+        own: by how much times from pair to pair differ, at the same places as those of the rivals.
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
-    n = len(differ)
     low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
+    own = own[~np.isnan(own)]
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
-    many = rivals.pairs - 1 >= max(RIVAL * min(n, rivals.pairs.max(initial=0)), FEWEST)
+    many = rivals.pairs - 1 >= max(RIVAL * min(len(differ), rivals.pairs.max(initial=0)), FEWEST)
     if many.any():
-        odds[many] = _contrast(differ, rivals.differ[many], sides.floor)
+        odds[many] = _contrast(own, rivals.differ[many], sides.floor)
         least = np.flatnonzero(many)[np.argmin(odds[many])]
         usual = rivals.differ[least]
-        odds[~many] = _contrast(differ, rivals.differ[~many], sides.floor, usual[~np.isnan(usual)])
-        odds -= _FEW / n
+        odds[~many] = _contrast(own, rivals.differ[~many], sides.floor, usual[~np.isnan(usual)])
+        odds -= _FEW / len(own)
         unseen = max(float(odds[least]), 0.0)
     if sides.numbered:
         agree = sides.agree(ours, theirs)
@@ -336,11 +348,9 @@ def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -
 
 def likeliest(differ: F64, pairs: I64, floor: float) -> int:
     """The row whose values are smaller than usual by the least chance."""
-    known = ~np.isnan(differ)
-    logs = np.where(known, np.log(np.abs(np.nan_to_num(differ)) + floor), 0.0).sum(axis=1)
-    mean = logs / np.maximum(known.sum(axis=1), 1)
-    long = pairs >= pairs.max() / 2
-    return int(np.argmax(np.sqrt(pairs - 1.0) * (float(np.median(mean[long])) - mean)))
+    size = np.log(usual_size(differ, floor))
+    usual = float(np.median(size[pairs >= pairs.max() / 2]))
+    return int(np.argmax(np.sqrt(pairs - 1.0) * (usual - size)))
 
 
 def preferred(

@@ -29,13 +29,15 @@ from traceconv.alignment.hypotheses import (
     preferred,
     steps_between,
     tested,
+    usual_size,
 )
 from traceconv.core.clock import Correction
 from traceconv.core.columns import F64, I64
 
 _LIKENESS = 0.9  # share of operations that have to be of one kind and size, side by side
 _RIVALS = 12  # others that are looked at closely, and as many with few pairs
-_SAMPLE = 256  # times between operations that are looked at for each shift
+_SCREENED = 48  # times between operations that are looked at for every shift
+_SAMPLE = 192  # the same for shifts that may be right
 _PIVOTS = (0.5, 1 / 6, 5 / 6)
 _AROUND = 24  # operations around a pivot
 _FOLLOWED = 8  # hypotheses that are followed through the whole sequence
@@ -77,72 +79,83 @@ def _by_index(sides: Sides) -> Found | None:
     """The best of all shifts of whole sequences; None if kinds and sizes fit at none."""
     a, b = sides.a, sides.b
     shifts = np.arange(FEWEST - len(b), len(a) - FEWEST + 1)
-    at = _sample(b)
-    first = at[None, :] + shifts[:, None]
-    valid = (first >= 0) & (first < len(a) - 1)
-    first = np.clip(first, 0, len(a) - 2)
-    like = (a.token[first] == b.token[at]) & (a.token[first + 1] == b.token[at + 1])
-    count = valid.sum(axis=1)
-    good = valid & like
-    fits = (good.sum(axis=1) >= _LIKENESS * count) & (count >= min(FEWEST - 1, len(at)))
-    if not fits.any():
+    if len(b) > 2 * _SCREENED:  # a few places tell which shifts are worth a closer look
+        differ, _, good = _shifted(sides, shifts, _sample(b, _SCREENED))
+        if not len(good):
+            return None
+        shifts = shifts[good]
+        pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
+        some = _alikest(differ, pairs, sides.floor)
+        known = np.flatnonzero(np.isin(shifts, (0, *_by_numbers(sides))))
+        shifts = shifts[np.union1d(some, known)]
+    differ, long, good = _shifted(sides, shifts, _sample(b, _SAMPLE))
+    if not len(good):
         return None
-    shifts, first, good = shifts[fits], first[fits], good[fits]
-    long = np.diff(b.end)[at].astype(np.float64)
-    differ = np.where(good, np.diff(a.end)[first] - long, np.nan)
+    shifts = shifts[good]
     pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
     best = likeliest(differ, pairs, sides.floor)
-    drift = drift_of(*(v[good[best]] for v in (differ[best], long)))
-    differ = differ - drift * long
-    some = _alikest(differ, pairs, -1, sides.floor)
-    some = np.union1d(some, np.append(np.flatnonzero(shifts == 0), best))
-    some = np.union1d(some, _by_numbers(sides, shifts))
-    shifts, differ, pairs = shifts[some], differ[some], pairs[some]
+    known = ~np.isnan(differ[best])
+    differ = differ - drift_of(differ[best][known], long[known]) * long
     agree = np.array([sides.agree(*_diagonal(sides, k)) for k in shifts.tolist()])
-    best = int(np.searchsorted(some, best))
     best = preferred(sides, differ, pairs, agree, best, np.flatnonzero(shifts == 0))
     ours, theirs = _diagonal(sides, int(shifts[best]))
     same = a.token[ours] == b.token[theirs]
     ours, theirs = ours[same], theirs[same]
     if len(ours) < FEWEST:
         return None
-    rest = _alikest(differ, pairs, best, sides.floor)
+    rest = _alikest(differ, pairs, sides.floor, but=best)
     apart = np.array(
         [np.median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
     ).astype(np.int64)
     rivals = Rivals(differ[rest], pairs[rest], apart, agree[rest])
-    return tested(sides, ours, theirs, rivals, float(same.mean()))
+    return tested(sides, ours, theirs, rivals, float(same.mean()), differ[best])
 
 
-def _alikest(differ: F64, pairs: I64, but: int, floor: float) -> NDArray[np.intp]:
-    """The rows that fit best, by an average that single values do not spoil: those that have
-    enough pairs to say something, and some others; without the row ``but``."""
-    known = ~np.isnan(differ)
-    logs = np.where(known, np.log(np.abs(np.nan_to_num(differ)) + floor), 0.0).sum(axis=1)
-    mean = logs / np.maximum(known.sum(axis=1), 1)
-    order = np.argsort(mean, kind="stable")
+def _shifted(sides: Sides, shifts: I64, at: NDArray[np.intp]) -> tuple[F64, F64, NDArray[np.intp]]:
+    """By how much times between operations differ, by shift and place, NaN where one of the
+    sequences has none or one of another sort; these times; and the shifts at which sorts fit,
+    which are those of the rows."""
+    a, b = sides.a, sides.b
+    first = at[None, :] + shifts[:, None]
+    valid = (first >= 0) & (first < len(a) - 1)
+    first = np.clip(first, 0, len(a) - 2)
+    sort = a.token[:-1] * (int(max(a.token.max(), b.token.max())) + 1) + a.token[1:]
+    asked = b.token[:-1] * (int(max(a.token.max(), b.token.max())) + 1) + b.token[1:]
+    good = valid & (sort[first] == asked[at])
+    count = valid.sum(axis=1)
+    fits = (good.sum(axis=1) >= _LIKENESS * count) & (count >= min(FEWEST - 1, len(at)))
+    rows = np.flatnonzero(fits)
+    long = np.diff(b.end)[at].astype(np.float64)
+    differ = np.where(good[rows], np.diff(a.end)[first[rows]] - long, np.nan)
+    return differ, long, rows
+
+
+def _alikest(differ: F64, pairs: I64, floor: float, but: int = -1) -> NDArray[np.intp]:
+    """The rows that fit best: those that have enough pairs to say something, and some others;
+    without the row ``but``."""
+    order = np.argsort(usual_size(differ, floor), kind="stable")
     order = order[order != but]
     long = pairs[order] >= RIVAL * pairs.max()
     return np.sort(np.concatenate((order[long][:_RIVALS], order[~long][:_RIVALS])))
 
 
-def _by_numbers(sides: Sides, shifts: I64) -> NDArray[np.intp]:
-    """The row of the shift at which most numbers of steps agree, if these are those of the job."""
-    if not sides.numbered:
-        return np.empty(0, np.intp)
+def _by_numbers(sides: Sides) -> list[int]:
+    """The shift at which most numbers of steps agree, if these are those of the job."""
     steps = np.intersect1d(sides.a.step, sides.b.step)
+    if not sides.numbered or not len(steps):
+        return []
     first = [np.searchsorted(side.step, steps) for side in (sides.a, sides.b)]
-    return np.flatnonzero(shifts == int(np.median(first[0] - first[1]))) if len(steps) else steps
+    return [int(np.median(first[0] - first[1]))]
 
 
-def _sample(b: Beats) -> NDArray[np.intp]:
+def _sample(b: Beats, most: int) -> NDArray[np.intp]:
     """Which times between operations are looked at: the longest, which differ most from step to
     step, and others anywhere."""
     every = np.arange(len(b) - 1)
-    if len(every) <= _SAMPLE:
+    if len(every) <= most:
         return every
-    longest = np.argsort(-np.diff(b.end), kind="stable")[: _SAMPLE // 2]
-    others = np.linspace(0, len(every) - 1, _SAMPLE // 2).astype(np.intp)
+    longest = np.argsort(-np.diff(b.end), kind="stable")[: most // 2]
+    others = np.linspace(0, len(every) - 1, most // 2).astype(np.intp)
     return np.unique(np.concatenate((longest, others)))
 
 
@@ -193,7 +206,7 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
     rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
     apart = np.array([int(np.median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
     rivals = Rivals(differ[rest], pairs[rest], apart[rest], agree[rest])
-    return tested(sides, *every[best], rivals, float(share[best]))
+    return tested(sides, *every[best], rivals, float(share[best]), differ[best])
 
 
 def _share(sides: Sides, ours: I64, theirs: I64) -> float:
