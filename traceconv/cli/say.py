@@ -23,7 +23,7 @@ ALL_LINES = 1000
 
 FILES_LISTED = 5
 
-_LISTED = ("own-output", "steps-uncovered")
+_LISTED = ("own-output", "steps-uncovered", "unread-file")
 """Codes whose files or places are named, as they say what a result does not hold."""
 
 _GRAVEST_FIRST = (Severity.LOSS, Severity.DOUBT, Severity.INFO)

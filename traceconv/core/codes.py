@@ -81,6 +81,11 @@ CODES: dict[str, Code] = {
     "unknown-phase": Code(_L, "A trace event of a phase this reader does not know was skipped."),
     "bad-encoding": Code(_D, "Text that is not valid UTF-8 was read with replacement characters."),
     "empty-file": Code(_I, "The file has no events."),
+    "unread-file": Code(
+        _D,
+        "A file that may hold a profile was not read: it is closed, packed or damaged, or cannot "
+        "be opened. Name it alone to hear what it is, and what to do.",
+    ),
     "superseded-export": Code(
         _I, "There is a newer export of the same data beside an older one; only the newest is read."
     ),

@@ -142,15 +142,24 @@ class Source(ABC):
         For recognising formats: it never raises. Where what unpacks a file is not installed, the
         bytes are those that are stored.
         """
-        quiet, self.progress = self.progress, _silent
         try:
-            with self.open(name) as stream:
-                return stream.read(n)
+            return self.first(name, n)
         except SourceError:
             return b""
         except MissingExtraError:
             with self._open(name) as raw:
                 return raw.read(n)
+
+    def first(self, name: str, n: int) -> bytes:
+        """The first ``n`` bytes, decompressed, without progress.
+
+        Raises:
+            SourceError, MissingExtraError: as :meth:`open`.
+        """
+        quiet, self.progress = self.progress, _silent
+        try:
+            with self.open(name) as stream:
+                return stream.read(n)
         finally:
             self.progress = quiet
 
@@ -217,6 +226,10 @@ class FolderSource(Source):
         return self._path / self._real.get(name, name)
 
 
+_ENCRYPTED = 1
+"""The bit of a zip archive's member that needs a password."""
+
+
 class ZipSource(Source):
     """The members of a .zip archive."""
 
@@ -232,6 +245,12 @@ class ZipSource(Source):
             raise SourceError(f"{self.label}: not a readable zip archive: {e}") from e
         named = (i for i in self._zip.infolist() if i.filename)  # nameless in broken archives
         self._infos = {safe_name(i.filename, self.label): i for i in named if not i.is_dir()}
+        if self._infos and all(i.flag_bits & _ENCRYPTED for i in self._infos.values()):
+            archive = PurePosixPath(self.label).name
+            raise SourceError(
+                f"{self.label}: a zip archive with a password\n"
+                f"  unpack it, and name the folder: unzip -d FOLDER {archive}"
+            )
 
     def __reduce__(self) -> Any:
         return _archive, (ZipSource, self._path, self.label, self._path.stat().st_mtime_ns)

@@ -39,6 +39,7 @@ from traceconv.core.errors import (
 from traceconv.core.model import Capture
 from traceconv.core.ranks import resolve
 from traceconv.io.sources import Source
+from traceconv.pipeline.unread import explained, left_aside
 from traceconv.readers import Reader
 from traceconv.writers import REQUIRED, Writer
 
@@ -234,7 +235,8 @@ def discover(
 
     What one reader claims, later ones do not see. Outputs of ours that are in a folder among
     captures are left out, each with an issue. The variables :data:`BORDERS` of the environment
-    become :attr:`~traceconv.core.model.Capture.border_operators`.
+    become :attr:`~traceconv.core.model.Capture.border_operators`. Files that no reader takes and
+    that may hold a profile are issues (:mod:`traceconv.pipeline.unread`), if all readers are asked.
 
     Args:
         only: the one reader to ask, by name.
@@ -258,7 +260,11 @@ def discover(
         own = [{} for _ in sources]
         found = _asked(sources, asked, own)
     if not found.captures:
-        raise UnknownFormatError(_unknown_message(sources, found.unknown, asked))
+        raise UnknownFormatError(
+            explained(found.unknown) or _unknown_message(sources, found.unknown, asked)
+        )
+    if only is None:
+        left_aside(found.unknown, found.issues)
     for source, outputs in zip(sources, own, strict=True):
         for name in outputs:
             found.issues.add("own-output", source.title(name))

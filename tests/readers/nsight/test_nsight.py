@@ -8,7 +8,7 @@ import pytest
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.errors import Issues
 from traceconv.core.model import Layer, OpClass
 from traceconv.io.sources import sources
 from traceconv.readers.nsight.reader import READER
@@ -222,12 +222,13 @@ def test_nothing_of_the_user_reaches_an_output(tmp_path):
     assert SECRET not in json.dumps(traceconv.inspect(str(path), counts=True).as_dict())
 
 
-def test_a_closed_report_names_the_export_command(tmp_path):
-    """The way out is in the message."""
-    (tmp_path / "a.nsys-rep").write_bytes(b"x")
-    [source] = sources([str(tmp_path)])
-    with pytest.raises(MalformedInputError, match=r"nsys export --type sqlite -o a\.sqlite"):
-        READER.find(source, source.names(), Issues())
+def test_a_report_beside_its_export_is_known(tmp_path):
+    """It is no file that is missing in the result; one without an export is."""
+    for name in ("a.nsys-rep", "b.nsys-rep"):
+        (tmp_path / name).write_bytes(b"x")
+    _make(tmp_path / "a.sqlite")
+    issues = traceconv.merge(tmp_path, out=tmp_path / "out.json").issues
+    assert [i.file for i in issues if i.code == "unread-file"] == [str(tmp_path / "b.nsys-rep")]
 
 
 def test_another_database_is_not_claimed(tmp_path):

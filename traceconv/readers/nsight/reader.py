@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from traceconv.readers.shared.sqlite.database import Database
 
 _REPORTS = (".nsys-rep", ".qdrep")
+"""Endings of what is exported; it may stay beside the export."""
+
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
 _UNREAD = (
     "COMPOSITE_EVENTS",
@@ -61,14 +63,15 @@ class NsightReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per process with GPU work in every export."""
         found: list[Capture] = []
+        closed = {name for name in names if name.endswith(_REPORTS)}
         for name in names:
-            if name.endswith(_REPORTS):
-                _closed_report(source, name, names)
-            elif is_sqlite(source.head(name, 16)):
-                found += self._captures(source, name)
+            if is_sqlite(source.head(name, 16)):
+                beside = [str(PurePosixPath(name).with_suffix(one)) for one in _REPORTS]
+                reports = tuple(one for one in beside if one in closed)
+                found += self._captures(source, name, reports)
         return found
 
-    def _captures(self, source: Source, name: str) -> list[Capture]:
+    def _captures(self, source: Source, name: str, reports: tuple[str, ...]) -> list[Capture]:
         from traceconv.readers.nsight.processes import processes
         from traceconv.readers.shared.sqlite.database import opened
 
@@ -76,7 +79,7 @@ class NsightReader:
             with opened(source, name, salvage=True) as database:
                 if "StringIds" not in database.tables or not set(_SIGNS) & set(database.tables):
                     return []
-                return [_capture(source, name, database, p) for p in processes(database)]
+                return [_capture(source, name, database, p, reports) for p in processes(database)]
         except MalformedInputError:
             return []  # another reader may know better; if none does, it is an unknown file
 
@@ -114,11 +117,14 @@ class NsightReader:
                 build.skip("truncated", place if place not in database.tables else f"table {place}")
 
 
-def _capture(source: Source, name: str, database: Database, process: Process) -> Capture:
+def _capture(
+    source: Source, name: str, database: Database, process: Process, reports: tuple[str, ...]
+) -> Capture:
     return Capture(
         reader=NsightReader.name,
         source=source,
         files=(name,),
+        known=reports,
         rank=process.rank,
         rank_from=process.rank_from,
         device=process.device,
@@ -138,22 +144,6 @@ def _clock(database: Database) -> Anchor | None:
         if isinstance(start, int):
             return Anchor(Domain.RELATIVE, 0, start, "utcEpochNs")
     return None
-
-
-def _closed_report(source: Source, name: str, names: Sequence[str]) -> None:
-    """Say how to open a report, unless its export is beside it.
-
-    Raises:
-        MalformedInputError: the export is missing.
-    """
-    export = str(PurePosixPath(name).with_suffix(".sqlite"))
-    if export not in names:
-        raise MalformedInputError(
-            source.title(name),
-            "",
-            "a report in Nvidia's own format; export it first: "
-            f"nsys export --type sqlite -o {PurePosixPath(export).name} {PurePosixPath(name).name}",
-        )
 
 
 READER = NsightReader()

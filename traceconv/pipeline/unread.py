@@ -1,0 +1,195 @@
+"""Files that no reader takes, and that are known all the same: what they are, and what to do.
+
+They are told by their first bytes; reports of Nsight Systems, whose layout is not public, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from traceconv.core.errors import Issues, MissingExtraError, SourceError, TraceconvError
+from traceconv.io.sources import Source
+from traceconv.readers.shared.sqlite.files import is_sqlite
+
+LISTED = 5
+"""Files that a message describes."""
+
+_PROFILE = "unread-file"
+_HEAD = 1024
+_TABLES = 6
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A kind of file that no reader takes.
+
+    Attributes:
+        what:   it is, as the end of a sentence.
+        advice: what to do.
+        code:   the issue that it is beside files that are read; "" for what has its place there.
+    """
+
+    what: str
+    advice: str
+    code: str = ""
+
+
+_COUNTERS = Unread(
+    "a report of Nsight Compute, which has counters of single kernels and no timeline",
+    "record the program with `nsys profile -o run`, and export that: "
+    "nsys export --type sqlite run.nsys-rep",
+    _PROFILE,
+)
+_SAMPLES = Unread(
+    "samples of the CPU by Linux perf, not a timeline", "`perf report` shows it", _PROFILE
+)
+_POINTER = Unread(
+    "a pointer of Git LFS in the place of a file",
+    "fetch the file with `git lfs pull`",
+    _PROFILE,
+)
+_PAGE = Unread(
+    "a web page", "look at it in a browser: it may say why this is not the file that was asked for"
+)
+_SUMMARIES = Unread(
+    "scalars of TensorBoard", "profiles are beside it, in plugins/profile/*/*.xplane.pb"
+)
+_TENSORS = Unread("a file of torch.save, which has tensors and no profile", "name other files")
+_PICKLE = Unread(
+    "a Python pickle, and neither a flight recorder's dump nor a memory snapshot",
+    "pickles are never loaded, as they may run programs; have it written as JSON lines or CSV",
+)
+_ARRAYS = Unread("a file of arrays or tables, not a trace", "have it written as JSON lines or CSV")
+_ZIP = Unread("a zip archive in a folder", "name the archive itself, or unpack it", _PROFILE)
+_TAR = Unread("a tar archive", "call it .tar and name it, or unpack it", _PROFILE)
+_DATABASE = Unread(
+    "an SQLite database of no profiler known here", "`traceconv formats` lists what is read"
+)
+_EMPTY = Unread("empty", "record or copy it again", "empty-file")
+
+_SIGNS: Mapping[bytes, Unread] = {
+    b"NVR\0": _COUNTERS,
+    b"PERFILE2": _SAMPLES,
+    b"version https://git-lfs": _POINTER,
+    b"PAR1": _ARRAYS,
+    b"\x89HDF\r\n": _ARRAYS,
+    b"\x93NUMPY": _ARRAYS,
+    **{
+        sign: Unread(f"packed with {name}", f"unpack it first: {how}", _PROFILE)
+        for sign, name, how in (
+            (b"\xfd7zXZ\0", "xz", "unxz FILE"),
+            (b"BZh", "bzip2", "bunzip2 FILE"),
+            (b"\x04\x22\x4d\x18", "lz4", "lz4 -d FILE"),
+            (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x FILE"),
+            (b"Rar!\x1a\x07", "RAR", "unrar x FILE"),
+        )
+    },
+}
+"""Kinds by the first bytes."""
+
+
+def recognised(source: Source, name: str) -> Unread | None:
+    """What a file that no reader takes is; None if that is not known.
+
+    It reads the first bytes, and never raises.
+    """
+    known = _by_name(name) or _by_content(source, name)
+    if known is None or "FILE" not in known.advice:
+        return known
+    return replace(known, advice=known.advice.replace("FILE", PurePosixPath(name).name))
+
+
+def explained(unknown: Sequence[tuple[Source, str]]) -> str:
+    """What those of the files are that are known, two lines each; "" if none is.
+
+    What may hold a profile comes first.
+    """
+    known = [(source, name, recognised(source, name)) for source, name in unknown]
+    found = [(source, name, kind) for source, name, kind in known if kind is not None]
+    lines = []
+    for source, name, kind in sorted(found, key=lambda one: one[2].code != _PROFILE)[:LISTED]:
+        told = _tables(source, name) if kind is _DATABASE else kind
+        lines.append(f"{source.title(name)}: {told.what}\n  {told.advice}")
+    if lines and (more := len(unknown) - len(lines)):
+        lines.append(f"... and {more} more that are not read")
+    return "\n".join(lines)
+
+
+def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
+    """Count the files that should not be beside what is read.
+
+    Issues: unread-file, empty-file.
+    """
+    for source, name in unknown:
+        known = recognised(source, name)
+        if known is not None and known.code:
+            issues.add(known.code, source.title(name), known.what)
+
+
+def _by_name(name: str) -> Unread | None:
+    path = PurePosixPath(name.lower())
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        own = PurePosixPath(name)
+        return Unread(
+            "a report in Nvidia's own format",
+            f"export it first: nsys export --type sqlite -o {own.stem}.sqlite {own.name}",
+            _PROFILE,
+        )
+    if path.suffix == ".qdstrm":
+        return Unread(
+            "a recording of Nsight Systems that was not made a report",
+            "import it first: QdstrmImporter -i FILE; then export it with `nsys export`",
+            _PROFILE,
+        )
+    return None
+
+
+def _by_content(source: Source, name: str) -> Unread | None:
+    try:
+        head = source.first(name, _HEAD)
+    except MissingExtraError:
+        return None
+    except SourceError as e:
+        why = str(e).removeprefix(f"{source.title(name)}: ")
+        return Unread(f"not readable ({why})", "copy it again, and see who may read it", _PROFILE)
+    if not head:
+        return _EMPTY
+    for sign, known in _SIGNS.items():
+        if head.startswith(sign):
+            return known
+    if is_sqlite(head):
+        return _DATABASE
+    if head.startswith(b"PK\x03\x04"):
+        return _TENSORS if b"data.pkl" in head else _ZIP
+    if head[257:262] == b"ustar":
+        return _TAR
+    if b"brain.Event:" in head[:64]:
+        return _SUMMARIES
+    if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+        return _PAGE
+    if PurePosixPath(name).name == "data.pkl":
+        return _TENSORS
+    return _PICKLE if head[:2] in (b"\x80\2", b"\x80\3", b"\x80\4", b"\x80\5") else None
+
+
+def _tables(source: Source, name: str) -> Unread:
+    """An SQLite database that no reader knows, by its tables."""
+    from traceconv.readers.shared.sqlite.database import opened
+
+    try:
+        with opened(source, name, salvage=True) as database:
+            tables = sorted(database.tables)
+    except TraceconvError as e:
+        why = str(e).removeprefix(f"{source.title(name)}: ")
+        return Unread(f"a damaged SQLite database ({why})", "copy it again, with its -wal file")
+    if "CUPTI_ACTIVITY_KIND_KERNEL" in tables and "StringTable" in tables:
+        file = PurePosixPath(name).name
+        return Unread(
+            "a database of nvprof",
+            f"write it as CSV: nvprof -i {file} --csv --print-gpu-trace --log-file gpu.csv; then "
+            "name gpu.csv with --map nvprof-gpu",
+        )
+    names = ", ".join(tables[:_TABLES]) + (" ..." if len(tables) > _TABLES else "")
+    return replace(_DATABASE, what=f"{_DATABASE.what} (tables: {names or 'none'})")
