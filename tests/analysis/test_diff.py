@@ -174,6 +174,15 @@ def test_rank_against_rank(base):
         traceconv.diff(base, ranks="0-1:1")
 
 
+def test_ranks_that_only_one_run_has_are_named(tmp_path):
+    """Of a job of which another rank was captured, too: those that both have are compared."""
+    one = Run.of("one", {rank: items_of(write(tmp_path / f"{rank}", Plan(seed=rank)))
+                         for rank in (0, 1)}, 8)  # fmt: skip
+    found = traceconv.Difference(compare(one, one.only(ranks=[1])))
+    assert found.ranks["Rank Before"].tolist() == [1]
+    assert "Not compared: rank 0 of one." in found.text()
+
+
 def test_one_run_needs_two_sides(base):
     """What to do about it is in the message."""
     with pytest.raises(OptionError, match="one run needs two sides"):

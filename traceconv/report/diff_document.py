@@ -317,7 +317,11 @@ def gate_line(one: Mapping[str, Any]) -> str:
 def remarks(comparison: Comparison) -> list[str]:
     """What a reader has to know besides."""
     found = ["Both are the same recording."] if comparison.same else []
-    for run, rank in zip((comparison.before, comparison.after), comparison.critical, strict=True):
+    runs = (comparison.before, comparison.after)
+    for run, left in zip(runs, comparison.left_out, strict=True):
+        if left:
+            found.append(f"Not compared: {ranks(left)} of {run.label}.")
+    for run, rank in zip(runs, comparison.critical, strict=True):
         items = run.ranks[rank]
         if not items.marked:
             found.append(

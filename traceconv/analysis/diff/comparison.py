@@ -150,6 +150,7 @@ class Comparison:
         ranks:     every pair.
         series:    what was measured of every item in every step of the critical rank.
         same:      whether both are one recording.
+        left_out:  ranks before and after that are not compared.
     """
 
     before: Run
@@ -165,6 +166,7 @@ class Comparison:
     ranks: tuple[RankChange, ...] = ()
     series: tuple[Series, Series] | None = None
     same: bool = False
+    left_out: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def verdict(self) -> str:
@@ -199,7 +201,13 @@ def compare(
     reasons = obstacles(before, after, ranked, pairs is not None)
     if reasons and not forced:
         return Comparison(before, after, tuple(ranked), tuple(reasons), tolerance)
-    return found.finish(tuple(reasons))
+    left = [
+        tuple(
+            rank for rank in (*run.ranks, *run.empty) if rank not in {one[side] for one in ranked}
+        )
+        for side, run in enumerate((before, after))
+    ]
+    return replace(found.finish(tuple(reasons)), left_out=(left[0], left[1]))
 
 
 @dataclass(frozen=True)

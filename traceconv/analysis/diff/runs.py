@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
@@ -47,17 +47,19 @@ class Run:
         label: what the user named it by.
         ranks: the items of every rank that has covered steps, ascending.
         world_size: ranks of the job, -1 if unknown.
+        empty: ranks without such steps.
     """
 
     label: str
     ranks: Mapping[int, StepItems]
     world_size: int = -1
+    empty: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, label: str, ranks: Mapping[int, StepItems], world_size: int = -1) -> Run:
         """Of all ranks, also those without such steps; of steps, those that all ranks have."""
         full = {rank: one for rank, one in sorted(ranks.items()) if len(one)}
-        return cls(label, _together(full), world_size)
+        return cls(label, _together(full), world_size, tuple(sorted(set(ranks) - set(full))))
 
     def only(self, ranks: Iterable[int] | None = None, steps: Iterable[int] | None = None) -> Run:
         """Only some ranks and steps, by number; None for all."""
@@ -66,7 +68,8 @@ class Run:
         if steps is not None:
             numbers = list(steps)
             kept = {r: taken(one, np.isin(one.steps["step"], numbers)) for r, one in kept.items()}
-        return Run.of(self.label, kept, self.world_size)
+        found = Run.of(self.label, kept, self.world_size)
+        return replace(found, empty=(*found.empty, *self.empty) if ranks is None else found.empty)
 
     @property
     def steps(self) -> set[int]:
