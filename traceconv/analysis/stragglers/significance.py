@@ -40,6 +40,7 @@ _PRONE = 0.99  # a rank whose variance exceeds that of others so rarely by chanc
 _ALIKE = 0.25  # of the usual variance over places is the least to reckon with
 _STEADY = 8  # pairs of steps from which correlation between them is estimated
 _WORTH = 0.7  # of the standard errors that a normal distribution needs: less is not looked at
+_PERIODS = 100  # steps: what comes back after more is not looked for
 _INERT = 2.2  # standard errors; less is no correlation
 
 
@@ -405,7 +406,7 @@ def _regular(every: NDArray[np.int64], hit: NDArray[np.int64]) -> float:
     """How likely it is by chance that steps are as regular as those that are hit."""
     n, k = len(every), len(hit)
     best, sizes = 1.0, Counter[int]()
-    for period in range(2, int(np.ptp(every)) // 2 + 2):
+    for period in range(2, min(int(np.ptp(every)) // 2, _PERIODS) + 2):
         size = np.bincount(every % period, minlength=period)
         hits = np.bincount(hit % period, minlength=period)
         sizes.update(size[size > 1].tolist())
