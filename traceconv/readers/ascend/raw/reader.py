@@ -114,9 +114,7 @@ def _capture(
     )
     own = window(identity, raw)
     detail = _Detail((own,), _notes(identity, raw))
-    uses = {name: use_of(source, name.rpartition("/")[2]) for name in raw.known}
-    empty = {name: "empty" for name in raw.known if not source.size(name)}
-    return replace(capture, clock=own.clock.anchor, detail=detail, uses={**uses, **empty})
+    return replace(capture, clock=own.clock.anchor, detail=detail)
 
 
 def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
@@ -144,7 +142,6 @@ def _joined(captures: Sequence[Capture]) -> Capture:
         captures[0],
         files=detail.files,
         known=tuple(dict.fromkeys(name for c in captures for name in c.known)),
-        uses={name: use for c in captures for name, use in c.uses.items()},
         world_size=max(c.world_size for c in captures),
         detail=detail,
     )

@@ -253,31 +253,26 @@ def _described(capture: Capture) -> Capture:
     for table, names in tables.items():
         for name in names:
             holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
-    uses = {n: holds.get(n) or use_of(capture.source, n) for n in capture.known}
+    uses = {n: holds.get(n) or _use_of(capture.source, n) for n in capture.known}
     database = any(name.endswith(".db") for name in capture.files)
     for name in capture.known:
         base = name.rpartition("/")[2]
         other = name.endswith(".db") != database and _EXPORT.fullmatch(base)
-        there = capture.files and capture.source.size(name) and not _is_raw(name)
-        if other and name not in holds and there:
+        if other and name not in holds and capture.files and capture.source.size(name):
             uses[name] = LEFT_OUT
     return replace(capture, tables=tables, uses=uses)
 
 
-def use_of(source: Source, name: str) -> str:
+def _use_of(source: Source, name: str) -> str:
     """What a file that is not read is good for, in words for ``inspect``."""
     base = name.rpartition("/")[2]
-    if _is_raw(name) and not base.endswith(".done"):
+    if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
         return _RAW_USE
     if not source.size(name):
         return "empty"
     if table := table_of(name):
         return f"another export of table {table}"
     return next((words for _, pattern, words in USES if pattern.fullmatch(base)), "not needed")
-
-
-def _is_raw(name: str) -> bool:
-    return not set(name.split("/")).isdisjoint(_RAW)
 
 
 def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
