@@ -145,7 +145,6 @@ def test_capture_of_a_job_folder(job):
     assert trace.events.start_ns.min() == 0
     codes = {issue.code: issue.count for issue in trace.issues}
     assert codes == {
-        "kind-not-read": 1,
         "clock-assumed": 2,
         "unfinished-slice": 4,
         "missing-duration": 73,

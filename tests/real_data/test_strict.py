@@ -31,8 +31,8 @@ LACKING = {
     "gpu/chrome_edge/too-many-end-events": {"end-without-begin"},
     # two kinds of mark under one id
     "hub/perfetto/legacy_async": {"track-conflict"},
-    # parts of a split output, each without the others; an arrow of which a part has one end
-    "hub/perfetto_own": {"flow-split", "part-missing", "overlap-differs"},
+    # parts of a split output; an arrow of which a part has one end
+    "hub/perfetto_own": {"flow-split", "overlap-differs"},
     # ranks by the order of processes
     "hub/rocpd/convert": {"rank-order"},
     "hub/perfetto_producers/rocpd_convert_2proc": {"rank-order"},
