@@ -189,7 +189,7 @@ def _tables(source: Source, name: str) -> Unread:
         return Unread(
             "a database of nvprof",
             f"write it as CSV: nvprof -i {file} --csv --print-gpu-trace --log-file gpu.csv; then "
-            "name gpu.csv with --map nvprof-gpu",
+            'name gpu.csv with `mapping="nvprof-gpu"`',
         )
     names = ", ".join(tables[:_TABLES]) + (" ..." if len(tables) > _TABLES else "")
     return replace(_DATABASE, what=f"{_DATABASE.what} (tables: {names or 'none'})")
