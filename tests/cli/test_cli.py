@@ -11,7 +11,8 @@ import pytest
 from paths import ROOT
 
 import traceconv
-from traceconv.cli import cli, run, say
+from tests.support.commands import COMMANDS
+from traceconv.cli import run, say
 from traceconv.cli.options import SECTIONS
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
@@ -445,7 +446,7 @@ def test_a_step_marker_is_a_pattern(here, capsys):
 def test_help_fits_the_terminal(monkeypatch, capsys, columns):
     """Of every command; wide terminals are used."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    for name in cli.commands:
+    for name in COMMANDS:
         assert run([name, "--help"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line for line in lines if len(line) > columns] == []
@@ -460,7 +461,7 @@ def test_help_groups_options_by_purpose(capsys, name):
     text = capsys.readouterr().out
     titles = re.findall(r"^(\S[^:]*):$", text, re.MULTILINE)
     assert len(titles) > 3 and set(titles) <= set(SECTIONS)
-    for parameter in cli.commands[name].params:
+    for parameter in COMMANDS[name].params:
         for option in parameter.opts if isinstance(parameter, click.Option) else ():
             assert len(re.findall(rf"^  (?:-\w, )?{option}(?![\w-])", text, re.MULTILINE)) <= 1
             assert option in text
