@@ -338,6 +338,7 @@ def inspect(
     reader: str | None = None,
     rank_from: str = "meta",
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     counts: bool = False,
     progress: Progress = silent,
 ) -> Inspection:
@@ -356,7 +357,9 @@ def inspect(
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
     below = sources(options.paths(paths))
-    found = registry.discover(below, reader, options.path(mapping, "mapping"))
+    found = registry.discover(
+        below, reader, options.path(mapping, "mapping"), options.path(nsys, "nsys")
+    )
     inspection = Inspection(
         captures=list(found.captures),
         unknown=[source.title(name) for source, name in found.unknown],
