@@ -4,7 +4,8 @@ What does not average out over many operations is a *bias*: the ends of one rank
 or be stamped, later than those of another. Where it is the last to come, the time a rank is inside
 is that of the operation itself, with its own bias; so what differs between these times is the bias
 between their ends. For ranks that never come last, it is taken to be what it is among the others;
-where that is not known either, it is taken to be less than the shortest such operation.
+where that is not known either, all that holds is that nobody ends an operation before all have
+begun it.
 """
 
 from __future__ import annotations
@@ -47,14 +48,17 @@ class _Bias:
         late:   per column, ns.
         covariance: of these.
         dof:    degrees of freedom these are estimated from.
-        most:   the most that differs between two ranks, whatever they are, ns.
+        least:  per column, the shortest time inside, ns. The ends of one rank cannot be that much
+            later than those of another: it would have begun when the other had ended. Who never
+            comes last is not expected to be later than the others by more than twice what these
+            need.
         certain: whether ranks wait for each other, so that the rest means something.
     """
 
     late: F64
     covariance: F64
     dof: int
-    most: float
+    least: F64
     certain: bool
 
     def between(self, one: int, other: int, usual: float) -> tuple[float, float]:
@@ -65,15 +69,16 @@ class _Bias:
             usual: what it is expected to be less than if nothing is known of these two; NaN for
                 nothing.
         """
+        most = float(max(self.least[one], self.least[other]))
         if not self.certain:
-            return 0.0, self.most
+            return 0.0, most
         c = self.covariance
         error = math.sqrt(max(float(c[one, one] + c[other, other] - 2 * c[one, other]), 0.0))
         later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
         if not math.isnan(usual):  # both are known: what was measured, and what is to be expected
             share = usual**2 / (usual**2 + reach**2)
             later, reach = share * later, math.sqrt(share) * reach
-        return (later, reach) if abs(later) + reach < self.most else (0.0, self.most)
+        return (later, reach) if abs(later) + reach < most else (0.0, most)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,11 @@ class _Star:
     fits: Mapping[int, Fit]
     bias: _Bias
     columns: NDArray[np.intp]
+
+    @property
+    def sort(self) -> tuple[int, frozenset[str]]:
+        """What its bias depends on: how many ranks do what."""
+        return len(self.group.ranks), frozenset(self.group.kinds)
 
     def between(self, column: int, usual: float) -> tuple[float, float]:
         """The bias between a column and the centre, see :meth:`_Bias.between`."""
@@ -160,7 +170,8 @@ def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
         return _Star(group, centre, fits, _bias(start, took, _sorts(group)[rows]), columns)
     longest = float(np.median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
     nothing = np.empty(0), np.empty((0, 0))
-    return _Star(group, centre, fits, _Bias(*nothing, 1, longest, False), columns)
+    least = np.full(len(columns), longest)
+    return _Star(group, centre, fits, _Bias(*nothing, 1, least, False), columns)
 
 
 def _sorts(group: Matched) -> NDArray[np.intp]:
@@ -189,7 +200,11 @@ def _bias(start: F64, took: F64, sort: NDArray[np.intp]) -> _Bias:
     shortest = np.where(np.isfinite(shortest), shortest, np.median(shortest))
     known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
     late, covariance, dof, _ = min(known, key=lambda k: k[-1])
-    return _Bias(late, covariance, dof, float(took.min()), True)
+    last = np.unique(np.argmax(start + late, axis=1))
+    least = took.min(axis=0)
+    waiting = np.setdiff1d(np.arange(len(least)), last)
+    least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
+    return _Bias(late, covariance, dof, least, True)
 
 
 def _by_last(
@@ -244,7 +259,7 @@ def _two_ways(
 
 def _usual_bias(stars: Sequence[_Star]) -> float:
     """What the bias between two ranks is expected to be less than, 99 of 100 times, from those of
-    all ranks for which it is known; NaN if these are few."""
+    all ranks of such groups for which it is known; NaN if these are few."""
     squares, weights, ranks, dof = 0.0, 0.0, 0, 0
     for bias in (star.bias for star in stars if star.bias.certain):
         lead = int(np.argmin(np.diag(bias.covariance)))
@@ -312,10 +327,13 @@ def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
     links: dict[int, list[_Link]] = {rank: [] for rank in ranks}
     doubts: dict[int, str] = {}
     stars = [star for group in groups for star in _stars(group, doubts)]
-    usual = _usual_bias(stars)
+    sorts: dict[tuple[int, frozenset[str]], list[_Star]] = {}
+    for star in stars:
+        sorts.setdefault(star.sort, []).append(star)
+    usual = {sort: _usual_bias(alike) for sort, alike in sorts.items()}
     for star in stars:
         for column, fit in star.fits.items():
-            link = _Link(star, column, fit.biased(*star.between(column, usual)))
+            link = _Link(star, column, fit.biased(*star.between(column, usual[star.sort])))
             for end in (star.group.ranks[column], star.group.ranks[star.centre]):
                 links[end].append(link)
     root: dict[int, int] = {}
