@@ -24,6 +24,7 @@ from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
+from traceconv.core.clock import Correction
 from traceconv.core.columns import F64
 from traceconv.core.robust import Z99, scale, student
 
@@ -110,7 +111,35 @@ class _Star:
         return self.bias.between(one, other, usual)
 
 
-def _stars(group: Matched, doubts: dict[int, str]) -> Iterator[_Star]:
+@dataclass(frozen=True)
+class _Stepped:
+    """Two ranks of a group, one of whose clocks seems to have been set."""
+
+    group: Matched
+    columns: tuple[int, int]
+    step_ns: float
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """Theirs."""
+        one, other = self.columns
+        return self.group.ranks[one], self.group.ranks[other]
+
+    def apart_ns(self, corrections: Sequence[Correction]) -> float:
+        """How far ends are apart by corrections of both clocks, where they are most; single ends
+        do not count."""
+        rows, _ = _usable(self.group)
+        both = rows & (self.group.row[:, self.columns] >= 0).all(axis=1)
+        one, other = (
+            correction.of(self.group.end_ns[both, column])
+            for column, correction in zip(self.columns, corrections, strict=True)
+        )
+        apart = np.abs(one - other)[np.argsort(one)]
+        two = np.minimum(apart[1:], apart[:-1])
+        return max(float(two.max(initial=0)), abs(self.step_ns))
+
+
+def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> Iterator[_Star]:
     """Stars that hold as many ranks of a group as possible: around the rank with the most
     operations, and, where its clock or the matches make no sense, around others."""
     left = [c for c in range(len(group.ranks)) if c != group.base]
@@ -118,6 +147,8 @@ def _stars(group: Matched, doubts: dict[int, str]) -> Iterator[_Star]:
     while left and tried < _CENTRES:
         fits = {c: _fit(group, c, centre) for c in left if c != centre}
         for column, fit in fits.items():
+            if fit.step_ns:
+                stepped.append(_Stepped(group, (column, centre), fit.step_ns))
             if fit.doubt:
                 doubts.setdefault(group.ranks[column], f"{group.key}: {fit.doubt}")
         good = {c: f for c, f in fits.items() if not f.doubt}
@@ -326,7 +357,8 @@ def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
     """
     links: dict[int, list[_Link]] = {rank: [] for rank in ranks}
     doubts: dict[int, str] = {}
-    stars = [star for group in groups for star in _stars(group, doubts)]
+    stepped: list[_Stepped] = []
+    stars = [star for group in groups for star in _stars(group, doubts, stepped)]
     sorts: dict[tuple[int, frozenset[str]], list[_Star]] = {}
     for star in stars:
         sorts.setdefault(star.sort, []).append(star)
@@ -340,12 +372,14 @@ def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
     fits: dict[int, Fit] = {}
     for rank in sorted(links):
         if rank not in root:
-            for reached, fit in _reached(rank, links).items():
+            for reached, fit in _reached(rank, links, stepped).items():
                 root[reached], fits[reached] = rank, fit
     return Solved(root, fits, doubts)
 
 
-def _reached(root: int, links: Mapping[int, list[_Link]]) -> dict[int, Fit]:
+def _reached(
+    root: int, links: Mapping[int, list[_Link]], stepped: Sequence[_Stepped]
+) -> dict[int, Fit]:
     """Every rank that links connect to ``root``, with the fit that leads to it (Dijkstra)."""
     done: dict[int, Fit] = {}
     came: dict[int, int] = {}
@@ -364,17 +398,28 @@ def _reached(root: int, links: Mapping[int, list[_Link]]) -> dict[int, Fit]:
                 ways.append((rank, link))
                 error = link.fit.error_ns(*link.fit.span_ns)
                 heapq.heappush(queue, (cost + error**2, there, len(ways) - 1))
-    return _checked(done, came, links)
+    return _checked(done, came, links, stepped)
 
 
 def _checked(
-    done: Mapping[int, Fit], came: Mapping[int, int], links: Mapping[int, list[_Link]]
+    done: Mapping[int, Fit],
+    came: Mapping[int, int],
+    links: Mapping[int, list[_Link]],
+    stepped: Sequence[_Stepped],
 ) -> dict[int, Fit]:
     """The same with the errors of ranks that another way leads elsewhere: as far as that is.
 
     Which of both ways is right, nobody knows; whoever is reached by way of such a rank is no surer.
+    The same holds for two ranks one of whose clocks was set, by operations in another group than
+    those they were fitted by.
     """
     more = dict.fromkeys(done, 0.0)
+    for one in stepped:
+        if all(rank in done for rank in one.ranks):
+            apart = one.apart_ns([done[rank].correction for rank in one.ranks])
+            for rank in one.ranks:
+                if done[rank].matches and apart > done[rank].error_ns(*done[rank].span_ns):
+                    more[rank] = max(more[rank], apart)
     for rank in done:
         for link in links[rank]:
             other = link.other(rank)
