@@ -30,6 +30,7 @@ from traceconv.cli import (
     join,
     merge,
     open,
+    query,
     say,
     stats,
     stragglers,
@@ -136,6 +137,7 @@ for _command in (
     formats.formats,
     explain.explain,
     open.open_,
+    query.query,
 ):
     cli.add_command(_command)
 
