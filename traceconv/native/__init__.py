@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from traceconv.native._scan import Scanned, Scanner
 
 __all__ = [
+    "TIERS",
     "Allocator",
     "Coder",
     "Scanned",
@@ -25,6 +26,7 @@ __all__ = [
     "coder",
     "copier",
     "first_fit",
+    "in_use",
     "packets",
     "scanner",
     "wire",
@@ -134,6 +136,15 @@ def allocator() -> Allocator | None:
     from traceconv.native import _memory
 
     return _memory
+
+
+TIERS = ("_scan", "_encode", "_patch", "_wire")
+"""The parts that have a Python tier."""
+
+
+def in_use() -> list[str]:
+    """Those of :data:`TIERS` that do the work; for the others, Python does it."""
+    return [part for part in TIERS if _usable(part)]
 
 
 def _usable(part: str) -> bool:
