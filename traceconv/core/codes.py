@@ -43,6 +43,10 @@ CODES: dict[str, Code] = {
     "malformed-record": Code(
         _L, "A record cannot be parsed and was skipped; look at the place given."
     ),
+    "line-unmatched": Code(
+        _D,
+        "Lines of a text log that its pattern does not match, such as tracebacks, are left out.",
+    ),
     "repaired-record": Code(
         _D,
         "Records that were not valid JSON (the writer escapes nothing) were repaired and kept; "
