@@ -304,12 +304,12 @@ def step(every):
     """Steps as marked, their device windows, and their parts as the source marks them."""
     found = []
     for rank, known in every.items():
-        parts = {cls: _parts(known.rank, cls) for cls in ("fp_bp", "tail", "interval")}
+        parts = {cls: _parts(known, cls) for cls in ("fp_bp", "tail", "interval")}
         bounds = _data_bounds(known, parts["interval"])
         for one in known.steps:
             if known.fact.partial:
                 continue  # of the profiler's own table, if there is one
-            at, (start, end) = (one.graph, one.number), one.window
+            at, (start, end) = id(one), one.window
             row = {
                 "Start Time(ns)": one.start, "Duration(ns)": one.dur,
                 "Device Time(ns)": end - start if one.source == "timeline" else UNKNOWN,
@@ -330,16 +330,24 @@ def _data_bounds(known, pauses):
     found = dict(pauses)
     for row in marks:
         if row.cls == "fp_bp" and (before := bisect_right(ends, row.start)):
-            found[row.graph, row.step] = row.start - ends[before - 1]
+            found[id(_step_of(known, row, row.start))] = row.start - ends[before - 1]
     return found
 
 
-def _parts(rank, cls):
+def _parts(known, cls):
     sums = defaultdict(int)
-    for row in rank.rows:
+    for row in known.rank.rows:
         if row.cls == cls:
-            sums[row.graph, row.step] += row.dur
+            time = row.end if cls == "interval" else row.start
+            sums[id(_step_of(known, row, time))] += row.dur
     return sums
+
+
+def _step_of(known, row, time):
+    """The step whose number a row has; where numbers start over, the last that had begun."""
+    alike = [s for s in known.steps if (s.graph, s.number) == (row.graph, row.step)]
+    begun = [step for step in alike if step.start <= time]
+    return (begun or alike[:1] or [None])[-1]
 
 
 def step_summary(every):
