@@ -319,6 +319,12 @@ def step(every):
                 "Data Aug Bound(ns)": bounds.get(at),
             }  # fmt: skip
             found.append(((rank, *one.key), row))
+        for number in known.fact.stated.beside(known.steps):
+            for row in known.fact.stated.steps()[number]:
+                parts = ("Computing", "Communication(Not Overlapped)", "Free")
+                device = sum(row[f"{name}(ns)"] for name in parts)
+                row = dict.fromkeys(found[-1][1]) | {"Device Time(ns)": device}
+                found.append(((rank, UNKNOWN, number, UNKNOWN), row))
     return found
 
 
@@ -390,6 +396,11 @@ def overlap(every):
         found += rows
         if known.sets:
             found.append(((rank, UNKNOWN, UNKNOWN, UNKNOWN), "timeline", known.sums()))
+        beside = known.fact.stated.beside(known.steps)
+        found += [
+            ((rank, UNKNOWN, number, UNKNOWN), "elsewhere", figures)
+            for number, figures in known.fact.stated.known() if number in beside
+        ]  # fmt: skip
     job = []
     if len({key[0] for key, _, _ in found}) > 1:
         alike = defaultdict(list)
@@ -453,6 +464,10 @@ def step_trace_time(every):
                 (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
             device = known.rank.device if known.rank.device >= 0 else UNKNOWN
             found.append((key, columns | {"Device": device, "Source": one.source}))
+        for number in known.fact.stated.beside(known.steps):
+            for row in known.fact.stated.steps()[number]:
+                key = (rank, UNKNOWN, number, UNKNOWN)
+                found.append((key, row | {"Source": "elsewhere"}))
     if len({key[0] for key, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), figures in found:

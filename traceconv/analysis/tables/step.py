@@ -29,6 +29,7 @@ from traceconv.analysis.tables.stated_steps import (
     only_stated,
     stated_overlap,
     stated_steps,
+    with_steps_beside,
 )
 from traceconv.analysis.utilisation import share, utilisation
 from traceconv.core.columns import distinct
@@ -217,7 +218,8 @@ def _step_facts(trace: Trace) -> Columns:
     for name in ("device_start_ns", "device_dur_ns"):
         facts[name][steps.covered != Covered.TIMELINE] = ABSENT
     phases = {name: _phase(trace, op) for name, op in _PHASES.items()}
-    return {**facts, **phases, "interval": _data_bound(trace)}
+    rows = {**facts, **phases, "interval": _data_bound(trace)}
+    return with_steps_beside(trace, rows, _stated_lengths(stated_steps(trace)))
 
 
 def _stated_lengths(stated: Columns) -> Columns:
@@ -352,7 +354,9 @@ def _overlap_facts(trace: Trace) -> Columns:
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
     known = (rows["known_ns"] != ABSENT).any()
-    return {**rows, "source": texts(sources)} if known else NOTHING
+    if not known:
+        return NOTHING
+    return with_steps_beside(trace, {**rows, "source": texts(sources)}, stated_overlap(trace))
 
 
 def _input_wait(steps: StepTable) -> int:
@@ -441,12 +445,13 @@ def _vendor_facts(trace: Trace) -> Columns:
         for heading, name in _VENDOR.items():
             columns[name][own] = numbers(table, heading)[at]
     device = trace.capture.device
-    return {
+    rows = {
         **columns,
         "window": steps.window.astype(np.int64),
         "device": np.full(len(steps), ABSENT if device < 0 else device, np.int64),
         "source": texts([_SOURCES[Covered(number)] for number in steps.covered.tolist()]),
     }
+    return with_steps_beside(trace, rows, stated_steps(trace))
 
 
 def _stated(trace: Trace) -> Columns:
