@@ -164,10 +164,12 @@ def _launches(rank, known):
     else:
         return
     pieces = _pieces(known)
+    if not pieces:
+        return
     figures = {f"p{p}_ns": round(_percentile(late, p)) for p in (5, 25, 50, 75, 95)}
     yield "launch-starved", "", {
         "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
-        "idle_percent": share(pieces, "free") if pieces else 100.0, "slices": _idle(known),
+        "idle_percent": share(pieces, "free"), "slices": _idle(known),
     }  # fmt: skip
 
 

@@ -137,11 +137,10 @@ def _row(lane, event, at):
 
 
 def _bind(rank):
-    """Replace the ends of arrows by the innermost slices at their instants, as viewers do."""
+    """Replace the ends of arrows by the innermost rows at their instants, as viewers do."""
     by_lane = defaultdict(list)
     for row in rank.rows:
-        if row.slice:
-            by_lane[id(row.lane)].append(row)
+        by_lane[id(row.lane)].append(row)
     known = {key: _Nested(rows) for key, rows in by_lane.items()}
     bound = []
     for lane, at, name, lane_2, at_2 in rank.arrows:
@@ -153,7 +152,7 @@ def _bind(rank):
 
 
 class _Nested:
-    """The slices of one lane, to be asked for the innermost one at an instant."""
+    """The rows of one lane, to be asked for the innermost one at an instant."""
 
     def __init__(self, rows):
         self._rows = rows

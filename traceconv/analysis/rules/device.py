@@ -295,7 +295,7 @@ RULES: tuple[Rule, ...] = (
         "median time from the start of a launching call to the start of its kernel, while the "
         "device is idle",
         (Limit(20.0, "us", OWN, below=True), Limit(20.0, "%", PADDLE, "idle")),
-        "launch arrows from host calls to at least 20 kernels",
+        "launch arrows from host calls to at least 20 kernels, and known idle time of the device",
         "The device waits for every launch: reduce the work of the host between launches, or "
         "launch whole graphs.",
         _launches,
