@@ -291,6 +291,9 @@ class OwnLane(IntEnum):
     UNIT = 4
     LANE = 5
     UNTITLED = 6
+    NAME = 7
+    GROUP = 8
+    TITLE = 9
 
 
 STEP_ADDED, GRAPH_ADDED = 1, 2
