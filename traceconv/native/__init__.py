@@ -25,6 +25,7 @@ __all__ = [
     "allocator",
     "coder",
     "copier",
+    "first_fit",
     "in_use",
     "packets",
     "scanner",
@@ -82,6 +83,15 @@ def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
     from traceconv.native import _patch
 
     return _patch.copy
+
+
+def first_fit() -> Callable[..., tuple[bytes, int]] | None:
+    """Gives slices that cross lanes of their own (``lanes.c``)."""
+    if not _usable("_lanes"):
+        return None
+    from traceconv.native import _lanes
+
+    return _lanes.first_fit
 
 
 class Wire(Protocol):
