@@ -350,7 +350,8 @@ def tested(
 
     What counts is how much likelier two different scales of noise are than one. Others that have
     too few pairs to say something by themselves, and that the captures have nothing in common,
-    are as likely as the likeliest of the rest, as then the fit of this one were chance, too.
+    are as likely as the likeliest of the rest, as then the fit of this one were chance, too; unless
+    those few are so far off that they say something after all.
 
     Args:
         own: by how much times from pair to pair differ, at the same places as those of the rivals,
@@ -389,12 +390,15 @@ def _odds(own: Sequence[F64], others: Sequence[F64], many: NDArray[np.bool_], fl
     least = np.flatnonzero(many)[np.argmin(odds[many])]
     for mine, its, few in every:
         usual = its[least][~np.isnan(its[least])]
-        fair = _less(_contrast(mine, its[~many], floor, usual), few)
-        odds[~many] = np.maximum(odds[~many], fair)
+        some = its[~many]
+        alone = _FEW / np.maximum((~np.isnan(some)).sum(axis=1), 1)
+        fair = _less(_contrast(mine, some, floor, usual), few)
+        off = _less(_contrast(mine, some, floor), np.maximum(alone, few))
+        odds[~many] = np.maximum(odds[~many], np.maximum(fair, off))
     return odds
 
 
-def _less(odds: F64, few: float) -> F64:
+def _less(odds: F64, few: float | F64) -> F64:
     """Odds, less sure by so much; never for the contrary because of that."""
     return np.where(odds > 0, np.maximum(odds - few, 0.0), odds)
 
