@@ -116,7 +116,9 @@ class Suite:
 
     def reading(self, tier: str) -> float | None:
         """Seconds from a Perfetto trace to columns."""
-        taken = [self.stage(f"{tier}: stages of Perfetto", name) for name in ("find", "read", "finish")]
+        taken = [
+            self.stage(f"{tier}: stages of Perfetto", name) for name in ("find", "read", "finish")
+        ]
         return sum(one or 0.0 for one in taken) or None
 
     # -- figures ------------------------------------------------------------------------------
