@@ -29,6 +29,7 @@ _HOMES = {
     "diagnose": "api.diagnose",
     "diff": "api.diff",
     "validate": "validation",
+    "query": "api.query",
     "write": "api.write",
     "Captures": "api.open",
     "Inspection": "api.inspect",
@@ -124,6 +125,7 @@ __all__ = [
     "join",
     "merge",
     "open",
+    "query",
     "stats",
     "stragglers",
     "validate",
@@ -139,6 +141,7 @@ if TYPE_CHECKING:
     from traceconv.api.inspect import Inspection, inspect
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
+    from traceconv.api.query import query
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import Comparison, stragglers
     from traceconv.api.write import write

@@ -12,10 +12,12 @@ from paths import ROOT
 
 import traceconv
 from tests.support.commands import COMMANDS
+from traceconv import native
 from traceconv.cli import run, say
 from traceconv.cli.options import SECTIONS
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
+from traceconv.pipeline import rank_file
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 CUT = str(ROOT / "golden" / "trace_view" / "cut_off" / "input")
@@ -258,6 +260,27 @@ def test_version_says_which_program_this_is(capsys):
     out = capsys.readouterr().out
     assert traceconv.__version__ in out
     assert "Perfetto" in out
+
+
+@pytest.mark.parametrize(
+    ("built", "said"),
+    [
+        (native.TIERS, "tier: native\n"),
+        (native.TIERS[1:], "tier: native, but for scan\n"),
+        ((), "tier: Python (three to four times slower, same output)\n"),
+    ],
+)
+def test_version_names_the_tier_and_the_formats(capsys, monkeypatch, built, said):
+    """What a report of a fault needs: who does the work, and which files go together."""
+    monkeypatch.setattr(native, "_is_built", lambda part: part in built)
+    monkeypatch.delenv("TRACECONV_NATIVE", raising=False)
+    run(["--version"])
+    out = capsys.readouterr().out
+    assert said in out
+    assert f"rank file {rank_file.VERSION}" in out
+    monkeypatch.setenv("TRACECONV_NATIVE", "0")
+    run(["--version"])
+    assert "tier: Python" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["json", "systrace", "profile", "text", "symbolize"])

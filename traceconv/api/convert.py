@@ -37,6 +37,7 @@ class MergeArguments(TypedDict, total=False):
     rank_from: str
     reader: str | None
     mapping: options.AnyPath | None
+    nsys: options.AnyPath | None
     writer: str | None
     strict: bool
     force: bool

@@ -49,6 +49,7 @@ COMMANDS = {
     "formats": "formats.formats",
     "explain": "explain.explain",
     "open": "open.open_",
+    "query": "query.query",
 }
 """Commands by name: the module here and the function in it."""
 
@@ -102,9 +103,20 @@ def _meant_perfetto(word: str, rest: list[str]) -> str:
 def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
     if not shown or ctx.resilient_parsing:
         return
-    from traceconv.core.version import __version__
+    from traceconv import native
+    from traceconv.core import version
 
-    click.echo(f"traceconv {__version__}: merges the profiles of many ranks into one trace.")
+    click.echo(
+        f"traceconv {version.__version__}: merges the profiles of many ranks into one trace."
+    )
+    used, parts = native.in_use(), native.TIERS
+    lacking = ", ".join(part.removeprefix("_") for part in parts if part not in used)
+    tier = f"native, but for {lacking}" if lacking else "native"
+    click.echo(f"tier: {tier if used else 'Python (three to four times slower, same output)'}")
+    click.echo(
+        f"formats: raw event log {version.RAW_EVENT_LOG}, report {version.REPORT}, "
+        f"shard {version.SHARD}, rank file {version.RANK_FILE}"
+    )
     click.echo(NOT_PERFETTO)
     ctx.exit()
 
@@ -129,7 +141,7 @@ a proven regression under --fail-on, 11 runs that cannot be compared, or of whic
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version and exit.",
+    help="Show the version, whether native parts are used, and versions of formats; exit.",
 )
 def cli() -> None:
     """Merge the profiles of many ranks, from any vendor, into one exact trace.
