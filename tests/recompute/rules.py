@@ -110,8 +110,9 @@ def share(pieces, cls):
 def _shares(pieces):
     names = ["computing", "not_overlapped", "free"]
     names += ["copy_not_overlapped"] * any(piece["copying"] for piece in pieces)
-    names += ["input_wait"] * any(piece["input_wait"] is not None for piece in pieces)
     shares = {f"{cls}_percent": share(pieces, cls) for cls in names}
+    if told := [piece for piece in pieces if piece["input_wait"] is not None]:
+        shares["input_wait_percent"] = share(told, "input_wait")
     return {
         "value": 100 - shares["free_percent"], **shares, "steps": len(pieces),
         "window_ns": sum(piece["known"] for piece in pieces),

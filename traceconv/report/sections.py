@@ -114,7 +114,7 @@ def _overlap(result: Result, unmarked: Collection[int]) -> Section:
         waits = rows["Input Wait(ns)"][mine]
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
-        found.append({"rank": rank, "steps": n, **means})
+        found.append({"rank": rank, "steps": n, **means, "input_wait_steps": len(waits)})
     marked = worked.any() and not {row["rank"] for row in found} <= set(unmarked)
     return {"per": "step" if marked else "capture", "rows": found}
 
