@@ -208,6 +208,11 @@ CODES: dict[str, Code] = {
         "nothing says when that time began.",
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
+    "counter-zero": Code(
+        _I,
+        "Samples of counters that are zero throughout a rank are not drawn in the detail; `source` "
+        "mode and `convert` keep them.",
+    ),
     "counter-clipped": Code(
         _D,
         "A counter that is computed back from the end of a recording would fall below zero and is "

@@ -59,14 +59,15 @@ def reading(
         in_memory: the one rank of the merge is kept in memory instead.
         alone:     see :func:`traceconv.pipeline.spill.spill`.
     """
-    plain = Reading(folder, options.view, in_memory, alone, options.comm_patterns)
+    view = {**options.view, "zero_counters": False}
+    plain = Reading(folder, view, in_memory, alone, options.comm_patterns)
     if not options.summarizes:
         return plain
     from traceconv.report.run_summary import request, scope
 
-    view = {"mode": "detail", **scope(options.view)}
+    whole = {"mode": "detail", **scope(options.view)}
     requested = replace(request(drawn=options.analyse), items=options.analyse)
-    return replace(plain, summary=requested, summary_view=view)
+    return replace(plain, summary=requested, summary_view=whole)
 
 
 def read_ranks(

@@ -277,17 +277,32 @@ def descriptors(trace: Trace, used: Mask, pid: int, across: Across | None = None
     first: dict[Track, int] = {}
     for track, uuid in zip(trace.tracks, ids, strict=True):
         first.setdefault(track.whole, uuid)
-    for i, place in sorted(places(trace, used, across).items()):
+    found = places(trace, used, across)
+    axes = _axes(trace, found, across is not None)
+    for i, place in sorted(found.items()):
         if place.thread and place.itself:
             tree.thread(place.thread, ids[i])
             continue
         track = trace.tracks[i]
         key = first[track.whole] if lanes[track.whole] > 1 else 0
         parent = tree.thread(place.thread) if place.thread else tree.group(*place.above)
-        tree.add(
-            parent, ids[i], *_lane(track, place.name, key), order=None if place.thread else order
-        )
+        axis = axes.get(i, "")
+        fields = _lane(track, place.name, key, axis)
+        tree.add(parent, ids[i], *fields, order=None if place.thread else order)
     return tree.packets
+
+
+def _axes(trace: Trace, shown: Mapping[int, Place], alike: bool) -> dict[int, str]:
+    """Counters of one kind in one group: of one unit, and of one name but for numbers. ``alike``
+    says that a group is one counter of all ranks."""
+    kinds: dict[tuple[tuple[str, ...], str, str], list[int]] = {}
+    for i, place in shown.items():
+        track = trace.tracks[i]
+        if track.unit is not None:
+            kind = re.sub("[0-9]+", "", track.name)
+            kinds.setdefault((place.above, kind, track.unit), []).append(i)
+    several = {key: members for key, members in kinds.items() if alike or len(members) > 1}
+    return {i: f"{kind} {unit}" for (_, kind, unit), every in several.items() for i in every}
 
 
 _SHARED = 1 << 45
@@ -348,11 +363,39 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
     return _descriptor(uuid, described, number(TrackDescriptor.SIBLING_ORDER_RANK, rank))
 
 
-def _lane(track: Track, name: str, key: int) -> Iterator[bytes]:
-    """The fields of a row with events; ``key`` joins sub-lanes, 0 = the lane is one row."""
+DESCRIPTIONS = {
+    "iterations": "Steps, as the profiler or the marks of the host have them.",
+    "Computing": "Unions of all operators on the device.",
+    "Communication": "Unions of all collectives on the device.",
+    "Communication(Not Overlapped)": "Communication while nothing computes.",
+    "Free": "Recorded time without computing, communication or copies.",
+    "Memory Copy": "Unions of copies and fills.",
+    "Memory Copy(Not Overlapped)": "Copies while nothing computes or communicates.",
+    "Findings": "What the rules of `diagnose` found, where it shows.",
+    "Stragglers": "Ranks that delay the others, and by how much.",
+}
+"""What the lanes are that are computed here, for those who look at one."""
+
+
+def _description(track: Track) -> bytes:
+    said = DESCRIPTIONS.get(track.name) if track.layer in (Layer.STEP, Layer.OVERLAP) else None
+    if track.layer is Layer.SCOPE and track.heading.endswith("(device projection)"):
+        said = "The host's ranges, where the device does the work they launched."
+    return text(TrackDescriptor.DESCRIPTION, said) if said else b""
+
+
+def _lane(track: Track, name: str, key: int, axis: str) -> Iterator[bytes]:
+    """The fields of a row with events.
+
+    Args:
+        key:  joins sub-lanes; 0 = the lane is one row.
+        axis: the counters of one group that have it are drawn to one scale; "" if alone.
+    """
     yield text(TrackDescriptor.NAME, name)
+    yield _description(track)
     if track.unit is not None:
-        yield message(TrackDescriptor.COUNTER, *_unit(track.unit))
+        shared = text(CounterDescriptor.Y_AXIS_SHARE_KEY, axis) if axis else b""
+        yield message(TrackDescriptor.COUNTER, *_unit(track.unit), shared)
     merging = _MERGED_BY_KEY if key else _NOT_MERGED
     yield number(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, merging)
     if key:
