@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c')
 
-.PHONY: help demo test test-thorough test-viewer check docs golden proto bench fuzz clean
+.PHONY: help demo test test-thorough test-viewer check docs examples golden proto bench fuzz clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test-viewer  open outputs in the viewer itself; needs Chromium, pictures in build/viewer"
 	@echo "make check   format, lint, types, tests: what a change has to pass"
 	@echo "make docs    the documentation as a site in build/site; any dead link fails"
+	@echo "make examples  run the notebook and the plugin in examples/"
 	@echo "make golden  rewrite expected files; then read git diff"
 	@echo "make proto   rebuild the descriptor sets from schemas/proto"
 	@echo "make bench   measure; takes minutes"
@@ -61,6 +62,9 @@ check: .venv/installed-test-check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST)
+
+examples: .venv/installed-test-examples
+	$(BIN)/python -m pytest tests/test_examples.py tests/cli/test_new_reader.py
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

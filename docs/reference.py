@@ -1,7 +1,7 @@
 """What the pages of the reference say, made from the code when the site is built.
 
 A page holds ``<!-- generated NAME -->`` where the text of a function of :data:`GENERATED` goes.
-MkDocs calls :func:`on_page_markdown` (``hooks`` in ``mkdocs.yml``).
+MkDocs calls the functions ``on_...`` (``hooks`` in ``mkdocs.yml``).
 
     python docs/reference.py rules        prints one of them
 """
@@ -23,6 +23,9 @@ from traceconv.cli.options import SECTIONS
 from traceconv.core.codes import CODES
 from traceconv.pipeline import registry
 
+_ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([\w.]+)</code>")
+"""A cross reference of a docstring, as Markdown makes it."""
+
 MARK = re.compile(r"<!-- generated ([a-z ]+) -->")
 
 
@@ -33,9 +36,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    parts = " ".join(text.split()).replace("|", "\\|").split("`")
+    parts = " ".join(text.split()).split("`")
     for outside in range(0, len(parts), 2):
-        parts[outside] = re.sub(r"([<*])", r"\\\1", parts[outside])
+        parts[outside] = re.sub(r"([<*|])", r"\\\1", parts[outside])
     return "`".join(parts) or "–"
 
 
@@ -166,6 +169,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         KeyError: it asks for something that nothing here makes.
     """
     return MARK.sub(lambda mark: GENERATED[mark[1]](), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """The page with the names that docstrings refer to, without their role and their module."""
+    return _ROLE.sub(lambda role: f"<code>{role[1].rpartition('.')[2]}</code>", html)
 
 
 if __name__ == "__main__":
