@@ -246,7 +246,7 @@ def _by_last(
     sorts = int(sort.max()) + 1
     last = np.argmax(start + late, axis=1)
     usual, sigma = np.zeros(sorts), np.ones(sorts)
-    covariance, dof, every = np.eye(ranks), 1, 0.0
+    normal, dof, every = np.eye(ranks), 1, 0.0
     for _ in range(_ROUNDS):
         value = took[np.arange(rows), last]
         for one in np.unique(sort).tolist():
@@ -264,18 +264,20 @@ def _by_last(
         ordered = np.sort(start + late, axis=1)
         lead = ordered[:, -1] - ordered[:, -2]
         clear = np.maximum(lead / (lead + sigma[sort]), _TIED)
-        late, covariance = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
+        normal, right = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
+        late = np.asarray(np.linalg.solve(normal, right), np.float64)
         before, last = last, np.argmax(start + late, axis=1)
         if np.array_equal(before, last):
             break
-    return late, covariance, dof, every
+    return late, np.asarray(np.linalg.inv(normal), np.float64), dof, every
 
 
 def _two_ways(
     value: F64, last: NDArray[np.intp], sort: NDArray[np.intp], weight: F64, ranks: int
 ) -> tuple[F64, F64]:
-    """Least squares for what rank and sort of an operation each add to values: that of ranks, and
-    its covariance. Ranks that nothing connects may differ by anything."""
+    """Least squares for what rank and sort of an operation each add to values: the equations of
+    that of ranks, whose matrix is the inverse of its covariance. Ranks that nothing connects may
+    differ by anything."""
     normal = np.eye(ranks) / _UNKNOWN_NS**2
     right = np.zeros(ranks)
     for one in np.unique(sort).tolist():
@@ -284,8 +286,7 @@ def _two_ways(
         total = np.bincount(last[mine], (weight * value)[mine], ranks)
         normal += np.diag(count) - np.outer(count, count) / count.sum()
         right += total - count * total.sum() / count.sum()
-    covariance = np.asarray(np.linalg.inv(normal), np.float64)
-    return covariance @ right, covariance
+    return normal, right
 
 
 def _usual_bias(stars: Sequence[_Star]) -> float:
