@@ -211,6 +211,15 @@ def test_ranks_that_were_not_captured_may_be_late():
     assert "the captured member of group 1 [2, 3] (of 2) waits 1.0" in limit
 
 
+def test_slow_ranks_of_two_stages_hold_each_other_up():
+    """Both pipelines are late, so nobody waits where these meet; each is named all the same."""
+    delays = (Delay((1,), 4e6), Delay((6,), 4e6))
+    job = TrainingJob(tp=2, dp=2, pp=2, micro_batches=4, jitter=150e3, delays=delays)
+    verdict = of_job(job)
+    assert sorted(ranks_of(verdict)) == [1, 6]
+    assert verdict.gain_ns == pytest.approx(4e6, rel=0.15)
+
+
 def test_one_rank_alone_is_compared_with_nobody():
     """Inconclusive, and it says why."""
     happened = run(Job(1, 2, 1, steps=5))
