@@ -21,9 +21,8 @@ from job_simulator import (
     truth,
     write_kineto,
 )
-from job_simulator.harness import failed, rows
+from job_simulator.harness import SCENARIOS, failed, rows
 from job_simulator.noise import draw
-from job_simulator.scenarios import SCENARIOS
 
 import traceconv
 from traceconv.alignment.collective_records import collective_records

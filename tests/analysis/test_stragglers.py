@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from job_simulator import Delay
 from job_simulator import Job as TrainingJob
 from job_simulator import run as simulate
+from job_simulator.noise import SHAPES, draw
 from job_simulator.observed import summaries as known_of
 from synthetic_job import Job, capture, link_side_table, run, trace, traces
 
@@ -34,7 +35,7 @@ from traceconv.cli import cli
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import OptionError
 from traceconv.core.model import Layer, OpClass
-from traceconv.core.robust import student
+from traceconv.core.robust import SIGMA, student
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
 
@@ -210,12 +211,53 @@ def test_ranks_that_were_not_captured_may_be_late():
     assert "the captured member of group 1 [2, 3] (of 2) waits 1.0" in limit
 
 
+def test_slow_ranks_of_two_stages_hold_each_other_up():
+    """Both pipelines are late, so nobody waits where these meet; each is named all the same."""
+    delays = (Delay((1,), 4e6), Delay((6,), 4e6))
+    job = TrainingJob(tp=2, dp=2, pp=2, micro_batches=4, jitter=150e3, delays=delays)
+    verdict = of_job(job)
+    assert sorted(ranks_of(verdict)) == [1, 6]
+    assert verdict.gain_ns == pytest.approx(4e6, rel=0.15)
+
+
 def test_one_rank_alone_is_compared_with_nobody():
     """Inconclusive, and it says why."""
     happened = run(Job(1, 2, 1, steps=5))
     verdict = judged(happened, summaries(happened)[:1])
     assert (verdict.kind, verdict.compared) == ("inconclusive", 0)
-    assert verdict.lines()[1] == "inconclusive: no collectives of two ranks were matched"
+    assert verdict.lines()[1] == (
+        "inconclusive: one rank was captured, there is none to compare it with"
+    )
+
+
+def test_too_few_collectives_are_counted():
+    """How many there are, and how many are needed."""
+    happened = run(Job(1, 2, 1, steps=2))
+    verdict = judged(happened, summaries(happened))
+    assert (verdict.kind, verdict.compared) == ("inconclusive", 0)
+    assert verdict.reason == (
+        "none of the 2 collectives of ranks 0-1 in hccl 261 Group dp0 Communication was matched: "
+        "2 operations in common are too few, 3 are needed"
+    )
+
+
+@pytest.mark.parametrize("noise", SHAPES)
+def test_values_stand_apart_by_chance_as_rarely_as_is_said(noise):
+    """Whatever the noise, however few steps; and those that do are told."""
+    rng = np.random.default_rng(7)
+    for ranks, count in ((4, 3), (8, 2), (8, 5)):
+        found = []
+        for _ in range(250):
+            more = significance.over_others(draw(noise, rng, ranks * count).reshape(count, ranks))
+            found += [
+                significance._apart(more[:, rank], np.delete(more, rank, axis=1))
+                for rank in range(ranks)
+            ]
+        assert np.mean(np.array(found) < 0.01) < 0.025
+    far, near = np.array([40.0, 41, 44]), rng.standard_normal((3, 7))
+    assert significance._apart(far * SIGMA, near) < 1e-5
+    assert significance._apart(far * 1e6, near) <= significance._apart(far, near)
+    assert significance._apart(np.array([np.nan]), near) == 1.0
 
 
 def test_an_inconclusive_verdict_gives_its_figures():

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.core.columns import I32, I64
 from traceconv.core.json_text import NOT_JSON
@@ -109,6 +110,14 @@ class CollectiveRecords:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    @property
+    def messages(self) -> NDArray[np.bool_]:
+        """Which operations are messages between two ranks."""
+        found: NDArray[np.bool_] = np.isin(
+            self.kind, [i for i, kind in enumerate(self.kinds) if kind == P2P]
+        )
+        return found
 
     def of_group(self, index: int) -> slice:
         """The rows of one group."""

@@ -141,7 +141,7 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
     end, apart = own[1], other[1] - own[1]
     n = len(end)
     if n < FEWEST:
-        return Fit(matches=n, doubt=f"{n} matched operations are too few")
+        return Fit(matches=n, doubt=f"{n} matched operations are too few, {FEWEST} are needed")
     zero, offset = int(end[0]), median_ns(apart)
     x, y = ((t - t0).astype(np.float64) for t, t0 in ((end, zero), (apart, offset)))
     known = _drift_or_not(x, y)

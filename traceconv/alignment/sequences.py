@@ -57,7 +57,7 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
     theirs = np.flatnonzero(np.isin(b.token, a.token))
     fewer = min(len(ours), len(theirs))
     if fewer < FEWEST:
-        return nothing(f"{fewer} operations in common are too few")
+        return nothing(f"{fewer} operations in common are too few, {FEWEST} are needed")
     x, y = Beats(a, ours), Beats(b, theirs)
     sides = Sides(x, y, numbered and x.counts and y.counts)
     found = _by_index(sides)

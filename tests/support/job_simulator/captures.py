@@ -28,10 +28,12 @@ _KERNEL = {
     "all_reduce": "AllReduce_Sum_bf16_RING_LL", "all_gather": "AllGather_RING_LL",
     "reduce_scatter": "ReduceScatter_Sum_bf16_RING_LL", "all_to_all": "SendRecv",
     "send": "SendRecv", "recv": "SendRecv", "sendrecv": "SendRecv",
+    "broadcast": "Broadcast_RING_LL",
 }  # fmt: skip
 _HCCL = {
     "all_reduce": "allReduce", "all_gather": "allGather", "reduce_scatter": "reduceScatter",
     "all_to_all": "alltoallv", "send": "send", "recv": "receive", "sendrecv": "batchSendRecv",
+    "broadcast": "broadcast",
 }  # fmt: skip
 _QUIET = ("compute", "input", "gc")
 _HOST = {"input": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "gc": "gc.collect"}
@@ -71,6 +73,8 @@ def recorded(run: Run, rank: int) -> Recorded:
     rng = np.random.default_rng((job.seed, 11, rank))
     lost = ~quiet[sort] & (rng.random(len(start)) < job.lost.get(rank, 0.0))
     seen = end > begin + 500 if job.clipped else start >= begin
+    if job.silent:
+        seen &= ~np.array([op.what == "compute" for op in sorts])[sort]
     rows = np.flatnonzero(seen & (start < borders[last]) & ~lost)
     start, end, sort = np.maximum(start[rows], begin), end[rows], sort[rows]
     end = np.maximum(end + _bias(job, rank, sorts)[sort], start + 500)

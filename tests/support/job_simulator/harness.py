@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from . import clock_scenarios  # noqa: F401 - adds its own
 from .captures import write_kineto
 from .scenarios import SCENARIOS, Scenario
 from .scores import RESULTS, clock_outcomes, clock_row, straggler_outcome, straggler_row

@@ -85,6 +85,10 @@ class Job:
             an all-to-all before and after them.
         steps, micro_batches: steps of the job, and micro-batches per step (1F1B if pp > 1).
         layers: per stage, or for all stages; ``compute_ns`` is their forward time (backward: 2x).
+        chunks: parts of the model that each stage has, one after the other (interleaved); all
+            forward passes before all backward ones, messages eager.
+        broadcast: each step begins with a broadcast within the tensor (or else the data) parallel
+            group, by the rank that loads data.
         buckets: collectives of the data parallel group per step; ``sharded``: reduce-scatter and
             all-gather instead of an all-reduce; ``overlap``: on a stream of their own, while the
             backward pass goes on.
@@ -97,10 +101,15 @@ class Job:
         end_jitter, end_noise: of the ends of one collective on its members, the same.
         pace:   standard deviation of a factor on all computing of one step, equal on all ranks.
         spikes: chance that a piece of computing takes ``spike_ns`` longer, on any rank.
+        pauses: chance that the collector pauses a rank in a step, for ``pause_ns`` at any piece.
+        uneven: standard deviation of the logarithm of a factor on what a rank computes in a step,
+            drawn anew for each (sequences are not equally long); ``expert_uneven``: the same of
+            each piece that experts compute.
         wander: how much each rank's computing wanders by itself: standard deviation of a factor
             that keeps 80 % of its value from step to step.
         noisy:  per rank, by how much more its ends scatter.
-        imbalance: half the range of a constant factor on each rank's computing.
+        imbalance: half the range of a constant factor on each rank's computing; that of ranks in
+            ``levelled`` is the median.
         warm_up: step 0 takes longer by this factor; ``warm_up_spread``: by so much of it more or
             less, per rank.
         evaluation: every so many steps is one that only goes forward (0: none).
@@ -117,6 +126,7 @@ class Job:
         lost:   per rank, share of collectives missing anywhere.
         split:  per rank, share of collectives recorded as two rows.
         uncaptured: ranks without a capture.
+        silent: computing is not recorded.
         foreign: ranks whose capture is of another run of the same program.
         numbering: of steps: "absolute", "relative" (each capture from 0), "repeated" (after half
             of the job from 0 again), "none" (no step marks).
@@ -133,6 +143,8 @@ class Job:
     steps: int = 12
     micro_batches: int = 1
     layers: int | tuple[int, ...] = 2
+    chunks: int = 1
+    broadcast: bool = False
     compute_ns: float = 1e6
     buckets: int = 1
     sharded: bool = False
@@ -150,9 +162,14 @@ class Job:
     pace: float = 0.02
     spikes: float = 0.0
     spike_ns: float = 0.0
+    pauses: float = 0.0
+    pause_ns: float = 0.0
+    uneven: float = 0.0
+    expert_uneven: float = 0.0
     wander: float = 0.0
     noisy: dict[int, float] = field(default_factory=dict)
     imbalance: float = 0.0
+    levelled: tuple[int, ...] = ()
     warm_up: float = 1.0
     warm_up_spread: float = 0.0
     evaluation: int = 0
@@ -168,6 +185,7 @@ class Job:
     lost: dict[int, float] = field(default_factory=dict)
     split: dict[int, float] = field(default_factory=dict)
     uncaptured: tuple[int, ...] = ()
+    silent: bool = False
     foreign: tuple[int, ...] = ()
     numbering: str = "absolute"
     unnamed: bool = False

@@ -3,7 +3,7 @@
 Instructions are tuples, whose first member says what they are:
 
 =============================================  ================================================
-``("compute", ns)``                            each rank by itself
+``("compute", ns)``                            each rank by itself; with ``True``: its experts
 ``("input", ns)``                              waiting for the data loader, the same
 ``("meet", parallelism, kind, bytes, ns)``     a collective within the stage
 ``("async", parallelism, kind, bytes, ns)``    the same, on a stream of its own
@@ -36,10 +36,14 @@ def step_program(job: Job, stage: int, step: int) -> list[Instruction]:
 def _input(job: Job, stage: int) -> Iterator[Instruction]:
     if stage in (0, job.pp - 1) and job.input_ns:
         yield "input", job.input_ns
+    if job.broadcast:
+        name = "tp" if job.tp > 1 else "dp"
+        yield "compute", job.compute_ns / 50
+        yield "meet", name, "broadcast", 1 << 16, transfer(job, name) / 10
 
 
 def _trained(job: Job, stage: int, step: int) -> Iterator[Instruction]:
-    yield from _schedule(job, stage, step)
+    yield from (_interleaved if job.chunks > 1 else _schedule)(job, stage, step)
     yield from _reduced(job, stage, step)
     yield "compute", job.compute_ns / 4  # the optimizer
     if job.sharded and job.dp > 1:
@@ -95,6 +99,26 @@ def _schedule(job: Job, stage: int, step: int) -> Iterator[Instruction]:
         yield "exchange", back_on(number), ()
 
 
+def _interleaved(job: Job, stage: int, step: int) -> Iterator[Instruction]:
+    """All forward passes, one part of the model after the other, then all backward ones."""
+    last, before, after = job.pp * job.chunks - 1, (stage - 1) % job.pp, (stage + 1) % job.pp
+    parts = [chunk * job.pp + stage for chunk in range(job.chunks)]
+    for part in parts:
+        for number in range(job.micro_batches):
+            if part:
+                yield "exchange", (), ((before, (step, "f", part - 1, number)),)
+            yield from _forward(job, stage)
+            if part < last:
+                yield "exchange", ((after, (step, "f", part, number)),), ()
+    for part in reversed(parts):
+        for number in range(job.micro_batches):
+            if part < last:
+                yield "exchange", (), ((after, (step, "b", part + 1, number)),)
+            yield from _backward(job, stage, part == stage and number == job.micro_batches - 1)
+            if part:
+                yield "exchange", ((before, (step, "b", part, number)),), ()
+
+
 def _forward(job: Job, stage: int) -> Iterator[Instruction]:
     for _ in range(job.layers_of(stage)):
         yield from _layer(job, job.compute_ns)
@@ -115,7 +139,7 @@ def _layer(job: Job, ns: float) -> Iterator[Instruction]:
         yield "meet", "tp", "all_reduce", 1 << 22, transfer(job, "tp")
     if job.ep > 1:
         yield "meet", "ep", "all_to_all", 1 << 21, transfer(job, "ep")
-        yield "compute", ns / 2
+        yield "compute", ns / 2, True
         yield "meet", "ep", "all_to_all", 1 << 21, transfer(job, "ep")
 
 

@@ -76,6 +76,8 @@ class Run:
 
     job: Job
     stages: list[Stage]
+    usual: np.ndarray
+    """(ranks,): the constant factor on what each computes."""
 
     @property
     def duration_ns(self) -> float:
@@ -118,7 +120,12 @@ class _Machine:
         self.warm = job.warm_up + (job.warm_up - 1) * job.warm_up_spread * rng.uniform(
             -1, 1, job.ranks
         )
+        self.usual[list(job.levelled)] = np.median(self.usual)
         self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
+        lengths = np.random.default_rng((job.seed, 12)).standard_normal((job.steps, job.ranks))
+        self.wander *= np.exp(job.uneven * lengths)
+        self.experts = np.random.default_rng((job.seed, 13))
+        self.pauses = _pauses(np.random.default_rng((job.seed, 14)), job)
         self.scatter = np.array([job.noisy.get(r, 1.0) for r in range(job.ranks)])
         self.stages = [Stage() for _ in range(job.pp)]
         self.now = [np.zeros(self.size) for _ in range(job.pp)]
@@ -150,7 +157,7 @@ class _Machine:
             assert moved, "deadlock: the programs of stages do not fit"
         for stage, s in enumerate(self.stages):
             s.borders.append(self.now[stage].copy())
-        return Run(job, self.stages)
+        return Run(job, self.stages, self.usual)
 
     def _whole(self, stage: int):
         for step in range(self.job.steps):
@@ -202,16 +209,18 @@ class _Machine:
                 noise[other - first] = noise[one - first]
         return noise
 
-    def _compute(self, stage: int, ns: float) -> bool:
+    def _compute(self, stage: int, ns: float, expert: bool = False) -> bool:
         job, step = self.job, self.step[stage]
         ranks = slice(stage * self.size, (stage + 1) * self.size)
         usual = ns * self.pace[step] * self.usual[ranks] * self.wander[step, ranks]
         if step == 0:
             usual = usual * self.warm[ranks]
+        if expert and job.expert_uneven:
+            usual = usual * np.exp(job.expert_uneven * self.experts.standard_normal(self.size))
         work = np.maximum(usual + job.jitter * self._noise(stage, job.noise), _LEAST * usual)
         if job.spikes:
             work = work + job.spike_ns * (self.rngs[stage].random(self.size) < job.spikes)
-        start = self.now[stage] + _LAUNCH
+        start = self._paused(stage, ranks, self.now[stage] + _LAUNCH)
         for delay, more in zip(job.delays, self.delay[stage][:, self.piece[stage]], strict=True):
             if delay.cause == "compute":
                 work = work + more
@@ -226,6 +235,15 @@ class _Machine:
         self.now[stage] = start + work
         self._record(stage, Op("compute", step), start, self.now[stage])
         return True
+
+    def _paused(self, stage: int, ranks: slice, start: np.ndarray) -> np.ndarray:
+        """When a piece of computing begins after what the collector does before."""
+        hit = self.pauses[self.step[stage], ranks] == self.piece[stage]
+        if hit.any():
+            at = np.where(hit, start, np.nan)
+            self._record(stage, Op("gc", self.step[stage]), at, at + self.job.pause_ns)
+            start = start + self.job.pause_ns * hit
+        return start
 
     def _input(self, stage: int, ns: float) -> bool:
         start = self.now[stage]
@@ -258,6 +276,8 @@ class _Machine:
         members, rng = self.members[name][stage], self.rngs[stage]
         last = np.empty(self.size)
         last[members] = start[members].max(axis=1, keepdims=True)
+        if kind == "broadcast":  # the first of a group waits for nobody, the others for it
+            last[members] = np.maximum(start[members], start[members[:, :1]])
         width = 0.25 if kind == "all_to_all" else 0.02  # what experts get differs by step
         took = np.empty(self.size)
         took[members] = ns * np.exp(width * rng.standard_normal((len(members), 1)))
@@ -335,6 +355,13 @@ def _wandering(rng, job: Job) -> np.ndarray:
     for step in range(1, job.steps):
         found[step] = 0.8 * found[step - 1] + 0.6 * rng.standard_normal(job.ranks)
     return np.maximum(1 + job.wander * found, 0.3)
+
+
+def _pauses(rng, job: Job) -> np.ndarray:
+    """Per step and rank, before which piece of computing the collector pauses; -1: none."""
+    piece = rng.integers(max(job.micro_batches * 2, 1), size=(job.steps, job.ranks))
+    found: np.ndarray = np.where(rng.random(piece.shape) < job.pauses, piece, -1)
+    return found
 
 
 def true_ns(since) -> np.ndarray:

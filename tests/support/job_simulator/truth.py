@@ -6,7 +6,8 @@ same random numbers. (The gain is less where others are late by chance, or the r
 critical path.) *Slow* is a rank, or a group's link, both of whose figures are clearly more than
 :data:`MATERIAL` of a step. Where both are clearly less, nobody is slow. In between either verdict
 is right, as long as nobody else is named. A slow rank is *intermittent* if its delay affects less
-than :data:`ALWAYS` of the steps, *once* if it affects one of several.
+than :data:`ALWAYS` of the steps, *once* if it affects one of several. Of ranks that are not alike
+(``imbalance``) those are slow that need more than the median by that much, if it shows in the gain.
 
 The *offset* of a rank at an instant is what must be added to what its clock shows then. Only
 differences between ranks can be known from collectives, so alignments are measured by how much two
@@ -16,13 +17,14 @@ capture of the rank in question.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .captures import recorded
 from .jobs import Delay, Job
 from .simulate import Run, gain_ns
+from .simulate import run as simulate
 
 MATERIAL = 0.01
 _CLEAR = 1.3  # times more, or less, than that
@@ -53,7 +55,7 @@ def truth(run: Run) -> Truth:
     """Who is slow, see above."""
     job = run.job
     if not job.delays and not job.slow_group:
-        return Truth("nobody", step_ns=run.step_ns)
+        return _unlike(run) if job.imbalance else Truth("nobody", step_ns=run.step_ns)
     gain, step = gain_ns(run), run.step_ns
     excess = gain if job.slow_group else max(excess_ns(job, d) for d in job.delays)
     if max(gain, excess) < MATERIAL * step / _CLEAR:
@@ -70,6 +72,21 @@ def truth(run: Run) -> Truth:
     kind = "once" if affected == 1 < job.steps else kind
     hidden = not ranks <= set(job.captured) or job.stage_size == 1
     return Truth("hidden" if hidden else kind, ranks, gain, step, clear)
+
+
+def _unlike(happened: Run) -> Truth:
+    """Who is slow by what ranks are."""
+    job, step = happened.job, happened.step_ns
+    limit = MATERIAL * step / _CLEAR
+    of_step = job.compute_ns * (3 * job.layers_of(0) * job.micro_batches + 0.25)
+    excess = (happened.usual - np.median(happened.usual)) * of_step
+    slow = tuple(np.flatnonzero(excess > limit).tolist())
+    alike = simulate(replace(job, levelled=slow)).duration_ns if slow else happened.duration_ns
+    gain = (happened.duration_ns - alike) / job.steps
+    if gain < limit:
+        return Truth("nobody", gain_ns=gain, step_ns=step)
+    clear = min(gain, float(excess.max())) > MATERIAL * step * _CLEAR
+    return Truth("constant", frozenset(slow), gain, step, clear)
 
 
 def excess_ns(job: Job, delay: Delay) -> float:

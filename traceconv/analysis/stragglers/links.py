@@ -286,6 +286,6 @@ def _messages(one: RankSummary, key: str) -> tuple[F64, float]:
     known = one.collectives
     index = [group.key for group in known.groups].index(key)
     rows = known.of_group(index)
-    sent = np.isin(known.kind[rows], [i for i, kind in enumerate(known.kinds) if kind == P2P])
+    sent = known.messages[rows]
     times = (known.end_ns[rows] - known.start_ns[rows])[sent].astype(np.float64)
     return times, len(times) / max(len(np.unique(known.step[rows])), 1)

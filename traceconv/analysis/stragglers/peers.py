@@ -325,7 +325,7 @@ def _stages(every: Sequence[RankSummary]) -> list[list[int]]:
     world = max((one.world_size for one in every), default=UNKNOWN)
     for one in every:
         known = one.collectives
-        sent = {known.group[i] for i in np.flatnonzero(_p2p(known)).tolist()}
+        sent = {known.group[i] for i in np.flatnonzero(known.messages).tolist()}
         for index, group in enumerate(known.groups):
             members.setdefault(group.key, []).append(one.rank)
             size[group.key] = max(size.get(group.key, UNKNOWN), group.size)
@@ -353,13 +353,6 @@ def _across(every: Sequence[RankSummary], stage: Sequence[int]) -> set[str]:
     return {
         group.key for one in every if one.rank not in inside for group in one.collectives.groups
     }
-
-
-def _p2p(known: CollectiveRecords) -> NDArray[np.bool_]:
-    rows: NDArray[np.bool_] = np.isin(
-        known.kind, [i for i, kind in enumerate(known.kinds) if kind == P2P]
-    )
-    return rows
 
 
 # -- side by side -------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def reason(
 ) -> str:
     """Why nobody is named, with what comes nearest to it."""
     if not any(((group.row >= 0).sum(axis=1) >= 2).any() for group in waits.groups):
-        return "no collectives of two ranks were matched"
+        return _unmatched(every, waits)
     if not found:
         text = "no two ranks did the same in one step"
         if any(P2P in one.collectives.kinds for one in every):
@@ -84,6 +84,26 @@ def reason(
     if not any((one.found.steps > 1).any() for one in found):
         return f"nothing was seen twice, which proves no pattern{_seen(*waits.latest())}"
     return _nearest(found, material) + _single(late, steps)
+
+
+def _unmatched(every: Sequence[RankSummary], waits: Waits) -> str:
+    """Why no collective of one rank is known to be one of another."""
+    if len(every) < 2:
+        return "one rank was captured, there is none to compare it with"
+    silent = sorted(one.rank for one in every if not len(one.collectives))
+    if len(silent) == len(every):
+        return "no collectives were recorded"
+    if not waits.groups:
+        text = "no two ranks recorded collectives of the same group"
+        return text + (f", {ranks_text(silent)} none at all" if silent else "")
+    group = max(waits.groups, key=lambda one: len(one.row))
+    why = next((f": {doubt}" for doubt in group.doubts if doubt), "")
+    count = len(group.row)
+    return (
+        f"none of the {count} collectives of {ranks_text(group.ranks)} in {group.key} was matched"
+        if count > 1
+        else f"the collective of {ranks_text(group.ranks)} in {group.key} was not matched"
+    ) + why
 
 
 def _single(late: Mapping[int, Sequence[int]], steps: int) -> str:

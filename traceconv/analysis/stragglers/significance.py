@@ -2,10 +2,12 @@
 
 Tables have axes (places, steps, ranks): how long each rank worked by itself. What a rank does more
 than the median of the others, step by step, has the pace of the step taken out. Two tests look at
-whether it does more in all steps, and either is enough: Student's for noise without wild values,
-whatever the number of ranks, and one of permutations for noise of any kind, where there are enough
-ranks or steps: if nobody were slow, the values of a step might as well be those of other ranks. A
-third looks at whether what is wild falls on one rank more often than on others, or regularly.
+whether it does more in all steps, and either is enough: Student's, and one of permutations for
+noise of any kind, where there are enough ranks or steps: if nobody were slow, the values of a step
+might as well be those of other ranks. Student's takes noise for normal. Between two or three ranks
+differences are symmetric whatever it is; among more a few wild values fall on one rank too often,
+so its values have to stand apart from all others, too. A last test looks at whether what is wild
+falls on one rank more often than on others, or regularly.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ _ALIKE = 0.25  # of the usual variance over places is the least to reckon with
 _STEADY = 8  # pairs of steps from which correlation between them is estimated
 _WORTH = 0.7  # of the standard errors that a normal distribution needs: less is not looked at
 _PERIODS = 100  # steps: what comes back after more is not looked for
+_LOOKS = 3.0  # times as likely is the best of all ways in which values may stand apart
+_FROM = 1.0  # standard deviations; nearer are most values, which tells nothing of tails
+_FURTHEST = 1e3  # times as far as others; what is further says no more
 _INERT = 2.2  # standard errors; less is no correlation
 
 
@@ -83,7 +88,7 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
     places, steps, ranks = table.shape
     few = (steps - 1) * (ranks - 1) <= _FEW_VALUES
     shared = np.maximum(among, 1) * max(np.count_nonzero(among), 1)
-    level = (FEW_FAMILY if few else FAMILY) / shared[kind]
+    level = each_level = (FEW_FAMILY if few else FAMILY) / shared[kind]
     both = steps * math.log(max(ranks, 2)) > -np.log(level / 2)  # else only one test can tell
     level = level / (1 + both)
     z = np.array([-NormalDist().inv_cdf(max(one, 1e-300)) for one in level.tolist()])
@@ -108,6 +113,10 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
     usual = np.where(count >= 2, _midmeans(more), np.nan)
     with np.errstate(invalid="ignore"):
         certain = mean > unsure
+    for place, rank in np.argwhere(certain).tolist():
+        if np.count_nonzero(count[place] >= 2) >= _FEW:
+            own, rest = more[place, :, rank], np.delete(more[place], rank, axis=1)
+            certain[place, rank] = _apart(own, rest) < each_level[place]
     certain |= _permuted(table, known, level**inertia)
     certain &= usual > 0
     rest = more - usual[:, None]  # NaN of ranks of which only one value is known
@@ -282,6 +291,42 @@ def _inertia(rest: F64, known: NDArray[np.bool_]) -> float:
     rho += (1 + 3 * max(rho, 0.0)) / rest.shape[1]
     rho = min(rho, 0.9)
     return float(min((1 + rho) / (1 - rho), max(rest.shape[1] / 2, 1.0)))
+
+
+# -- values that stand apart --------------------------------------------------------------------
+
+
+def _apart(own: F64, rest: F64) -> float:
+    """How likely it is by chance that most values of one rank are as far beyond those of others.
+
+    Any values might be the largest of all. That they exceed others by a factor is the less likely,
+    too: with tails as heavy as those of a Cauchy distribution, in the inverse proportion. No place
+    for that is where most values are.
+    """
+    own, rest = np.sort(own[~np.isnan(own)])[::-1], np.sort(rest[~np.isnan(rest)])[::-1]
+    n, every = len(own), len(own) + len(rest)
+    if n and len(rest):  # less than 0 where several ranks are slow
+        own, rest = own - np.median(rest), rest - np.median(rest)
+    least = max(_FROM * _sigma(rest), 1.0)
+    limits = rest[: np.count_nonzero(rest > least) + 1]
+    if not n or not len(limits):
+        return 1.0
+    best = 0.0
+    for above, limit in enumerate(np.maximum(limits, least).tolist()):
+        for often in range((n + 1) // 2, n + 1):
+            times = float(own[often - 1]) / limit
+            if times <= 1:
+                break
+            # of the largest of all so many are of this rank
+            chance = _ways(often + above, often) + _ways(every - often - above, n - often)
+            chance -= _ways(every, n) + often * math.log(min(times, _FURTHEST))
+            best = min(best, chance)
+    return min(_LOOKS * math.exp(best), 1.0)
+
+
+def _ways(n: int, k: int) -> float:
+    """The logarithm of the number of ways to draw ``k`` of ``n``."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 # -- a test of permutations ---------------------------------------------------------------------

@@ -182,6 +182,17 @@ def gain(one: Suspect, others: Collection[int], waits: Waits) -> float:
     return _first_gain(one, role, at, others, waits)
 
 
+def stages_behind(one: Suspect, waits: Waits) -> set[int]:
+    """The ranks of other stages that get messages late because of a rank: from itself, or from
+    those that wait for it before they send."""
+    program, behind = one.judged.program, {one.rank}
+    for role in program.roles:
+        rows = role.rows[(role.rows[:, 0, one.column] >= 0).argmax(), :, one.column]
+        if rows.min() >= 0 and waits.exchanges(one.rank, int(rows[0]), int(rows[-1])):
+            behind |= _met(program, role, behind)
+    return waits.partners(behind) - set(program.ranks)
+
+
 def _first_gain(
     one: Suspect, role: Role, at: slice | None, others: Collection[int], waits: Waits
 ) -> float:

@@ -39,6 +39,7 @@ from traceconv.analysis.stragglers.suspects import (
     Judged,
     Suspect,
     gain,
+    stages_behind,
     until_next,
     usual,
     values_at,
@@ -331,11 +332,13 @@ def _named(
     firsts = [found[0] for found in by_rank.values()]
     kept = {rank: found for rank, found in by_rank.items() if not usual(found[0], firsts)}
     best: dict[int, tuple[float, Suspect]] = {}
+    beyond = {rank: stages_behind(found[0], waits) for rank, found in kept.items()}
     for _ in range(_ROUNDS):
         best = {}
         for rank, found in kept.items():
             always = [one for one in found if one.pattern == CONSTANT] or found
-            gains = [(gain(one, set(kept), waits), one) for one in always[:_TABLES]]
+            behind = set(kept).union(*(beyond[r] for r in kept if r != rank))
+            gains = [(gain(one, behind, waits), one) for one in always[:_TABLES]]
             most, one = max(gains, key=lambda pair: pair[0])
             if most >= material * one.judged.program.step_ns:
                 best[rank] = most, one

@@ -126,6 +126,25 @@ class Waits:
         known = [error for error in errors if error is not None]
         return found, 2.0 * max(known) if len(known) == len(errors) else None
 
+    def exchanges(self, rank: int, first: int, last: int) -> bool:
+        """Whether a rank sends or receives messages between two of its operations."""
+        known = self._every[rank].collectives
+        start = known.start_ns[known.messages]
+        return bool(((start > known.start_ns[first]) & (start < known.start_ns[last])).any())
+
+    def partners(self, ranks: Collection[int]) -> set[int]:
+        """Those with which ranks exchange messages."""
+        keys = {
+            one.groups[group].key
+            for one in (self._every[rank].collectives for rank in ranks)
+            for group in np.unique(one.group[one.messages]).tolist()
+        }
+        return {
+            rank
+            for rank, one in self._every.items()
+            if keys and any(group.key in keys for group in one.collectives.groups)
+        }
+
     def incomplete(self, rank: int) -> bool:
         """Whether a group of the rank has members that were not captured."""
         return any(
