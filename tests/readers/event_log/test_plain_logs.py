@@ -249,6 +249,12 @@ def test_what_is_no_log_of_events(head):
     assert proposed(head) is None
 
 
+def test_a_column_of_numbers_may_begin_with_none():
+    """A few cells of another sort are no reason to give up, nor to fail."""
+    rows = "".join(f"{1714564800 + i},x\n" for i in range(9))
+    assert proposed(f"time,name\nsoon,x\n{rows}".encode()).mapping == "name=name,ts=time:s"
+
+
 def test_text_with_commas_is_not_called_a_table(tmp_path, capsys):
     """Unless its name says so."""
     for name, told in (("a.txt", False), ("a.csv", True)):

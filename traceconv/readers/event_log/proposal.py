@@ -165,7 +165,8 @@ def _unit(name: str, cells: Sequence[str], clock: bool = False) -> tuple[str, st
     if match := _UNIT_END.search(name):
         spelled = match[1].lower()
         return UNITS[_SPELLED.get(spelled, spelled)], ""
-    first = abs(float(cells[0])) if clock and cells else 0.0
+    numbers = (cell.strip() for cell in cells if clock and _NUMBER.fullmatch(cell.strip()))
+    first = abs(float(next(numbers, "0")))
     unix = [unit for least, unit in _UNIX_UNITS if least <= first < 100 * least]
     if unix:
         return unix[0], ""
