@@ -21,6 +21,7 @@ _HOMES = {
     "merge": "api.merge",
     "join": "api.merge",
     "convert": "api.convert",
+    "MergeArguments": "api.convert",
     "inspect": "api.inspect",
     "stats": "api.stats",
     "align": "api.align",
@@ -91,6 +92,7 @@ __all__ = [
     "Issues",
     "Layer",
     "MalformedInputError",
+    "MergeArguments",
     "MergeOptions",
     "MissingExtraError",
     "OptionError",
@@ -133,7 +135,7 @@ __all__ = [
 if TYPE_CHECKING:
     from traceconv.analysis.tables.catalog import Statistics
     from traceconv.api.align import Alignment, align
-    from traceconv.api.convert import convert
+    from traceconv.api.convert import MergeArguments, convert
     from traceconv.api.diagnose import Diagnosis, diagnose
     from traceconv.api.diff import Difference, diff
     from traceconv.api.inspect import Inspection, inspect

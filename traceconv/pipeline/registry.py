@@ -372,7 +372,13 @@ def _unknown_message(
     sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
-    seen = ", ".join(name for _, name in unknown[:3]) or "no files"
+    if not unknown:
+        return (
+            f"{where}: holds no files\n"
+            "  name the folder that the profiler wrote, or a file in it; `traceconv formats` lists "
+            "what is read"
+        )
+    seen = ", ".join(name for _, name in unknown[:3])
     looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
     return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
 
