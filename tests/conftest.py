@@ -1,6 +1,7 @@
 """Switches and places all tests share."""
 
 import os
+import shutil
 
 import pytest
 from paths import CASES, ROOT
@@ -17,6 +18,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
+    if shutil.which("nsys"):  # files that are no reports are not for it
+        from traceconv.readers.nsight import export
+
+        export.PROGRAM = "nsys-of-tests"
 
 
 def pytest_generate_tests(metafunc):

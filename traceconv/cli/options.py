@@ -182,8 +182,9 @@ reading = together(
         "mapping",
         metavar="COLUMNS|PRESET|FILE",
         shell_complete=completion.one_of(completion.presets, else_files=True),
-        help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us', a "
-        "preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
+        help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us'; "
+        "lines of text: 'line=/(?P<ts>\\S+) (?P<name>.*)/' or \"line='%(asctime)s %(message)s'\"; "
+        "a preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
     ),
     click.option(
         "--nsys",

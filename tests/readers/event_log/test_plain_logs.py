@@ -225,7 +225,7 @@ def test_the_mapping_that_is_printed_works(tmp_path, name, capsys, monkeypatch):
         assert "--map name=COLUMN,ts=COLUMN:us" in message
         return
     (line,) = (one for one in message.splitlines() if "--map" in one)
-    words = shlex.split(line.partition("; nothing says")[0])
+    words = shlex.split(line.partition("; ")[0])
     mapping = words[words.index("--map") + 1]
     assert run(["convert", name, "-o", "x.json", "--map", mapping]) == 0
     found = [row for trace in traceconv.open(name, mapping=mapping).traces() for row in rows(trace)]
@@ -247,6 +247,35 @@ def test_a_unit_that_nothing_says_is_called_a_guess(tmp_path, capsys):
 def test_what_is_no_log_of_events(head):
     """Nothing is said of it."""
     assert proposed(head) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["API Name,Time(us),Count,Avg(us)\na,5,2,2.5\nb,7,1,7\n",
+     "kernel_type,total_time,percent\nMatMul,1.5,60\nAdd,1.0,40\n",
+     "computation_time,stage_time\n1.5,2\n1.0,3\n"],
+)  # fmt: skip
+def test_tables_of_sums_have_no_times(text):
+    """A total is no moment: their columns are listed, and nothing is proposed."""
+    found = proposed(text.encode())
+    assert (found.mapping, len(found.columns)) == ("", text.partition("\n")[0].count(",") + 1)
+
+
+def test_large_numbers_are_no_unix_times():
+    """Nanoseconds since a machine was started are not microseconds since 1970."""
+    text = "Kernel,Start_Timestamp\na,1234567000600000\nb,1234567000700000\n"
+    found = proposed(text.encode())
+    assert found.mapping == "name=Kernel,ts=Start_Timestamp:us"
+    assert ":us is a guess" in found.assumed
+    found = proposed(text.replace("1234567000", "1714564800000").encode())
+    assert found.mapping == "name=Kernel,ts=Start_Timestamp:ns"
+    assert "taken for Unix time in ns" in found.assumed
+
+
+def test_a_column_of_numbers_may_begin_with_none():
+    """A few cells of another sort are no reason to give up, nor to fail."""
+    rows = "".join(f"{1714564800 + i},x\n" for i in range(9))
+    assert proposed(f"time,name\nsoon,x\n{rows}".encode()).mapping == "name=name,ts=time:s"
 
 
 def test_text_with_commas_is_not_called_a_table(tmp_path, capsys):

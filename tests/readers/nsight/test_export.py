@@ -35,7 +35,7 @@ def nsys(tmp_path, folder):
     script = ROOT / "golden/nsight/two_processes/input/report.sqlite.sql"
     with closing(sqlite3.connect(tmp_path / "made.sqlite")) as database:
         database.executescript(script.read_text())
-    program = tmp_path / "bin" / "nsys"
+    program = tmp_path / "bin" / export.PROGRAM
     program.parent.mkdir()
 
     def make(does=f"cp {tmp_path}/made.sqlite $out"):

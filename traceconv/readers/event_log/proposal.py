@@ -41,8 +41,20 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Names of columns, in letters and digits only, by what they may be; likely ones first."""
 
-_UNIX_UNITS = ((10**8, "s"), (10**11, "ms"), (10**14, "us"), (10**17, "ns"))
-"""Units of Unix times by the least of them: the years from 1973 on."""
+_PARTS = {"ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
+          "dur": ("dur", "elapsed", "took", "latency"), "name": ("name", "event", "func", "kernel",
+          "message", "operat", "type")}  # fmt: skip
+"""Parts of names that say so, too."""
+
+_SUMS = re.compile(
+    r"\b(?:total|sum|avg|average|mean|min|max|count|calls|ratio|percent|frequency)\b"
+)
+"""Words of columns of tables of sums, which have no times of their own."""
+
+_UNIX = range(1_420_000_000, 2_210_000_000)
+"""Unix times that are taken for such, in s: the years 2015 to 2039."""
+
+_UNIX_UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
 
 _UNSAFE = re.compile(r"[`'\"\\\x00-\x1f\x7f]")
 """No column that has one of these in its name is proposed: the message may be pasted."""
@@ -109,9 +121,10 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
     moments = [name for name, cells in usable.items() if _all(cells, is_iso_time)]
     numbers = [name for name, cells in usable.items() if _all(cells, _NUMBER.fullmatch)]
     texts = [n for n in usable if n not in moments and n not in numbers and usable[n]]
-    named = _called("name", [n for n in usable if n not in moments])
-    name = next(iter([n for n in named if n in texts] or texts or named), "")
+    name = next(iter([*_called("name", texts), *texts]), "")
     times = [*_called("ts", moments), *_called("ts", numbers)]
+    if any(_SUMS.search(re.sub(r"[\W_]+", " ", column.lower())) for column in columns):
+        times = [one for one in times if any(part in one.lower() for part in _PARTS["ts"])]
     for ts in dict.fromkeys([*times, *moments]):
         if ts == name:
             continue
@@ -148,8 +161,7 @@ def _called(target: str, names: Sequence[str]) -> list[str]:
     words = _WORDS[target]
     plain = {name: re.sub(r"[^a-z0-9]", "", _stem(name).lower()) for name in names}
     found = [n for word in words for n in names if plain[n] == word]
-    parts = [word for word in words if len(word) > 3]
-    found += [n for word in parts for n in names if word in plain[n]]
+    found += [n for part in _PARTS.get(target, ()) for n in names if part in plain[n]]
     return list(dict.fromkeys(found))
 
 
@@ -165,10 +177,11 @@ def _unit(name: str, cells: Sequence[str], clock: bool = False) -> tuple[str, st
     if match := _UNIT_END.search(name):
         spelled = match[1].lower()
         return UNITS[_SPELLED.get(spelled, spelled)], ""
-    first = abs(float(cells[0])) if clock and cells else 0.0
-    unix = [unit for least, unit in _UNIX_UNITS if least <= first < 100 * least]
-    if unix:
-        return unix[0], ""
+    numbers = (cell.strip() for cell in cells if clock and _NUMBER.fullmatch(cell.strip()))
+    first = abs(float(next(numbers, "0")))
+    for scale, unit in _UNIX_UNITS.items():
+        if _UNIX.start <= first / scale < _UNIX.stop:
+            return unit, f"{name} is taken for Unix time in {unit}"
     return "us", f"nothing says the unit of {name}, :us is a guess (s, ms, us or ns)"
 
 

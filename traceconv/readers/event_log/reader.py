@@ -45,7 +45,7 @@ class EventLogReader:
     """
 
     name = "event_log"
-    title = "Raw event logs: JSON lines, CSV, nsys stats, nvprof"
+    title = "Raw event logs: JSON lines, CSV, lines of text, nsys stats, nvprof"
     files = "*.jsonl, *.csv (the first lines tell)"
     order = 400
 
