@@ -254,7 +254,7 @@ TABLES: Sequence[Table] = (
         "stage",
         "Stages of a step",
         "The parts of the step trace: Count, sum, min, mean and max of their durations; Ratio = "
-        "Total / Total of the steps; of Data Preparation, which is before a step, of both together.",
+        "Total / Total of the steps; of Data Preparation, which is before a step, of both together",
         "a step trace",
         (*Column.whole(RANK), *Column.text("Stage"), *TIMED),
         _stage_facts,
