@@ -1,6 +1,8 @@
 """What steps lose: generated loops whose losses are known, and what is written of them."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from kineto_files import NCCL, row, write
@@ -261,3 +263,17 @@ def test_bounds_of_input_are_of_jobs_with_ranks_of_which_nothing_is_known():
         INPUT: "least", IDLE: "most"
     }  # fmt: skip
     assert {one.bound for one in lost({0: known, 1: known})} == {""}
+
+
+def test_a_step_that_was_not_recorded_loses_nothing_that_is_known(tmp_path):
+    """Selected alone: what the whole rank lost says nothing of it."""
+    path = loop(tmp_path, kernel=(0, 40))
+    content = json.loads(Path(path).read_text())
+    late = 1_000_000 + STEPS * STEP * 1000
+    content["traceEvents"].append(row("user_annotation", "ProfilerStep#9", *HOST, late, 1000))
+    Path(path).write_text(json.dumps(content))
+    for steps, words in (("1", "lost of a step of 100 ms"), ("9", "is not known of any step")):
+        found = traceconv.diagnose(path, steps=steps)
+        assert words in found.headline, found.headline
+        rules = {one["rule"] for one in found.as_dict()["findings"]}
+        assert ("device-idle" in rules) == (steps == "1")

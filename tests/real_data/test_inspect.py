@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from paths import ASCEND
+from paths import ASCEND, DATA, ROOT
 
+import traceconv
 from traceconv.cli import cli
 from traceconv.core.table_kinds import KINDS, NOT_NEEDED
 from traceconv.readers.ascend.tables.names import USES
@@ -154,3 +155,17 @@ def test_lists_of_tables_fit_a_screen():
     at = lines.index(f"tables of rank 0: {first}")
     assert lines[at + 2] == "    api_statistic, op_statistic"
     assert max(len(line) for line in lines[at:] if not line.startswith("problem: ")) <= 100
+
+
+@pytest.mark.parametrize("family", ["gpu", "hub", "perfetto"])
+def test_uses_of_files_of_other_profilers_are_on_the_page(family):
+    """Whatever stands beside what is read."""
+    page = (ROOT / "docs" / "files.md").read_text()
+    for path in (DATA / family, *sorted(p for p in (DATA / family).rglob("*") if p.is_dir())):
+        try:
+            captures = traceconv.inspect(str(path)).captures
+        except traceconv.TraceconvError:
+            continue
+        for capture in captures:
+            assert capture.tables.keys() <= KINDS.keys()
+            assert all(f"`inspect`: {use} |" in page for use in capture.uses.values())

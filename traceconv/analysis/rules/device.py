@@ -27,7 +27,7 @@ from traceconv.analysis.rules.definition import (
 )
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.stated_steps import stated_overlap
-from traceconv.analysis.utilisation import measured, share, utilisation
+from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
 from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -73,8 +73,8 @@ def _stated(trace: Trace) -> dict[str, list[int]]:
 
 def _whole(trace: Trace) -> dict[str, list[int]]:
     sums = OverlapTimes(0, 0, 0, 0)
-    if trace.overlap is not None:
-        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+    if (overlap := whole_rank(trace)) is not None:
+        sums = overlap.sums_ns._replace(free=overlap.idle_ns)
     row = (-1, -1, sums.known, *sums, UNKNOWN, UNKNOWN)
     return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 

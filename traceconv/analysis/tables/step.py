@@ -31,7 +31,7 @@ from traceconv.analysis.tables.stated_steps import (
     stated_steps,
     with_steps_beside,
 )
-from traceconv.analysis.utilisation import share, utilisation
+from traceconv.analysis.utilisation import share, utilisation, whole_rank
 from traceconv.core.columns import distinct
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
@@ -347,9 +347,8 @@ def _overlap_facts(trace: Trace) -> Columns:
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
-    if trace.overlap is not None and len(steps) == trace.present.iterations:
-        # where only some of the steps were selected, sums of the whole rank would mislead
-        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+    if (overlap := whole_rank(trace)) is not None:
+        sums = overlap.sums_ns._replace(free=overlap.idle_ns)
         whole = [-1, ABSENT, ABSENT, *sums, _input_wait(steps), ABSENT]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
