@@ -107,6 +107,56 @@ def starved(wait, compute, steps=3):
     return [build]
 
 
+# -- host ---------------------------------------------------------------------------------
+
+
+def called(name, call, kernel=400 * US, gap=100 * US, layer=Layer.RUNTIME, each=2, steps=4,
+           launches=1):  # fmt: skip
+    """Steps of so many pieces: kernels, a call that ends with the last of them, and a gap."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls, other = build.track(Layer.RUNTIME, "Thread 1"), build.track(layer, "Thread 1")
+    length = each * (kernel + gap)
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        for _ in range(each):
+            for part in range(launches):
+                begin = at + part * kernel // launches
+                launch = build.slice(calls, begin, US, "cudaLaunchKernel")
+                row = build.slice(stream, begin, kernel // launches, "k", op=OpClass.COMPUTE)
+                build.flow(launch, row, "ac2g")
+            build.slice(other, at + kernel - call, call, name)
+            at += kernel + gap
+    return [build]
+
+
+def launched_each(kernel, gap, each=50, steps=3):
+    """Steps of many equal kernels with equal gaps before them."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    length = each * (kernel + gap)
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        for i in range(each):
+            build.slice(stream, at + i * (kernel + gap) + gap, kernel, "k", op=OpClass.COMPUTE)
+    return [build]
+
+
+def copied(name, copy, compute=MS, steps=3):
+    """Steps of a copy and then computing."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for number in range(steps):
+        at = number * (copy + compute)
+        build.slice(host, at, copy + compute, f"ProfilerStep#{number}", op=OpClass.HOST,
+                    step=number)  # fmt: skip
+        build.slice(stream, at, copy, name, op=OpClass.COPY)
+        build.slice(stream, at + copy, compute, "kernel", op=OpClass.COMPUTE)
+    return [build]
+
+
 # -- data preparation ---------------------------------------------------------------------
 
 
@@ -267,6 +317,12 @@ FIRES = {
     "exposed-communication": device(50 * US, comm=50 * US),
     "compute-spread": [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1)],
     "idle-spread": [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1)],
+    "host-sync": called("cudaStreamSynchronize", 300 * US, each=1),
+    "allocation": called("cudaMalloc", 8 * MS, kernel=10 * MS, gap=MS),
+    "garbage-collection": called("GC", 2 * MS, kernel=10 * MS, layer=Layer.HOST),
+    "compilation": called("AscendCL@aclopCompileAndExecute", 9 * MS, kernel=10 * MS),
+    "small-kernels": launched_each(4 * US, 6 * US),
+    "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 50 * US),
     "communication-wait": waiting(50 * US, 50 * US),
     "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
     "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 5.0),
@@ -299,6 +355,12 @@ QUIET = {
     "exposed-communication": device(95 * US, comm=5 * US),
     "compute-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=50 * US, rank=1)],
     "idle-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=48 * US, rank=1)],
+    "host-sync": called("cudaStreamWaitEvent", 300 * US),
+    "allocation": called("cudaMalloc", 2 * MS, kernel=10 * MS, gap=MS),
+    "garbage-collection": called("GC", 100 * US, kernel=10 * MS, layer=Layer.HOST),
+    "compilation": called("AscendCL@aclopCompileAndExecute", MS, kernel=10 * MS),
+    "small-kernels": launched_each(40 * US, 6 * US),
+    "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 10 * US),
     "communication-wait": waiting(10 * US, 90 * US),
     "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),
     "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 19.0),
