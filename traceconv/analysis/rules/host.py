@@ -90,13 +90,13 @@ def _calls(names: re.Pattern[str], *layers: Layer, recorded: bool = False) -> An
     any of them runs, ns.
 
     Args:
-        layers:   on which they are.
+        layers:   on which they are; of the first one something has to be recorded.
         recorded: whether a rank without any of them may have done them all the same.
     """
 
     def facts(trace: Trace) -> Known | None:
         steps = measured(trace.steps)
-        if not len(steps) or not trace.rows_of(*layers).any():
+        if not len(steps) or not trace.rows_of(layers[0]).any():
             return None
         rows = _rows(trace, names, *layers)
         if recorded and not len(rows):
