@@ -5,15 +5,16 @@ import re
 import click
 import pytest
 
+from tests.support.commands import COMMANDS
 from traceconv.analysis.rules import catalog as _rules
 from traceconv.analysis.tables.catalog import BY
-from traceconv.cli import cli, file_kinds
+from traceconv.cli import file_kinds
 from traceconv.cli.formats import format_rows, markdown_tables
 from traceconv.pipeline import registry
 
 OPTIONS = sorted(
     (name, option)
-    for name, command in cli.commands.items()
+    for name, command in COMMANDS.items()
     for parameter in command.params
     if isinstance(parameter, click.Option)
     for option in (*parameter.opts, *parameter.secondary_opts)
@@ -24,7 +25,7 @@ FILE_TABLE = re.compile(r"(?<=<!-- files -->\n).*?(?=<!-- end of files -->)", re
 RULE_TABLE = re.compile(r"(?<=<!-- rules -->\n).*?(?=<!-- end of rules -->)", re.DOTALL)
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_is_in_the_readme(root, name):
     """A command nobody can find is not there."""
     assert f"traceconv {name}" in (root / "README.md").read_text()
@@ -40,7 +41,7 @@ def test_every_option_is_in_the_readme(root, name, option):
 def test_every_table_is_in_the_readme(root, table):
     """Each value of ``stats --by`` has its line, and the help names it, too."""
     assert f"\n| `{table}` | " in (root / "README.md").read_text()
-    by = next(p for p in cli.commands["stats"].params if p.name == "by")
+    by = next(p for p in COMMANDS["stats"].params if p.name == "by")
     assert re.search(rf"\b{table}\b", by.help)
 
 

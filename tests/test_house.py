@@ -33,6 +33,7 @@ OUTSIDERS = {
     "click": ("cli",),
     "tqdm": ("cli",),
     "google": ("_proto", "validation"),
+    "perfetto": ("validation",),
 }
 """Packages that only some rooms import."""
 

@@ -9,7 +9,8 @@ import click
 import pytest
 from paths import ROOT
 
-from traceconv.cli import cli, run, say
+from tests.support.commands import COMMANDS
+from traceconv.cli import run, say
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 
@@ -20,7 +21,7 @@ LIBRARY = [
 ]
 FLAG = re.compile(r"(?:^|[\s\"'(`])-(?:-[a-z][a-z-]+|[a-z])(?![\w-])")
 KEYWORD = re.compile(r"`([a-z_]+)(?:=[^`]*)?`")
-OTHERS = re.compile(r"\b(?:nsys|unzip|lz4) ")
+OTHERS = re.compile(r"\b(?:nsys|unzip|lz4|nvprof) ")
 """Commands of other programs have flags of their own."""
 
 
@@ -66,7 +67,7 @@ def test_every_flag_of_the_table_exists():
     """Some command has it."""
     flags = {
         flag
-        for command in cli.commands.values()
+        for command in COMMANDS.values()
         for param in command.params
         if isinstance(param, click.Option)
         for flag in param.opts

@@ -40,6 +40,7 @@ _ROUNDS = 12
 FLOOR_NS = 500.0  # noise below this is taken for this
 _STRANGE = 10.0  # times the usual noise: more than a fifth of these, and operations are missing
 _STRANGERS = 0.2
+_BY_CHANCE = 0.001
 FASTEST = 300e-6  # two clocks never drift apart more than that
 _NEAR_NS = 10_000  # stamps are not expected to agree better than that
 
@@ -225,6 +226,11 @@ class Found:
                 f"{100 * self.share:.0f} % of the operations match where both captures were "
                 f"running, wanted are {100 * _ENOUGH:.0f} %"
             )
+        elif lonely := self._lonely():
+            doubt = (
+                f"{lonely} operations of each at the end of what both captures hold match none of "
+                "the other's: one of the clocks was set, or these are different programs"
+            )
         return Pairing(
             ours[self.ours],
             theirs[self.theirs],
@@ -235,6 +241,26 @@ class Found:
             (zero - int(b.end[-1]), zero + int(a.end[-1])),
             doubt,
         )
+
+    def _lonely(self) -> int:
+        """How many operations of both at either end have no partner though both captures were
+        running; 0 if that may be chance, as others in between have none either."""
+        a, b = self.sides.a, self.sides.b
+        slack = int(max(a.gap, b.gap) / 2)
+        count = len(self.ours)
+        spans = [int(rows[-1] - rows[0]) + 1 - count for rows in (self.ours, self.theirs)]
+        usual = (min(spans) + 1) / (count + min(spans) + 1)
+        most = 0
+        for sign, at in ((-1, 0), (1, -1)):
+            apart = int(a.end[self.ours[at]] - b.end[self.theirs[at]])
+            end = int(sign * min(sign * int(a.end[at]), sign * (int(b.end[at]) + apart)))
+            last = int(a.end[self.ours[at]])
+            outside = [
+                int(np.count_nonzero((sign * (t - last) > 0) & (sign * (t - end) <= -slack)))
+                for t in (a.end, b.end + apart)
+            ]
+            most = max(most, min(outside))
+        return most if usual**most < _BY_CHANCE else 0
 
 
 def steps_between(sides: Sides, ours: I64, theirs: I64) -> tuple[F64, F64]:

@@ -59,6 +59,7 @@ def merge(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     writer: str | None = None,
     strict: bool = False,
     force: bool = False,
@@ -107,7 +108,7 @@ def merge(
         step_marker: regular expression; ranges of the host whose name it finds are the steps, and
             its first group, if any, is their number.
         merge_options: everything from ``ranks`` to ``step_marker`` at once, in place of these.
-        reader, rank_from, mapping: as in :func:`traceconv.open`.
+        reader, rank_from, mapping, nsys: as in :func:`traceconv.open`.
         writer: name of the output format, where the ending of ``out`` does not say it.
         strict: raise :class:`StrictError` if anything is lost or in doubt; nothing is written.
         force:  overwrite.
@@ -155,7 +156,7 @@ def merge(
     )
     asked = options.merge_options(merge_options, given)
     share, name = options.shard(shard), options.path(out, "out")
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(asked.selection.ranks, allow_missing_ranks)
     if share is not None:
         return _shard(captures, name, asked, share, run, force=force, dry_run=dry_run)

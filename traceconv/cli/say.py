@@ -52,6 +52,7 @@ FLAGS = {
     "layers": "--layers",
     "limit": "--max-size",
     "mapping": "--map",
+    "nsys": "--nsys",
     "max_error_ns": "--align-max-error",
     "mem_limit": "--mem-limit",
     "method": "--align",

@@ -253,7 +253,7 @@ def _with_coverage(trace: Trace, steps: StepTable, at: I32) -> StepTable:
         quiet &= ~_launched(trace, steps)
     kernels = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COMPUTE)
     covered = (seen | quiet) & _computing_recorded(trace, steps, kernels)
-    for graph in np.unique(steps.graph).tolist():
+    for graph in distinct(steps.graph).tolist():
         mine = np.flatnonzero(steps.graph == graph)
         count = np.bincount(at[kernels & (at >= 0)], minlength=len(steps))[mine]
         covered[mine] &= ~_cut(covered[mine], count)

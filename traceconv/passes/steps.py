@@ -335,7 +335,7 @@ def _by_time(
     events = trace.events
     rows = rows[np.lexsort((-events.dur_ns[rows], events.start_ns[rows]))]
     lanes = []
-    for lane in np.unique(events.track[rows]).tolist():
+    for lane in distinct(events.track[rows]).tolist():
         own = rows[events.track[rows] == lane]
         before = np.maximum.accumulate(events.end_ns[own])[:-1]
         lanes.append(own[np.append(True, events.start_ns[own[1:]] >= before)])

@@ -43,12 +43,11 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.version import RANK_FILE as VERSION
 from traceconv.io.atomic import replacing
 from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
-
-VERSION = 5
 
 MAGIC = b"tcspill\x00"
 

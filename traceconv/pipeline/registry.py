@@ -229,7 +229,10 @@ class Discovery:
 
 
 def discover(
-    sources: Sequence[Source], only: str | None = None, mapping: str | None = None
+    sources: Sequence[Source],
+    only: str | None = None,
+    mapping: str | None = None,
+    nsys: str | None = None,
 ) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
@@ -242,6 +245,7 @@ def discover(
         only: the one reader to ask, by name.
         mapping: how event logs with columns of their own are to be read (see
             :func:`traceconv.readers.event_log.reader.with_mapping`); these are looked for first.
+        nsys: the program that exports reports of Nsight Systems; None for the one on the path.
 
     Raises:
         UnknownFormatError: no reader finds anything, anywhere.
@@ -252,6 +256,10 @@ def discover(
         from traceconv.readers.event_log.reader import with_mapping
 
         asked = [with_mapping(mapping), *asked]
+    if nsys is not None:
+        from traceconv.readers.nsight.reader import NsightReader
+
+        asked = [NsightReader(nsys) if one.name == NsightReader.name else one for one in asked]
     from traceconv.pipeline.own_outputs import is_own, own_outputs
 
     own = [own_outputs(source) for source in sources]
@@ -261,7 +269,8 @@ def discover(
         found = _asked(sources, asked, own)
     if not found.captures:
         raise UnknownFormatError(
-            explained(found.unknown) or _unknown_message(sources, found.unknown, asked)
+            explained(found.unknown, found.issues)
+            or _unknown_message(sources, found.unknown, asked)
         )
     if only is None:
         left_aside(found.unknown, found.issues)
@@ -363,7 +372,13 @@ def _unknown_message(
     sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
-    seen = ", ".join(name for _, name in unknown[:3]) or "no files"
+    if not unknown:
+        return (
+            f"{where}: holds no files\n"
+            "  name the folder that the profiler wrote, or a file in it; `traceconv formats` lists "
+            "what is read"
+        )
+    seen = ", ".join(name for _, name in unknown[:3])
     looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
     return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
 

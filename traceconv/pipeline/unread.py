@@ -101,30 +101,36 @@ def recognised(source: Source, name: str) -> Unread | None:
     return replace(known, advice=known.advice.replace("FILE", PurePosixPath(name).name))
 
 
-def explained(unknown: Sequence[tuple[Source, str]]) -> str:
+def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
     """What those of the files are that are known, two lines each; "" if none is.
 
     What may hold a profile comes first.
+
+    Args:
+        issues: of readers: why they could not read one of the files.
     """
+    noted = {one.file: one.places for one in issues if one.code == _PROFILE}
     known = [(source, name, recognised(source, name)) for source, name in unknown]
     found = [(source, name, kind) for source, name, kind in known if kind is not None]
     lines = []
     for source, name, kind in sorted(found, key=lambda one: one[2].code != _PROFILE)[:LISTED]:
         told = _tables(source, name) if kind is _DATABASE else kind
-        lines.append(f"{source.title(name)}: {told.what}\n  {told.advice}")
+        what = "; ".join(noted.get(source.title(name), ())) or told.what
+        lines.append(f"{source.title(name)}: {what}\n  {told.advice}")
     if lines and (more := len(unknown) - len(lines)):
         lines.append(f"... and {more} more that are not read")
     return "\n".join(lines)
 
 
 def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
-    """Count the files that should not be beside what is read.
+    """Count the files that should not be beside what is read, and that no reader has counted.
 
     Issues: unread-file, empty-file.
     """
+    noted = {(one.code, one.file) for one in issues}
     for source, name in unknown:
         known = recognised(source, name)
-        if known is not None and known.code:
+        if known is not None and known.code and (known.code, source.title(name)) not in noted:
             issues.add(known.code, source.title(name), known.what)
 
 
@@ -134,7 +140,8 @@ def _by_name(name: str) -> Unread | None:
         own = PurePosixPath(name)
         return Unread(
             "a report in Nvidia's own format",
-            f"export it first: nsys export --type sqlite -o {own.stem}.sqlite {own.name}",
+            f"export it first: nsys export --type sqlite -o {own.stem}.sqlite {own.name}; or say "
+            "with `nsys` where nsys is",
             _PROFILE,
         )
     if path.suffix == ".qdstrm":
@@ -189,7 +196,7 @@ def _tables(source: Source, name: str) -> Unread:
         return Unread(
             "a database of nvprof",
             f"write it as CSV: nvprof -i {file} --csv --print-gpu-trace --log-file gpu.csv; then "
-            "name gpu.csv with --map nvprof-gpu",
+            'name gpu.csv with `mapping="nvprof-gpu"`',
         )
     names = ", ".join(tables[:_TABLES]) + (" ..." if len(tables) > _TABLES else "")
     return replace(_DATABASE, what=f"{_DATABASE.what} (tables: {names or 'none'})")

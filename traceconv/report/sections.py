@@ -15,7 +15,7 @@ from traceconv.alignment.collective_matching import matched
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.tables.definition import RANK, Result
-from traceconv.core.columns import F64
+from traceconv.core.columns import F64, distinct
 from traceconv.core.side_tables import ABSENT, Columns
 
 Section = dict[str, Any]
@@ -101,7 +101,7 @@ def _overlap(result: Result, unmarked: Collection[int]) -> Section:
     rows = {heading: column[keep] for heading, column in rows.items()}
     rows = of_main_graph(rows, "Known(ns)") if worked.any() else rows
     found = []
-    for rank in np.unique(rows[RANK]).tolist():
+    for rank in distinct(rows[RANK]).tolist():
         mine = rows[RANK] == rank
         n = int(mine.sum())
         sums = {key: int(rows[heading][mine].sum()) for key, heading in _CLASSES.items()}
@@ -128,7 +128,7 @@ def _steps(result: Result, unmarked: Collection[int]) -> Section:
         return {"missing": "no data: needs marks of steps"}
     rows = of_main_graph({h: column[keep] for h, column in rows.items()}, "Duration(ns)")
     found = []
-    for rank in np.unique(rows[RANK]).tolist():
+    for rank in distinct(rows[RANK]).tolist():
         mine = rows[RANK] == rank
         found.append(
             {
@@ -326,7 +326,7 @@ def _excess(overlap: Result) -> dict[tuple[int, int], int]:
     rows = of_main_graph({h: column[steps] for h, column in rows.items()}, "Known(ns)")
     value: F64 = rows["Total Compute(ns)"].astype(np.float64)
     found = {}
-    for step in np.unique(rows["Step"]).tolist():
+    for step in distinct(rows["Step"]).tolist():
         mine = rows["Step"] == step
         if np.count_nonzero(mine) > 1:
             over = value[mine] - np.median(value[mine])

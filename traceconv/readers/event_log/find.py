@@ -17,6 +17,7 @@ from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues, MalformedInputError, OptionError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture
+from traceconv.core.version import RAW_EVENT_LOG as VERSION
 from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (
     SETTINGS,
@@ -328,9 +329,6 @@ def mapping_of(text_or_path: str) -> Mapping:
 
 HEAD_LINES = 200
 """A header row is among the first so many lines."""
-
-VERSION = 1
-"""Of the schema; what ``rawlog`` says in the head of a log."""
 
 _HOLE = re.compile(rb"\0{8,}")
 _SETTING = re.compile(r"([A-Za-z_]+)\s*[=:]\s*([^\s,;]+)")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.codes import Severity
+from traceconv.core.columns import distinct
 from traceconv.core.model import I64, FlowTable, Mask, Trace
 from traceconv.core.perfetto_fields import (
     GRAPH_ADDED,
@@ -140,7 +141,7 @@ def arrow_packets(sequence: bytes, trace: Trace) -> Iterator[bytes]:
     flows = trace.flows
     if not len(flows):
         return
-    used = np.unique(flows.name)
+    used = distinct(flows.name)
     names = [text(OwnRank.ARROW_NAMES, trace.strings[i]) for i in used.tolist()]
     turned = np.flatnonzero(turned_arrows(trace))
     gaps = np.diff(turned, prepend=0)
@@ -249,7 +250,7 @@ def arrow_costs(sequence: bytes, trace: Trace) -> tuple[I64, int]:
     if not n:
         return np.zeros(0, np.int64), 0
     widest = len(varint(n))
-    used = np.unique(flows.name)
+    used = distinct(flows.name)
     names = [text(OwnRank.ARROW_NAMES, trace.strings[i]) for i in used.tolist()]
     width = len(varint(len(used)))
     turned = turned_arrows(trace)
