@@ -210,8 +210,8 @@ CODES: dict[str, Code] = {
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
     "counter-zero": Code(
         _I,
-        "Samples of counters that are zero throughout a rank are not drawn in the detail; `source` "
-        "mode and `convert` keep them.",
+        "Samples of counters that are zero throughout a rank are not drawn in the detail; the mode "
+        "source and conversions keep them.",
     ),
     "counter-clipped": Code(
         _D,

@@ -371,7 +371,7 @@ DESCRIPTIONS = {
     "Free": "Recorded time without computing, communication or copies.",
     "Memory Copy": "Unions of copies and fills.",
     "Memory Copy(Not Overlapped)": "Copies while nothing computes or communicates.",
-    "Findings": "What the rules of `diagnose` found, where it shows.",
+    "Findings": "What the rules found, where it shows.",
     "Stragglers": "Ranks that delay the others, and by how much.",
 }
 """What the lanes are that are computed here, for those who look at one."""
