@@ -12,7 +12,7 @@ import traceconv
 from tests.support.commands import COMMANDS
 from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import BY, FILES, TABLES
-from traceconv.cli import file_kinds
+from traceconv.cli import file_kinds, run
 from traceconv.core.codes import CODES
 from traceconv.pipeline import registry
 from traceconv.validation.rules import RULES as FAULTS
@@ -132,6 +132,33 @@ def test_links_lead_somewhere(root, page):
                 assert (root / target.removeprefix(start)).exists(), target
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+SHOWN = [
+    (name, *block.split("\n", 1))
+    for name in ("README.md", "docs/tutorial.md")
+    for block in re.findall(r"(?s)```console\n\$ (.*?)\n```", (ROOT / name).read_text())
+]
+
+
+def test_sessions_are_shown():
+    """Those that the next test runs."""
+    assert [call.split()[1] for _, call, _ in SHOWN] == [
+        "diagnose",
+        *("inspect", "diagnose", "stragglers"),
+    ]
+
+
+@pytest.mark.parametrize(("page", "call", "answer"), SHOWN)
+def test_what_is_shown_is_what_is_said(page, call, answer, root, tmp_path, monkeypatch, capsys):
+    """Every line of a session is one that the command prints for the bundled sample, in order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "prof").symlink_to(root / "golden" / "trace_view" / "demo" / "input")
+    assert run(call.split()[1:]) == 0
+    said = iter(capsys.readouterr().out.splitlines())
+    lines = [line.replace("./prof", "prof") for line in answer.splitlines()]
+    assert [line for line in lines if line not in said] == []
 
 
 def test_every_kind_of_file_is_shown_somewhere():

@@ -138,7 +138,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes")
 """The parts that have a Python tier."""
 
 
