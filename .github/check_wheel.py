@@ -1,4 +1,4 @@
-"""Fails unless the installed package is a whole wheel: every native part, and none of their sources."""
+"""Fails unless the installed package is a whole wheel: all native parts, none of their sources."""
 
 import sys
 from pathlib import Path
@@ -16,6 +16,6 @@ package = Path(traceconv.__file__).parent
 if sources := sorted(str(path.relative_to(package)) for path in package.rglob("*.[ch]")):
     sys.exit(f"sources in the wheel: {', '.join(sources)}")
 
-for data in ("py.typed", "report/report.html", "cli/skeleton/reader.py.txt"):
+for data in ("py.typed", "report/report.html", "report/report.js", "cli/skeleton/reader.py.txt"):
     if not (package / data).exists():
         sys.exit(f"not in the wheel: {data}")

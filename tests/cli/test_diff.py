@@ -180,7 +180,7 @@ def test_reports_that_are_broken_are_refused(runs, tmp_path, damage, capsys):
 
 
 def test_a_page_draws_the_waterfall(runs, tmp_path, capsys):
-    """Closed markup, all sections, a bar per change, the same figures; and no script."""
+    """Closed markup, all sections, a bar per change, the same figures; no script but ours."""
     page = tmp_path / "diff.html"
     assert run(["diff", runs["a"], runs["slow"], "-q", "--report", str(page),
                 "--fail-on", "step>90%"]) == 0  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_page_draws_the_waterfall(runs, tmp_path, capsys):
     assert kinds.count("k-worse") + kinds.count("k-better") - 2 >= 4  # two are in the legend
     words = " ".join(read.text)
     assert "slower: a step takes " in words and "step>90% passed: " in words
-    assert not {"script", "img", "link"} & set(read.tags)
+    assert not {"img", "link"} & set(read.tags) and read.tags.count("script") == 1
 
 
 def test_names_on_a_page_stay_text(tmp_path):
@@ -203,7 +203,7 @@ def test_names_on_a_page_stay_text(tmp_path):
     for name in ("d.html", "d.md", "d.json", "d.csv", "d.txt"):
         assert run(["diff", one, other, "-q", "-o", str(tmp_path / name)]) == 0
     read = Reader((tmp_path / "d.html").read_text())
-    assert "script" not in read.tags
+    assert read.tags.count("script") == 1
     assert "<script>" not in (tmp_path / "d.md").read_text()
 
 

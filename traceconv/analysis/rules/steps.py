@@ -255,9 +255,9 @@ def _excess(known: Known, high: NDArray[np.bool_]) -> dict[str, float]:
 
 _SPIKED = {
     COMPUTING: "Computing differs in them: look for longer input, evaluation, or a lower clock of "
-    "the device (traceconv diff RUN --steps USUAL:SPIKE shows the operators).",
-    EXPOSED: "Communication differs in them: look at the ranks that others wait for (traceconv "
-    "stragglers), checkpoints and evaluation.",
+    "the device (`traceconv diff` of usual steps with these shows the operators).",
+    EXPOSED: "Communication differs in them: look at the ranks that others wait for (`traceconv "
+    "stragglers`), checkpoints and evaluation.",
     IDLE: "The device waits in them: look at checkpoints, logging, garbage collection and other "
     "load of the host.",
     INPUT: "They wait for input: look at workers that start again, storage and caches.",
