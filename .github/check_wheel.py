@@ -1,4 +1,4 @@
-"""Fails unless the installed package is a whole wheel: every native part, and none of their sources."""
+"""Fails unless the installed package is a whole wheel: all native parts, and no sources of them."""
 
 import sys
 from pathlib import Path
