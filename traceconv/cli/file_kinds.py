@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import FILES, TABLES
-from traceconv.api.inspect import NOT_NEEDED
-from traceconv.core.table_kinds import KINDS
+from traceconv.core.table_kinds import KINDS, NOT_NEEDED
 from traceconv.passes import kernel_args, table_counters
 from traceconv.readers.ascend.tables.names import USES
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+NOT_NEEDED = "of the capture, holds no events that are read"
+"""The use of a file of which its reader says no more."""
+
 
 @dataclass(frozen=True)
 class TableKind:
