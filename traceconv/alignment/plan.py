@@ -296,7 +296,7 @@ def _auto(
         used = {}
     reasons = {**found.alone, **kept}
     offsets = _by_anchor(captures, issues, used, reasons)
-    _doubt_stamps(captures, records, offsets, issues)
+    _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
         return offsets, "collectives not used: there are none"
     if not reasons:
@@ -328,8 +328,7 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         stamp, error = anchors.get(rank), one.error_ns or 0
         if stamp is None or not one.matches:
             continue
-        ends = (spans or {}).get(rank) or (one.at_ns, one.at_ns)
-        apart = max(abs(one.correction.of(ns) - stamp.correction.of(ns)) for ns in ends)
+        apart = _apart(one, stamp, (spans or {}).get(rank))
         if apart > _FAR_NS:
             none = dict.fromkeys(found.offsets, "")
             return {**none, rank: "it would move by more than an hour: another run?"}
@@ -344,13 +343,22 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
     return kept
 
 
+def _apart(one: Offset, stamp: Offset, span: tuple[int, int] | None) -> int:
+    """How far two corrections of a rank differ, ns."""
+    ends = span or (one.at_ns, one.at_ns)
+    return max(abs(one.correction.of(ns) - stamp.correction.of(ns)) for ns in ends)
+
+
 def _doubt_stamps(
     captures: Sequence[Capture],
     records: Sequence[CollectiveRecords],
     offsets: dict[int, Offset],
     issues: Issues,
+    spans: Mapping[int, tuple[int, int] | None],
 ) -> None:
-    """Call ranks unaligned whose stamps are kept and refuted."""
+    """Call ranks unaligned whose stamps are kept and refuted, by their own collectives or, as far
+    as these say nothing, by those of others: where the stamps of ranks that were fitted are wrong,
+    nobody knows of the rest, but for hosts whose stamps are right."""
     from traceconv.alignment.stamps import refuted
 
     kept = {rank for rank, one in offsets.items() if one.method == "meta"}
@@ -358,10 +366,32 @@ def _doubt_stamps(
         return
     known = {r: one.correction for r, one in offsets.items() if one.method != "none"}
     said = refuted(records, known)
+    stamps = anchored(captures)
+    wrong: dict[int, int] = {}
+    right = set()
     for capture in captures:
         rank = rank_of(capture)
-        if rank in kept and rank in said:
+        one, stamp = offsets[rank], stamps.get(rank)
+        if one.method == "collective" and one.matches and stamp:
+            apart = _apart(one, stamp, spans.get(rank))
+            if apart > (one.error_ns or 0) + _AGREED_NS:
+                wrong[rank] = apart
+            elif capture.host:
+                right.add(capture.host)
+    right -= {capture.host for capture in captures if rank_of(capture) in wrong}
+    worst = max(wrong, key=lambda rank: wrong[rank], default=-1)
+    for capture in captures:
+        rank = rank_of(capture)
+        if rank not in kept:
+            continue
+        if rank in said:
             issues.add("unaligned", capture.label, said[rank], rank=rank)
+        elif wrong and capture.host not in right:
+            why = (
+                f"only stamps say how its clock relates to others, and those of rank {worst} are "
+                f"wrong by {wrong[worst] / 1e6:.3f} ms"
+            )
+            issues.add("unaligned", capture.label, why, rank=rank)
 
 
 def _by_anchor(
