@@ -534,6 +534,11 @@ class _Lanes:
             return self._old(lane, uuid, known, heading, group)
         layer = text(of.get(OwnLane.LAYER, b""))
         unit = _sound(text(of.get(OwnLane.UNIT, b""))) if known.counter is not None else None
+        if OwnLane.NAME in of:
+            name, group, heading = (
+                _sound(text(of.get(field_number, b"")))
+                for field_number in (OwnLane.NAME, OwnLane.GROUP, OwnLane.TITLE)
+            )
         return Track(
             Layer(layer) if layer in set(Layer) else Layer.OTHER,
             name,
