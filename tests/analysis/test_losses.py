@@ -277,3 +277,24 @@ def test_a_step_that_was_not_recorded_loses_nothing_that_is_known(tmp_path):
         assert words in found.headline, found.headline
         rules = {one["rule"] for one in found.as_dict()["findings"]}
         assert ("device-idle" in rules) == (steps == "1")
+
+
+def test_waiting_of_operations_is_shared_out_to_the_steps_that_are_stated(tmp_path):
+    """Tables alone: two steps, 80 ms of waiting; and no count where no table knows the steps."""
+    path = stated(tmp_path, 0, 0)
+    times = {
+        "Start Timestamp(us)": 5.0, "Elapse Time(ms)": 90, "Transit Time(ms)": 10,
+        "Wait Time(ms)": 80, "Synchronization Time(ms)": 80, "Idle Time(ms)": 0,
+        "Wait Time Ratio": 0.8, "Synchronization Time Ratio": 0.8,
+    }  # fmt: skip
+    operation = {"hcom_allReduce__1_0_1@17": {"Communication Time Info": times}}
+    table = Path(path) / "a_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv"
+    table.with_name("communication.json").write_text(
+        json.dumps({"step0": {"collective": operation}})
+    )
+    for known in (True, False):
+        told = traceconv.diagnose(path).as_dict()["findings"]
+        (waits,) = [one for one in told if one["rule"] == "communication-wait"]
+        assert waits["figures"].get("steps") == (2 if known else None)
+        assert waits["figures"]["wait_ns"] == 80 * MS
+        table.unlink(missing_ok=True)

@@ -76,7 +76,8 @@ def _of_rank(rank, host, known, operations):
     yield from _launches(rank, known)
     if not known.fact.partial:
         yield from _parts(rank, known)
-    yield from _waits(rank, operations, max(len(known.measured()), 1))
+    told = list(known.fact.stated.known()) if known.only_stated else ()
+    yield from _waits(rank, operations, len(known.measured()) or len(told))
     yield from _packages(rank, known.fact.stated)
     if not known.fact.partial:
         yield from _operators(rank, host, max(len(known.measured()), 1))
@@ -313,7 +314,8 @@ def _waits(rank, operations, steps):
     transit, wait, early = (sum(parts[name] for _, parts in rows) for name in PARTS[:3])
     if wait + transit:
         yield "communication-wait", "", {
-            "value": percent(wait, wait + transit), "saves": wait / steps, "steps": steps,
+            "value": percent(wait, wait + transit), "saves": wait / max(steps, 1),
+            **({"steps": steps} if steps else {}),
             "operations": len(rows), "slices": slices,
             "elapsed_ns": sum(dur for dur, _ in rows), "wait_ns": wait,
             "before_first_transfer_ns": early, "transit_ns": transit,

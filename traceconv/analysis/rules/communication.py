@@ -29,8 +29,10 @@ from traceconv.analysis.rules.definition import (
 )
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
+from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.fields import fields, floats, named, numbers, whole
 from traceconv.analysis.tables.groups import Groups, numbered
+from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
@@ -58,7 +60,7 @@ def _waits(trace: Trace) -> Known | None:
         return None
     most = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
     return {
-        "steps": max(len(measured(trace.steps)), 1),
+        "steps": len(measured(trace.steps)) or _stated_steps(trace),
         "operations": len(waiting),
         "elapsed_ns": elapsed,
         "wait_ns": wait,
@@ -68,6 +70,12 @@ def _waits(trace: Trace) -> Known | None:
             told_slice(trace, *row[:3], "communication") for row in most if row[1] != ABSENT
         ],
     }
+
+
+def _stated_steps(trace: Trace) -> int:
+    """How many steps of the rank the profiler's own table knows."""
+    stated = stated_overlap(trace)
+    return len(stated["step"]) if stated and RANK not in stated else 0
 
 
 _LATE = (
@@ -81,11 +89,12 @@ def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     share = 100 * known["wait_ns"] / known["elapsed_ns"] if known["elapsed_ns"] else 0.0
     if value > limits[""] and share > limits["elapsed"]:
         early = known["before_first_transfer_ns"] > known["wait_ns"] / 2
-        figures = {key: number for key, number in known.items() if key != "longest"}
+        hidden = ("longest",) if known["steps"] else ("longest", "steps")
+        figures = {key: number for key, number in known.items() if key not in hidden}
         shown = slices(known["longest"])
         yield Case(
             rank, value, figures, "", (), shown, _LATE if early else "",
-            saves_ns=known["wait_ns"] / known["steps"], part_of=(EXPOSED,),
+            saves_ns=known["wait_ns"] / max(known["steps"], 1), part_of=(EXPOSED,),
         )  # fmt: skip
 
 
