@@ -184,7 +184,7 @@ def test_64_ranks_and_20_steps_are_small():
 def test_more_ranks_than_can_be_drawn_are_condensed():
     """Bars of both ends and the mean of the rest; neighbours share a row of the map."""
     keys = ("pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns", "idle_ns")
-    row = {**dict.fromkeys(keys, 10), "input_wait_ns": None}
+    row = {**dict.fromkeys(keys, 10), "input_wait_ns": None, "input_wait_steps": 0}
     rows = [{"rank": r, "steps": 1, "known_ns": 40, **row} for r in range(1000)]
     told = small()
     told["overview"]["overlap"] = {"per": "step", "rows": rows}

@@ -106,8 +106,10 @@ def _figures(known: Known) -> dict[str, Any]:
     """The shares, and of how much time they are."""
     pieces = known["pieces"]
     shares = {f"{key}_percent": _percent(pieces, f"{key}_ns") for key in _KEYS}
-    if any(ns >= 0 for ns in pieces["input_wait_ns"]):
-        shares["input_wait_percent"] = _percent(pieces, "input_wait_ns")
+    told = [ns >= 0 for ns in pieces["input_wait_ns"]]
+    if any(told):  # of the steps of which it is known
+        those = {name: list(compress(column, told)) for name, column in pieces.items()}
+        shares["input_wait_percent"] = _percent(those, "input_wait_ns")
     if any(ns > 0 for ns in pieces["copying_ns"]):
         shares["copy_not_overlapped_percent"] = _percent(pieces, "copy_not_overlapped_ns")
     window = {"window_ns": _total(pieces, "known_ns"), "steps": len(pieces["step"])}
@@ -295,7 +297,7 @@ RULES: tuple[Rule, ...] = (
         "median time from the start of a launching call to the start of its kernel, while the "
         "device is idle",
         (Limit(20.0, "us", OWN, below=True), Limit(20.0, "%", PADDLE, "idle")),
-        "launch arrows from host calls to at least 20 kernels",
+        "launch arrows from host calls to at least 20 kernels, and known idle time of the device",
         "The device waits for every launch: reduce the work of the host between launches, or "
         "launch whole graphs.",
         _launches,
