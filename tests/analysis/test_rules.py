@@ -190,13 +190,19 @@ def test_finding_names_steps_figures_and_slices():
     )
 
 
-def test_first_step_needs_to_be_the_first():
-    """A capture that begins at step 10 has no first step to judge."""
-    build = builder()
-    lane = build.track(Layer.STEP, "Model 1")
-    for number in range(10, 15):
-        build.slice(lane, number * MS, MS, f"{number}", op=OpClass.ITERATION, graph=1, step=number)
-    assert [one.rule.id for one in _judged("first-step", [build]).unchecked] == ["first-step"]
+@pytest.mark.parametrize("first", [0, 10])
+def test_first_step_whatever_its_number(first):
+    """The first that was recorded is judged, by at least three others."""
+    for several, spoken in ((4, True), (3, False)):
+        build, at = builder(), 0
+        lane = build.track(Layer.STEP, "Model 1")
+        for i in range(several):
+            length = MS * (1 + 4 * (i == 0))
+            build.slice(lane, at, length, f"{i}", op=OpClass.ITERATION, graph=1, step=first + i)
+            at += length
+        found = _judged("first-step", [build])
+        assert [one.case.steps for one in found.findings] == [(first,)] * spoken
+        assert bool(found.unchecked) is not spoken
 
 
 def _tails(build, start, numbers, length, tail, reduces=()):

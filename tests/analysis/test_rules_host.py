@@ -161,3 +161,23 @@ def test_waiting_for_input_is_told_apart_in_spikes():
     assert found.case.figures["more_input_ns"] == 8 * MS
     assert found.case.figures["more_idle_ns"] == 0
     assert "They wait for input" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "between"),
+    [
+        ("Memcpy HtoD (Pinned -> Device)", True),
+        ("MEMCPY_HtoD", True),
+        ("MemcpyD2H", True),
+        ("CopyHostToDevice", True),
+        ("MEMORY_COPY_DEVICE_TO_HOST", True),
+        ("Memcpy Host-to-Device", True),
+        ("Memcpy DtoD (Device -> Device)", False),
+        ("Memcpy PtoP (Device -> Device)", False),
+        ("Memset (Device)", False),
+        ("MemcpyD2D", False),
+    ],
+)
+def test_names_of_copies_between_host_and_device(name, between):
+    """As profilers write them."""
+    assert bool(_judged("step-copies", copied(name, 50 * US)).findings) is between

@@ -37,6 +37,11 @@ def minus(a, b):
     return where(lambda in_a, in_b: in_a and not in_b, a, b)
 
 
+def common(a, b):
+    """What is in both."""
+    return where(lambda in_a, in_b: in_a and in_b, a, b)
+
+
 def differing(a, b):
     """What is in one of both only, as the pieces between borders."""
     return where(lambda in_a, in_b: in_a != in_b, a, b)

@@ -9,8 +9,8 @@ from . import waiting
 from .device import curves, kernels, number, whole
 from .figures import PARTS, percent
 from .host import text_of, typed
-from .intervals import Length, union
-from .losses import COMPUTING, EXPOSED, IDLE, INPUT, PAUSE, Losses
+from .intervals import Length, common, minus, total, union
+from .losses import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE, Losses
 
 SLICES_KEPT = 3
 _FEWEST_LAUNCHES = 20
@@ -51,6 +51,7 @@ _LOST = {
     "small-packets": (EXPOSED,), "slow-link": (EXPOSED,), "long-tail": (EXPOSED, IDLE),
     "input-wait": (INPUT,), "iteration-gap": (PAUSE,), "compute-spread": (),
     "format-conversion": (COMPUTING,), "unaligned-shapes": (COMPUTING,),
+    "small-kernels": (IDLE,), "step-spikes": (), "step-copies": (COPIES,), "ai-cpu": (COMPUTING,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
 
@@ -76,6 +77,9 @@ def _of_rank(rank, host, known, operations):
     yield from _launches(rank, known)
     if not known.fact.partial:
         yield from _parts(rank, known)
+        yield from _small_kernels(rank, known)
+        yield from _copies(rank, known)
+    yield from _spikes(known)
     told = list(known.fact.stated.known()) if known.only_stated else ()
     yield from _waits(rank, operations, len(known.measured()) or len(told))
     yield from _packages(rank, known.fact.stated)
@@ -172,6 +176,90 @@ def _launches(rank, known):
     yield "launch-starved", "", {
         "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
         "idle_percent": share(pieces, "free"), "slices": _idle(known),
+    }  # fmt: skip
+
+
+def _within(known):
+    """The device windows of the measured steps, and what of them is known, ns."""
+    steps = known.measured()
+    spans = union(step.window for step in steps)
+    return steps, spans, sum(known.figures(step)["known"] for step in steps)
+
+
+def _begins(row, spans):
+    return any(start <= row.start <= end for start, end in spans)
+
+
+def _small_kernels(rank, known):
+    """Gaps of up to 100 us that end where a kernel of less than 10 us begins."""
+    steps, spans, whole_ns = _within(known)
+    if not steps or known.fact.tables_only or len(known.sets) != 1:
+        return
+    rows = [row for row in kernels(rank, "compute") if _begins(row, spans)]
+    [busy], [recorded] = waiting.busy_sets(known), known.recorded.values()
+    idle = minus(minus(common(recorded, spans), busy), waiting.spans(known))
+    short = {row.start for row in rows if row.dur < 10_000}
+    gaps = [(start, end) for start, end in idle if end in short and end - start <= 100_000]
+    ends = {end for _, end in gaps}
+    lengths = [row.dur for row in rows]
+    if lengths:
+        yield "small-kernels", "", {
+            "value": percent(total(gaps), whole_ns), "saves": total(gaps) / len(steps),
+            "kernels_per_step": len(rows) / len(steps), "steps": len(steps),
+            "short_percent": 100 * sum(ns < 10_000 for ns in lengths) / len(rows),
+            "median_ns": round(median(lengths)),
+            "slices": _longest(row for lanes in known.lanes.values() for row in lanes["free"]
+                               if row.end in ends),
+        }  # fmt: skip
+
+
+def _copies(rank, known):
+    """Copies from and to the host, less what runs meanwhile; of ranks with one device that is a
+    GPU, since on others they are idle time."""
+    steps, spans, whole_ns = _within(known)
+    every = [row for row in kernels(rank, "copy") if row.lane.layer == "device"]
+    if not steps or not every or len(known.sets) != 1 or known.fact.ascend:
+        return
+    words = ("htod", "dtoh", "h2d", "d2h", "hosttodevice", "devicetohost", "host>device",
+             "device>host")  # fmt: skip
+    plain = {row.name: re.sub(r"[^a-z0-9>]", "", row.name.lower()) for row in every}
+    rows = [row for row in every if any(word in plain[row.name] for word in words)]
+    rows = [row for row in rows if _begins(row, spans)]
+    [sets], [recorded] = known.sets.values(), known.recorded.values()
+    work = union([*sets.get("computing", ()), *sets.get("communication", ())])
+    copying = union((row.start, row.end) for row in rows)
+    alone = total(common(common(minus(copying, work), recorded), spans))
+    found = {
+        "value": percent(alone, whole_ns), "saves": alone / len(steps), "steps": len(steps),
+        "copies_per_step": len(rows) / len(steps),
+        "not_overlapped_ns": round(alone / len(steps)), "slices": _longest(rows),
+    }  # fmt: skip
+    pageable = sum("pageable" in row.name.lower() for row in rows)
+    yield (
+        "step-copies",
+        "",
+        found | ({"pageable_per_step": pageable / len(steps)} if pageable else {}),
+    )
+
+
+def _spikes(known):
+    """The longest step but the first, in medians; a threshold that all exceed makes all spikes."""
+    steps = sorted(known.measured(), key=lambda step: step.window[0])[1:]
+    if len(steps) < 4 or any(step.stated for step in steps):
+        return
+    every = [known.figures(step) for step in steps]
+    length = [one["known"] for one in every]
+    usual = median(length)
+    classes = {"computing": "computing", "exposed": "not_overlapped", "idle": "free",
+               "copies": "copy_not_overlapped"}  # fmt: skip
+    taken = {name: [one[cls] for one in every] for name, cls in classes.items()}
+    if all(one["input_wait"] is not None for one in every):
+        taken["input"] = [one["input_wait"] for one in every]
+        taken["idle"] = [free - ns for free, ns in zip(taken["idle"], taken["input"], strict=True)]
+    yield "step-spikes", "", {
+        "value": max(length) / usual if usual else 0.0, "steps": len(steps), "spikes": len(steps),
+        "median_ns": round(usual), "saves": sum(ns - usual for ns in length) / len(steps),
+        **{f"more_{name}_ns": round(fmean(ns) - median(ns)) for name, ns in taken.items()},
     }  # fmt: skip
 
 
@@ -281,7 +369,7 @@ def _share_of_steps(rule, where, mine, cls):
 
 
 def _first(where, steps):
-    if len(steps) > _FEWEST_STEPS and steps[0].step <= 1:
+    if len(steps) > _FEWEST_STEPS:
         usual = median(row.dur for row in steps[1:])
         yield "first-step", where, {
             "value": steps[0].dur / usual if usual else 0.0, "first_ns": steps[0].dur,
@@ -403,6 +491,15 @@ def _operators(rank, host, steps):
         **{f"{kind.lower()}_ns": ns for kind, ns in sorted(spent.items())},
         "compute_ns": all_ns, "slices": _longest(matched),
     }  # fmt: skip
+    fetching = {id(row) for row in waiting.fetches(rank)}
+    here = [row for row in rows if id(row) not in fetching]
+    slow = [row for row in here if re.fullmatch("(KERNEL_)?AI_?CPU", types[id(row)][1] or "")]
+    if any(types[id(row)][1] for row in here):
+        spent_ns, here_ns = (sum(row.dur for row in some) for some in (slow, here))
+        yield "ai-cpu", "", {
+            "value": percent(spent_ns, here_ns), "saves": spent_ns / steps, "count": len(slow),
+            "compute_ns": here_ns, "slices": _longest(slow),
+        }  # fmt: skip
     said = {id(row): text_of(row.args.get("Input Shapes", "")) for row in rows}
     matrices = [row for row in rows if _CUBE.fullmatch(types[id(row)][0])]
     cube = [row for row in matrices if said[id(row)].strip('"')]

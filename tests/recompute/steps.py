@@ -194,8 +194,10 @@ class Steps:
             device: {cls: union(_cover(rows)) for cls, rows in lanes.items()}
             for device, lanes in self.lanes.items()
         }
-        self._known = {device: self._known_of(sets) for device, sets in self.sets.items()}
-        self._recorded = {device: Length(known) for device, known in self._known.items()}
+        self.recorded = self._known = {
+            device: self._known_of(sets) for device, sets in self.sets.items()
+        }
+        self._recorded = {device: Length(known) for device, known in self.recorded.items()}
         self._lengths = {
             device: {cls: Length(cover) for cls, cover in sets.items()}
             for device, sets in self.sets.items()
@@ -258,7 +260,7 @@ class Steps:
             cls: sum(total(minus(s.get(cls, []), self.unknown)) for s in self.sets.values())
             for cls in LANES
         }
-        found |= {"known": sum(map(total, self._known.values())), "free lane": found["free"]}
+        found |= {"known": sum(map(total, self.recorded.values())), "free lane": found["free"]}
         return found | {
             "free": found["known"] - sum(found[cls] for cls in self.busy_classes),
             "input_wait": self._waits(),

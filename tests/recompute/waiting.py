@@ -88,6 +88,12 @@ def _thread(lane):
     return lane.group, lane.name
 
 
+def spans(known):
+    """When a rank waits for input, whatever its device does."""
+    rows = [*fetches(known.rank), *ranges(known.rank)]
+    return union([*((row.start, row.end) for row in rows), *known.fact.stated.fetches()])
+
+
 def measure(known):
     """Of each step the idle time that waits for input, None where nothing tells of it."""
     rank = known.rank

@@ -60,7 +60,8 @@ _COMPILATION = re.compile(
 )
 _COLLECTION = re.compile(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
 _BETWEEN = re.compile(
-    r"HtoD|DtoH|Host\W*(?:to|->)\W*Device|Device\W*(?:to|->)\W*Host|\bH2D\b|\bD2H\b", re.I
+    r"(?i:Host[\W_]*(?:to|->)[\W_]*Device|Device[\W_]*(?:to|->)[\W_]*Host)"
+    r"|(?<![A-Z])(?:H(?:2|to|To|TO|->)D|D(?:2|to|To|TO|->)H)(?![A-Za-z])"  # "MemcpyD2H"
 )
 _PAGEABLE = re.compile("pageable", re.I)
 

@@ -169,11 +169,12 @@ def _share(part: str, *lost: str) -> Any:
 
 
 def _first_facts(trace: Trace) -> Known | None:
-    """Steps of the graphs whose first step is there, with others to compare it with."""
+    """Steps of the graphs that have some to compare the first one with, whatever its number is: a
+    capture may begin at any step, and what is cold then is so in its first."""
     found = _parts(trace)
     if not found:
         return None
-    kept = [one for one in found["graphs"] if one["step"][0] <= 1 and len(one["step"]) > _FEWEST]
+    kept = [one for one in found["graphs"] if len(one["step"]) > _FEWEST]
     return {"graphs": kept} if kept else None
 
 
@@ -304,13 +305,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "first-step",
-        "The first step takes much longer than the others",
+        "The first recorded step takes much longer than the others",
         THEME,
-        "length of the first step, in medians of the others",
+        "length of the first recorded step, in medians of the others",
         (Limit(2.0, "x", OWN),),
-        "the first step of the run and at least three others",
-        "Compilation, warm-up, or ranks that begin apart lie in it: cache compiled graphs, avoid "
-        "shapes that change, and leave it out when steps are compared.",
+        "at least four steps of one graph",
+        "Compilation, warm-up, the start of the profiler, or ranks that begin apart lie in it: "
+        "cache compiled graphs, avoid shapes that change, and leave it out of comparisons.",
         _first_facts,
         each_rank(_first),
         Severity.NOTE,
