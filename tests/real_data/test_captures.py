@@ -18,6 +18,7 @@ import traceconv
 from traceconv import SizeLimit
 from traceconv.core.errors import EmptyResultError, SizeLimitError, TraceconvError
 from traceconv.core.model import Layer, OpClass
+from traceconv.passes.select import without_zero_counters
 from traceconv.validation import decode, validate
 
 PAIR = ASCEND / "mindinsight" / "profiler"
@@ -233,7 +234,8 @@ def _base_ns(path):
 
 @pytest.mark.parametrize("source", [PAIR, TORCH / "level1", *VIEWS.values()], ids=lambda p: p.name)
 def test_our_own_json_reads_back_the_same(tmp_path, source):
-    """Events, samples and arrows of a merged file are those that went into it."""
+    """Events, samples and arrows of a merged file are those that went into it, but for counters
+    that are zero throughout, which a merge leaves out."""
     first, again = tmp_path / "a.json", tmp_path / "b.json"
     traceconv.merge(str(source), out=str(first), mode="detail", scope=True)
     for trace, back in zip(
@@ -241,7 +243,7 @@ def test_our_own_json_reads_back_the_same(tmp_path, source):
         traceconv.open(str(first)).traces(),
         strict=True,
     ):
-        assert _content(back) == _content(trace)
+        assert _content(back) == _content(without_zero_counters(trace))
     traceconv.merge(str(first), out=str(again), mode="detail", scope=True, align="none")
     assert _events(again) == _events(first)
 

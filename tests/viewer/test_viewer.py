@@ -7,6 +7,7 @@ without a browser, it is skipped. Pictures are left in ``build/viewer``.
 import functools
 import http.server
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -232,3 +233,13 @@ def test_traceconv_open_shows_ranks_and_steps(seen, site, browser):
     told = parse_qs(urlsplit(link).fragment.partition("?")[2])
     wanted = [int(told["visStart"][0]), int(told["visEnd"][0])]
     assert window == pytest.approx(wanted, abs=0.02 * (wanted[1] - wanted[0]))
+
+
+def test_what_a_report_copies_finds_the_step(seen):
+    """The query of a cell of the map: one row, the step of that rank."""
+    _, viewer = seen("kineto/two_ranks", ".pftrace", mode="summary")
+    script = (ROOT / "traceconv" / "report" / "report.js").read_text(encoding="utf-8")
+    parts = re.findall(r'"(SELECT slice\.id[^"]*)"\s*\+ "([^"]*)"\s*\+ `([^`]*)`', script)
+    query = "".join(*parts).replace("${rank[0]}", "1").replace("${step[0]}", "8")
+    [(_, _, length, _, name)] = viewer.sql(query)
+    assert (name, length) == ("ProfilerStep#8", 180_000)
