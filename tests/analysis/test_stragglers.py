@@ -6,7 +6,6 @@ few of these are in test_scenarios.py. Here is what verdicts consist of.
 
 import json
 from dataclasses import replace
-from itertools import product
 
 import msgspec
 import numpy as np
@@ -15,7 +14,6 @@ from click.testing import CliRunner
 from job_simulator import Delay
 from job_simulator import Job as TrainingJob
 from job_simulator import run as simulate
-from job_simulator.noise import SHAPES, draw
 from job_simulator.observed import summaries as known_of
 from synthetic_job import Job, capture, link_side_table, run, trace, traces
 
@@ -25,7 +23,7 @@ from traceconv.alignment import plan as align
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.stragglers import links, significance
+from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.stragglers.own_work import OWN, PARTS, own_work
 from traceconv.analysis.stragglers.peers import programs
@@ -35,7 +33,7 @@ from traceconv.cli import cli
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import OptionError
 from traceconv.core.model import Layer, OpClass
-from traceconv.core.robust import SIGMA, student
+from traceconv.core.robust import student
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
 
@@ -220,6 +218,26 @@ def test_slow_ranks_of_two_stages_hold_each_other_up():
     assert verdict.gain_ns == pytest.approx(4e6, rel=0.15)
 
 
+def test_a_name_that_groups_share_is_told():
+    """Three ranks claim a group of two."""
+    known = known_of(simulate(TrainingJob(dp=3, steps=4)))
+    known = [
+        msgspec.structs.replace(
+            one,
+            collectives=replace(
+                one.collectives,
+                groups=tuple(replace(group, size=2) for group in one.collectives.groups),
+            ),
+        )
+        for one in known
+    ]
+    verdict = stragglers.judge(known, Clocks())
+    assert (verdict.kind, verdict.compared) == ("inconclusive", 0)
+    assert verdict.reason == (
+        "3 ranks recorded collectives of group 0 [0, 1, 2]: several groups share that name"
+    )
+
+
 def test_one_rank_alone_is_compared_with_nobody():
     """Inconclusive, and it says why."""
     happened = run(Job(1, 2, 1, steps=5))
@@ -239,25 +257,6 @@ def test_too_few_collectives_are_counted():
         "none of the 2 collectives of ranks 0-1 in hccl 261 Group dp0 Communication was matched: "
         "2 operations in common are too few, 3 are needed"
     )
-
-
-@pytest.mark.parametrize("noise", SHAPES)
-def test_values_stand_apart_by_chance_as_rarely_as_is_said(noise):
-    """Whatever the noise, however few steps; and those that do are told."""
-    rng = np.random.default_rng(7)
-    for ranks, count in ((4, 3), (8, 2), (8, 5)):
-        found = []
-        for _ in range(250):
-            more = significance.over_others(draw(noise, rng, ranks * count).reshape(count, ranks))
-            found += [
-                significance._apart(more[:, rank], np.delete(more, rank, axis=1))
-                for rank in range(ranks)
-            ]
-        assert np.mean(np.array(found) < 0.01) < 0.025
-    far, near = np.array([40.0, 41, 44]), rng.standard_normal((3, 7))
-    assert significance._apart(far * SIGMA, near) < 1e-5
-    assert significance._apart(far * 1e6, near) <= significance._apart(far, near)
-    assert significance._apart(np.array([np.nan]), near) == 1.0
 
 
 def test_an_inconclusive_verdict_gives_its_figures():
@@ -296,62 +295,6 @@ def test_a_verdict_as_json_values():
 def test_students_t_of_one_in_a_thousand(dof, known):
     """Tabulated values, within three percent."""
     assert abs(student(3.0902, dof) / known - 1) < 0.03
-
-
-def test_a_permutation_test_counts_permutations():
-    """The approximation against all 4^5 ways to draw one value per step."""
-    scores = np.random.default_rng(3).normal(size=(5, 4))
-    sums = np.array([sum(row) for row in product(*scores.tolist())])
-    for total in np.quantile(sums, [0.9, 0.97, 0.99, 1.0]).tolist():
-        exact = float((sums >= total - 1e-12).mean())
-        found = significance._tail(scores, np.ones((5, 4), bool), total)
-        assert found == pytest.approx(exact, rel=0.35)
-
-
-def test_regular_steps_are_counted():
-    """Of all ways to hit 3 of 12 steps, those that hit every fourth, or are as rare."""
-    every = np.arange(12)
-    found = significance._regular(every, np.array([1, 5, 9]))
-    classes = {
-        tuple(every[every % period == phase].tolist())
-        for period in range(2, 8)
-        for phase in range(period)
-    }
-    alike = sum(len(one) == 3 for one in classes)
-    assert found == pytest.approx(alike / 220)
-    assert significance._regular(every, np.array([1, 2, 7])) > 0.2
-
-
-@pytest.mark.parametrize(("steps_", "ranks"), [(3, 2), (5, 2), (4, 4), (8, 8)])
-@pytest.mark.parametrize("shape", ["normal", "t3", "lognormal"])
-def test_chance_names_nobody(steps_, ranks, shape):
-    """300 tables of noise, 4 places each."""
-    rng = np.random.default_rng(steps_ * ranks)
-    draw = {
-        "normal": rng.standard_normal,
-        "t3": lambda size: rng.standard_t(3, size),
-        "lognormal": lambda size: rng.lognormal(size=size),
-    }[shape]
-    kind = np.array([0, 1, 1, 1])
-    certain = 0
-    for _ in range(300):
-        table = 1e6 + 1e4 * draw((4, steps_, ranks))
-        certain += significance.compared(table, kind, (ranks, 3 * ranks)).certain.any()
-    assert certain <= 3
-
-
-def test_ranks_that_stay_slow_for_a_while_are_not_slow():
-    """Their values depend on those before, which makes means less sure."""
-    rng = np.random.default_rng(5)
-    certain = 0
-    for _ in range(100):
-        table = np.zeros((1, 30, 8))
-        table[0, 0] = rng.standard_normal(8)
-        for step in range(1, 30):
-            table[0, step] = 0.8 * table[0, step - 1] + 0.6 * rng.standard_normal(8)
-        found = significance.compared(1e6 + 1e4 * table, np.zeros(1, int), (8, 0))
-        certain += bool((found.certain & (found.usual > found.unsure)).any())
-    assert certain <= 5
 
 
 # -- one rank ----------------------------------------------------------------------------------

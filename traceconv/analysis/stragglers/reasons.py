@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -94,6 +95,10 @@ def _unmatched(every: Sequence[RankSummary], waits: Waits) -> str:
     if len(silent) == len(every):
         return "no collectives were recorded"
     if not waits.groups:
+        claimed = Counter(group.key for one in every for group in one.collectives.groups)
+        key, ranks = claimed.most_common(1)[0]
+        if ranks > 1:  # see alignment.collective_matching.matched
+            return f"{ranks} ranks recorded collectives of {key}: several groups share that name"
         text = "no two ranks recorded collectives of the same group"
         return text + (f", {ranks_text(silent)} none at all" if silent else "")
     group = max(waits.groups, key=lambda one: len(one.row))
