@@ -10,7 +10,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="rewrite golden/*/*/expect and the tables of the README; then read git diff",
+        help="rewrite golden/*/*/expect; then read git diff",
     )
 
 

@@ -25,7 +25,7 @@ def test_what_a_signature_names_can_be_imported(verb):
                      signature.return_annotation)
         for word in re.findall(r"(?<![.\w])[A-Z]\w+", str(text))
     }  # fmt: skip
-    literals = {"Mode", "EngineName", "OverLimit", "LayerName", "AlignMethod"}
+    literals = {"Mode", "Layout", "EngineName", "OverLimit", "LayerName", "AlignMethod"}
     missing = mentioned - set(traceconv.__all__) - PLAIN - literals - {"None"}
     assert missing == set()
     assert str(signature.return_annotation) in traceconv.__all__

@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 from traceconv.api import options
 from traceconv.api.merge import merge
-from traceconv.pipeline.options import EngineName, MergeOptions, Mode, OverLimit, Selection
+from traceconv.pipeline.options import EngineName, Layout, MergeOptions, Mode, OverLimit, Selection
 from traceconv.pipeline.report import Report
 from traceconv.writers.output import Progress
 
@@ -27,6 +27,7 @@ class MergeArguments(TypedDict, total=False):
     args: options.Names | None
     annotate: bool
     analyse: bool
+    layout: Layout
     align: options.Align
     align_max_error_ns: options.Length | None
     limit: options.Limit | None

@@ -119,7 +119,7 @@ def open(
         nsys:      the program that exports ``.nsys-rep``; None for the one on the path, if any.
 
     Raises:
-        SourceError, UnknownFormatError, AmbiguousFormatError, RankError.
+        SourceError, UnknownFormatError, AmbiguousFormatError, RankError: see those.
         OptionError: an argument has a wrong type.
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")

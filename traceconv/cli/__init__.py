@@ -49,6 +49,7 @@ COMMANDS = {
     "formats": "formats.formats",
     "explain": "explain.explain",
     "open": "open.open_",
+    "new-reader": "new_reader.new_reader",
     "query": "query.query",
 }
 """Commands by name: the module here and the function in it."""

@@ -92,8 +92,8 @@ def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None
 SECTIONS = {
     "Where to": "output writer form force dry_run",
     "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
-    "What it becomes": "mode annotate threshold tolerance force_compare columns sort filters top "
-    "explain counts",
+    "What it becomes": "mode annotate layout threshold tolerance force_compare columns "
+    "sort filters top explain counts",
     "In the viewer": "opened viewer no_browser wait",
     "How large": "max_size max_events target over_limit",
     "Clocks": "align align_max_error_ns",

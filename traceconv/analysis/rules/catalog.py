@@ -88,14 +88,3 @@ def rows() -> list[dict[str, str]]:
 def _spelled(value: float, unit: str, below: bool) -> str:
     number = "?" if math.isnan(value) else f"{value:g}"
     return f"{'<' if below else '>'} {number} {unit}".strip()
-
-
-def markdown_table() -> str:
-    """:func:`rows` as Markdown."""
-    lines = ["| Rule | About | Speaks if | Threshold | From |", "|---|---|---|---|---|"]
-    lines += [
-        f"| `{row['rule']}` | {row['theme']} | {row['measure']} | {row['threshold']} | "
-        f"{row['source']} |"
-        for row in rows()
-    ]
-    return "\n".join(lines)

@@ -12,8 +12,9 @@ from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
+from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, MalformedInputError
-from traceconv.core.model import Capture, natural_order
+from traceconv.core.model import Capture
 from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 from traceconv.readers.rocm.database import Member, members, suffixes

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
+from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
-from traceconv.core.model import Capture, natural_order
+from traceconv.core.model import Capture
 from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 
