@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from paths import ASCEND, DATA, ROOT
+from paths import ASCEND, DATA
 
 import traceconv
 from traceconv.cli import cli
+from traceconv.cli.file_kinds import markdown_table
 from traceconv.core.table_kinds import KINDS, NOT_NEEDED
+from traceconv.pipeline import registry
 from traceconv.readers.ascend.tables.names import USES
 
 TORCH = "msinsight/test/data/pytorch"
@@ -160,7 +162,7 @@ def test_lists_of_tables_fit_a_screen():
 @pytest.mark.parametrize("family", ["gpu", "hub", "perfetto"])
 def test_uses_of_files_of_other_profilers_are_on_the_page(family):
     """Whatever stands beside what is read."""
-    page = (ROOT / "docs" / "files.md").read_text()
+    page = markdown_table(registry.readers())
     for path in (DATA / family, *sorted(p for p in (DATA / family).rglob("*") if p.is_dir())):
         try:
             captures = traceconv.inspect(str(path)).captures
