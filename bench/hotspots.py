@@ -27,6 +27,7 @@ from bench.measure import SAMPLE_SECONDS, anonymous
 MB = 1e6
 
 STAGES = (
+    ("find", "traceconv.pipeline.registry", "discover"),
     ("read", "traceconv.pipeline.registry", "read_capture"),
     ("finish", "traceconv.core.builder:TraceBuilder", "finish"),
     ("passes", "traceconv.pipeline.stages", "passed"),

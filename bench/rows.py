@@ -64,6 +64,7 @@ class Suite:
         four = [str(p) for p in self.many[:4]]
         naive = (PYTHON, "-m", "bench.naive")
         self.add("naive", *naive, "perfetto", str(self.one), out="naive.pftrace")
+        self.add("naive columns", *naive, "columns", str(self.folder / "naive.pftrace"))
         self.add("orjson alone", *naive, "orjson", str(self.one))
         for kind in ("json", "orjson"):
             out = self.folder / f"{kind}-merge.json"
@@ -93,6 +94,8 @@ class Suite:
         add("1 rank", "merge", many[0], *detail, out="first.pftrace")
         add("8 ranks", "merge", *many, *detail, out="eight.pftrace")
         add("stages", "bench.hotspots", one, "--stages", out="")
+        written = str(self.folder / "naive.pftrace")  # by Perfetto's own builder
+        add("stages of Perfetto", "bench.hotspots", written, "--stages", out="")
 
     def add(self, name: str, *command: str, out: str = "", env: Any = None) -> Job:
         """A further job; it writes ``out`` in the folder of the suite, if that is said."""
@@ -110,6 +113,13 @@ class Suite:
         """Median seconds of one stage, of a job that prints its stages as JSON."""
         runs = [json.loads((t.out or t.err).splitlines()[-1]) for t in self.jobs[job].taken]
         return median(r.get(name, 0.0) for r in runs) if runs else None
+
+    def reading(self, tier: str) -> float | None:
+        """Seconds from a Perfetto trace to columns."""
+        taken = [
+            self.stage(f"{tier}: stages of Perfetto", name) for name in ("find", "read", "finish")
+        ]
+        return sum(one or 0.0 for one in taken) or None
 
     # -- figures ------------------------------------------------------------------------------
 
@@ -153,6 +163,8 @@ class Suite:
             Row("encoding: speed over TraceProtoBuilder", 9.0, True,
                 lambda tier: ratio(self.stage("naive", "build"),
                                    self.stage(f"{tier}: stages", "write"))),
+            Row("Perfetto to columns: speed over its generated classes", 5.0, True,
+                lambda tier: ratio(self.stage("naive columns", "columns"), self.reading(tier))),
             Row("merge to JSON: speed over viztracer --combine", 2.0, True,
                 faster("viztracer merge", "merge to JSON")),
             Row("merge to JSON: speed over json script", 2.0, True,

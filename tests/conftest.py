@@ -1,6 +1,7 @@
 """Switches and places all tests share."""
 
 import os
+import shutil
 
 import pytest
 from paths import CASES, ROOT
@@ -10,13 +11,17 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="rewrite golden/*/*/expect and the tables of the README; then read git diff",
+        help="rewrite golden/*/*/expect; then read git diff",
     )
 
 
 def pytest_configure(config):
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
+    if shutil.which("nsys"):  # files that are no reports are not for it
+        from traceconv.readers.nsight import export
+
+        export.PROGRAM = "nsys-of-tests"
 
 
 def pytest_generate_tests(metafunc):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import traceconv
 from bench import hashes, naive
 from bench.generate import generate
 from traceconv.core.clock import to_ns
@@ -119,6 +120,24 @@ def test_naive_converter_keeps_everything(path: Path, events: list[Event]) -> No
     }
     assert sum(len(r.debug_annotations) for r in rows) == sum(len(e["args"]) for e in slices)
     assert sum(len(r.flow_ids) for r in rows) == sum(e["ph"] in "sf" for e in events)
+
+
+def test_naive_columns_are_ours(events: list[Event], tmp_path: Path) -> None:
+    """The script reads what the reader reads: rows with their arguments, arrows and samples."""
+    pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    path = tmp_path / "naive.pftrace"
+    path.write_bytes(naive.build(events))
+    theirs = naive.columns(str(path))
+    (ours,) = traceconv.open(str(path)).traces(None)
+    rows = ours.events
+    names = [ours.strings[i] for i in rows.name.tolist()]
+    args = [json.dumps(ours.args[i]) if i >= 0 else "" for i in rows.args.tolist()]
+    columns = (theirs.start, theirs.duration, theirs.name, theirs.args)
+    assert sorted(zip(*columns, strict=True)) == sorted(
+        zip(rows.start_ns.tolist(), rows.dur_ns.tolist(), names, args, strict=True)
+    )
+    assert len(ours.flows) == len(theirs.arrows)
+    assert len(ours.counters) == len(theirs.samples)
 
 
 def test_naive_stamps_are_exact() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 import traceconv
-from bench import naive_gpu
+from bench import hub, naive_gpu
 from bench.generate_gpu import kineto, nsight
 from traceconv.validation import decode_perfetto, validate
 
@@ -79,3 +79,21 @@ def test_both_readers_of_columns_are_told_apart_by_what_is_installed(tmp_path):
     kineto(path, 600)
     assert naive_gpu.columns(str(path))["rows"] == 401
     assert "pip install HolisticTraceAnalysis" in naive_gpu.HTA
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending", "count"), [("xplane", "xplane.pb", 1504), ("rocpd", "db", 1500)]
+)
+def test_plain_scripts_of_the_hub_write_the_same_slices(tmp_path, kind, ending, count):
+    """Names, lengths and arrows; nothing is lost on our side."""
+    made, theirs = tmp_path / f"made.{ending}", tmp_path / "theirs.pftrace"
+    assert hub.main(["generate", kind, str(made), "--events", "1500"]) == 0
+    assert hub.main([kind, str(made), str(theirs)]) == 0
+    report = traceconv.convert(str(made), str(tmp_path / "ours.pftrace"))
+    assert {issue.code for issue in report.issues} <= {"rank-assumed", "stamp-rounded"}
+    ours, plain = (decode_perfetto(path) for path in (tmp_path / "ours.pftrace", theirs))
+    assert len(ours.slices) == len(plain.slices) == count
+    assert sorted(ours.slices.dur.tolist()) == sorted(plain.slices.dur.tolist())
+    assert sorted(ours.slices.name) == sorted(plain.slices.name)
+    assert len(ours.flows) == len(plain.flows)
+    assert validate(theirs).ok

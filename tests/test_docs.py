@@ -1,90 +1,173 @@
-"""The README says what the program does: no command, option or format is missing from it."""
+"""The documents say what the program does: no command, option or format is missing from them."""
 
 import re
+import runpy
+import tomllib
 
 import click
 import pytest
+from paths import ROOT
 
-from traceconv.analysis.rules import catalog as _rules
-from traceconv.analysis.tables.catalog import BY
-from traceconv.cli import cli, file_kinds
-from traceconv.cli.formats import format_rows, markdown_tables
+import traceconv
+from tests.support.commands import COMMANDS
+from traceconv.analysis.rules.catalog import RULES
+from traceconv.analysis.tables.catalog import BY, FILES, TABLES
+from traceconv.cli import file_kinds, run
+from traceconv.core.codes import CODES
 from traceconv.pipeline import registry
+from traceconv.validation.rules import RULES as FAULTS
 
 OPTIONS = sorted(
     (name, option)
-    for name, command in cli.commands.items()
+    for name, command in COMMANDS.items()
     for parameter in command.params
     if isinstance(parameter, click.Option)
     for option in (*parameter.opts, *parameter.secondary_opts)
     if option.startswith("--")
 )
-TABLES = re.compile(r"(?<=<!-- formats -->\n).*?(?=<!-- end of formats -->)", re.DOTALL)
-FILE_TABLE = re.compile(r"(?<=<!-- files -->\n).*?(?=<!-- end of files -->)", re.DOTALL)
-RULE_TABLE = re.compile(r"(?<=<!-- rules -->\n).*?(?=<!-- end of rules -->)", re.DOTALL)
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+REFERENCE = runpy.run_path(str(ROOT / "docs" / "reference.py"))
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+def written():
+    """What people wrote: the README and all pages, without what is generated for them."""
+    return "\n".join(path.read_text() for path in (ROOT / "README.md", *PAGES))
+
+
+def made(name):
+    """What is generated for a page."""
+    return REFERENCE["on_page_markdown"](f"<!-- generated {name} -->")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_is_in_the_readme(root, name):
     """A command nobody can find is not there."""
     assert f"traceconv {name}" in (root / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_every_option_is_in_the_readme(root, name, option):
-    """Each long option is in the README, in code."""
-    assert re.search(rf"`[^`\n]*{option}\b", (root / "README.md").read_text()), f"{name} {option}"
+def test_every_option_is_explained(name, option):
+    """Each long option is in a page that a person wrote, in code; and in the reference, below its
+    command, with a meaning."""
+    assert re.search(rf"`[^`\n]*{option}\b", written()), f"{name} {option}"
+    section = made("commands").split(f"## traceconv {name}\n")[1].split("\n## ")[0]
+    assert re.search(rf"\n\| `[^`]*{option}\b[^`]*` \| [^|\s]", section)
 
 
 @pytest.mark.parametrize("table", sorted(BY))
-def test_every_table_is_in_the_readme(root, table):
-    """Each value of ``stats --by`` has its line, and the help names it, too."""
-    assert f"\n| `{table}` | " in (root / "README.md").read_text()
-    by = next(p for p in cli.commands["stats"].params if p.name == "by")
+def test_every_table_is_explained(root, table):
+    """Each value of ``stats --by`` has its line in the guide, and the help names it, too."""
+    assert f"\n| `{table}` | " in (root / "docs" / "guide" / "tables.md").read_text()
+    by = next(p for p in COMMANDS["stats"].params if p.name == "by")
     assert re.search(rf"\b{table}\b", by.help)
 
 
-def test_readme_offers_no_option_that_does_not_exist(root):
-    """What the README writes as an option of ours is one."""
+def test_no_option_is_offered_that_does_not_exist():
+    """What the documents write as an option of ours is one."""
     known = {option for _, option in OPTIONS} | {"--help", "--version", "--update-golden"}
-    text = TABLES.sub("", (root / "README.md").read_text())
-    text = re.sub(r"`(?:nsys|nvprof) [^`]*`", "", text)  # options of others
+    text = re.sub(r"(?m)`?\b(?:nsys|nvprof|msprof|rocprofv3|viztracer) [^`\n]*`?", "", written())
     assert set() == set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known
 
 
-def test_format_table_is_the_registry(root, update_golden):
-    """The README's tables of formats are those of ``traceconv formats --markdown``."""
-    path = root / "README.md"
-    tables = markdown_tables(*format_rows(registry.readers(), registry.writers())) + "\n"
-    if update_golden:
-        path.write_text(TABLES.sub(lambda _: tables, path.read_text()))
-    assert [tables] == TABLES.findall(path.read_text())
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("commands", COMMANDS),
+        ("faults", FAULTS),
+        ("formats", [*registry.readers().found, *registry.writers().found]),
+        ("issues", CODES),
+        ("rules", RULES),
+        ("tables", [*TABLES, *FILES]),
+    ],
+)
+def test_the_reference_is_complete(page, names):
+    """Pages of the reference are made from the code; a row has as many cells as its head."""
+    text = made(page)
+    assert [n for n in names if f"`{n}`" not in text and f"## traceconv {n}\n" not in text] == []
+    rows = re.findall(r"(?m)^\|.*\|$", re.sub(r"\\\||`[^`\n]*`", "x", text))
+    heads = [i + 1 for i, row in enumerate(rows) if re.fullmatch(r"[|\- ]+", row)]
+    assert heads
+    for start, end in zip(heads, [*(h - 2 for h in heads[1:]), len(rows)], strict=True):
+        assert {row.count("|") for row in rows[start:end]} == {rows[start - 1].count("|")}
 
 
-def test_table_of_rules_is_the_registry(root, update_golden):
-    """The README's table of rules has their thresholds and where these come from."""
-    path = root / "README.md"
-    table = _rules.markdown_table() + "\n"
-    if update_golden:
-        path.write_text(RULE_TABLE.sub(lambda _: table, path.read_text()))
-    assert [table] == RULE_TABLE.findall(path.read_text())
+def test_every_generated_page_is_asked_for():
+    """Nothing is made that no page shows, and no page asks for what nothing makes."""
+    asked = [name for page in PAGES for name in REFERENCE["MARK"].findall(page.read_text())]
+    assert sorted(asked) == sorted(REFERENCE["GENERATED"])
 
 
-def test_every_kind_of_file_is_shown_somewhere(root, update_golden):
-    """The page is what readers, tables and rules declare; no row of it is empty."""
-    path = root / "docs" / "files.md"
-    readers = registry.readers()
-    table = file_kinds.markdown_table(readers) + "\n"
-    if update_golden:
-        path.write_text(FILE_TABLE.sub(lambda _: table, path.read_text()))
-    assert [table] == FILE_TABLE.findall(path.read_text())
-    assert [row for row in file_kinds.rows(readers) if not all(row)] == []
+@pytest.mark.parametrize("reader", sorted(registry.readers().found))
+def test_every_reader_has_a_how_to(root, reader):
+    """Who has a file finds how to record, merge and read such; the README has the name, too."""
+    assert f"`{reader}`" in "".join(p.read_text() for p in (root / "docs/how-to").glob("*.md"))
+    assert f"`{reader}`" in (root / "README.md").read_text()
+
+
+def test_every_public_name_is_in_the_reference_of_the_api(root):
+    """What ``traceconv`` exports is documented from its docstring, once, where it is defined."""
+    shown = re.findall(r"^::: (\S+)$", (root / "docs" / "api.md").read_text(), re.MULTILINE)
+    names = [name for name in traceconv.__all__ if name != "__version__"]
+    homes = {f"traceconv.{traceconv._HOMES[name]}.{name}" for name in names}
+    assert homes - set(shown) == set()
+    assert len(shown) == len(set(shown))
+
+
+def test_every_page_is_in_the_navigation(root):
+    """A page that no menu leads to is not read; a menu does not lead into nothing."""
+    named = re.findall(r"(?m)^ +- (?:[^:\n]+: )?(\S+\.md)$", (root / "mkdocs.yml").read_text())
+    pages = [str(page.relative_to(root / "docs")) for page in PAGES]
+    assert sorted(named) == pages
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=str)
+def test_links_lead_somewhere(root, page):
+    """Relative links are files, and addresses of ours are files of the repository."""
+    ours = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Homepage"]
+    raw = ours.replace("https://github.com", "https://raw.githubusercontent.com") + "/main/"
+    text = re.sub(r"(?s)```.*?```|`[^`\n]*`", "", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        for start in (f"{ours}/blob/main/", raw):
+            if target.startswith(start):
+                assert (root / target.removeprefix(start)).exists(), target
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+
+
+SHOWN = [
+    (name, *block.split("\n", 1))
+    for name in ("README.md", "docs/tutorial.md")
+    for block in re.findall(r"(?s)```console\n\$ (.*?)\n```", (ROOT / name).read_text())
+]
+
+
+def test_sessions_are_shown():
+    """Those that the next test runs."""
+    assert [call.split()[1] for _, call, _ in SHOWN] == [
+        "diagnose",
+        *("inspect", "diagnose", "stragglers"),
+    ]
+
+
+@pytest.mark.parametrize(("page", "call", "answer"), SHOWN)
+def test_what_is_shown_is_what_is_said(page, call, answer, root, tmp_path, monkeypatch, capsys):
+    """Every line of a session is one that the command prints for the bundled sample, in order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "prof").symlink_to(root / "golden" / "trace_view" / "demo" / "input")
+    assert run(call.split()[1:]) == 0
+    said = iter(capsys.readouterr().out.splitlines())
+    lines = [line.replace("./prof", "prof") for line in answer.splitlines()]
+    assert [line for line in lines if line not in said] == []
+
+
+def test_every_kind_of_file_is_shown_somewhere():
+    """The table is what readers, tables and rules declare; no row of it is empty."""
+    assert [row for row in file_kinds.rows(registry.readers()) if not all(row)] == []
 
 
 def test_every_issue_code_has_advice():
     """Advice is a sentence for people."""
-    from traceconv.core.codes import CODES
-
     wordless = [name for name, code in CODES.items() if not code.advice.endswith((".", "?"))]
     assert wordless == []
 

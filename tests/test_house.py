@@ -33,6 +33,7 @@ OUTSIDERS = {
     "click": ("cli",),
     "tqdm": ("cli",),
     "google": ("_proto", "validation"),
+    "perfetto": ("validation",),
 }
 """Packages that only some rooms import."""
 
@@ -173,7 +174,7 @@ def test_nothing_prints_evaluates_or_pickles():
 
 
 def test_no_error_is_swallowed_whole():
-    """No handler catches everything, but the one around plugins of others."""
+    """No handler catches everything, but those around plugins of others: as they load, and work."""
     broad = [
         name
         for name, (tree, _) in modules().items()
@@ -181,7 +182,7 @@ def test_no_error_is_swallowed_whole():
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
     ]
-    assert broad == ["pipeline.registry"]
+    assert broad == ["pipeline.registry"] * 2
 
 
 def test_files_stay_readable():

@@ -3,6 +3,7 @@
 import gzip
 import re
 import shutil
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -172,6 +173,34 @@ def test_perfetto_merges_again_the_same(good, mode, tmp_path):
             name: column.tolist() for name, column in two.steps.columns().items()
         }
         assert overlap_of(one) == overlap_of(two)
+
+
+def test_parts_of_perfetto_are_one_again(good, tmp_path):
+    """A file of ours that is split has all of its rows again when the parts are read, in order;
+    arrows between the parts are lost, and counted."""
+    whole, _ = good.merged("pftrace", "detail")
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    size = whole.stat().st_size * 3 // 4
+    try:
+        report = traceconv.merge(
+            str(whole), out=str(parts / "t.pftrace"), mode="source", limit=size, over_limit="split"
+        )
+    except TraceconvError:
+        pytest.skip("too small to be split")
+    rows, arrows = [], []
+    for source in (whole, parts):
+        out = tmp_path / f"{source.name}.txt"
+        before = traceconv.merge(str(source), out=str(out), mode="source")
+        lines = body(out.read_text(encoding="utf-8")).splitlines()
+        rows.append([line for line in lines if " -> " not in line and line != "  arrows"])
+        arrows.append(Counter(line for line in lines if " -> " in line))
+        assert before.issues.count("part-missing") == 0
+    assert rows[0] == rows[1]
+    assert not arrows[1] - arrows[0]
+    stated = good.merged("pftrace", "detail")[1].issues.count("flow-split")  # of input in parts
+    lost = report.issues.count("flow-split") - stated
+    assert (arrows[0] - arrows[1]).total() == lost
 
 
 def overlap_of(account):

@@ -21,6 +21,7 @@ _HOMES = {
     "merge": "api.merge",
     "join": "api.merge",
     "convert": "api.convert",
+    "MergeArguments": "api.convert",
     "inspect": "api.inspect",
     "stats": "api.stats",
     "align": "api.align",
@@ -28,6 +29,7 @@ _HOMES = {
     "diagnose": "api.diagnose",
     "diff": "api.diff",
     "validate": "validation",
+    "query": "api.query",
     "write": "api.write",
     "Captures": "api.open",
     "Inspection": "api.inspect",
@@ -90,6 +92,7 @@ __all__ = [
     "Issues",
     "Layer",
     "MalformedInputError",
+    "MergeArguments",
     "MergeOptions",
     "MissingExtraError",
     "OptionError",
@@ -122,6 +125,7 @@ __all__ = [
     "join",
     "merge",
     "open",
+    "query",
     "stats",
     "stragglers",
     "validate",
@@ -131,12 +135,13 @@ __all__ = [
 if TYPE_CHECKING:
     from traceconv.analysis.tables.catalog import Statistics
     from traceconv.api.align import Alignment, align
-    from traceconv.api.convert import convert
+    from traceconv.api.convert import MergeArguments, convert
     from traceconv.api.diagnose import Diagnosis, diagnose
     from traceconv.api.diff import Difference, diff
     from traceconv.api.inspect import Inspection, inspect
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
+    from traceconv.api.query import query
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import Comparison, stragglers
     from traceconv.api.write import write

@@ -1,6 +1,7 @@
 """Clocks from the ends of collectives: offsets and drifts that are known are found again."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -117,6 +118,45 @@ def test_operations_that_are_missing_anywhere():
     happened = run(Job(1, 2, 1, steps=60, layers=0, jitter=1000, lost={1: 0.2}, **clocks(2)))
     offsets = found(happened)
     assert int(np.abs(apart(happened, offsets)).max()) <= 2000
+
+
+def _set(known, from_row, by):
+    """The same, of a clock that is set before a row."""
+    moved = np.where(np.arange(len(known)) >= from_row, by, 0)
+    return replace(known, start_ns=known.start_ns + moved, end_ns=known.end_ns + moved)
+
+
+def test_what_is_said_of_ends_that_come_apart():
+    """They are what was seen. That a clock was set is one cause of two, and on one host it is not
+    the likely one: stamps stay."""
+    happened = run(Job(1, 2, 1, steps=40, layers=0, jitter=1000))
+    first, second = knowledge(happened)
+    known = [first, _set(second, 30, 4_000_000)]
+    plans = plan([capture(rank, Anchor(Domain.UNIX), "n0") for rank in (0, 1)], "auto", known)
+    assert [(o.method, o.offset_ns) for o in plans.offsets.values()] == [("meta", 0)] * 2
+    [apart] = re.findall(
+        r"on, ends are (\S+) µs further apart than before: a clock was set, or", plans.remark
+    )
+    assert float(apart) == pytest.approx(4000, abs=5)
+    assert plans.remark.endswith("; all ranks are of host n0, which has one clock")
+
+
+def test_a_clock_set_by_what_another_group_says():
+    """Ranks 0 and 1 meet in a group whose operations are over before a clock is set, and in one
+    that goes on: the fit of the first is no surer than that step."""
+    happened = run(Job(1, 2, 1, steps=60, layers=0, jitter=1000))
+    first, second = knowledge(happened)
+    rows = np.arange(len(first)) % 2
+    groups = (Group("x", 2), Group("y", 2))
+    keep = (rows == 0) | (np.arange(len(first)) < 30)
+    both = []
+    for one in (first, _set(second, 40, 700_000)):
+        order = np.argsort(rows[keep], kind="stable")
+        split = _cut(one, np.flatnonzero(keep)[order])
+        both.append(replace(split, groups=groups, group=rows[keep][order].astype(np.int32)))
+    plans = found(happened, both)
+    assert plans.offsets[1].matches == 15
+    assert plans.error_ns(1) > 600_000
 
 
 # -- what is refused ------------------------------------------------------------------------

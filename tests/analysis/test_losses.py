@@ -1,6 +1,8 @@
 """What steps lose: generated loops whose losses are known, and what is written of them."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from kineto_files import NCCL, row, write
@@ -227,3 +229,51 @@ def test_what_is_not_known_is_not_summed_up():
         "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing is not "
         "known of any step, so what steps lose is unknown"
     )
+
+
+def stated(folder, *preparing):
+    """Tables alone: steps of 100 ms, 40 of them idle before Preparing."""
+    head = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Preparing"
+    rows = [f"{n},60000,0,0,0,40000,{one}" for n, one in enumerate(preparing)]
+    table = folder / "a_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("\n".join([head, *rows]) + "\n")
+    (folder / "a_ascend_pt" / "profiler_info_0.json").write_text('{"rank_id": 0}')
+    return str(folder)
+
+
+def test_waiting_for_input_known_of_some_steps_is_the_least_there_was(tmp_path):
+    """Two of four steps say how long they prepared: the text calls the mean of all a bound, and the
+    share is that of the two."""
+    found = traceconv.diagnose(stated(tmp_path, 30_000, "", 10_000, ""))
+    # Preparing of a step that follows another one is part of its Free: 130 and 100 ms
+    assert "waiting for input at least 10 ms" in found.headline, found.headline
+    assert "idle at most" in found.headline
+    told = found.as_dict()["findings"]
+    (idle,) = [one["figures"] for one in told if one["rule"] == "device-idle"]
+    assert idle["input_wait_percent"] == pytest.approx(100 * 40 / 230)
+
+
+def test_bounds_of_input_are_of_jobs_with_ranks_of_which_nothing_is_known():
+    """One rank says so of all its steps, the other of none: nobody knows the mean."""
+    known = Losses(2, known_ns=200, computing_ns=100, free_ns=100, input_ns=80, input_steps=2)
+    nothing = Losses(2, known_ns=200, computing_ns=100, free_ns=100)
+    bounds = {one.name: one.bound for one in lost({0: known, 1: nothing})}
+    assert bounds == {
+        INPUT: "least", IDLE: "most"
+    }  # fmt: skip
+    assert {one.bound for one in lost({0: known, 1: known})} == {""}
+
+
+def test_a_step_that_was_not_recorded_loses_nothing_that_is_known(tmp_path):
+    """Selected alone: what the whole rank lost says nothing of it."""
+    path = loop(tmp_path, kernel=(0, 40))
+    content = json.loads(Path(path).read_text())
+    late = 1_000_000 + STEPS * STEP * 1000
+    content["traceEvents"].append(row("user_annotation", "ProfilerStep#9", *HOST, late, 1000))
+    Path(path).write_text(json.dumps(content))
+    for steps, words in (("1", "lost of a step of 100 ms"), ("9", "is not known of any step")):
+        found = traceconv.diagnose(path, steps=steps)
+        assert words in found.headline, found.headline
+        rules = {one["rule"] for one in found.as_dict()["findings"]}
+        assert ("device-idle" in rules) == (steps == "1")

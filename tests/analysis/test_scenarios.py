@@ -157,7 +157,8 @@ KEPT = (
     "slow/link-3x-ep-of-dp8-ep4", "slow/link-3x-pp-of-tp2-dp2-pp2", "sometimes/10x-every-5-t3",
     "sometimes/every-5-2-ranks", "sometimes/gc-every-10", "sometimes/once",
     "clocks/ends-normal", "clocks/noisy-ranks", "clocks/mid-step", "clocks/drift-100ppm-long",
-    "clocks/unix-800ms",
+    "clocks/unix-800ms", "clocks/ring-20us", "clocks/several-jumps", "clocks/period-4-absolute",
+    "clocks/touching-absolute",
 )  # fmt: skip
 """Scenarios whose goals are reached; two seeds say so again. What is fixed is added here."""
 

@@ -609,3 +609,17 @@ def test_keys_too_wide_for_one_integer_are_numbered():
 def test_means_are_rounded_half_up():
     """3 / 2 is 2, 5 / 4 is 1, and nothing of nothing is 0."""
     assert mean(np.array([3, 5, 0]), np.array([2, 4, 0])).tolist() == [2, 1, 0]
+
+
+def test_parts_of_steps_whose_number_starts_over(build):
+    """Two windows, both with step 1: each has its own forward pass, refresh and pause."""
+    lane = build.track("step", "iterations")
+    for begin, length in ((0, 10), (1000, 20)):
+        for op, at, took in (
+            (OpClass.ITERATION, 0, 100), (OpClass.FP_BP, 3, length), (OpClass.TAIL, 50, 2 * length),
+            (OpClass.INTERVAL, -length, length),
+        ):  # fmt: skip
+            build.slice(lane, begin + at, took, op.name, op=op, step=1)
+    rows = _table("step", build)
+    headings = ("Window", "FP_BP Time(ns)", "Iteration Refresh(ns)", "Data Aug Bound(ns)")
+    assert _only(rows, *headings) == [(1, 10, 20, 10), (2, 20, 40, 903)]

@@ -6,12 +6,13 @@ import re
 import pytest
 
 import traceconv
+from traceconv.api.convert import MergeArguments
 
 VERBS = (
     *("open", "inspect", "merge", "join", "convert", "stats", "align", "stragglers", "diagnose"),
     "diff",
 )
-PLAIN = {"Any", "Literal", "Mapping", "Iterable", "Sequence", "Progress", "PathLike"}
+PLAIN = {"Any", "Literal", "Mapping", "Iterable", "Sequence", "Progress", "PathLike", "Unpack"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -24,7 +25,7 @@ def test_what_a_signature_names_can_be_imported(verb):
                      signature.return_annotation)
         for word in re.findall(r"(?<![.\w])[A-Z]\w+", str(text))
     }  # fmt: skip
-    literals = {"Mode", "EngineName", "OverLimit", "LayerName", "AlignMethod"}
+    literals = {"Mode", "Layout", "EngineName", "OverLimit", "LayerName", "AlignMethod"}
     missing = mentioned - set(traceconv.__all__) - PLAIN - literals - {"None"}
     assert missing == set()
     assert str(signature.return_annotation) in traceconv.__all__
@@ -41,3 +42,13 @@ def test_names_are_sorted_and_real():
     """Every one can be had, and dir() lists them."""
     assert sorted(traceconv.__all__) == traceconv.__all__ == dir(traceconv)
     assert all(getattr(traceconv, name) is not None for name in traceconv.__all__)
+
+
+def test_convert_takes_what_merge_takes():
+    """By the same names, of the same types."""
+    wanted = {
+        name: one.annotation for name, one in inspect.signature(traceconv.merge).parameters.items()
+    }
+    del wanted["paths"], wanted["out"]
+    given = {name: one.__forward_arg__ for name, one in MergeArguments.__annotations__.items()}
+    assert given == wanted

@@ -148,17 +148,23 @@ def test_rows_that_were_moved_are_put_in_order(tmp_path):
     assert [e["name"] for e in found if e["ph"] == "X"] == ["c", "b", "a"]
 
 
-def test_the_readme_does_what_it_says(root, tmp_path, monkeypatch, sample, capsys):
-    """Its examples of writing run as they are."""
-    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    blocks = [block for block in blocks if "traceconv.write" in block]
-    assert len(blocks) == 2
+@pytest.mark.parametrize(("document", "count"), [("README.md", 1), ("docs/python.md", 3)])
+def test_the_documents_do_what_they_say(
+    root, tmp_path, monkeypatch, sample, capsys, document, count
+):
+    """Their examples in Python run as they are."""
+    blocks = re.findall(r"```python\n(.*?)```", (root / document).read_text(), re.DOTALL)
+    assert len(blocks) == count
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prof").symlink_to(sample)
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    assert "'slice':" in capsys.readouterr().out
-    assert all(traceconv.validate(name).ok for name in ("long.pftrace", "made.json"))
+        exec(compile(block, document, "exec"), {})
+    shown = capsys.readouterr().out
+    assert "'method'" in shown
+    assert "'slice':" in shown or document == "README.md"
+    written = [path.name for path in tmp_path.glob("*.*")]
+    assert "two.pftrace" in written
+    assert all(traceconv.validate(tmp_path / name).ok for name in written)
 
 
 def test_masks_are_numpy(sample):

@@ -11,10 +11,13 @@ import pytest
 from paths import ROOT
 
 import traceconv
-from traceconv.cli import cli, run, say
+from tests.support.commands import COMMANDS
+from traceconv import native
+from traceconv.cli import run, say
 from traceconv.cli.options import SECTIONS
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
+from traceconv.pipeline import rank_file
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 CUT = str(ROOT / "golden" / "trace_view" / "cut_off" / "input")
@@ -259,6 +262,27 @@ def test_version_says_which_program_this_is(capsys):
     assert "Perfetto" in out
 
 
+@pytest.mark.parametrize(
+    ("built", "said"),
+    [
+        (native.TIERS, "tier: native\n"),
+        (native.TIERS[1:], "tier: native, but for scan\n"),
+        ((), "tier: Python (three to four times slower, same output)\n"),
+    ],
+)
+def test_version_names_the_tier_and_the_formats(capsys, monkeypatch, built, said):
+    """What a report of a fault needs: who does the work, and which files go together."""
+    monkeypatch.setattr(native, "_is_built", lambda part: part in built)
+    monkeypatch.delenv("TRACECONV_NATIVE", raising=False)
+    run(["--version"])
+    out = capsys.readouterr().out
+    assert said in out
+    assert f"rank file {rank_file.VERSION}" in out
+    monkeypatch.setenv("TRACECONV_NATIVE", "0")
+    run(["--version"])
+    assert "tier: Python" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("mode", ["json", "systrace", "profile", "text", "symbolize"])
 def test_calls_meant_for_perfettos_helper_are_answered(capsys, mode):
     """The old call form gets the name of the right command, not "no such command"."""
@@ -445,7 +469,7 @@ def test_a_step_marker_is_a_pattern(here, capsys):
 def test_help_fits_the_terminal(monkeypatch, capsys, columns):
     """Of every command; wide terminals are used."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    for name in cli.commands:
+    for name in COMMANDS:
         assert run([name, "--help"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line for line in lines if len(line) > columns] == []
@@ -460,7 +484,7 @@ def test_help_groups_options_by_purpose(capsys, name):
     text = capsys.readouterr().out
     titles = re.findall(r"^(\S[^:]*):$", text, re.MULTILINE)
     assert len(titles) > 3 and set(titles) <= set(SECTIONS)
-    for parameter in cli.commands[name].params:
+    for parameter in COMMANDS[name].params:
         for option in parameter.opts if isinstance(parameter, click.Option) else ():
             assert len(re.findall(rf"^  (?:-\w, )?{option}(?![\w-])", text, re.MULTILINE)) <= 1
             assert option in text

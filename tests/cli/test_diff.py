@@ -180,7 +180,7 @@ def test_reports_that_are_broken_are_refused(runs, tmp_path, damage, capsys):
 
 
 def test_a_page_draws_the_waterfall(runs, tmp_path, capsys):
-    """Closed markup, all sections, a bar per change, the same figures; and no script."""
+    """Closed markup, all sections, a bar per change, the same figures; no script but ours."""
     page = tmp_path / "diff.html"
     assert run(["diff", runs["a"], runs["slow"], "-q", "--report", str(page),
                 "--fail-on", "step>90%"]) == 0  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_page_draws_the_waterfall(runs, tmp_path, capsys):
     assert kinds.count("k-worse") + kinds.count("k-better") - 2 >= 4  # two are in the legend
     words = " ".join(read.text)
     assert "slower: a step takes " in words and "step>90% passed: " in words
-    assert not {"script", "img", "link"} & set(read.tags)
+    assert not {"img", "link"} & set(read.tags) and read.tags.count("script") == 1
 
 
 def test_names_on_a_page_stay_text(tmp_path):
@@ -203,7 +203,7 @@ def test_names_on_a_page_stay_text(tmp_path):
     for name in ("d.html", "d.md", "d.json", "d.csv", "d.txt"):
         assert run(["diff", one, other, "-q", "-o", str(tmp_path / name)]) == 0
     read = Reader((tmp_path / "d.html").read_text())
-    assert "script" not in read.tags
+    assert read.tags.count("script") == 1
     assert "<script>" not in (tmp_path / "d.md").read_text()
 
 
@@ -240,12 +240,12 @@ def test_a_trace_has_both_runs_side_by_side(runs, tmp_path, capsys):
     steps = {
         path[0]: [one for one in marks if one.name.startswith("ProfilerStep")]
         for path, marks in by_lane.items()
-        if "Step Trace" in path
+        if path[-1] == "Step Trace · iterations"
     }
     assert sorted(steps) == ["Rank 0 after", "Rank 0 before"]
     starts = [[one.start for one in marks] for marks in steps.values()]
     assert starts[0] == starts[1] and len(starts[0]) == 4
-    changed = {path[0]: marks for path, marks in by_lane.items() if path[-1] == "Changed"}
+    changed = {path[0]: marks for path, marks in by_lane.items() if path[-1].endswith("Changed")}
     assert sorted(changed) == ["Rank 0 after", "Rank 0 before"]
     assert all("slower by +" in one.name for marks in changed.values() for one in marks)
     assert len(changed["Rank 0 after"]) == 4 * 8  # steps, matrices

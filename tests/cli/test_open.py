@@ -125,12 +125,12 @@ def test_the_viewer_is_told_what_to_show(trace, steps):
         (pattern,) = one["args"]
         names = {name for track in seen.tracks for name in track.path}
         found[one["id"].rpartition(".")[2]] = {n for n in names if re.search(pattern, n)}
-    assert {"Rank 0", "Rank 1", "Step Trace"} <= found["ExpandTracksByRegex"]
+    assert {"Rank 0", "Rank 1", "Timeline"} <= found["ExpandTracksByRegex"]
     assert found["PinTracksByRegex"] == {
-        track.path[-1] for track in seen.tracks if "Step Trace" in track.path
+        track.path[-1] for track in seen.tracks if "Step Trace" in track.path[-1]
     }
     first, last = int(told["visStart"]), int(told["visEnd"])
-    on_steps = [n for n, path in enumerate(seen.slices.track) if "Step Trace" in path]
+    on_steps = [n for n, path in enumerate(seen.slices.track) if "Step Trace" in path[-1]]
     ends = (seen.slices.ts + seen.slices.dur)[on_steps]
     assert seen.slices.ts[on_steps].min() <= first < last <= ends.max()
     assert last - first > 0.8 * (ends.max() - seen.slices.ts[on_steps].min())

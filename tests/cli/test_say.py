@@ -9,7 +9,8 @@ import click
 import pytest
 from paths import ROOT
 
-from traceconv.cli import cli, run, say
+from tests.support.commands import COMMANDS
+from traceconv.cli import run, say
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 
@@ -66,7 +67,7 @@ def test_every_flag_of_the_table_exists():
     """Some command has it."""
     flags = {
         flag
-        for command in cli.commands.values()
+        for command in COMMANDS.values()
         for param in command.params
         if isinstance(param, click.Option)
         for flag in param.opts

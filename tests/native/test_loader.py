@@ -30,3 +30,11 @@ def test_the_allocator_has_no_python_tier(monkeypatch):
         pytest.skip("needs the compiled parts")
     monkeypatch.setenv("TRACECONV_NATIVE", "0")
     assert native.allocator() is not None
+
+
+def test_every_compiled_part_is_one_that_version_tells_of(root):
+    """What ``setup.py`` builds has a Python tier, or is the allocator."""
+    text = (root / "setup.py").read_text()
+    parts = text.partition("PARTS = {")[2].partition("\n}")[0]
+    built = {line.split('"')[1] for line in parts.splitlines() if '"' in line}
+    assert built == {*native.TIERS, "_memory"}

@@ -162,15 +162,17 @@ def test_times_too_long_to_stand_in_a_row():
 spans = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)), max_size=40)
 
 
-@given(spans, st.sampled_from([0, 1, 6]))
+@given(spans, st.sampled_from([None, 0, 1, 6]))
 def test_every_lane_nests_and_holds_what_came(rows, effort):
-    """Whichever test finds the crossings: all slices are there, and no two of a lane cross."""
+    """Whichever test finds the crossings, the compiled one (None) or the one in Python: all slices
+    are there, and no two of a lane cross."""
     build = _build()
     for track, start, dur in rows:
         build.slice(build.track(Layer.HOST, f"t{track}"), start, dur, "x")
     trace = build.finish()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(lanes.__globals__, "PEEL_EFFORT", effort)
+        patch.setenv("TRACECONV_NATIVE", "1" if effort is None else "0")
+        patch.setitem(lanes.__globals__, "PEEL_EFFORT", effort or 0)
         laid = lanes(trace)
     found = {}
     for track, start, end in zip(
@@ -183,6 +185,23 @@ def test_every_lane_nests_and_holds_what_came(rows, effort):
     assert before == sorted((n, s, e) for (n, _), v in found.items() for s, e in v)
     crossing = {f"t{k}" for k in range(3) if not _nests([(s, s + d) for t, s, d in rows if t == k])}
     assert crossing == {name for name, lane in found if lane}
+
+
+@pytest.mark.parametrize("longest", [3, 40, 400, 3000])
+@pytest.mark.parametrize("depth", [2, MAX_DEPTH])
+def test_both_tiers_give_the_same_lanes(monkeypatch, longest, depth):
+    """Slices that hardly cross, and slices of which hundreds are open at once."""
+    monkeypatch.setitem(lanes.__globals__, "MAX_DEPTH", depth)
+    rng = random.Random(longest)
+    starts = [rng.randrange(3000) for _ in range(3000)]
+    trace = _trace([(start, start + rng.randrange(longest)) for start in starts])
+    laid = []
+    for tier in "01":
+        monkeypatch.setenv("TRACECONV_NATIVE", tier)
+        laid.append(lanes(trace))
+    assert _by_lane(laid[0]) == _by_lane(laid[1])
+    assert laid[0].issues.count("nested-deep") == laid[1].issues.count("nested-deep")
+    assert len(_by_lane(laid[0])) > (FIRST_FIT if longest > 100 else 1)
 
 
 def test_table_order_is_the_same_by_either_way():

@@ -7,7 +7,14 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SelectionError
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import FileSource
-from traceconv.passes.select import by_graph, by_layer, by_name, by_step, time_window
+from traceconv.passes.select import (
+    by_graph,
+    by_layer,
+    by_name,
+    by_step,
+    time_window,
+    without_zero_counters,
+)
 
 
 @pytest.fixture
@@ -160,3 +167,19 @@ def test_selecting_in_an_empty_trace(build):
     for one in passes:
         assert len(one(trace).events) == 0
     assert np.array_equal(time_window(trace, 0, 1).events.track, [])
+
+
+def test_counters_that_are_zero_throughout_are_left_out():
+    """Of the rank, as an issue that names them; one that is once not zero, or unknown, stays."""
+    build = TraceBuilder.of_rank(3)
+    for name, values in (("idle", (0, 0)), ("busy", (0, 5)), ("odd", (0, float("nan")))):
+        track = build.track("counter", name, unit="%")
+        for time, value in enumerate(values):
+            build.counter(track, time, value)
+    kept = without_zero_counters(build.finish())
+    names = [kept.tracks[i].name for i in np.unique(kept.counters.track)]
+    assert names == ["busy", "odd"]
+    [issue] = [one for one in kept.issues if one.code == "counter-zero"]
+    assert (issue.count, issue.rank, issue.places) == (2, 3, ("Counters > idle",))
+    assert kept.ledger["view", "counter"] == -2
+    assert without_zero_counters(kept) is kept

@@ -24,7 +24,7 @@ NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
 @pytest.mark.parametrize(
     ("events", "options", "reason"),
     [
-        ([SLICE], {"time": "1s:"}, r"`time`: nothing is between 1000000\.000 µs and the end"),
+        ([SLICE], {"time": "1s:"}, r"`time`: nothing is between 1 s and the end"),
         (
             [SLICE],
             {"layers": "comm"},

@@ -296,3 +296,21 @@ def test_every_verb_takes_a_rank_of_several_captures():
         "inconclusive: none of the 2 collectives of ranks 0-1 in lane 0 was matched: 2 operations "
         "in common are too few, 3 are needed"
     )
+
+
+def test_an_npu_and_a_gpu_are_two_ranks(tmp_path):
+    """Captures of two jobs in one folder are no windows of one rank, whenever they were made."""
+    capture(tmp_path / "gpu.json", slices(SECOND))
+    task = [
+        {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "Ascend Hardware"}},
+        {"ph": "X", "name": "MatMul", "pid": 7, "tid": 2, "ts": f"{BASE // 1000 + 9 * SECOND}.250",
+         "dur": 4.5, "args": {"Task Type": "AI_CORE"}},
+    ]  # fmt: skip
+    npu = tmp_path / "a_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
+    npu.parent.mkdir(parents=True)
+    npu.write_text(json.dumps(task))
+    (tmp_path / "a_ascend_pt" / "profiler_info_0.json").write_text('{"rank_id": 0}')
+    with pytest.raises(RankError, match=r"one ran on .*a GPU.*Choose one with") as error:
+        read(only(tmp_path))
+    assert 'reader="kineto"' in str(error.value) and "an NPU" in str(error.value)
+    assert len(read(only(tmp_path, reader="kineto")).events) == 3

@@ -74,6 +74,7 @@ KINDS = [
         "TensorBoard", "plugins/profile", "",
     ),
 ]  # fmt: skip
+NAMES = [f"{i} {what}" for i, (_, _, what, _, _) in enumerate(KINDS)]
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def refusal(tmp_path):
     return refused
 
 
-@pytest.mark.parametrize(("name", "content", "what", "advice", "code"), KINDS)
+@pytest.mark.parametrize(("name", "content", "what", "advice", "code"), KINDS, ids=NAMES)
 def test_what_it_is_and_what_to_do(refusal, name, content, what, advice, code):
     """Two lines, with the name of the file; no list of formats."""
     first, second = refusal(**{name: content}).splitlines()
@@ -102,7 +103,7 @@ def test_what_it_is_and_what_to_do(refusal, name, content, what, advice, code):
     assert advice in second
 
 
-@pytest.mark.parametrize(("name", "content", "what", "advice", "code"), KINDS)
+@pytest.mark.parametrize(("name", "content", "what", "advice", "code"), KINDS, ids=NAMES)
 def test_beside_others_it_is_an_issue(tmp_path, name, content, what, advice, code):
     """What may hold a profile is told of; what has its place beside profiles is not."""
     (tmp_path / name).write_bytes(content)

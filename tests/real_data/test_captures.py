@@ -85,7 +85,7 @@ def test_the_summary_of_two_ranks(tmp_path, ending):
     _, seen = merged(tmp_path, PAIR, f"s{ending}", ranks=[0, 1])
     layers = {p for path in seen.slices.track for p in path if "Rank" not in p and p != "Timeline"}
     if ending == ".pftrace":
-        assert layers == {"Step Trace", "Overlap Analysis", "iterations", *OVERLAP}
+        assert layers == {"Step Trace \u00b7 iterations", "Overlap Analysis", *OVERLAP}
     for rank, model, first in ((0, 2, 47_587_810), (1, 0, 57_532_960)):
         rows = [
             (name, dur)

@@ -12,6 +12,11 @@ What they find, and whether it is so:
 * Paddle's logs state their own Reader Ratio.
 """
 
+import csv
+import gzip
+import json
+from decimal import Decimal
+
 import pytest
 from paths import DATA
 
@@ -151,3 +156,40 @@ def test_annotated_merge_of_real_ranks(tmp_path):
     traceconv.merge(str(TORCH / "text" / "level1"), out=str(out), annotate=True)
     assert '"exposed-communication: 65.37 %"' in out.read_text()
     assert "Straggler" not in out.read_text()
+
+
+def test_torch_compiles_and_multiplies_in_single_precision(torch):
+    """Calls of the timeline between the borders of its step, and rows of the table of kernels."""
+    for rank in (0, 1):
+        folder = TORCH / "text" / "level1" / f"rank{rank}_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+        events = json.loads((folder / "trace_view.json").read_bytes(), parse_float=Decimal)
+        # times are texts of us with three decimals
+        rows = [(e["name"], round(Decimal(e["ts"]) * 1000), round(Decimal(e["dur"]) * 1000))
+                for e in events if e.get("ph") == "X"]  # fmt: skip
+        [(low, high)] = [(t, t + ns) for name, t, ns in rows if name.startswith("ProfilerStep#")]
+        calls = [max(min(t + ns, high) - max(t, low), 0) for name, t, ns in rows
+                 if name == "AscendCL@aclopCompileAndExecute"]  # fmt: skip
+        assert _values(torch, "compilation").get(rank, 0) * 1e6 == pytest.approx(sum(calls))
+        with (folder / "kernel_details.csv").open(newline="") as file:
+            kernels = [row for row in csv.DictReader(file) if not row["Name"].startswith("hcom_")]
+        spent = [sum(float(row["Duration(us)"]) for row in some) for some in (
+            kernels, [row for row in kernels if row["Type"].startswith("MatMul")
+                      and row["Input Data Types"].startswith("FLOAT;FLOAT")])]  # fmt: skip
+        value = _values(torch, "full-precision")[rank]
+        assert value == pytest.approx(100 * spent[1] / spent[0], rel=1e-3)
+
+
+def test_gaps_before_short_kernels_of_bert():
+    """Between the device rows of the file: idle time of up to 100 us before kernels under 10 us."""
+    path = KINETO / "tracelens_h100_bert_small.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    rows = sorted((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000), e["cat"]) for e in
+                  events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"))  # fmt: skip
+    lost, busy_until = 0, rows[0][1]
+    for start, end, kind in rows:
+        gap = start - busy_until
+        lost += gap * (kind == "kernel" and 0 < gap <= 100_000 and end - start < 10_000)
+        busy_until = max(busy_until, end)
+    found = _found(path)
+    [one] = [one for one in found.findings.findings if one.rule.id == "small-kernels"]
+    assert one.ms_per_step == pytest.approx(lost / 1e6, rel=1e-3)

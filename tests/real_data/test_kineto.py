@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from paths import GPU
+from perfetto_decoded import shown_on
 
 import traceconv
 from traceconv import validation as checks
@@ -102,7 +103,7 @@ def told(sample, request):
 def own_rows(rows):
     """Whether each row stands on a lane of the file, not on one we made."""
     made = (*OURS, "Host (device projection)")
-    return [path[2] not in made for path in rows.track]
+    return [shown_on(path)[0] not in made for path in rows.track]
 
 
 def test_every_event_is_there(sample, told):
@@ -130,7 +131,7 @@ def test_steps(sample, told):
     """The marks of the host, iterations of servers, and a stand-in where there are none."""
     rows = sample.seen.slices
     found = zip(rows.track, rows.name, rows.dur.tolist(), strict=True)
-    steps = [(name, dur) for path, name, dur in found if path[2] == "Step Trace"]
+    steps = [(name, dur) for path, name, dur in found if shown_on(path)[0] == "Step Trace"]
     served = [
         (e["name"], ns(e["dur"]))
         for e in sample.of("X", "user_annotation")
@@ -175,7 +176,10 @@ def test_every_launch_arrow_leads_to_its_own_task(sample):
     ends = zip(flows.source.tolist(), flows.target.tolist(), strict=True)
     found = Counter()
     for source, target in ends:
-        if "Runtime" in (rows.track[source][2], rows.track[target][2]):  # forward in time
+        if "Runtime" in (
+            *shown_on(rows.track[source]),
+            *shown_on(rows.track[target]),
+        ):  # forward in time
             number = rows.args(target)["correlation"]
             assert number == rows.args(source)["correlation"]
             found[number] += 1
@@ -219,7 +223,7 @@ def on_lane(seen, *path):
     return [
         (name, start + zero, start + zero + dur)
         for at, name, start, dur in columns
-        if (at[0], at[2], at[-1]) == path
+        if (at[0], shown_on(at)[0], shown_on(at)[-1]) == path
     ]
 
 

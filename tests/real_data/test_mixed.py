@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from paths import DATA
+from perfetto_decoded import shown_on
 
 import traceconv
 from traceconv.validation import decode, validate
@@ -24,7 +25,7 @@ def test_four_producers_in_one_summary(four, tmp_path):
     assert validate(out).ok
     lanes = {}
     for path in decode(out).slices.track:
-        lanes.setdefault(path[0].split()[1], set()).add((path[-2], path[-1]))
+        lanes.setdefault(path[0].split()[1], set()).add(tuple(shown_on(path)[-2:]))
     found = {r: {n for layer, n in lanes[r] if layer == "Overlap Analysis"} for r in "0123"}
     assert found["0"] == found["1"] == OVERLAP
     assert found["3"] == OVERLAP - COPIES

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 from paths import GPU
+from perfetto_decoded import shown_on
 
 import traceconv
 from traceconv.validation import decode, validate
@@ -35,15 +36,15 @@ def tasks(seen):
     return [
         (
             path[0].split()[1],
-            path[-1],
+            shown_on(path)[-1],
             rows.name[i],
             int(rows.ts[i]),
             int(rows.dur[i]),
             rows.args(i),
         )
         for i, path in enumerate(rows.track)
-        if path[-1].startswith(("Stream", "No stream"))
-        and ("Hardware" in path[2] or path[2] == "NCCL")
+        if shown_on(path)[-1].startswith(("Stream", "No stream"))
+        and ("Hardware" in shown_on(path)[0] or shown_on(path)[0] == "NCCL")
     ]
 
 
@@ -89,7 +90,7 @@ def test_copies(written, name, copies):
 def test_runtime_calls(written, name, calls, copies_of_calls):
     """Every call once; rows that repeat a call for its backtrace are counted."""
     report, seen = written(name)
-    assert sum(path[2] == "CUDA" for path in seen.slices.track) == calls
+    assert sum(shown_on(path)[0] == "CUDA" for path in seen.slices.track) == calls
     assert report.issues.count("repeated-content") == copies_of_calls
 
 
@@ -100,7 +101,7 @@ def test_two_ranks_in_one_report(written):
     assert [c["rank_from"] for c in report.captures] == ["one process per device"] * 2
     by_rank = Counter((rank, stream) for rank, stream, *_ in kernels(seen))
     assert by_rank == {("0", "Stream 7"): 1793, ("1", "Stream 15"): 1794}
-    assert sum(path[2] == "NCCL" for path in seen.slices.track) == 62
+    assert sum(shown_on(path)[0] == "NCCL" for path in seen.slices.track) == 62
     index = {int(n): i for i, n in enumerate(seen.slices.index.tolist())}
     targets = {index[int(row)] for row in seen.flows.target.tolist()}
     launched = [i for i in targets if "grid[0]" in seen.slices.args(i)]

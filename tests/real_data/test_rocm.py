@@ -1,6 +1,7 @@
 """ROCm profiles, real ones and one run made in every form: the figures that stand beside them."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from functools import cache
@@ -11,6 +12,7 @@ from paths import ASCEND, DATA, GPU
 
 import traceconv
 from traceconv.core.model import Layer, OpClass
+from traceconv.readers.shared.protobuf_wire import fields
 from traceconv.validation import decode, validate
 
 ROCPD = DATA / "hub" / "rocpd"
@@ -67,6 +69,15 @@ def test_every_form_of_the_run_gives_its_figures(of, form):
                 assert sums[group, key] == stated[key], (group, key)
 
 
+def test_the_figures_that_stand_beside_are_those_of_the_run():
+    """In ns: computing, communication and what of both overlaps, of the device with collectives."""
+    stated = [next(iter(truth["agents"].values())) for truth in TRUTH]
+    assert [(one["computing"], one["communication"], one["overlapped"]) for one in stated] == [
+        (882_000, 1_130_000, 210_000),
+        (882_000, 1_019_000, 120_000),
+    ]
+
+
 @pytest.mark.parametrize("form", [f for f in FORMS if f not in ("convert", "sys")])
 def test_steps_launches_copies_and_counters(of, form):
     """Thirteen device rows a step, thirty of thirty-one kernels with their call."""
@@ -119,6 +130,7 @@ def test_an_rpd(of):
     device = trace.rows_of(Layer.DEVICE)
     work = events.take(device & (events.op == OpClass.COMPUTE))
     assert (len(work), int(work.dur_ns.sum())) == (truth["kernels"], truth["kernel_ns"])
+    assert (truth["kernels"], truth["kernel_ns"]) == (29, 26_399_795)
     assert len(trace.flows) == truth["api_ops"]
     copies = {}
     for name, (count, total, size) in truth["copies"].items():
@@ -137,10 +149,7 @@ def test_json_of_a_training_rank(of):
     truth = json.loads((ROCPD / "rocprofv3_json/expect.json").read_text())
     [trace] = of("rocprofv3_json")
     rows = kernels(trace)
-    assert (len(rows), int(trace.events.dur_ns[rows].sum())) == (
-        truth["kernels"],
-        truth["kernel_ns"],
-    )
+    assert (len(rows), int(trace.events.dur_ns[rows].sum())) == (1500, 71_471_722)
     ops = Counter(trace.events.op[rows].tolist())
     assert (ops[OpClass.COMM], ops[OpClass.COPY]) == (truth["nccl"], truth["blit"])
     sums = trace.overlap.sums_ns
@@ -164,14 +173,26 @@ def test_what_goes_in_comes_out_or_is_reported(tmp_path, form):
     )  # fmt: skip
 
 
+def one_chip(path):
+    """A profile of TPUs without the planes of all chips but the first."""
+    data, kept = path.read_bytes(), b""
+    for field in fields(data, 0, len(data)):
+        of_another = re.search(rb"(?:/device:TPU:|#Chip TPU )[1-9]", data[field.start :][:80])
+        if field.number != 1 or not of_another:
+            kept += data[field.begin : field.end]
+    return kept
+
+
 def test_a_rank_of_every_vendor_in_one_summary(tmp_path):
-    """ROCm, CUDA, Ascend and a TPU side by side."""
+    """ROCm, CUDA, Ascend and a chip of a TPU side by side."""
     links = {
         "rank0": ROCPD / "run/node-a/4101_results.db",
         "rank1": GPU / "nsys" / "perlmutter-cloverleaf-cuda.sqlite",
         "rank2": ASCEND / "msinsight/test/data/pytorch/text/level1/rank1_ascend_pt",
-        "rank3": DATA / "hub/xplane/cpu_1proc/plugins/profile/2026_11_22_05_25_37/host0.xplane.pb",
     }
+    (tmp_path / "in/rank3").mkdir(parents=True)
+    tpu = one_chip(DATA / "hub/xplane/tpu_v6e_4chip.xplane.pb")
+    (tmp_path / "in/rank3/tpu.xplane.pb").write_bytes(tpu)
     for name, target in links.items():
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / target.name).symlink_to(target)
@@ -187,3 +208,5 @@ def test_a_rank_of_every_vendor_in_one_summary(tmp_path):
         if "Overlap Analysis" in path
     }
     assert {rank for rank, lane in lanes if lane == "Computing"} == {"0", "1", "2", "3"}
+    [tpu] = (one for one in traceconv.open(str(tmp_path / "in/rank3")).traces("detail"))
+    assert {"XLA Modules", "XLA Ops"} <= {track.name for track in tpu.tracks}

@@ -124,6 +124,12 @@ def test_the_made_run_gives_its_figures(traces):
         assert steps == expected["steps"]
 
 
+def test_losses_of_every_core_are_counted_once(traces):
+    """Each of the four cores of two hosts says itself that it dropped twelve."""
+    lost = [t.issues.count("source-dropped") for t in traces(XPLANE / "made")]
+    assert lost == [12, 12, 12, 12]
+
+
 def test_all_reduce_of_a_tpu_to_the_picosecond(traces):
     """The sum of the chip's own lengths, as XProf's table of operations has it; none overlaps."""
     total = 0

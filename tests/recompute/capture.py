@@ -142,6 +142,8 @@ class Capture:
             )
             return
         keys = KEYS[name]
+        if name in ("memory", "memory_curve"):
+            rows = self._drawn(rows)
         for row in rows:
             if "Window" in row and row.get("Source", "timeline") != "timeline":
                 row["Source"] = "elsewhere"  # the vendor's table, or nowhere
@@ -163,6 +165,19 @@ class Capture:
                 tally.one("possible", f"{key} {name} = {value}", 0 <= value <= most, True)
 
     # -- findings --------------------------------------------------------------------------
+
+    def _drawn(self, rows):
+        """Without those of counters that are zero throughout, which are counted, not written."""
+        peaks = {}
+        for row in rows:
+            key = (row["Rank"], row["Component"], row["Measure"])
+            peaks[key] = max(peaks.get(key, 0), row.get("Peak(B)", row.get("Size(B)")))
+        counted = any(issue.code == "counter-zero" for issue in self.report.issues)
+        return [
+            row
+            for row in rows
+            if not counted or peaks[row["Rank"], row["Component"], row["Measure"]]
+        ]
 
     def _findings(self, tally):
         stated = {

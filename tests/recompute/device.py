@@ -106,6 +106,8 @@ def stage(ranks, facts):
     found = timed.figures(("Stage",))
     for (rank, _), row in found.items():
         whole = found.get((rank, "Step"), {}).get("Total Time(ns)", 0)
+        if row["Stage"] == "Data Preparation" and whole:  # is before the step, no part of it
+            whole += row["Total Time(ns)"]
         row["Ratio(%)"] = percent(row["Total Time(ns)"], whole)
     return found
 

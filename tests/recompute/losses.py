@@ -21,6 +21,7 @@ class Losses:
         marked: whether these are steps.
         length: their known time, ns.
         per: ns per step by class; a class that is unknown is not in it.
+        waited: of how many steps it is known how long they wait for input.
         stated: whether all of it is from the profiler's own table.
     """
 
@@ -29,6 +30,7 @@ class Losses:
     length: int = 0
     per: dict = None
     stated: bool = False
+    waited: int = 0
 
     @classmethod
     def of(cls, known):
@@ -61,7 +63,7 @@ class Losses:
         if pauses and 2 * len(pauses) >= n - 1:
             per[PAUSE] = sum(pauses) / len(pauses)
         stated = bool(steps) and all(step.stated for step in steps)
-        return cls(n, marked, sums["known"], per, stated)
+        return cls(n, marked, sums["known"], per, stated, len(waits))
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Loss:
     name: str
     ns: float
     rank: int | None = None
+    bound: str = ""
 
 
 def lost(every, late):
@@ -92,8 +95,12 @@ def lost(every, late):
             waited += part
         found.append(Loss(LATE, waited / len(known), one.rank))
     found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
+    some = INPUT in {name for one in known.values() for name in one.per}
+    some &= any(one.waited < one.steps for one in known.values())
+    bounds = {INPUT: " at least", IDLE: " at most"} if some else {}
     for name in (INPUT, IDLE, COPIES, PAUSE):
-        found.append(Loss(name, sum(one.per.get(name, 0) for one in known.values()) / len(known)))
+        mean = sum(one.per.get(name, 0) for one in known.values()) / len(known)
+        found.append(Loss(name, mean, bound=bounds.get(name, "")))
     return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)
 
 
@@ -130,7 +137,8 @@ def headline(every, late, size):
         busy = 100 - 100 * sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step
         return f"{who}: device busy for {busy:.1f} % of {what}; no loss is above 1 % of it"
     return f"{who}: lost of {what}: " + ", ".join(
-        f"{_WORDS[one.name]}{'' if one.rank is None else f' {one.rank}'} {length(one.ns)} "
+        f"{_WORDS[one.name]}{'' if one.rank is None else f' {one.rank}'}{one.bound} "
+        f"{length(one.ns)} "
         f"({round(100 * one.ns / period)} %)"
         for one in named
     )

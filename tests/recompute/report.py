@@ -59,6 +59,7 @@ def overlap_rows(every, tables):
             found[rank] = {
                 "steps": len(kept), **means, "copy_ns": mean(rest, len(kept)),
                 "input_wait_ns": mean(sum(waits), len(kept)) if waits else None,
+                "input_wait_steps": len(waits),
             }  # fmt: skip
     marked = any(not step.whole_range for rank in found for step in every[rank].steps)
     return "step" if worked and marked else "capture", found
@@ -74,6 +75,9 @@ def shares(rows):
     sums["idle"] -= sums["waiting for input"]
     if all(row["input_wait_ns"] is None for row in rows.values()):
         del sums["waiting for input"]
+    elif any(row["input_wait_steps"] < row["steps"] for row in rows.values()):
+        for words, bound in (("waiting for input", "least"), ("idle", "most")):
+            sums[f"{words}, at {bound}"] = sums.pop(words)
     return {
         words: ns / known if known else 0.0
         for words, ns in sums.items() if ns or words != "memory copies"

@@ -110,8 +110,9 @@ def share(pieces, cls):
 def _shares(pieces):
     names = ["computing", "not_overlapped", "free"]
     names += ["copy_not_overlapped"] * any(piece["copying"] for piece in pieces)
-    names += ["input_wait"] * any(piece["input_wait"] is not None for piece in pieces)
     shares = {f"{cls}_percent": share(pieces, cls) for cls in names}
+    if told := [piece for piece in pieces if piece["input_wait"] is not None]:
+        shares["input_wait_percent"] = share(told, "input_wait")
     return {
         "value": 100 - shares["free_percent"], **shares, "steps": len(pieces),
         "window_ns": sum(piece["known"] for piece in pieces),
@@ -164,10 +165,12 @@ def _launches(rank, known):
     else:
         return
     pieces = _pieces(known)
+    if not pieces:
+        return
     figures = {f"p{p}_ns": round(_percentile(late, p)) for p in (5, 25, 50, 75, 95)}
     yield "launch-starved", "", {
         "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
-        "idle_percent": share(pieces, "free") if pieces else 100.0, "slices": _idle(known),
+        "idle_percent": share(pieces, "free"), "slices": _idle(known),
     }  # fmt: skip
 
 

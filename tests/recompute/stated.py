@@ -22,9 +22,11 @@ class Stated:
 
     Attributes:
         names: of all, those that cannot be read here among them.
+        parts: captures of the rank, if they are several; else 0.
     """
 
     def __init__(self, found):
+        self.parts = len(found.parts)
         self.names, self._paths = set(found.tables), defaultdict(list)
         for part in found.parts or (found,):
             for name, files in part.tables.items():
@@ -85,6 +87,11 @@ class Stated:
             for figures in rows:
                 follows = number is not None and bool(found.get(number - 1))
                 yield number, with_preparing(figures, follows)
+
+    def beside(self, steps):
+        """Numbers of the steps that no capture of several marks."""
+        marked = {step.number for step in steps}
+        return {n for n in self.steps() if n is not None and n not in marked} if self.parts else ()
 
     def links(self):
         """Rows of ``communication_matrix.json``, as the table of links has them: its sums, or where

@@ -304,12 +304,12 @@ def step(every):
     """Steps as marked, their device windows, and their parts as the source marks them."""
     found = []
     for rank, known in every.items():
-        parts = {cls: _parts(known.rank, cls) for cls in ("fp_bp", "tail", "interval")}
+        parts = {cls: _parts(known, cls) for cls in ("fp_bp", "tail", "interval")}
         bounds = _data_bounds(known, parts["interval"])
         for one in known.steps:
             if known.fact.partial:
                 continue  # of the profiler's own table, if there is one
-            at, (start, end) = (one.graph, one.number), one.window
+            at, (start, end) = id(one), one.window
             row = {
                 "Start Time(ns)": one.start, "Duration(ns)": one.dur,
                 "Device Time(ns)": end - start if one.source == "timeline" else UNKNOWN,
@@ -319,6 +319,12 @@ def step(every):
                 "Data Aug Bound(ns)": bounds.get(at),
             }  # fmt: skip
             found.append(((rank, *one.key), row))
+        for number in known.fact.stated.beside(known.steps):
+            for row in known.fact.stated.steps()[number]:
+                parts = ("Computing", "Communication(Not Overlapped)", "Free")
+                device = sum(row[f"{name}(ns)"] for name in parts)
+                row = dict.fromkeys(found[-1][1]) | {"Device Time(ns)": device}
+                found.append(((rank, UNKNOWN, number, UNKNOWN), row))
     return found
 
 
@@ -330,16 +336,24 @@ def _data_bounds(known, pauses):
     found = dict(pauses)
     for row in marks:
         if row.cls == "fp_bp" and (before := bisect_right(ends, row.start)):
-            found[row.graph, row.step] = row.start - ends[before - 1]
+            found[id(_step_of(known, row, row.start))] = row.start - ends[before - 1]
     return found
 
 
-def _parts(rank, cls):
+def _parts(known, cls):
     sums = defaultdict(int)
-    for row in rank.rows:
+    for row in known.rank.rows:
         if row.cls == cls:
-            sums[row.graph, row.step] += row.dur
+            time = row.end if cls == "interval" else row.start
+            sums[id(_step_of(known, row, time))] += row.dur
     return sums
+
+
+def _step_of(known, row, time):
+    """The step whose number a row has; where numbers start over, the last that had begun."""
+    alike = [s for s in known.steps if (s.graph, s.number) == (row.graph, row.step)]
+    begun = [step for step in alike if step.start <= time]
+    return (begun or alike[:1] or [None])[-1]
 
 
 def step_summary(every):
@@ -382,6 +396,11 @@ def overlap(every):
         found += rows
         if known.sets:
             found.append(((rank, UNKNOWN, UNKNOWN, UNKNOWN), "timeline", known.sums()))
+        beside = known.fact.stated.beside(known.steps)
+        found += [
+            ((rank, UNKNOWN, number, UNKNOWN), "elsewhere", figures)
+            for number, figures in known.fact.stated.known() if number in beside
+        ]  # fmt: skip
     job = []
     if len({key[0] for key, _, _ in found}) > 1:
         alike = defaultdict(list)
@@ -445,6 +464,10 @@ def step_trace_time(every):
                 (columns,) = known.fact.stated.steps()[number] if one.stated else ({},)
             device = known.rank.device if known.rank.device >= 0 else UNKNOWN
             found.append((key, columns | {"Device": device, "Source": one.source}))
+        for number in known.fact.stated.beside(known.steps):
+            for row in known.fact.stated.steps()[number]:
+                key = (rank, UNKNOWN, number, UNKNOWN)
+                found.append((key, row | {"Source": "elsewhere"}))
     if len({key[0] for key, _ in found}) > 1:
         alike = defaultdict(list)
         for (_, *key), figures in found:

@@ -6,6 +6,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from traceconv import _proto
+
 BACKWARDS = " (backwards)"
 """Ends the name of an arrow whose ends were exchanged, for viewers that draw forward only."""
 
@@ -137,11 +141,10 @@ def _row(lane, event, at):
 
 
 def _bind(rank):
-    """Replace the ends of arrows by the innermost slices at their instants, as viewers do."""
+    """Replace the ends of arrows by the innermost rows at their instants, as viewers do."""
     by_lane = defaultdict(list)
     for row in rank.rows:
-        if row.slice:
-            by_lane[id(row.lane)].append(row)
+        by_lane[id(row.lane)].append(row)
     known = {key: _Nested(rows) for key, rows in by_lane.items()}
     bound = []
     for lane, at, name, lane_2, at_2 in rank.arrows:
@@ -153,7 +156,7 @@ def _bind(rank):
 
 
 class _Nested:
-    """The slices of one lane, to be asked for the innermost one at an instant."""
+    """The rows of one lane, to be asked for the innermost one at an instant."""
 
     def __init__(self, rows):
         self._rows = rows
@@ -211,6 +214,7 @@ class _Perfetto:
         self.base, self.open, self.slices, self.samples = 0, defaultdict(list), [], Counter()
         self._tracks, self._names = {}, defaultdict(dict)
         self._leave, self._arrive = defaultdict(list), defaultdict(list)
+        self._ranks, self._lanes = {}, {}
         for packet in packets:
             if packet.HasField("track_descriptor"):
                 self._tracks[packet.track_descriptor.uuid] = packet.track_descriptor
@@ -221,16 +225,27 @@ class _Perfetto:
             for kind in ("event_names", "event_categories"):
                 for entry in getattr(packet.interned_data, kind):
                     sequence[kind, entry.iid] = entry.name
+            for own in UnknownFieldSet(packet):
+                if own.field_number == 1990:
+                    said = _proto.message("traceconv_rank", "traceconv.Rank").FromString(own.data)
+                    self._ranks |= {lane.uuid: said.rank for lane in said.lanes}
+                    self._lanes |= {lane.uuid: lane for lane in said.lanes}
 
     def path(self, uuid):
         """Rank, heading, group and lane of a track."""
-        names = []
+        rank, said, names = self._ranks[uuid], self._lanes[uuid], []
         while uuid:
             track = self._tracks[uuid]
             names.append(track.process.process_name or track.name)
             uuid = track.parent_uuid
-        rank, _, heading, *group, lane = reversed(names)
-        return int(rank.removeprefix("Rank ")), heading, "".join(group), lane
+        _, *shown = reversed(names)
+        if not said.name:
+            _, heading, *group, lane = shown
+            return rank, heading, "".join(group), lane
+        below = shown[1:] if shown[:1] == ["Timeline"] else shown
+        drawn = below[0].split(" \u00b7 ")[0] if below else ""  # a thread's own row tells nothing
+        untitled = {"host": "Host", "runtime": "Runtime"}.get(said.layer, drawn)
+        return rank, said.title or untitled, said.group, said.name
 
     def begin(self, packet, event, at):
         names = self._names[packet.trusted_packet_sequence_id]

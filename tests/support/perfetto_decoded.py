@@ -55,7 +55,7 @@ class Decoded:
     def path(self, uuid):
         """Names from the process down to the track."""
         track = self.tracks[uuid]
-        name = track.process.process_name or track.name
+        name = track.process.process_name or track.thread.thread_name or track.name
         return [*self.path(track.parent_uuid), name] if track.parent_uuid else [name]
 
     def named(self, name):
@@ -182,3 +182,15 @@ def processes(out):
     """ProcessDescriptors by name."""
     found = (t.process for t in out.tracks.values() if t.HasField("process"))
     return {process.process_name: process for process in found}
+
+
+def shown_on(path):
+    """What a decoded path of track names says below the rank: the layer first.
+
+    Groups that are not drawn are in the names of their rows; the layer of a thread's own row is not
+    told.
+    """
+    if len(path) > 2 and path[1] == "Timeline":
+        return [name for part in path[2:] for name in part.split(" \u00b7 ")]
+    parts = [name for part in path[1:] for name in part.split(" \u00b7 ")]
+    return parts if " \u00b7 " in path[1] or len(path) == 2 else parts[::-1]

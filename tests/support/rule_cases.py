@@ -92,18 +92,80 @@ def launched(late, length=10 * US, every=100 * US):
 
 
 def starved(wait, compute, steps=3):
-    """Steps of waiting for a DataLoader, then compute."""
+    """Steps of waiting for a DataLoader, for one time or a list of them, then compute."""
+    build, at = builder(), 0
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls = build.track(Layer.RUNTIME, "Thread 1")
+    fetch = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    for number, ns in enumerate(wait if isinstance(wait, list) else [wait] * steps):
+        build.slice(host, at, ns + compute, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        build.slice(host, at, ns, fetch, op=OpClass.HOST)
+        call = build.slice(calls, at + ns, US, "cudaLaunchKernel")
+        kernel = build.slice(stream, at + ns, compute, "kernel", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "ac2g")
+        at += ns + compute
+    return [build]
+
+
+# -- host ---------------------------------------------------------------------------------
+
+
+def called(name, call, kernel=400 * US, gap=100 * US, layer=Layer.RUNTIME, each=2, steps=4,
+           launches=1):  # fmt: skip
+    """Steps of so many pieces: kernels, a call that ends with the last of them, and a gap."""
     build = builder()
     host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
-    calls, length = build.track(Layer.RUNTIME, "Thread 1"), wait + compute
-    fetch = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    calls, other = build.track(Layer.RUNTIME, "Thread 1"), build.track(layer, "Thread 1")
+    length = each * (kernel + gap)
     for number in range(steps):
         at = number * length
         build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
-        build.slice(host, at, wait, fetch, op=OpClass.HOST)
-        call = build.slice(calls, at + wait, US, "cudaLaunchKernel")
-        kernel = build.slice(stream, at + wait, compute, "kernel", op=OpClass.COMPUTE)
-        build.flow(call, kernel, "ac2g")
+        for _ in range(each):
+            for part in range(launches):
+                begin = at + part * kernel // launches
+                launch = build.slice(calls, begin, US, "cudaLaunchKernel")
+                row = build.slice(stream, begin, kernel // launches, "k", op=OpClass.COMPUTE)
+                build.flow(launch, row, "ac2g")
+            build.slice(other, at + kernel - call, call, name)
+            at += kernel + gap
+    return [build]
+
+
+def launched_each(kernel, gap, each=50, steps=3):
+    """Steps of many equal kernels with equal gaps before them."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    length = each * (kernel + gap)
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        for i in range(each):
+            build.slice(stream, at + i * (kernel + gap) + gap, kernel, "k", op=OpClass.COMPUTE)
+    return [build]
+
+
+def copied(name, copy, compute=MS, steps=3):
+    """Steps of a copy and then computing."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for number in range(steps):
+        at = number * (copy + compute)
+        build.slice(host, at, copy + compute, f"ProfilerStep#{number}", op=OpClass.HOST,
+                    step=number)  # fmt: skip
+        build.slice(stream, at, copy, name, op=OpClass.COPY)
+        build.slice(stream, at + copy, compute, "kernel", op=OpClass.COMPUTE)
+    return [build]
+
+
+def varied(*lengths, idle=100 * US):
+    """Steps whose kernels take so long, each with idle time at its end."""
+    build, at = builder(), 0
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for number, compute in enumerate(lengths):
+        build.slice(host, at, compute + idle, f"ProfilerStep#{number}", op=OpClass.HOST,
+                    step=number)  # fmt: skip
+        build.slice(stream, at, compute, "kernel", op=OpClass.COMPUTE)
+        at += compute + idle
     return [build]
 
 
@@ -233,6 +295,22 @@ def kernels(*operators, vendor="ascend"):
     return [build]
 
 
+def tasks(*lengths, core="AI_CORE", types="FLOAT16;FLOAT16", kind="MatMulV2"):
+    """Calls of one operator on one shape."""
+    build, at = builder(vendor="ascend"), 0
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for number, ns in enumerate(lengths):
+        args = {"Op Type": kind, "Input Shapes": "128,64;64,32", "Task Type": core,
+                "Input Data Types": types}  # fmt: skip
+        if number:  # the first one is another operator of the usual sort
+            build.slice(stream, at, ns, kind, op=OpClass.COMPUTE, args=args)
+        else:
+            args |= {"Op Type": "Add", "Task Type": "AI_VECTOR_CORE"}
+            build.slice(stream, at, ns, "Add", op=OpClass.COMPUTE, args=args)
+        at += ns
+    return [build]
+
+
 def memory(*gib):
     """Memory taken from the device."""
     build = builder()
@@ -249,6 +327,7 @@ FIRES = {
     "forward-backward": iterations(MS, MS, fp_bp=0.9),
     "long-tail": iterations(MS, MS, tail=0.3),
     "first-step": iterations(5 * MS, MS, MS, MS),
+    "step-spikes": varied(5 * MS, MS, MS, 2 * MS, MS, MS),
     "input-wait": starved(20 * MS, 80 * MS),
     "device-queue-empty": device_queue([3, 0, 2, 0]),
     "host-queue-empty": host_queue([0, 0, 5, 6]),
@@ -267,11 +346,20 @@ FIRES = {
     "exposed-communication": device(50 * US, comm=50 * US),
     "compute-spread": [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1)],
     "idle-spread": [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1)],
+    "host-sync": called("cudaStreamSynchronize", 300 * US, each=1),
+    "allocation": called("cudaMalloc", 8 * MS, kernel=10 * MS, gap=MS),
+    "garbage-collection": called("GC", 2 * MS, kernel=10 * MS, layer=Layer.HOST),
+    "compilation": called("AscendCL@aclopCompileAndExecute", 9 * MS, kernel=10 * MS),
+    "small-kernels": launched_each(4 * US, 6 * US),
+    "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 50 * US),
     "communication-wait": waiting(50 * US, 50 * US),
     "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
     "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 5.0),
     "format-conversion": kernels(("MatMul", "", 80), ("TransData", "", 15), ("Cast", "", 5)),
     "unaligned-shapes": kernels(("MatMul", "127,64;64,32", 50), ("MatMul", "128,64;64,32", 50)),
+    "ai-cpu": tasks(900, 100, core="AI_CPU"),
+    "full-precision": tasks(500, 500, types="FLOAT;FLOAT"),
+    "uneven-operator": tasks(100, *[100] * 28, 1000, 1200),
     "memory-capacity": memory(10, 62, 20),
 }
 """Ranks on which each rule speaks."""
@@ -281,6 +369,7 @@ QUIET = {
     "forward-backward": iterations(MS, MS, fp_bp=0.7),
     "long-tail": iterations(MS, MS, tail=0.1),
     "first-step": iterations(MS, MS, MS, MS),
+    "step-spikes": varied(5 * MS, MS, MS, MS + 300 * US, MS, MS),
     "input-wait": starved(2 * MS, 80 * MS),
     "device-queue-empty": device_queue([3, 1, 2, 4]),
     "host-queue-empty": host_queue([0, 5, 5, 6]),
@@ -299,11 +388,20 @@ QUIET = {
     "exposed-communication": device(95 * US, comm=5 * US),
     "compute-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=50 * US, rank=1)],
     "idle-spread": [*device(50 * US, idle=50 * US), *device(52 * US, idle=48 * US, rank=1)],
+    "host-sync": called("cudaStreamWaitEvent", 300 * US),
+    "allocation": called("cudaMalloc", 2 * MS, kernel=10 * MS, gap=MS),
+    "garbage-collection": called("GC", 100 * US, kernel=10 * MS, layer=Layer.HOST),
+    "compilation": called("AscendCL@aclopCompileAndExecute", MS, kernel=10 * MS),
+    "small-kernels": launched_each(40 * US, 6 * US),
+    "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 10 * US),
     "communication-wait": waiting(10 * US, 90 * US),
     "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),
     "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 19.0),
     "format-conversion": kernels(("MatMul", "", 95), ("Cast", "", 5), ("Castle", "", 50)),
     "unaligned-shapes": kernels(("MatMul", "128,64;64,32", 90), ("Add", "127,3;127,3", 50)),
+    "ai-cpu": tasks(990, 10, core="AI_CPU"),
+    "full-precision": tasks(500, 500, types="FLOAT16;FLOAT16"),
+    "uneven-operator": tasks(2000, *[100] * 28, 160, 180),
     "memory-capacity": memory(10, 50, 20),
 }
 """Ranks that each rule looks at and finds nothing to say of."""

@@ -224,7 +224,8 @@ def rules_of(verdict: Verdict) -> set[str]:
 
 def test_every_rule_has_a_case() -> None:
     """No rule is without a trace that breaks it."""
-    assert set(RULES) == {rule_of(case) for case in CASES}
+    importer = {rule for rule in RULES if rule.startswith("D-")}  # see test_processor
+    assert set(RULES) - importer == {rule_of(case) for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -294,6 +295,7 @@ def test_a_verdict_as_json(tmp_path: Path) -> None:
             "tracks": 1,
             "bytes": path.stat().st_size,
         },
+        "importer": None,
         "findings": [
             {
                 "rule": "P16-end",

@@ -1,10 +1,13 @@
 """How the Perfetto writer lays out ranks, layers, groups and lanes."""
 
 import pytest
-from perfetto_decoded import BASE, builder, processes, stream, written
+from perfetto_decoded import BASE, builder, decoded, processes, stream, written
 
-from traceconv.core.errors import OutputError
-from traceconv.core.model import Layer, Track
+import traceconv
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import OptionError, OutputError
+from traceconv.core.model import Capture, Layer, OpClass, Track
+from traceconv.validation import validate
 
 
 def layout_trace(rank, **capture):
@@ -24,24 +27,114 @@ def layout_trace(rank, **capture):
 
 
 def test_tracks_nest_in_the_order_of_the_screen():
-    """Rank, Timeline, layer, group, lane; siblings are numbered, parents explicit."""
+    """Rank, Timeline, layer, group, lane, where more than one is in a group; threads aside."""
     out, _ = written(layout_trace(2))
     lanes = [m.track for m in out.marks]
     head = ["Rank 2", "Timeline"]
     assert [
-        [*head, "Step Trace", "Step"],
-        [*head, "Host", "Thread 7"],
-        [*head, "Host", "Thread 7"],
+        [*head, "Step Trace \u00b7 Step"],
+        ["Host", "Host"],
+        ["Host", "Host"],
         [*head, "Ascend Hardware", "Stream 3"],
         [*head, "Ascend Hardware", "Stream 12"],
-        [*head, "HCCL", "Group 0", "Plane 0"],
-        [*head, "HCCL", "Group 1", "Plane 0"],
+        [*head, "HCCL", "Group 0 \u00b7 Plane 0"],
+        [*head, "HCCL", "Group 1 \u00b7 Plane 0"],
     ] == [out.path(uuid) for uuid in lanes]
     layers = [t for t in out.tracks.values() if out.tracks.get(t.parent_uuid) and t.child_ordering]
     assert {3} == {t.child_ordering for t in layers}
     ranked = [out.tracks[u].sibling_order_rank for u in lanes]
-    assert ranked == [0, 0, 1, 0, 1, 0, 0]
+    assert ranked == [0, 0, 1, 0, 1, 0, 1]
     assert next(t for t in out.tracks.values() if t.HasField("process")).sibling_order_rank == 2
+
+
+def test_host_threads_are_threads_of_the_rank():
+    """The first lane of a thread is the thread; others are in it. Names that differ stay."""
+    build = builder(0, pid=77)
+    for layer, title, name, group in (
+        (Layer.HOST, "Python", "Thread 77 (main)", ""),
+        (Layer.HOST, "Python", "Thread 8", ""),
+        (Layer.HOST, "Host", "Thread 9", "Process 77"),
+        (Layer.HOST, "Host", "Thread 9", "Process 78"),
+        (Layer.HOST, "Host", "Thread 0", ""),
+        (Layer.RUNTIME, "CANN", "Thread 77 (main)", ""),
+        (Layer.RUNTIME, "CANN", "Thread 8 (C++)", ""),
+        (Layer.SCOPE, "Host (device projection)", "Thread 8", ""),
+    ):
+        build.slice(build.add_track(Track(layer, name, group, title)), BASE, 1, "k")
+    out, _ = written(build.finish())
+    threads = {t.uuid: t.thread for t in out.tracks.values() if t.HasField("thread")}
+    assert sorted((t.pid, t.tid, t.thread_name) for t in threads.values()) == [
+        (77, 8, "Python"),
+        (77, 9, "Host"),
+        (77, 77, "main"),
+    ]
+    assert {tuple(out.path(m.track)) for m in out.marks if m.track not in threads} == {
+        ("Python", "CANN \u00b7 Thread 8 (C++)"),
+        ("Rank 0", "Timeline", "Host (device projection) \u00b7 Thread 8"),
+        ("Rank 0", "Timeline", "Host", "Process 78 \u00b7 Thread 9"),
+        ("Rank 0", "Timeline", "Host", "Thread 0"),
+        ("main", "CANN"),
+    }
+
+
+def test_threads_of_unrelated_processes_are_lanes():
+    """Trace-event JSON of any program: two processes may have a thread of one number each."""
+    build = TraceBuilder(Capture("chrome_json", None, (), rank=0))
+    for title in ("parent", "worker"):
+        build.slice(build.add_track(Track(Layer.HOST, "Thread 7", title=title)), BASE, 1, "k")
+    out, _ = written(build.finish())
+    assert not any(t.HasField("thread") for t in out.tracks.values())
+
+
+def job_of(lost):
+    """Ranks that compute for what is left of 100 ns."""
+    runs = {}
+    for rank, ns in lost.items():
+        build = TraceBuilder.of_rank(rank)
+        build.slice(stream(build, "Stream 1"), BASE, 100 - ns, "k", op=OpClass.COMPUTE)
+        build.slice(stream(build, f"Stream {7 + rank % 2}"), BASE + 99, 1, "copy", op=OpClass.COPY)
+        host = build.add_track(Track(Layer.HOST, "Thread 5", title="Python"))
+        build.slice(host, BASE, 100, "call")
+        runs[rank] = build.finish()
+    return runs
+
+
+def test_lanes_across_ranks_stand_below_each_other(tmp_path):
+    """The rank that loses most first; threads stay with their ranks; read back it is the same."""
+    lost = {0: 10, 1: 60, 2: 30, 10: 60}
+    job, texts = tmp_path / "job.pftrace", {}
+    traceconv.write(job_of(lost).values(), job)
+    for layout in ("rank", "lane"):
+        path = tmp_path / f"{layout}.pftrace"
+        traceconv.merge(job, out=path, mode="detail", layout=layout, align="none")
+        assert validate(path).ok
+        text = tmp_path / f"{layout}.txt"
+        traceconv.convert(path, out=text)
+        texts[layout] = text.read_text()
+    assert texts["rank"] == texts["lane"]
+    out = decoded(path.read_bytes())
+    lanes = {}
+    for uuid in dict.fromkeys(m.track for m in out.marks):
+        path_of = tuple(out.path(uuid))
+        if path_of[0] == "All ranks":
+            place = (out.tracks[uuid].sibling_order_rank, path_of[-1])
+            lanes.setdefault(path_of[1:-1], []).append(place)
+    order = [(0, "Rank 1"), (1, "Rank 10"), (2, "Rank 2"), (3, "Rank 0")]
+    assert sorted(lanes["Overlap Analysis", "Computing"]) == order
+    assert sorted(lanes["Hardware", "Stream 8"]) == order[:1]
+    assert sorted(lanes["Hardware", "Stream 7"]) == order[1:]
+    groups = [t.name for t in out.tracks.values() if out.path(t.uuid)[:-1] == ["All ranks"]]
+    assert groups == ["Step Trace \u00b7 iterations", "Overlap Analysis", "Hardware"]
+    assert {t.thread.tid for t in out.tracks.values() if t.HasField("thread")} == {5}
+
+
+def test_only_perfetto_has_lanes_across_ranks(tmp_path):
+    """Said before any work, and nothing is left."""
+    traceconv.write(job_of({0: 1}).values(), tmp_path / "job.pftrace")
+    for name in ("x.json", "x.tar", "x.txt"):
+        with pytest.raises(OptionError, match="only Perfetto output"):
+            traceconv.merge(tmp_path / "job.pftrace", out=tmp_path / name, layout="lane")
+    assert [path.name for path in tmp_path.iterdir()] == ["job.pftrace"]
 
 
 def test_only_sub_lanes_of_one_track_are_merged():

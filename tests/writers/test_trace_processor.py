@@ -7,7 +7,7 @@ import pytest
 import trace_processor
 from golden_cases import Case
 
-from traceconv.validation import decode
+from traceconv.validation import decode, validate
 
 
 def expected(path):
@@ -32,6 +32,19 @@ def test_the_importer_counts_what_we_wrote(golden, mode, ending):
         pytest.skip("shows an error")
     out, _ = case.merged(ending, mode)
     assert trace_processor.loaded(out) == expected(out)
+
+
+@pytest.mark.skipif(not trace_processor.program(), reason=f"{trace_processor.VARIABLE} is not set")
+def test_the_verdict_agrees_with_the_importer(golden):
+    """Through the package ``perfetto``, as ``validate --deep`` asks it."""
+    pytest.importorskip("perfetto.trace_processor")
+    case = Case(golden)
+    if case.error:
+        pytest.skip("shows an error")
+    out, _ = case.merged("pftrace", "detail")
+    verdict = validate(out, deep=True)
+    assert verdict.ok, verdict.findings
+    assert verdict.importer is not None
 
 
 @pytest.fixture

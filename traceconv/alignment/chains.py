@@ -4,7 +4,8 @@ What does not average out over many operations is a *bias*: the ends of one rank
 or be stamped, later than those of another. Where it is the last to come, the time a rank is inside
 is that of the operation itself, with its own bias; so what differs between these times is the bias
 between their ends. For ranks that never come last, it is taken to be what it is among the others;
-where that is not known either, it is taken to be less than the shortest such operation.
+where that is not known either, all that holds is that nobody ends an operation before all have
+begun it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
+from traceconv.core.clock import Correction
 from traceconv.core.columns import F64
 from traceconv.core.robust import Z99, scale, student
 
@@ -47,14 +49,17 @@ class _Bias:
         late:   per column, ns.
         covariance: of these.
         dof:    degrees of freedom these are estimated from.
-        most:   the most that differs between two ranks, whatever they are, ns.
+        least:  per column, the shortest time inside, ns. The ends of one rank cannot be that much
+            later than those of another: it would have begun when the other had ended. Who never
+            comes last is not expected to be later than the others by more than twice what these
+            need.
         certain: whether ranks wait for each other, so that the rest means something.
     """
 
     late: F64
     covariance: F64
     dof: int
-    most: float
+    least: F64
     certain: bool
 
     def between(self, one: int, other: int, usual: float) -> tuple[float, float]:
@@ -65,15 +70,16 @@ class _Bias:
             usual: what it is expected to be less than if nothing is known of these two; NaN for
                 nothing.
         """
+        most = float(max(self.least[one], self.least[other]))
         if not self.certain:
-            return 0.0, self.most
+            return 0.0, most
         c = self.covariance
         error = math.sqrt(max(float(c[one, one] + c[other, other] - 2 * c[one, other]), 0.0))
         later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
         if not math.isnan(usual):  # both are known: what was measured, and what is to be expected
             share = usual**2 / (usual**2 + reach**2)
             later, reach = share * later, math.sqrt(share) * reach
-        return (later, reach) if abs(later) + reach < self.most else (0.0, self.most)
+        return (later, reach) if abs(later) + reach < most else (0.0, most)
 
 
 @dataclass(frozen=True)
@@ -94,13 +100,46 @@ class _Star:
     bias: _Bias
     columns: NDArray[np.intp]
 
+    @property
+    def sort(self) -> tuple[int, frozenset[str]]:
+        """What its bias depends on: how many ranks do what."""
+        return len(self.group.ranks), frozenset(self.group.kinds)
+
     def between(self, column: int, usual: float) -> tuple[float, float]:
         """The bias between a column and the centre, see :meth:`_Bias.between`."""
         one, other = np.searchsorted(self.columns, [column, self.centre]).tolist()
         return self.bias.between(one, other, usual)
 
 
-def _stars(group: Matched, doubts: dict[int, str]) -> Iterator[_Star]:
+@dataclass(frozen=True)
+class _Stepped:
+    """Two ranks of a group, one of whose clocks seems to have been set."""
+
+    group: Matched
+    columns: tuple[int, int]
+    step_ns: float
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """Theirs."""
+        one, other = self.columns
+        return self.group.ranks[one], self.group.ranks[other]
+
+    def apart_ns(self, corrections: Sequence[Correction]) -> float:
+        """How far ends are apart by corrections of both clocks, where they are most; single ends
+        do not count."""
+        rows, _ = _usable(self.group)
+        both = rows & (self.group.row[:, self.columns] >= 0).all(axis=1)
+        one, other = (
+            correction.of(self.group.end_ns[both, column])
+            for column, correction in zip(self.columns, corrections, strict=True)
+        )
+        apart = np.abs(one - other)[np.argsort(one)]
+        two = np.minimum(apart[1:], apart[:-1])
+        return max(float(two.max(initial=0)), abs(self.step_ns))
+
+
+def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> Iterator[_Star]:
     """Stars that hold as many ranks of a group as possible: around the rank with the most
     operations, and, where its clock or the matches make no sense, around others."""
     left = [c for c in range(len(group.ranks)) if c != group.base]
@@ -108,6 +147,8 @@ def _stars(group: Matched, doubts: dict[int, str]) -> Iterator[_Star]:
     while left and tried < _CENTRES:
         fits = {c: _fit(group, c, centre) for c in left if c != centre}
         for column, fit in fits.items():
+            if fit.step_ns:
+                stepped.append(_Stepped(group, (column, centre), fit.step_ns))
             if fit.doubt:
                 doubts.setdefault(group.ranks[column], f"{group.key}: {fit.doubt}")
         good = {c: f for c, f in fits.items() if not f.doubt}
@@ -160,7 +201,8 @@ def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
         return _Star(group, centre, fits, _bias(start, took, _sorts(group)[rows]), columns)
     longest = float(np.median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
     nothing = np.empty(0), np.empty((0, 0))
-    return _Star(group, centre, fits, _Bias(*nothing, 1, longest, False), columns)
+    least = np.full(len(columns), longest)
+    return _Star(group, centre, fits, _Bias(*nothing, 1, least, False), columns)
 
 
 def _sorts(group: Matched) -> NDArray[np.intp]:
@@ -189,7 +231,11 @@ def _bias(start: F64, took: F64, sort: NDArray[np.intp]) -> _Bias:
     shortest = np.where(np.isfinite(shortest), shortest, np.median(shortest))
     known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
     late, covariance, dof, _ = min(known, key=lambda k: k[-1])
-    return _Bias(late, covariance, dof, float(took.min()), True)
+    last = np.unique(np.argmax(start + late, axis=1))
+    least = took.min(axis=0)
+    waiting = np.setdiff1d(np.arange(len(least)), last)
+    least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
+    return _Bias(late, covariance, dof, least, True)
 
 
 def _by_last(
@@ -200,7 +246,7 @@ def _by_last(
     sorts = int(sort.max()) + 1
     last = np.argmax(start + late, axis=1)
     usual, sigma = np.zeros(sorts), np.ones(sorts)
-    covariance, dof, every = np.eye(ranks), 1, 0.0
+    normal, dof, every = np.eye(ranks), 1, 0.0
     for _ in range(_ROUNDS):
         value = took[np.arange(rows), last]
         for one in np.unique(sort).tolist():
@@ -218,18 +264,20 @@ def _by_last(
         ordered = np.sort(start + late, axis=1)
         lead = ordered[:, -1] - ordered[:, -2]
         clear = np.maximum(lead / (lead + sigma[sort]), _TIED)
-        late, covariance = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
+        normal, right = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
+        late = np.asarray(np.linalg.solve(normal, right), np.float64)
         before, last = last, np.argmax(start + late, axis=1)
         if np.array_equal(before, last):
             break
-    return late, covariance, dof, every
+    return late, np.asarray(np.linalg.inv(normal), np.float64), dof, every
 
 
 def _two_ways(
     value: F64, last: NDArray[np.intp], sort: NDArray[np.intp], weight: F64, ranks: int
 ) -> tuple[F64, F64]:
-    """Least squares for what rank and sort of an operation each add to values: that of ranks, and
-    its covariance. Ranks that nothing connects may differ by anything."""
+    """Least squares for what rank and sort of an operation each add to values: the equations of
+    that of ranks, whose matrix is the inverse of its covariance. Ranks that nothing connects may
+    differ by anything."""
     normal = np.eye(ranks) / _UNKNOWN_NS**2
     right = np.zeros(ranks)
     for one in np.unique(sort).tolist():
@@ -238,13 +286,12 @@ def _two_ways(
         total = np.bincount(last[mine], (weight * value)[mine], ranks)
         normal += np.diag(count) - np.outer(count, count) / count.sum()
         right += total - count * total.sum() / count.sum()
-    covariance = np.asarray(np.linalg.inv(normal), np.float64)
-    return covariance @ right, covariance
+    return normal, right
 
 
 def _usual_bias(stars: Sequence[_Star]) -> float:
     """What the bias between two ranks is expected to be less than, 99 of 100 times, from those of
-    all ranks for which it is known; NaN if these are few."""
+    all ranks of such groups for which it is known; NaN if these are few."""
     squares, weights, ranks, dof = 0.0, 0.0, 0, 0
     for bias in (star.bias for star in stars if star.bias.certain):
         lead = int(np.argmin(np.diag(bias.covariance)))
@@ -311,23 +358,29 @@ def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
     """
     links: dict[int, list[_Link]] = {rank: [] for rank in ranks}
     doubts: dict[int, str] = {}
-    stars = [star for group in groups for star in _stars(group, doubts)]
-    usual = _usual_bias(stars)
+    stepped: list[_Stepped] = []
+    stars = [star for group in groups for star in _stars(group, doubts, stepped)]
+    sorts: dict[tuple[int, frozenset[str]], list[_Star]] = {}
+    for star in stars:
+        sorts.setdefault(star.sort, []).append(star)
+    usual = {sort: _usual_bias(alike) for sort, alike in sorts.items()}
     for star in stars:
         for column, fit in star.fits.items():
-            link = _Link(star, column, fit.biased(*star.between(column, usual)))
+            link = _Link(star, column, fit.biased(*star.between(column, usual[star.sort])))
             for end in (star.group.ranks[column], star.group.ranks[star.centre]):
                 links[end].append(link)
     root: dict[int, int] = {}
     fits: dict[int, Fit] = {}
     for rank in sorted(links):
         if rank not in root:
-            for reached, fit in _reached(rank, links).items():
+            for reached, fit in _reached(rank, links, stepped).items():
                 root[reached], fits[reached] = rank, fit
     return Solved(root, fits, doubts)
 
 
-def _reached(root: int, links: Mapping[int, list[_Link]]) -> dict[int, Fit]:
+def _reached(
+    root: int, links: Mapping[int, list[_Link]], stepped: Sequence[_Stepped]
+) -> dict[int, Fit]:
     """Every rank that links connect to ``root``, with the fit that leads to it (Dijkstra)."""
     done: dict[int, Fit] = {}
     came: dict[int, int] = {}
@@ -346,17 +399,28 @@ def _reached(root: int, links: Mapping[int, list[_Link]]) -> dict[int, Fit]:
                 ways.append((rank, link))
                 error = link.fit.error_ns(*link.fit.span_ns)
                 heapq.heappush(queue, (cost + error**2, there, len(ways) - 1))
-    return _checked(done, came, links)
+    return _checked(done, came, links, stepped)
 
 
 def _checked(
-    done: Mapping[int, Fit], came: Mapping[int, int], links: Mapping[int, list[_Link]]
+    done: Mapping[int, Fit],
+    came: Mapping[int, int],
+    links: Mapping[int, list[_Link]],
+    stepped: Sequence[_Stepped],
 ) -> dict[int, Fit]:
     """The same with the errors of ranks that another way leads elsewhere: as far as that is.
 
     Which of both ways is right, nobody knows; whoever is reached by way of such a rank is no surer.
+    The same holds for two ranks one of whose clocks was set, by operations in another group than
+    those they were fitted by.
     """
     more = dict.fromkeys(done, 0.0)
+    for one in stepped:
+        if all(rank in done for rank in one.ranks):
+            apart = one.apart_ns([done[rank].correction for rank in one.ranks])
+            for rank in one.ranks:
+                if done[rank].matches and apart > done[rank].error_ns(*done[rank].span_ns):
+                    more[rank] = max(more[rank], apart)
     for rank in done:
         for link in links[rank]:
             other = link.other(rank)

@@ -77,6 +77,7 @@ class Fit:
         spread_ns: how far ends scatter around the fit (one standard deviation).
         matches:   operations it was made from.
         span_ns:   on its clock, the end of the first and of the last of them.
+        step_ns:   by how much one of both clocks seems to have been set between them; 0 if none.
         doubt:     why it is rejected, or "".
         loose:     why it is used only where "collective" was requested, or "".
     """
@@ -88,6 +89,7 @@ class Fit:
     spread_ns: float = 0.0
     matches: int = 0
     span_ns: tuple[int, int] = (0, 0)
+    step_ns: float = 0.0
     doubt: str = ""
     loose: str = ""
 
@@ -145,7 +147,7 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
     known = _drift_or_not(x, y)
     size, after = _step(x, y, known)
     if abs(size) > _SETTABLE_NS:
-        return Fit(matches=n, doubt=_was_set(size, after))
+        return Fit(matches=n, step_ns=size, doubt=_was_set(size, after))
     if abs(known.slope) > FASTEST:
         return Fit(matches=n, doubt=f"the clocks would differ by {known.slope * 1e6:.0f} ppm")
     centre = zero + round(known.at)
@@ -156,7 +158,7 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
     growth = _q(known) * known.slope_error if known.slope else FASTEST
     span = int(end[0]), int(end[-1])
     error = Uncertainty(least, growth, centre)
-    fit = Fit(correction, error, spread_ns=known.sigma, matches=n, span_ns=span)
+    fit = Fit(correction, error, spread_ns=known.sigma, matches=n, span_ns=span, step_ns=size)
     gap = float(np.median(np.diff(end)))
     return replace(
         fit,
@@ -236,7 +238,9 @@ def _normal(share: float) -> float:
 
 def _was_set(size: float, after: float) -> str:
     return (
-        f"a clock was set by {abs(size) / 1e3:.1f} µs {after / 1e9:.3f} s after their first match"
+        f"from {after / 1e9:.3f} s after their first match on, ends are {abs(size) / 1e3:.1f} µs "
+        "further apart than before: a clock was set, or one of the ranks came out later from then "
+        "on"
     )
 
 

@@ -15,6 +15,7 @@ of odds.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,6 +41,8 @@ _ROUNDS = 12
 FLOOR_NS = 500.0  # noise below this is taken for this
 _STRANGE = 10.0  # times the usual noise: more than a fifth of these, and operations are missing
 _STRANGERS = 0.2
+_BY_CHANCE = 0.001
+_NO_MORE = 2.0  # times larger values may be by chance
 FASTEST = 300e-6  # two clocks never drift apart more than that
 _NEAR_NS = 10_000  # stamps are not expected to agree better than that
 
@@ -225,6 +228,11 @@ class Found:
                 f"{100 * self.share:.0f} % of the operations match where both captures were "
                 f"running, wanted are {100 * _ENOUGH:.0f} %"
             )
+        elif lonely := self._lonely():
+            doubt = (
+                f"{lonely} operations of each at the end of what both captures hold match none of "
+                "the other's: one of the clocks was set, or these are different programs"
+            )
         return Pairing(
             ours[self.ours],
             theirs[self.theirs],
@@ -235,6 +243,26 @@ class Found:
             (zero - int(b.end[-1]), zero + int(a.end[-1])),
             doubt,
         )
+
+    def _lonely(self) -> int:
+        """How many operations of both at either end have no partner though both captures were
+        running; 0 if that may be chance, as others in between have none either."""
+        a, b = self.sides.a, self.sides.b
+        slack = int(max(a.gap, b.gap) / 2)
+        count = len(self.ours)
+        spans = [int(rows[-1] - rows[0]) + 1 - count for rows in (self.ours, self.theirs)]
+        usual = (min(spans) + 1) / (count + min(spans) + 1)
+        most = 0
+        for sign, at in ((-1, 0), (1, -1)):
+            apart = int(a.end[self.ours[at]] - b.end[self.theirs[at]])
+            end = int(sign * min(sign * int(a.end[at]), sign * (int(b.end[at]) + apart)))
+            last = int(a.end[self.ours[at]])
+            outside = [
+                int(np.count_nonzero((sign * (t - last) > 0) & (sign * (t - end) <= -slack)))
+                for t in (a.end, b.end + apart)
+            ]
+            most = max(most, min(outside))
+        return most if usual**most < _BY_CHANCE else 0
 
 
 def steps_between(sides: Sides, ours: I64, theirs: I64) -> tuple[F64, F64]:
@@ -301,43 +329,44 @@ class Rivals:
     """Other hypotheses, one per row.
 
     Attributes:
-        differ: by how much times from pair to pair differ, ns; NaN where there is no pair.
+        differ: by how much times from pair to pair differ, ns; NaN where there is no pair. Once for
+            neighbours and once each for some distances: noise of ends does not add up between
+            them, but what differs from step to step does.
         pairs:  how many pairs each has.
         apart:  int64, ns.
         agree:  whether numbers of steps do.
     """
 
-    differ: F64
+    differ: tuple[F64, ...]
     pairs: I64
     apart: I64
     agree: NDArray[np.bool_]
 
 
-def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float, own: F64) -> Found:
+def tested(
+    sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float, own: Sequence[F64]
+) -> Found:
     """A hypothesis, tested against others.
 
     What counts is how much likelier two different scales of noise are than one. Others that have
     too few pairs to say something by themselves, and that the captures have nothing in common,
-    are as likely as the likeliest of the rest, as then the fit of this one were chance, too.
+    are as likely as the likeliest of the rest, as then the fit of this one were chance, too; unless
+    those few are so far off that they say something after all.
 
     Args:
-        own: by how much times from pair to pair differ, at the same places as those of the rivals.
+        own: by how much times from pair to pair differ, at the same places as those of the rivals,
+            for the same distances.
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
     low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
-    own = own[~np.isnan(own)]
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
     many = rivals.pairs - 1 >= max(RIVAL * min(len(differ), rivals.pairs.max(initial=0)), FEWEST)
     if many.any():
-        odds[many] = _contrast(own, rivals.differ[many], sides.floor)
-        least = np.flatnonzero(many)[np.argmin(odds[many])]
-        usual = rivals.differ[least]
-        odds[~many] = _contrast(own, rivals.differ[~many], sides.floor, usual[~np.isnan(usual)])
-        odds -= _FEW / len(own)
-        unseen = max(float(odds[least]), 0.0)
+        odds = _odds(own, rivals.differ, many, sides.floor)
+        unseen = max(float(odds[many].min()), 0.0)
     if sides.numbered:
         agree = sides.agree(ours, theirs)
         odds = odds + _NUMBERED * (float(agree) - rivals.agree)
@@ -346,16 +375,73 @@ def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float, o
     return Found(sides, ours, theirs, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
 
 
-def likeliest(differ: F64, pairs: I64, floor: float) -> int:
-    """The row whose values are smaller than usual by the least chance."""
+def _odds(own: Sequence[F64], others: Sequence[F64], many: NDArray[np.bool_], floor: float) -> F64:
+    """Logarithm of the odds against each of others, by that distance that tells most; see
+    :func:`tested`."""
+    odds = np.full(len(many), -math.inf)
+    pooled = _pooled(own, floor)
+    every = [
+        (mine, its, _FEW / np.count_nonzero(~np.isnan(one)))
+        for one, mine, its in zip(own, pooled, others, strict=True)
+        if len(mine) >= FEWEST
+    ]
+    for mine, its, few in every:
+        odds[many] = np.maximum(odds[many], _less(_contrast(mine, its[many], floor), few))
+    least = np.flatnonzero(many)[np.argmin(odds[many])]
+    for mine, its, few in every:
+        usual = its[least][~np.isnan(its[least])]
+        some = its[~many]
+        alone = _FEW / np.maximum((~np.isnan(some)).sum(axis=1), 1)
+        fair = _less(_contrast(mine, some, floor, usual), few)
+        off = _less(_contrast(mine, some, floor), np.maximum(alone, few))
+        odds[~many] = np.maximum(odds[~many], np.maximum(fair, off))
+    return odds
+
+
+def _less(odds: F64, few: float | F64) -> F64:
+    """Odds, less sure by so much; never for the contrary because of that."""
+    return np.where(odds > 0, np.maximum(odds - few, 0.0), odds)
+
+
+def _pooled(own: Sequence[F64], floor: float) -> Iterator[F64]:
+    """Values by distance, without NaN. Where those of a larger distance are no larger than those of
+    neighbours, noise does not add up, and these tell what it is there, too."""
+    near = own[0][~np.isnan(own[0])]
+    yield near
+    for one in own[1:]:
+        far = one[~np.isnan(one)]
+        if len(far) and usual_size(far[None], floor) < _NO_MORE * usual_size(near[None], floor):
+            far = np.concatenate((near, far))
+        yield far
+
+
+def likeliest(differ: Sequence[F64], pairs: I64, floor: float) -> int:
+    """The row whose values are smaller than usual by the least chance: of neighbours, unless these
+    do not tell it from one that is better by larger distances."""
+    many = pairs >= pairs.max() / 2
+    best = _smallest(differ[0], many, floor)
+    long = pairs >= RIVAL * pairs.max()
+    for one in differ[1:]:
+        other = _smallest(np.where(long[:, None], one, np.nan), many, floor)
+        same = [d[r][~np.isnan(d[r])] for d in (differ[0], one) for r in (best, other)]
+        if other == best or min(map(len, same)) < FEWEST:
+            continue
+        sure = float(_contrast(same[0], same[1][None], floor)[0])
+        if sure < CERTAIN <= float(_contrast(same[3], same[2][None], floor)[0]):
+            best = other
+    return best
+
+
+def _smallest(differ: F64, many: NDArray[np.bool_], floor: float) -> int:
+    count = (~np.isnan(differ)).sum(axis=1)
     size = np.log(usual_size(differ, floor))
-    usual = float(np.median(size[pairs >= pairs.max() / 2]))
-    return int(np.argmax(np.sqrt(pairs - 1.0) * (usual - size)))
+    usual = float(np.median(size[many & (count > 0)])) if (many & (count > 0)).any() else 0.0
+    return int(np.argmax(np.where(count > 0, np.sqrt(count) * (usual - size), -np.inf)))
 
 
 def preferred(
     sides: Sides,
-    differ: F64,
+    differ: Sequence[F64],
     pairs: I64,
     agree: NDArray[np.bool_],
     best: int,
@@ -363,8 +449,11 @@ def preferred(
 ) -> int:
     """Among the rows that fit about as well as the best: the one whose numbers of steps agree, if
     these are those of the job, else the one that is not shifted."""
-    own = differ[best][~np.isnan(differ[best])]
-    about = _contrast(own, differ, sides.floor) < CERTAIN
+    about = np.ones(len(pairs), bool)
+    own = _pooled([one[best] for one in differ], sides.floor)
+    for mine, one in zip(own, differ, strict=True):
+        if len(mine) >= FEWEST:
+            about &= _contrast(mine, one, sides.floor) < CERTAIN
     if sides.numbered and (about & agree).any():
         return int(np.argmax(np.where(about & agree, pairs, -1)))
     if len(straight) and len(sides.a) == len(sides.b) and about[straight[0]]:

@@ -303,7 +303,9 @@ def _auto(
         return offsets, ""
     rank = max(r for r, why in reasons.items() if why)  # the first may be alone for the others
     part = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
-    return offsets, f"collectives not used{part}: rank {rank}: {reasons[rank]}"
+    same = not used and len({c.host for c in captures}) == 1 and captures[0].host
+    host = f"; all ranks are of host {same}, which has one clock" if same else ""
+    return offsets, f"collectives not used{part}: rank {rank}: {reasons[rank]}{host}"
 
 
 def _fitted(

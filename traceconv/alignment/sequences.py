@@ -8,6 +8,7 @@ operation fall on another, the rest being matched by time. What is likely says
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ _LIKENESS = 0.9  # share of operations that have to be of one kind and size, sid
 _RIVALS = 12  # others that are looked at closely, and as many with few pairs
 _SCREENED = 48  # times between operations that are looked at for every shift
 _SAMPLE = 192  # the same for shifts that may be right
+_PARTS = (32, 12)
 _PIVOTS = (0.5, 1 / 6, 5 / 6)
 _AROUND = 24  # operations around a pivot
 _FOLLOWED = 8  # hypotheses that are followed through the whole sequence
@@ -93,22 +95,25 @@ def _by_index(sides: Sides) -> Found | None:
         return None
     shifts = shifts[good]
     pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
-    best = likeliest(differ, pairs, sides.floor)
+    every = [(differ, long), *_far(sides, shifts)]
+    best = likeliest([one for one, _ in every], pairs, sides.floor)
     known = ~np.isnan(differ[best])
-    differ = differ - drift_of(differ[best][known], long[known]) * long
+    drift = drift_of(differ[best][known], long[known])
+    near = tuple(one - drift * length for one, length in every)
     agree = np.array([sides.agree(*_diagonal(sides, k)) for k in shifts.tolist()])
-    best = preferred(sides, differ, pairs, agree, best, np.flatnonzero(shifts == 0))
+    best = preferred(sides, near, pairs, agree, best, np.flatnonzero(shifts == 0))
     ours, theirs = _diagonal(sides, int(shifts[best]))
     same = a.token[ours] == b.token[theirs]
     ours, theirs = ours[same], theirs[same]
     if len(ours) < FEWEST:
         return None
-    rest = _alikest(differ, pairs, sides.floor, but=best)
+    alike = [_alikest(one, pairs, sides.floor, but=best) for one in near]
+    rest = np.unique(np.concatenate(alike))
     apart = np.array(
         [np.median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
     ).astype(np.int64)
-    rivals = Rivals(differ[rest], pairs[rest], apart, agree[rest])
-    return tested(sides, ours, theirs, rivals, float(same.mean()), differ[best])
+    rivals = Rivals(tuple(one[rest] for one in near), pairs[rest], apart, agree[rest])
+    return tested(sides, ours, theirs, rivals, float(same.mean()), [one[best] for one in near])
 
 
 def _shifted(sides: Sides, shifts: I64, at: NDArray[np.intp]) -> tuple[F64, F64, NDArray[np.intp]]:
@@ -128,6 +133,24 @@ def _shifted(sides: Sides, shifts: I64, at: NDArray[np.intp]) -> tuple[F64, F64,
     long = np.diff(b.end)[at].astype(np.float64)
     differ = np.where(good[rows], np.diff(a.end)[first[rows]] - long, np.nan)
     return differ, long, rows
+
+
+def _far(sides: Sides, shifts: I64) -> Iterator[tuple[F64, F64]]:
+    """The same for operations that are some others apart, and these times: there are as many
+    values as _PARTS say."""
+    a, b = sides.a, sides.b
+    for parts in _PARTS:
+        by = len(b) // parts
+        if by < 2:
+            continue
+        at = np.arange(0, len(b) - by, by)
+        first = at[None, :] + shifts[:, None]
+        valid = (first >= 0) & (first + by < len(a))
+        first = np.clip(first, 0, max(len(a) - by - 1, 0))
+        last = np.minimum(first + by, len(a) - 1)
+        same = (a.token[first] == b.token[at]) & (a.token[last] == b.token[at + by])
+        long = (b.end[at + by] - b.end[at]).astype(np.float64)
+        yield np.where(valid & same, a.end[last] - a.end[first] - long, np.nan), long
 
 
 def _alikest(differ: F64, pairs: I64, floor: float, but: int = -1) -> NDArray[np.intp]:
@@ -198,15 +221,15 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
     for row, (one, time) in enumerate(steps):
         differ[row, : len(one)], long[row, : len(one)] = one, time
     pairs = np.array([len(o) for o, _ in every])
-    best = likeliest(differ, pairs, sides.floor)
+    best = likeliest([differ], pairs, sides.floor)
     differ = differ - drift_of(*steps[best]) * long
     agree = np.array([sides.agree(o, t) for o, t in every])
-    best = preferred(sides, differ, pairs, agree, best, np.empty(0, np.intp))
+    best = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
     share = np.array([_share(sides, o, t) for o, t in every])
     rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
     apart = np.array([int(np.median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
-    rivals = Rivals(differ[rest], pairs[rest], apart[rest], agree[rest])
-    return tested(sides, *every[best], rivals, float(share[best]), differ[best])
+    rivals = Rivals((differ[rest],), pairs[rest], apart[rest], agree[rest])
+    return tested(sides, *every[best], rivals, float(share[best]), [differ[best]])
 
 
 def _share(sides: Sides, ours: I64, theirs: I64) -> float:

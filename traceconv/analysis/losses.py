@@ -49,6 +49,8 @@ class Losses(msgspec.Struct, frozen=True):
         free_ns:  idle, whatever for.
         input_ns: the part of ``free_ns`` that waits for input; :data:`UNKNOWN` where no source says
             so of any step.
+        input_steps: of how many steps that is known; where these are some only, ``input_ns`` is the
+            least that can have been.
         pauses, pause_ns: how many pauses before steps are known, and what of them is idle; in none
             of the others.
         source:   the profiler's own table that all of it is from, "" if it was measured.
@@ -62,6 +64,7 @@ class Losses(msgspec.Struct, frozen=True):
     copies_ns: int = 0
     free_ns: int = 0
     input_ns: int = UNKNOWN
+    input_steps: int = 0
     pauses: int = 0
     pause_ns: int = 0
     source: str = ""
@@ -111,6 +114,7 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
         copies_ns=known - computing - exposed - free,
         free_ns=free,
         input_ns=int(waits[waits >= 0].sum()) if (waits >= 0).any() else UNKNOWN,
+        input_steps=int(np.count_nonzero(waits >= 0)),
         pauses=int(np.count_nonzero(steps.pause_ns >= 0)),
         pause_ns=int(steps.pause_ns[steps.pause_ns >= 0].sum()),
         source=STEP_TABLE if (steps.covered == Covered.VENDOR_TABLE).all() else "",
@@ -144,6 +148,7 @@ def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
             copies_ns=known - computing - exposed - free,
             free_ns=free,
             input_ns=int(waits[waits != ABSENT].sum()) if (waits != ABSENT).any() else UNKNOWN,
+            input_steps=int(np.count_nonzero(waits != ABSENT)),
             source=rows["source"][0],
         )
     return found
@@ -199,11 +204,14 @@ class Loss:
         name: of the class.
         ns:   per step: the mean over ranks.
         rank: that others wait for, -1 of other classes.
+        bound: "" of what is known; "least" of waiting for input that is known of some steps only,
+            "most" of the rest of the idle time.
     """
 
     name: str
     ns: float
     rank: int = -1
+    bound: str = ""
 
 
 def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
@@ -222,6 +230,10 @@ def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
         left.update({rank: left[rank] - ns for rank, ns in waits.items()})
         found.append(Loss(LATE, sum(waits.values()) / len(known), one.rank))
     found.append(Loss(EXPOSED, sum(left.values()) / len(known)))
+    told = [(one.input_steps, one.steps) for one in known.values()]
+    some = any(n for n, _ in told) and any(n < steps for n, steps in told)
+    bounds = {INPUT: "least", IDLE: "most"} if some else {}
     for name in (INPUT, IDLE, COPIES, PAUSE):
-        found.append(Loss(name, sum(one.per(name) for one in known.values()) / len(known)))
+        mean = sum(one.per(name) for one in known.values()) / len(known)
+        found.append(Loss(name, mean, bound=bounds.get(name, "")))
     return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)

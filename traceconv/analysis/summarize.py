@@ -15,6 +15,7 @@ from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers.own_work import own_work
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.stated_steps import stated_overlap
+from traceconv.analysis.utilisation import whole_rank
 from traceconv.core.errors import Issue, Issues, TraceconvError
 from traceconv.core.model import StepSource, Trace
 from traceconv.core.side_tables import Columns
@@ -85,7 +86,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
 
 def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
     """What the steps of the rank lose: as measured, else as the profiler states."""
-    found = losses(trace.steps, trace.overlap)
+    found = losses(trace.steps, whole_rank(trace))
     try:
         stated = {} if found.steps else stated_losses(stated_overlap(trace), trace.rank)
     except TraceconvError as e:

@@ -22,11 +22,18 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.columns import F64, StepTable
+from traceconv.core.model import OverlapSums, Trace
 
 
 def measured(steps: StepTable) -> StepTable:
     """The steps that figures of a rank are of."""
     return steps.take(steps.known_ns > 0).of_main_graph("known_ns")
+
+
+def whole_rank(trace: Trace) -> OverlapSums | None:
+    """The sums of all that a rank recorded; None where some of its steps were selected, of which
+    they say nothing."""
+    return trace.overlap if len(trace.steps) == trace.present.iterations else None
 
 
 def share(part_ns: Any, known_ns: Any) -> F64:

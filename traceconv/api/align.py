@@ -76,6 +76,7 @@ def align(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
     allow_missing_ranks: bool = False,
     jobs: int | None = None,
@@ -101,7 +102,7 @@ def align(
     )
     how, most = options.align(method, "method"), options.length(max_error_ns, "max_error_ns")
     patterns = options.words(comm_patterns, "comm_patterns") or ()
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(ranks, allow_missing_ranks)
     work = Summarizing(SummaryRequest(), None, patterns, collectives=True)
     with analysed(captures.found, captures.issues, run) as every:

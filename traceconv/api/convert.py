@@ -2,14 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict, Unpack
 
 from traceconv.api import options
 from traceconv.api.merge import merge
+from traceconv.pipeline.options import EngineName, Layout, MergeOptions, Mode, OverLimit, Selection
 from traceconv.pipeline.report import Report
+from traceconv.writers.output import Progress
 
 
-def convert(path: options.Paths, out: options.AnyPath, **given: Any) -> Report:
+class MergeArguments(TypedDict, total=False):
+    """Arguments of :func:`traceconv.merge` by keyword, but for the output."""
+
+    ranks: options.Numbers | None
+    mode: Mode | None
+    graphs: options.Numbers | None
+    steps: options.Numbers | None
+    time: options.Window | None
+    layers: options.Layers | None
+    exclude: str | None
+    selection: Selection | None
+    merge_graphs: bool
+    scope: bool
+    args: options.Names | None
+    annotate: bool
+    analyse: bool
+    layout: Layout
+    align: options.Align
+    align_max_error_ns: options.Length | None
+    limit: options.Limit | None
+    over_limit: OverLimit
+    comm_patterns: options.Names
+    step_marker: str | None
+    merge_options: MergeOptions | None
+    rank_from: str
+    reader: str | None
+    mapping: options.AnyPath | None
+    nsys: options.AnyPath | None
+    writer: str | None
+    strict: bool
+    force: bool
+    dry_run: bool
+    shard: options.Shard | None
+    copy: bool
+    allow_missing_ranks: bool
+    jobs: int | None
+    mem_limit: options.Size | None
+    engine: EngineName
+    engine_address: str | None
+    progress: Progress
+
+
+def convert(path: options.Paths, out: options.AnyPath, **given: Unpack[MergeArguments]) -> Report:
     """One capture to one file, with what is in it and nothing else.
 
     The capture goes through the model, which repairs what is damaged; ``mode`` is "source" and
@@ -22,4 +66,6 @@ def convert(path: options.Paths, out: options.AnyPath, **given: Any) -> Report:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
-    return merge(path, out=out, **{"mode": "source", "align": "none", "copy": False, **given})
+    arguments: MergeArguments = {"mode": "source", "align": "none", "copy": False}
+    arguments.update(given)
+    return merge(path, out=out, **arguments)

@@ -104,6 +104,7 @@ def diagnose(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
     step_marker: str | None = None,
     allow_missing_ranks: bool = False,
@@ -143,7 +144,7 @@ def diagnose(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
     )
     how, patterns = options.align(align), options.words(comm_patterns, "comm_patterns") or ()
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps}
     view["step_marker"] = options.pattern(step_marker, "step_marker")

@@ -222,6 +222,7 @@ def diff(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
     allow_missing_ranks: bool = False,
     jobs: int | None = None,
@@ -274,6 +275,7 @@ def diff(
         rank_from,
         reader,
         mapping,
+        nsys,
         options.words(comm_patterns, "comm_patterns") or (),
         run,
     )
@@ -343,6 +345,7 @@ class _Reading:
     rank_from: str
     reader: str | None
     mapping: options.AnyPath | None
+    nsys: options.AnyPath | None
     comm_patterns: Sequence[str]
     how: RunOptions
 
@@ -363,7 +366,11 @@ class _Reading:
         if len(below) == 1 and run_items.is_report(below[0]):
             return _Read(_selected(run_items.of_report(below[0]), ranks))
         found = find(
-            paths, reader=self.reader, rank_from=self.rank_from, mapping=self.mapping
+            paths,
+            reader=self.reader,
+            rank_from=self.rank_from,
+            mapping=self.mapping,
+            nsys=self.nsys,
         ).ranks(ranks, self.how.allow_missing_ranks)
         run, noted, numbers = run_items.of_captures(
             label, found.found, found.issues, self.how, self.view, self.comm_patterns

@@ -15,14 +15,13 @@ from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.model import Capture, Trace
 from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import SideTable
+from traceconv.core.table_kinds import NOT_NEEDED
+from traceconv.core.version import REPORT
 from traceconv.io.sources import sources
 from traceconv.pipeline import registry
-from traceconv.pipeline.report import SCHEMA_VERSION, described
+from traceconv.pipeline.report import described
 from traceconv.report.figures import UNKNOWN
 from traceconv.writers.output import Progress, silent
-
-NOT_NEEDED = "of the capture, holds no events that are read"
-"""The use of a file of which its reader says no more."""
 
 LINES = 40
 """More captures than this share lines, unless every one is asked for."""
@@ -105,7 +104,7 @@ class Inspection:
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": REPORT,
             "captures": [
                 {
                     **described(c),
@@ -338,6 +337,7 @@ def inspect(
     reader: str | None = None,
     rank_from: str = "meta",
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     counts: bool = False,
     progress: Progress = silent,
 ) -> Inspection:
@@ -356,7 +356,9 @@ def inspect(
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
     below = sources(options.paths(paths))
-    found = registry.discover(below, reader, options.path(mapping, "mapping"))
+    found = registry.discover(
+        below, reader, options.path(mapping, "mapping"), options.path(nsys, "nsys")
+    )
     inspection = Inspection(
         captures=list(found.captures),
         unknown=[source.title(name) for source, name in found.unknown],

@@ -9,6 +9,7 @@ from traceconv.alignment import plan as clocks
 from traceconv.api import options
 from traceconv.api.open import Captures
 from traceconv.api.open import open as find
+from traceconv.core.errors import OptionError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import format_ranges
 from traceconv.io.storage import redact_url
@@ -18,6 +19,7 @@ from traceconv.pipeline.executor import Executor, started
 from traceconv.pipeline.merging import Target, finish, read_ranks
 from traceconv.pipeline.options import (
     EngineName,
+    Layout,
     MergeOptions,
     Mode,
     OverLimit,
@@ -46,6 +48,7 @@ def merge(
     args: options.Names | None = None,
     annotate: bool = False,
     analyse: bool = False,
+    layout: Layout = "rank",
     align: options.Align = "auto",
     align_max_error_ns: options.Length | None = None,
     limit: options.Limit | None = None,
@@ -56,6 +59,7 @@ def merge(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     writer: str | None = None,
     strict: bool = False,
     force: bool = False,
@@ -91,6 +95,8 @@ def merge(
         annotate: draw in what the analyses know: findings and stragglers as instants on lanes of
             their own, the overlap of every step as its arguments.
         analyse: judge the ranks, too, for ``Report.overview``. It changes no byte of the output.
+        layout: "rank" for the lanes of each rank together, or "lane" for each lane of all ranks
+            together, the rank that loses most first (Perfetto output only).
         align:  "auto", "collective", "meta", "wall", "none" or a JSON file of offsets.
         align_max_error_ns: the largest error of a clock that is accepted, ns or ``"50us"``; None =
             any.
@@ -102,7 +108,7 @@ def merge(
         step_marker: regular expression; ranges of the host whose name it finds are the steps, and
             its first group, if any, is their number.
         merge_options: everything from ``ranks`` to ``step_marker`` at once, in place of these.
-        reader, rank_from, mapping: as in :func:`traceconv.open`.
+        reader, rank_from, mapping, nsys: as in :func:`traceconv.open`.
         writer: name of the output format, where the ending of ``out`` does not say it.
         strict: raise :class:`StrictError` if anything is lost or in doubt; nothing is written.
         force:  overwrite.
@@ -143,18 +149,20 @@ def merge(
         step_marker=options.pattern(step_marker, "step_marker"),
         annotate=annotate,
         analyse=analyse,
+        layout=options.layout(layout),
     )  # fmt: skip
     run = options.run_options(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
     )
     asked = options.merge_options(merge_options, given)
     share, name = options.shard(shard), options.path(out, "out")
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(asked.selection.ranks, allow_missing_ranks)
     if share is not None:
         return _shard(captures, name, asked, share, run, force=force, dry_run=dry_run)
     path = redact_url(name or _default_path(asked.mode, captures.found))
     target = Target(path, registry.writer_for(path, writer), force, strict)
+    _refuse_layout(asked, target)
     return _merge(captures, asked, target, run, copy=copy, dry_run=dry_run)
 
 
@@ -186,6 +194,12 @@ def _merge(
     with _started(captures.found, run) as executor:
         read = read_ranks(captures.found, asked, executor, run, captures.issues)
         return finish(read, asked, target, executor, run.progress)
+
+
+def _refuse_layout(asked: MergeOptions, target: Target) -> None:
+    """Raise OptionError for lanes across ranks in what has none."""
+    if asked.layout == "lane" and target.writer().name != "perfetto":
+        raise OptionError(f"{target.path}: only Perfetto output (.pftrace) has the layout 'lane'")
 
 
 def _shard(
@@ -252,6 +266,7 @@ def join(
     ranks, asked = join_shards(options.paths(paths), allow_missing_ranks)
     path = redact_url(options.path(out, "out") or _default_path(asked.mode, ranks.captures))
     target = Target(path, registry.writer_for(path, writer), force, strict)
+    _refuse_layout(asked, target)
     output.check(path, force)
     with started(run, [one.path.stat().st_size for one in ranks.spilled]) as executor:
         return finish(ranks, asked, target, executor, progress)

@@ -107,6 +107,7 @@ def open(
     reader: str | None = None,
     rank_from: str = "meta",
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
 ) -> Captures:
     """Find the captures below ``paths``; reads names and small identity files, no events.
 
@@ -115,14 +116,17 @@ def open(
         reader:    the one reader to ask, by name; None asks all.
         rank_from: "meta", "name" or a regular expression; see :func:`traceconv.core.ranks.resolve`.
         mapping:   columns of an event log: "name=Name,ts=Start (ns):ns,...", a preset, or a file.
+        nsys:      the program that exports ``.nsys-rep``; None for the one on the path, if any.
 
     Raises:
-        SourceError, UnknownFormatError, AmbiguousFormatError, RankError.
+        SourceError, UnknownFormatError, AmbiguousFormatError, RankError: see those.
         OptionError: an argument has a wrong type.
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
     below = sources(options.paths(paths))
-    found = registry.discover(below, reader, options.path(mapping, "mapping"))
+    found = registry.discover(
+        below, reader, options.path(mapping, "mapping"), options.path(nsys, "nsys")
+    )
     captures = registry.ranked(found, below, rank_from, reader)
     unknown = tuple(source.title(name) for source, name in found.unknown)
     return Captures(captures, unknown, found.issues)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AlignMethod,
         EngineName,
         LayerName,
+        Layout,
         MergeOptions,
         Mode,
         OverLimit,
@@ -358,6 +359,13 @@ def mode(value: Mode | None, option: str = "mode") -> Mode:
     from traceconv.pipeline.options import Mode
 
     return cast("Mode", choice("source" if value is None else value, get_args(Mode), option))
+
+
+def layout(value: Layout, option: str = "layout") -> Layout:
+    """How lanes are grouped."""
+    from traceconv.pipeline.options import Layout
+
+    return cast("Layout", choice(value, get_args(Layout), option))
 
 
 def align(value: Align, option: str = "align") -> str:

@@ -40,6 +40,7 @@ def stats(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
     step_marker: str | None = None,
     allow_missing_ranks: bool = False,
@@ -89,7 +90,7 @@ def stats(
     rows, how = options.count(top, "top"), options.align(align)
     shape = Arrangement.of(columns, sort, filters, rows, names)
     patterns = options.words(comm_patterns, "comm_patterns") or ()
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps, "scope": True}
     view["step_marker"] = options.pattern(step_marker, "step_marker")

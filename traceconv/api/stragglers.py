@@ -76,6 +76,7 @@ def stragglers(
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
     comm_patterns: options.Names = (),
     step_marker: str | None = None,
     allow_missing_ranks: bool = False,
@@ -106,7 +107,7 @@ def stragglers(
     how, most = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
     patterns = options.words(comm_patterns, "comm_patterns") or ()
     least = options.percent(material, "material")
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping)
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     requested = SummaryRequest(lateness=True, links=True)
     marker = options.pattern(step_marker, "step_marker")

@@ -1,7 +1,7 @@
 """The command line: the only place that prints, exits or shows a bar.
 
-Commands load the library when they run, so ``--help`` and ``--version`` need neither numpy nor
-protobuf.
+A command is loaded when it is called, and loads the library when it runs: ``--help`` and
+``--version`` need neither numpy nor protobuf.
 """
 
 from __future__ import annotations
@@ -12,29 +12,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn
 
 import click
 
-from traceconv.cli import (
-    align,
-    completion,
-    convert,
-    diagnose,
-    diff,
-    explain,
-    formats,
-    inspect,
-    join,
-    merge,
-    open,
-    say,
-    stats,
-    stragglers,
-    validate,
-)
+from traceconv.cli import completion, say
+from traceconv.core.choices import unknown
 from traceconv.core.errors import TraceconvError
 
 _PERFETTO_MODE = re.compile(
@@ -49,8 +35,41 @@ NOT_PERFETTO = (
 )
 
 
+COMMANDS = {
+    "merge": "merge.merge",
+    "inspect": "inspect.inspect",
+    "convert": "convert.convert",
+    "align": "align.align",
+    "stragglers": "stragglers.stragglers",
+    "diagnose": "diagnose.diagnose",
+    "diff": "diff.diff",
+    "join": "join.join",
+    "stats": "stats.stats",
+    "validate": "validate.validate",
+    "formats": "formats.formats",
+    "explain": "explain.explain",
+    "open": "open.open_",
+    "new-reader": "new_reader.new_reader",
+    "query": "query.query",
+}
+"""Commands by name: the module here and the function in it."""
+
+
 class Commands(click.Group):
     """The group of commands, with pointed answers to what people type by habit."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, None if there is none. It is loaded here: the options of all
+        commands would take longer than all that a small merge does."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].partition(".")
+        command: click.Command = getattr(import_module(f"traceconv.cli.{module}"), function)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,12 +80,14 @@ class Commands(click.Group):
             click.UsageError: it is none; says so in the terms of what was meant.
         """
         word = args[0]
-        if word not in self.commands:
+        if word not in COMMANDS:
             if _PERFETTO_MODE.fullmatch(word):
                 raise click.UsageError(_meant_perfetto(word, args[1:]), ctx)
             if Path(word).exists():
                 call = " ".join(["traceconv merge", *args])
                 raise click.UsageError(f"no command given; did you mean: {call}", ctx)
+            if not ctx.resilient_parsing:  # a shell asks what could follow
+                raise click.UsageError(unknown("command", word, COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -83,9 +104,20 @@ def _meant_perfetto(word: str, rest: list[str]) -> str:
 def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
     if not shown or ctx.resilient_parsing:
         return
-    from traceconv.core.version import __version__
+    from traceconv import native
+    from traceconv.core import version
 
-    click.echo(f"traceconv {__version__}: merges the profiles of many ranks into one trace.")
+    click.echo(
+        f"traceconv {version.__version__}: merges the profiles of many ranks into one trace."
+    )
+    used, parts = native.in_use(), native.TIERS
+    lacking = ", ".join(part.removeprefix("_") for part in parts if part not in used)
+    tier = f"native, but for {lacking}" if lacking else "native"
+    click.echo(f"tier: {tier if used else 'Python (three to four times slower, same output)'}")
+    click.echo(
+        f"formats: raw event log {version.RAW_EVENT_LOG}, report {version.REPORT}, "
+        f"shard {version.SHARD}, rank file {version.RANK_FILE}"
+    )
     click.echo(NOT_PERFETTO)
     ctx.exit()
 
@@ -110,7 +142,7 @@ a proven regression under --fail-on, 11 runs that cannot be compared, or of whic
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version and exit.",
+    help="Show the version, whether native parts are used, and versions of formats; exit.",
 )
 def cli() -> None:
     """Merge the profiles of many ranks, from any vendor, into one exact trace.
@@ -120,24 +152,6 @@ def cli() -> None:
     traceconv merge ./prof --ranks 0-7       one trace of eight ranks
     traceconv convert trace.json -o out.pftrace
     """
-
-
-for _command in (
-    merge.merge,
-    inspect.inspect,
-    convert.convert,
-    align.align,
-    stragglers.stragglers,
-    diagnose.diagnose,
-    diff.diff,
-    join.join,
-    stats.stats,
-    validate.validate,
-    formats.formats,
-    explain.explain,
-    open.open_,
-):
-    cli.add_command(_command)
 
 
 def run(arguments: Sequence[str]) -> int:

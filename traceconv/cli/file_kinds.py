@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from traceconv.analysis.rules.catalog import RULES
 from traceconv.analysis.tables.catalog import FILES, TABLES
-from traceconv.api.inspect import NOT_NEEDED
-from traceconv.core.table_kinds import KINDS
+from traceconv.core.table_kinds import KINDS, NOT_NEEDED, SAME_RUN
 from traceconv.passes import kernel_args, table_counters
 from traceconv.readers.ascend.tables.names import USES
 
@@ -18,6 +17,11 @@ if TYPE_CHECKING:
     from traceconv.readers import Reader
 
 Row = tuple[str, str, str]
+
+_OTHER_FORMS = (
+    "CSV, JSON and statistics of rocprofv3 beside its database",
+    "tables and JSON of XLA's viewer beside *.xplane.pb",
+)
 
 _LANES = "lanes, counters and arrows"
 """Where events are shown."""
@@ -28,6 +32,7 @@ def rows(readers: Plugins[Reader]) -> list[Row]:
     found = [(r.title, r.files, getattr(r, "shown", _LANES)) for r in readers.found.values()]
     found += [(f"table {kind}", KINDS[kind].files, "; ".join(_shown(kind))) for kind in KINDS]
     found += [("beside them", files, f"`inspect`: {use}") for files, _, use in USES]
+    found += [("beside them", files, f"`inspect`: {SAME_RUN}") for files in _OTHER_FORMS]
     return [*found, ("beside them", "anything else in the folder", f"`inspect`: {NOT_NEEDED}")]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="List the formats that are read and written.")
 @options.as_json
-@click.option("--markdown", is_flag=True, help="The tables as they stand in the README.")
+@click.option("--markdown", is_flag=True, help="The tables as they stand in the documentation.")
 @click.option("--files", is_flag=True, help="Where each kind of file is shown, as Markdown.")
 def formats(as_json: bool, markdown: bool, files: bool) -> None:
     """List readers, in the order they are asked, and writers; plugins and broken ones, too."""
@@ -81,7 +81,7 @@ def _show(title: str, rows: list[Row]) -> None:
 
 
 def markdown_tables(reads: list[Row], writes: list[Row]) -> str:
-    """The two tables of the README."""
+    """The two tables as Markdown."""
     lines = ["| Read | `--from` | Files |", "|---|---|---|"]
     lines += [f"| {title} | `{name}` | `{files}` |" for name, title, files in reads]
     lines += ["", "| Written | `--to` | Endings |", "|---|---|---|"]

@@ -37,6 +37,14 @@ from traceconv.cli import open as viewer
     "step as its arguments.",
 )
 @click.option(
+    "--layout",
+    type=options.Choice(["rank", "lane"]),
+    default="rank",
+    show_default=True,
+    help="rank: all lanes of a rank together. lane: the same lane of all ranks together, the rank "
+    "that loses most first (Perfetto output).",
+)
+@click.option(
     "--open",
     "opened",
     is_flag=True,

@@ -34,7 +34,7 @@ LOOKED_AT = 2 << 20
 PINNED = 12
 """More lanes of steps than this would leave no room for the others."""
 
-_LANES = r"^(iterations|Model \d+)( \(\d+\))?$"
+_LANES = r"^(Step Trace \u00b7 )?(iterations|Model \d+)( \(\d+\))?$"
 """How merges call the lanes of steps."""
 
 # -- the link -----------------------------------------------------------------------------
@@ -65,7 +65,9 @@ def link(viewer: str, address: str, steps: Steps) -> str:
     """
     import json
 
-    commands = [("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|Step Trace$|Overlap Analysis$)")]
+    commands = [
+        ("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|All ranks$|Step Trace|Overlap Analysis$)")
+    ]
     if steps.lanes:
         commands.append(("PinTracksByRegex", steps.lanes))
     given = {

@@ -92,12 +92,12 @@ def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None
 SECTIONS = {
     "Where to": "output writer form force dry_run",
     "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
-    "What it becomes": "mode annotate threshold tolerance force_compare columns sort filters top "
-    "explain counts",
+    "What it becomes": "mode annotate layout threshold tolerance force_compare columns "
+    "sort filters top explain counts",
     "In the viewer": "opened viewer no_browser wait",
     "How large": "max_size max_events target over_limit",
     "Clocks": "align align_max_error_ns",
-    "Input": "reader rank_from mapping comm_patterns step_marker allow_missing_ranks salvage",
+    "Input": "reader rank_from mapping nsys comm_patterns step_marker allow_missing_ranks salvage",
     "Who does the work": "jobs mem_limit engine engine_address shard",
     "What is said": "report strict fail_on as_json quiet verbose help",
 }
@@ -182,8 +182,15 @@ reading = together(
         "mapping",
         metavar="COLUMNS|PRESET|FILE",
         shell_complete=completion.one_of(completion.presets, else_files=True),
-        help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us', a "
-        "preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
+        help="Event logs with columns of their own: 'name=Name,ts=Start (ns):ns,dur=Time:us'; "
+        "lines of text: 'line=/(?P<ts>\\S+) (?P<name>.*)/' or \"line='%(asctime)s %(message)s'\"; "
+        "a preset (nsys-gpu, nsys-api, nsys-nvtx, nvprof-gpu, enter-leave), or a JSON file.",
+    ),
+    click.option(
+        "--nsys",
+        metavar="PROGRAM",
+        shell_complete=completion.files,
+        help="Nsight Systems' nsys, to export .nsys-rep files with; default: the one on the path.",
     ),
 )
 """How inputs are recognised and numbered."""

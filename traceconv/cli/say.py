@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,7 @@ FLAGS = {
     "layers": "--layers",
     "limit": "--max-size",
     "mapping": "--map",
+    "nsys": "--nsys",
     "max_error_ns": "--align-max-error",
     "mem_limit": "--mem-limit",
     "method": "--align",
@@ -109,8 +111,11 @@ def _word(value: str) -> str:
         return "all"
     if value.startswith("{"):
         return re.sub(r"\"([^\"]+)\":\s*", r"\1=", value.strip("{}"))
-    bare = value.strip("\"'")
-    return bare if _PLAIN.fullmatch(bare) else value
+    paired = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    bare = value[1:-1] if paired else value
+    if value.startswith("'"):  # as it is meant to be typed
+        return bare if _PLAIN.fullmatch(bare) else value
+    return shlex.quote(bare)
 
 
 def flagged(content: Any, advising: bool = False) -> Any:

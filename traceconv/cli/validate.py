@@ -20,9 +20,15 @@ SCHEMA_VERSION = 2
 @click.argument(
     "paths", metavar="TRACE...", nargs=-1, required=True, shell_complete=completion.files
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also load every TRACE into Perfetto's own trace processor, and compare what it counts; "
+    "see `query --help` for where it is looked for.",
+)
 @options.as_json
 @options.chatter
-def validate(paths: Sequence[str], as_json: bool, quiet: bool, verbose: bool) -> None:
+def validate(paths: Sequence[str], deep: bool, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Check every TRACE, Perfetto or Chrome JSON, ours or not, for what viewers drop or show wrong.
 
     Exits with 3 if there is any of that, or if a file cannot be checked; the others are checked
@@ -39,7 +45,7 @@ def validate(paths: Sequence[str], as_json: bool, quiet: bool, verbose: bool) ->
     for path in paths:
         try:
             with say.bar(quiet=quiet) as progress:
-                verdict = validate(path, progress)
+                verdict = validate(path, progress, deep)
         except InputError as e:
             refused.append((path, str(e)))
             continue
@@ -68,6 +74,9 @@ def validate(paths: Sequence[str], as_json: bool, quiet: bool, verbose: bool) ->
 def _show(verdict: Verdict, verbose: bool) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items())
     say.data(f"{verdict.path}: {verdict.format}, {counts}")
+    if verdict.importer is not None:
+        importer = ", ".join(f"{count} {name}" for name, count in verdict.importer.items())
+        say.data(f"{verdict.path}: Perfetto's importer: {importer}")
     for finding in verdict.findings:
         say.data(_line(finding, verbose))
     if verdict.ok:

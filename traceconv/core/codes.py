@@ -43,6 +43,10 @@ CODES: dict[str, Code] = {
     "malformed-record": Code(
         _L, "A record cannot be parsed and was skipped; look at the place given."
     ),
+    "line-unmatched": Code(
+        _D,
+        "Lines of a text log that its pattern does not match, such as tracebacks, are left out.",
+    ),
     "repaired-record": Code(
         _D,
         "Records that were not valid JSON (the writer escapes nothing) were repaired and kept; "
@@ -204,6 +208,11 @@ CODES: dict[str, Code] = {
         "nothing says when that time began.",
     ),
     "counter-not-numeric": Code(_L, "A counter sample whose value is not a number was skipped."),
+    "counter-zero": Code(
+        _I,
+        "Samples of counters that are zero throughout a rank are not drawn in the detail; the mode "
+        "source and conversions keep them.",
+    ),
     "counter-clipped": Code(
         _D,
         "A counter that is computed back from the end of a recording would fall below zero and is "

@@ -410,3 +410,19 @@ class FlowTable(Table):
     src: I32
     dst: I32
     name: I32
+
+
+def natural_order(text: str) -> list[tuple[int, int, str]]:
+    """Sort key by which "Stream 3" comes before "Stream 12"."""
+    parts: list[tuple[int, int, str]] = []
+    word, digits = "", ""
+    for char in text + "\0":
+        if char.isascii() and char.isdigit():
+            digits += char
+            continue
+        if digits:
+            parts.append((0, len(digits.lstrip("0")), digits.lstrip("0")))
+            digits = ""
+        word = char
+        parts.append((1, 0, word))
+    return parts

@@ -32,6 +32,7 @@ from traceconv.core.columns import (
     StepTable,
     Strings,
     Table,
+    natural_order,
 )
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
@@ -206,6 +207,11 @@ class Track:
         """Whether it has samples, not slices."""
         return self.unit is not None
 
+    @property
+    def whole(self) -> Track:
+        """The track that a sub-lane is of."""
+        return replace(self, lane=0) if self.lane else self
+
     def order_key(self) -> tuple[Any, ...]:
         """Sorts tracks as they appear on screen; numbers in names count as numbers."""
         return (
@@ -217,22 +223,6 @@ class Track:
             self.lane,
             self.unit or "",
         )
-
-
-def natural_order(text: str) -> list[tuple[int, int, str]]:
-    """Sort key by which "Stream 3" comes before "Stream 12"."""
-    parts: list[tuple[int, int, str]] = []
-    word, digits = "", ""
-    for char in text + "\0":
-        if char.isascii() and char.isdigit():
-            digits += char
-            continue
-        if digits:
-            parts.append((0, len(digits.lstrip("0")), digits.lstrip("0")))
-            digits = ""
-        word = char
-        parts.append((1, 0, word))
-    return parts
 
 
 @dataclass(frozen=True)
@@ -484,6 +474,14 @@ class Trace:
             counters=self.counters if counters is None else self.counters.take(counters),
             flows=flows,
         )
+
+    @property
+    def used(self) -> Mask:
+        """Which tracks have events or samples."""
+        used = np.zeros(len(self.tracks), bool)
+        used[self.events.track] = True
+        used[self.counters.track] = True
+        return used
 
     def rows_of(self, *layers: Layer | str) -> Mask:
         """Mask of the event rows on tracks of these layers.

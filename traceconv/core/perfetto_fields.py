@@ -78,6 +78,7 @@ class TrackDescriptor(IntEnum):
     CHILD_ORDERING = 11
     SIBLING_ORDER_RANK = 12
     ATRACE_NAME = 13
+    DESCRIPTION = 14
     SIBLING_MERGE_BEHAVIOR = 15
     SIBLING_MERGE_KEY = 16
     SIBLING_MERGE_KEY_INT = 17
@@ -113,6 +114,7 @@ class CounterDescriptor(IntEnum):
     UNIT_MULTIPLIER = 4
     IS_INCREMENTAL = 5
     UNIT_NAME = 6
+    Y_AXIS_SHARE_KEY = 7
 
 
 class Attribute(IntEnum):
@@ -291,6 +293,9 @@ class OwnLane(IntEnum):
     UNIT = 4
     LANE = 5
     UNTITLED = 6
+    NAME = 7
+    GROUP = 8
+    TITLE = 9
 
 
 STEP_ADDED, GRAPH_ADDED = 1, 2

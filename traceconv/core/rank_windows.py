@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from traceconv.core.clock import Anchor, Domain
+from traceconv.core.columns import natural_order
 from traceconv.core.errors import RankError, SourceError
-from traceconv.core.model import Capture, natural_order
+from traceconv.core.model import Capture
 from traceconv.io.sources import JoinedSource
 from traceconv.io.streams import pieces
 

@@ -143,8 +143,11 @@ def chosen(
     missing = [r for r in selected if r not in present]
     kept = tuple(c for c in captures if c.rank in set(selected))
     if missing and (not allow_missing or not kept):
+        lacking = (
+            f"rank {missing[0]} does" if len(missing) == 1 else f"ranks {format_ranges(missing)} do"
+        )
         raise RankError(
-            f"rank {format_ranges(missing)} does not exist; ranks found: "
+            f"{lacking} not exist; ranks found: "
             f"{format_ranges([c.rank for c in captures if c.rank is not None])}. "
             "Leave `ranks` out for all of them"
             + ("." if not kept else ", or pass `allow_missing_ranks=True`.")

@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+NOT_NEEDED = "of the capture, holds no events that are read"
+"""The use of a file of which its reader says no more."""
+
+
+SAME_RUN = "the same run in another form"
+"""The use of files of which one form is read, and the others say the same."""
+
 
 @dataclass(frozen=True)
 class TableKind:

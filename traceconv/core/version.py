@@ -1,3 +1,15 @@
-"""The version, for the package and for the metadata of its outputs."""
+"""The version, for the package and for the metadata of its outputs; versions of what it writes."""
 
 __version__ = "0.1.0"
+
+RAW_EVENT_LOG = 1
+"""Of the raw event log, our own input format (``{"rawlog": 1}``)."""
+
+REPORT = 1
+"""Of the JSON document of a run (``--json``, ``--report FILE.json``)."""
+
+SHARD = 2
+"""Of the folder that ``--shard`` writes and ``join`` reads."""
+
+RANK_FILE = 5
+"""Of the columns of a rank in a file: between workers, and in shards."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from traceconv.native._scan import Scanned, Scanner
 
 __all__ = [
+    "TIERS",
     "Allocator",
     "Coder",
     "Scanned",
@@ -24,6 +25,8 @@ __all__ = [
     "allocator",
     "coder",
     "copier",
+    "first_fit",
+    "in_use",
     "packets",
     "scanner",
     "wire",
@@ -82,6 +85,15 @@ def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
     return _patch.copy
 
 
+def first_fit() -> Callable[..., tuple[bytes, int]] | None:
+    """Gives slices that cross lanes of their own (``lanes.c``)."""
+    if not _usable("_lanes"):
+        return None
+    from traceconv.native import _lanes
+
+    return _lanes.first_fit
+
+
 class Wire(Protocol):
     """The part ``wire.c``: protobuf in columns; see ``_wire.pyi``."""
 
@@ -124,6 +136,15 @@ def allocator() -> Allocator | None:
     from traceconv.native import _memory
 
     return _memory
+
+
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes")
+"""The parts that have a Python tier."""
+
+
+def in_use() -> list[str]:
+    """Those of :data:`TIERS` that do the work; for the others, Python does it."""
+    return [part for part in TIERS if _usable(part)]
 
 
 def _usable(part: str) -> bool:

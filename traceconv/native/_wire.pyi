@@ -42,6 +42,7 @@ def annotations(
     more_names: dict[int, bytes],
     strings: list[bytes | None],
     more_strings: dict[int, bytes],
+    pairs: bool = False,
     /,
 ) -> tuple[bytes, bytes, bytes]:
     """The JSON objects of rows; the DebugAnnotations of a row end where ``ends`` says, counted in
@@ -51,6 +52,7 @@ def annotations(
         names, more_names: what stands before a value (``"key":``), by number; those beyond the
             list are in the dictionary.
         strings, more_strings: the JSON texts of interned strings.
+        pairs: the messages are no DebugAnnotations, but have a key (1) and a value (2), both text.
 
     Returns:
         All objects, their lengths (int32), and a byte per row: 1 = a number is not defined, 2 =

@@ -381,7 +381,7 @@ typedef struct {
     const uint8_t *base;
     PyObject *names[2], *strings[2]; /* a list by number, and a dictionary of those beyond it */
     Buffer out;
-    int odd, no_memory;
+    int odd, no_memory, pairs; /* pairs: not annotations, but a text for a key and one for a value */
 } Texts;
 
 static int text_room(Texts *t, size_t more)
@@ -501,6 +501,21 @@ static int nested(Texts *t, const uint8_t *p, const uint8_t *end, int number, in
     return 1;
 }
 
+/* A message of two texts, key and value; either may be absent. */
+static int pair(Texts *t, const uint8_t *p, const uint8_t *end)
+{
+    Field text[2] = {{0, 0, 0}, {0, 0, 0}}, f;
+    while (p < end) {
+        if (!(p = field(t->base, p, end, &f))) { t->odd |= PYTHON; return 0; }
+        if (f.number > 2) continue;
+        if (f.length < 0) { t->odd |= PYTHON; return 0; }
+        text[f.number - 1] = f;
+    }
+    if (!put_quoted(t, t->base + text[0].value, (size_t)text[0].length) || !text_room(t, 1)) return 0;
+    put_byte(&t->out, ':');
+    return put_quoted(t, t->base + text[1].value, (size_t)text[1].length);
+}
+
 /* One DebugAnnotation, with its key if `named`; 0 if it says nothing. */
 static int annotation(Texts *t, uint64_t at, int32_t size, int named, int depth)
 {
@@ -508,6 +523,7 @@ static int annotation(Texts *t, uint64_t at, int32_t size, int named, int depth)
     const uint8_t *p = t->base + at, *end = p + size;
     Field last[18], f, own = {0, ABSENT, 0};
     uint32_t has = 0;
+    if (t->pairs) return pair(t, p, end);
     for (const uint8_t *q = p; q < end;) {
         if (!(q = field(t->base, q, end, &f))) { t->odd |= PYTHON; return 0; }
         if (f.number == OWN) own = f;
@@ -559,9 +575,9 @@ static PyObject *annotations(PyObject *module, PyObject *args)
     Py_buffer ends;
     Texts t = {0};
     PyObject *lengths = NULL, *odd = NULL, *result = NULL;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*O!O!O!O!:annotations", &m.data, &m.start, &m.size, &ends,
+    if (!PyArg_ParseTuple(args, "y*y*y*y*O!O!O!O!|p:annotations", &m.data, &m.start, &m.size, &ends,
             &PyList_Type, &t.names[0], &PyDict_Type, &t.names[1],
-            &PyList_Type, &t.strings[0], &PyDict_Type, &t.strings[1])) return NULL;
+            &PyList_Type, &t.strings[0], &PyDict_Type, &t.strings[1], &t.pairs)) return NULL;
     m.n = m.start.len / 8;
     Py_ssize_t n = ends.len / 8;
     const int64_t *end = ends.buf, *start = m.start.buf, *size = m.size.buf;

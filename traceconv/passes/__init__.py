@@ -12,7 +12,7 @@ from traceconv.core.errors import SelectionError
 from traceconv.core.model import Layer, Trace
 from traceconv.passes.attribution import attribution
 from traceconv.passes.lanes import lanes
-from traceconv.passes.select import by_graph, by_layer, by_name, by_step
+from traceconv.passes.select import by_graph, by_layer, by_name, by_step, without_zero_counters
 from traceconv.passes.timestamp_outliers import timestamp_outliers
 
 
@@ -54,6 +54,7 @@ def compose(
     layers: Collection[str] | None = None,
     exclude: str | None = None,
     scope: bool = False,
+    zero_counters: bool = True,
 ) -> list[Pass]:
     """The passes that make a view of one rank, in order.
 
@@ -72,6 +73,7 @@ def compose(
         layers: names of :class:`~traceconv.core.model.Layer` to keep; None = those of the view.
         exclude: regular expression; events whose name it matches anywhere are left out.
         scope:  show module scopes, made from the operators' names if need be (detail only).
+        zero_counters: keep counters that are zero throughout (detail only).
 
     Raises:
         SelectionError: an unknown view or layer, or a broken regular expression.
@@ -109,4 +111,6 @@ def compose(
         passes.append(by_name(exclude))
     if mode is not None:
         passes.append(partial(VIEWS[mode], scope=scope))
+    if mode == "detail" and not zero_counters:
+        passes.append(without_zero_counters)
     return [*passes, lanes]

@@ -147,7 +147,7 @@ def _ranges(trace: Trace) -> Mask:
     """Ranges of the threads that make the device work."""
     rows = _slices_named(trace, [i for i, name in enumerate(trace.strings) if is_input(name)])
     rows &= ~trace.rows_of(*_DERIVED, Layer.DEVICE, Layer.COMM, Layer.STEP)
-    return rows & _leading(trace)[trace.events.track] if rows.any() else rows
+    return rows & leading(trace)[trace.events.track] if rows.any() else rows
 
 
 def fetches(trace: Trace) -> Mask:
@@ -166,7 +166,7 @@ def _slices_named(trace: Trace, names: list[int]) -> Mask:
     return found
 
 
-def _leading(trace: Trace) -> NDArray[np.bool_]:
+def leading(trace: Trace) -> NDArray[np.bool_]:
     """Per track, whether it is of a thread from which arrows lead to the device, or with marks of
     steps; all are where there are no arrows. A thread is what its tracks are called."""
     events, flows = trace.events, trace.flows

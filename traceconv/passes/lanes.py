@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, Trace, Track, arranged
+from traceconv.native import first_fit
 
 MAX_DEPTH = 500
 """Deeper slices are moved to the next lane (viewers stop drawing at 512)."""
@@ -76,12 +77,26 @@ def _on_one_line(trace: Trace, rows: NDArray[np.intp]) -> tuple[I64, I64]:
 def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
     """The lane of each row, and how many rows are too deep for the lane they would fit.
 
-    Rows are sorted by (start, -end). Top-level groups (runs of slices that touch or contain
-    each other) are independent. Level by level the outermost slices are peeled off: in a
-    group that nests, every other slice ends before the one it began in. Only groups in which that
-    fails take the exact, slow test.
+    Rows are sorted by (start, -end).
     """
+    if compiled := first_fit():
+        placed, deep = compiled(
+            np.ascontiguousarray(start), np.ascontiguousarray(end), MAX_DEPTH, FIRST_FIT
+        )
+        return np.frombuffer(placed, np.int32), deep
     lane = np.zeros(len(start), np.int32)
+    slow = _crossing(start, end)
+    lane[slow], deep = _greedy(start[slow].tolist(), end[slow].tolist())
+    return lane, deep
+
+
+def _crossing(start: I64, end: I64) -> NDArray[np.intp]:
+    """The rows that have to be placed one by one; all others stay where they are.
+
+    Top-level groups (runs of slices that touch or contain each other) are independent. Level by
+    level the outermost slices are peeled off: in a group that nests, every other slice ends before
+    the one it began in. Only groups in which that fails take the exact, slow test.
+    """
     group = np.cumsum(_outermost(start, end)) - 1
     bad = np.zeros(int(group[-1]) + 1, bool)
     rows, effort = np.arange(len(start)), PEEL_EFFORT * len(start)
@@ -96,10 +111,7 @@ def _placed(start: I64, end: I64) -> tuple[NDArray[np.int32], int]:
         if not len(rows) or effort < 0:
             break
     bad[group[rows]] = True  # deeper than the test looked
-    slow = np.flatnonzero(bad[group])
-    places, deep = _greedy(start[slow].tolist(), end[slow].tolist())
-    lane[slow] = places
-    return lane, deep
+    return np.flatnonzero(bad[group])
 
 
 def _outermost(start: I64, end: I64) -> NDArray[np.bool_]:

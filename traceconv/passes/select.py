@@ -153,3 +153,24 @@ def _touching(start: I64, end: I64, spans: I64) -> Mask:
     begin = spans[np.minimum(candidate, len(spans) - 1), 0]
     touching: Mask = found & (begin < np.maximum(end, start + 1))
     return touching
+
+
+def without_zero_counters(trace: Trace) -> Trace:
+    """``trace`` without counters that are zero throughout; booked under "view", and an issue says
+    which."""
+    counters = trace.counters
+    if not len(counters):
+        return trace
+    idle = np.ones(len(trace.tracks), bool)
+    idle[counters.track[counters.value != 0]] = False  # NaN is not zero
+    left_out = idle[counters.track]
+    if not left_out.any():
+        return trace
+    issues = trace.issues.copy()
+    samples = np.bincount(counters.track[left_out], minlength=len(trace.tracks))
+    for i in np.flatnonzero(samples).tolist():
+        track = trace.tracks[i]
+        where = " > ".join(name for name in (track.heading, track.group, track.name) if name)
+        issues.add("counter-zero", "", where, int(samples[i]), trace.rank)
+    kept = trace.keep("view", np.ones(len(trace.events), bool), ~left_out)
+    return replace(kept, issues=issues)

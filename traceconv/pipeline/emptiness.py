@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from traceconv.core.clock import us_text
+from traceconv.core.clock import time_text
 from traceconv.core.codes import Severity
 from traceconv.core.errors import EmptyResultError, Issue
 from traceconv.core.model import Capture
@@ -54,10 +54,10 @@ def refuse_empty_window(
     """
     if any(sum(one.account.counts.values()) for one in spilled):
         return
-    start, end = ("" if t is None else f"{us_text(t)} µs" for t in time)
+    start, end = ("" if t is None else time_text(t) for t in time)
     raise EmptyResultError(
         f"not one event is left: `time`: nothing is between {start or 'the start'} and "
-        f"{end or 'the end'}; the trace goes from 0 to {us_text(length_ns)} µs"
+        f"{end or 'the end'}; the trace goes from 0 to {time_text(length_ns)}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings
 from traceconv.analysis.rules.definition import SLICES_KEPT
 from traceconv.analysis.stragglers import verdict as stragglers
+from traceconv.analysis.stragglers.own_work import PARTS
+from traceconv.core.clock import time_text
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.passes.annotate import Mark
@@ -94,15 +96,38 @@ def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
 
 
 def _mark(finding: findings.Finding) -> Mark:
-    hidden = ("slices", "steps", "rank")
-    args = {key: value for key, value in finding.as_dict().items() if key not in hidden}
+    args = {
+        "what": f"{finding.rule.title}: {finding.amount()}",
+        "measured": finding.basis(),
+        "saves": finding.saving(),
+        "advice": finding.advice,
+        "where": finding.case.where,
+        "severity": str(finding.severity),
+        "rule": finding.rule.id,
+        "figures": dict(finding.case.figures),
+    }
     times = tuple(one.start_ns for one in finding.slices)
     steps = tuple(finding.case.steps[:SLICES_KEPT])
-    return Mark(f"{finding.rule.id}: {finding.amount()}", args=args, times_ns=times, steps=steps)
+    name = f"{finding.rule.id}: {finding.amount()}"
+    return Mark(name, args=_known(args), times_ns=times, steps=steps)
+
+
+def _known(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What there is to say, without what is empty."""
+    return {key: value for key, value in args.items() if value not in ("", None, [], {})}
 
 
 def _late_mark(late: stragglers.Finding) -> Mark:
-    args = {key: value for key, value in late.as_dict().items() if key != "rank"}
+    parts = zip(PARTS, late.parts_ns, strict=False)
+    args = {
+        "what": late.text(),
+        "cause": late.why,
+        "own work beyond its peers": {part: time_text(ns) for part, ns in parts if ns},
+        "pattern": late.pattern,
+        "late in steps": list(late.late_steps),
+        "together with ranks": list(late.together),
+        "not captured": "members of its groups" if late.missing else "",
+    }
     where = f"step {late.step}" if late.step >= 0 else "the run"
     name = f"Straggler of {where}: {late.text()}"
-    return Mark(name, LATE, args, steps=(late.step,) if late.step >= 0 else ())
+    return Mark(name, LATE, _known(args), steps=(late.step,) if late.step >= 0 else ())

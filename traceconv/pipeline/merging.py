@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from traceconv.alignment import plan as clocks
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, StrictError
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, Track
 from traceconv.core.ranks import refuse_missing
 from traceconv.pipeline import engines
 from traceconv.pipeline.emptiness import refuse_empty, refuse_empty_window
@@ -25,7 +25,7 @@ from traceconv.pipeline.ranks import counted_progress, map_ranks
 from traceconv.pipeline.report import Report
 from traceconv.pipeline.spill import SpilledRank
 from traceconv.pipeline.stages import Annotating, Narrowing, Reading, annotated, narrow
-from traceconv.writers import Document, Plan, WriterFactory, output
+from traceconv.writers import Across, Document, Plan, WriterFactory, output
 from traceconv.writers import size_limit as limits
 from traceconv.writers.output import Encoded, Encoding, Progress, encode
 
@@ -59,14 +59,15 @@ def reading(
         in_memory: the one rank of the merge is kept in memory instead.
         alone:     see :func:`traceconv.pipeline.spill.spill`.
     """
-    plain = Reading(folder, options.view, in_memory, alone, options.comm_patterns)
+    view = {**options.view, "zero_counters": False}
+    plain = Reading(folder, view, in_memory, alone, options.comm_patterns)
     if not options.summarizes:
         return plain
     from traceconv.report.run_summary import request, scope
 
-    view = {"mode": "detail", **scope(options.view)}
+    whole = {"mode": "detail", **scope(options.view)}
     requested = replace(request(drawn=options.analyse), items=options.analyse)
-    return replace(plain, summary=requested, summary_view=view)
+    return replace(plain, summary=requested, summary_view=whole)
 
 
 def read_ranks(
@@ -141,6 +142,7 @@ def finish(
         report.metadata(base_ns, {p.rank: p.account for p in spilled}),
         None if options.args is None else frozenset(options.args),
         {p.rank: p.account.capture.pid for p in spilled},
+        _across(spilled) if options.layout == "lane" else None,
     )
     if options.limit:
         progress(0, 0, "finding what fits")
@@ -192,6 +194,29 @@ def _write(
 
 def _base_ns(spilled: Sequence[SpilledRank]) -> int:
     return min((p.account.span[0] for p in spilled if p.account.span), default=0)
+
+
+def _across(spilled: Sequence[SpilledRank]) -> Across:
+    """The lanes of all ranks side by side, the rank that loses most of its time first; those of
+    which nothing is known come last."""
+    from traceconv.analysis.losses import losses
+    from traceconv.writers.perfetto.tracks import thread_of
+
+    def order(one: SpilledRank) -> tuple[float, int]:
+        lost = losses(one.account.steps, one.account.overlap)
+        share = 1 - lost.computing_ns / lost.known_ns if lost.known_ns else -1.0
+        return -share, one.rank
+
+    lanes = {
+        track.whole
+        for one in spilled
+        for track in one.account.tracks
+        if thread_of(track, one.account.capture) is None
+    }
+    return Across(
+        tuple(one.rank for one in sorted(spilled, key=order)),
+        tuple(sorted(lanes, key=Track.order_key)),
+    )
 
 
 def _within(

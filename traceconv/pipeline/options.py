@@ -15,6 +15,7 @@ import msgspec
 from traceconv.writers.output import Progress, silent
 from traceconv.writers.size_limit import SizeLimit
 
+Layout = Literal["rank", "lane"]
 Mode = Literal["summary", "detail", "source"]
 LayerName = Literal[
     "step", "overlap", "host", "runtime", "scope", "device", "comm", "counter", "other"
@@ -66,6 +67,7 @@ class MergeOptions:
     step_marker: str | None = None
     annotate: bool = False
     analyse: bool = False
+    layout: Layout = "rank"
 
     @property
     def view(self) -> dict[str, Any]:

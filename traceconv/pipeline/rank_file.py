@@ -43,16 +43,15 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.version import RANK_FILE as VERSION
 from traceconv.io.atomic import replacing
 from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
 
-VERSION = 4
-
 MAGIC = b"tcspill\x00"
 
-_OF_ACCOUNT = ("counts", "span", "tables")
+_OF_ACCOUNT = ("tracks", "counts", "span", "tables")
 """What an account says of a trace besides its fields."""
 
 TABLES: dict[str, type[Table]] = {
@@ -106,6 +105,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
         "version": VERSION,
         "capture": recorded(trace.capture),
         "tracks": [list(vars(track).values()) for track in trace.tracks],
+        "used": np.flatnonzero(trace.used).tolist(),
         "counts": trace.counts(),
         "span": trace.span(),
         "hints": msgspec.to_builtins(trace.hints, str_keys=True),
@@ -268,9 +268,10 @@ def account(path: Path) -> dict[str, Any]:
 
 
 def _account(opened: _Opened) -> dict[str, Any]:
-    described = opened.described
+    described, tracks = opened.described, _tracks(opened)
     return {
         "capture": capture_of(described["capture"]),
+        "tracks": tuple(tracks[i] for i in described["used"]),
         "counts": described["counts"],
         "span": described["span"] and tuple(described["span"]),
         "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
@@ -284,6 +285,10 @@ def _account(opened: _Opened) -> dict[str, Any]:
         "issues": issues_of(described["issues"]),
         "ledger": {(stage, kind): rows for stage, kind, rows in described["ledger"]},
     }
+
+
+def _tracks(opened: _Opened) -> tuple[Track, ...]:
+    return tuple(Track(Layer(layer), *rest) for layer, *rest in opened.described["tracks"])
 
 
 def _present(opened: _Opened) -> Present:
@@ -344,7 +349,7 @@ def _trace(opened: _Opened) -> Trace:
     address, length = opened.column("arg_address"), opened.column("arg_bytes")
     known = _account(opened)
     return Trace(
-        tracks=tuple(Track(Layer(layer), *rest) for layer, *rest in opened.described["tracks"]),
+        tracks=_tracks(opened),
         strings=_strings(opened),
         args=Args(blobs, address, length),
         **{name: value for name, value in known.items() if name not in _OF_ACCOUNT},

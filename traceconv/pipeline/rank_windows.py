@@ -23,7 +23,7 @@ from traceconv.core.columns import (
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
-from traceconv.core.model import Capture, Ledger, Trace, arranged
+from traceconv.core.model import Capture, Ledger, OpClass, Trace, arranged
 from traceconv.core.rank_windows import twice
 from traceconv.core.side_tables import SideTable, joined_tables
 
@@ -89,6 +89,13 @@ def _described(capture: Capture, traces: Sequence[Trace]) -> Capture:
 
 def _refuse_copies(traces: Sequence[Trace]) -> None:
     """Raise RankError if two captures cannot be windows of one rank."""
+    working = [trace for trace in traces if (trace.events.op == OpClass.COMPUTE).any()]
+    for one, other in combinations(working, 2):
+        if one.hints.vendor != other.hints.vendor:
+            a, b = one.capture, other.capture
+            kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (one, other))
+            why = "one ran on {}, the other on {}".format(*kinds)
+            raise twice(a, b, why, _choices(a, b))
     timed = [(span, trace) for trace in traces if (span := trace.span()) is not None]
     for ((low, high), one), ((start, end), other) in combinations(timed, 2):
         if min(high, end) > max(low, start):
@@ -103,8 +110,7 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
     a, b = one.capture, other.capture
     if a.reader != b.reader:
         why = f"both recorded the same {(high - low) / 1e6:.3f} ms, in two formats"
-        choices = f'`reader="{a.reader}"` or `reader="{b.reader}"`'
-        raise twice(a, b, why, f"Choose one with {choices}, or name one of them only.")
+        raise twice(a, b, why, _choices(a, b))
     same = len(np.intersect1d(_identity(mine), _identity(theirs)))
     if same > SAME_EVENTS * min(len(mine), len(theirs)):
         raise twice(a, b, f"{same} of their events are the same")
@@ -113,6 +119,15 @@ def _refuse_copy(one: Trace, other: Trace, low: int, high: int) -> None:
         if values[0] != values[1] and "" not in values and -1 not in values:
             why = f"they ran at the same time, with {what} {values[0]} and {values[1]}"
             raise twice(a, b, why, "Say which rank each is with `rank_from='REGEX'`.")
+
+
+_DEVICES = ("a GPU", "an NPU")
+
+
+def _choices(a: Capture, b: Capture) -> str:
+    """What to do about two captures of different readers."""
+    choices = f'`reader="{a.reader}"` or `reader="{b.reader}"`'
+    return f"Choose one with {choices}, or name one of them only."
 
 
 def _starting(events: EventTable, low: int, high: int) -> EventTable:

@@ -15,13 +15,13 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import PathFinder
 from itertools import groupby
 from pathlib import Path, PurePath
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import traceconv.readers
 import traceconv.writers
@@ -34,14 +34,16 @@ from traceconv.core.errors import (
     OptionError,
     PluginError,
     RankError,
+    TraceconvError,
     UnknownFormatError,
 )
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, Trace
 from traceconv.core.ranks import resolve
 from traceconv.io.sources import Source
 from traceconv.pipeline.unread import explained, left_aside
+from traceconv.readers import REQUIRED as NEEDED
 from traceconv.readers import Reader
-from traceconv.writers import REQUIRED, Writer
+from traceconv.writers import REQUIRED, Costs, Document, Writer
 
 BORDERS = ("PROFILING_FP_START", "PROFILING_BP_END")
 """Variables of the environment by which users of MindSpore name the operators that forward begins
@@ -70,10 +72,41 @@ class Plugins(Generic[Plugin]):
     Attributes:
         found:  by name, in the order they are asked.
         broken: third-party entries that failed to import, or lack a member: name and reason.
+        foreign: of those that are found and not ours: by name, the package that brings them.
     """
 
     found: dict[str, Plugin]
     broken: tuple[tuple[str, str], ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """While a plugin works: whatever it raises names it, unless it is ours.
+
+        Raises:
+            PluginError: it raised what no reader and no writer may; says what, where, and whose
+                the plugin is.
+        """
+        try:
+            yield
+        except (TraceconvError, MemoryError):
+            raise
+        except Exception as e:
+            if name not in self.foreign:
+                raise
+            raise PluginError(
+                f"the plugin {name!r} of {self.foreign[name]} failed: {type(e).__name__}: {e}"
+                f" ({_innermost(e)}); it is no part of traceconv: report it to who made it"
+            ) from e
+
+
+def _innermost(error: Exception) -> str:
+    """The line that raised an error."""
+    trace = error.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{PurePath(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"
 
 
 def _own_readers() -> Iterator[tuple[str, Reader]]:
@@ -140,12 +173,14 @@ def _collect(
     found: dict[str, tuple[str, Plugin]] = {}
     broken = []
     candidates = list(own)
+    foreign = {}
     for entry in _entry_points(group):
         try:
             plugin = entry.load()
             if missing := [name for name in required if not hasattr(plugin, name)]:
                 raise PluginError(f"it lacks {', '.join(missing)}")
             candidates.append((entry.value, plugin))
+            foreign[plugin.name] = _package_of(entry)
         except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
             broken.append((entry.name, f"{type(e).__name__}: {e}"))
     for origin, plugin in candidates:
@@ -156,13 +191,19 @@ def _collect(
             )
         found[plugin.name] = (origin, plugin)
     ordered = sorted(found.values(), key=lambda p: (getattr(p[1], "order", 0), p[1].name))
-    return Plugins({plugin.name: plugin for _, plugin in ordered}, tuple(broken))
+    return Plugins({plugin.name: plugin for _, plugin in ordered}, tuple(broken), foreign)
+
+
+def _package_of(entry: Any) -> str:
+    """The distribution that announces an entry point, and its version."""
+    dist = getattr(entry, "dist", None)
+    return f"{dist.name} {dist.version}" if dist is not None else str(entry.value)
 
 
 @cache
 def readers() -> Plugins[Reader]:
     """All readers, in the order they are asked."""
-    return _collect(_own_readers(), traceconv.readers.__name__, "reader")
+    return _collect(_own_readers(), traceconv.readers.__name__, "reader", NEEDED)
 
 
 @cache
@@ -180,7 +221,62 @@ def writer_named(name: str) -> type[Writer]:
     found = writers().found
     if name not in found:
         raise OptionError(unknown_choice("output format", name, found), "writer")
-    return found[name]
+    return _named(found[name])
+
+
+def _named(writer: type[Writer]) -> type[Writer]:
+    """A writer whose errors name it if it is not ours."""
+    if writer.name not in writers().foreign:
+        return writer
+    return cast("type[Writer]", ForeignWriters(writer))
+
+
+class ForeignWriters:
+    """Makes writers of another package; has the members of their class. Travels by its name."""
+
+    def __init__(self, writer: type[Writer]) -> None:
+        self._writer = writer
+
+    def __call__(self) -> ForeignWriter:
+        """A writer for one file or one rank."""
+        with writers().blamed(self._writer.name):
+            return ForeignWriter(self._writer())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def __reduce__(self) -> Any:
+        return writer_named, (self._writer.name,)
+
+
+class ForeignWriter:
+    """A writer of another package: whatever it raises names it. See :class:`Writer`."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._blamed = partial(writers().blamed, writer.name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def __reduce__(self) -> Any:
+        return ForeignWriter, (self._writer,)
+
+    def begin(self, document: Document) -> bytes:
+        with self._blamed():
+            return self._writer.begin(document)
+
+    def trace(self, trace: Trace) -> Iterator[bytes]:
+        with self._blamed():
+            yield from self._writer.trace(trace)
+
+    def end(self) -> bytes:
+        with self._blamed():
+            return self._writer.end()
+
+    def costs(self, trace: Trace, document: Document) -> Costs:
+        with self._blamed():
+            return self._writer.costs(trace, document)
 
 
 def writer_for(path: str, name: str | None = None) -> type[Writer]:
@@ -194,7 +290,7 @@ def writer_for(path: str, name: str | None = None) -> type[Writer]:
     suffixes = {s: w for w in writers().found.values() for s in w.suffixes}
     for suffix in sorted(suffixes, key=len, reverse=True):
         if path.endswith(suffix):
-            return suffixes[suffix]
+            return _named(suffixes[suffix])
     endings = PurePath(path).suffixes
     ending = "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
     known = unknown_choice("output format ends in", ending, sorted(suffixes))
@@ -229,7 +325,10 @@ class Discovery:
 
 
 def discover(
-    sources: Sequence[Source], only: str | None = None, mapping: str | None = None
+    sources: Sequence[Source],
+    only: str | None = None,
+    mapping: str | None = None,
+    nsys: str | None = None,
 ) -> Discovery:
     """Ask readers, in their order, for the captures in ``sources``.
 
@@ -242,6 +341,7 @@ def discover(
         only: the one reader to ask, by name.
         mapping: how event logs with columns of their own are to be read (see
             :func:`traceconv.readers.event_log.reader.with_mapping`); these are looked for first.
+        nsys: the program that exports reports of Nsight Systems; None for the one on the path.
 
     Raises:
         UnknownFormatError: no reader finds anything, anywhere.
@@ -252,6 +352,10 @@ def discover(
         from traceconv.readers.event_log.reader import with_mapping
 
         asked = [with_mapping(mapping), *asked]
+    if nsys is not None:
+        from traceconv.readers.nsight.reader import NsightReader
+
+        asked = [NsightReader(nsys) if one.name == NsightReader.name else one for one in asked]
     from traceconv.pipeline.own_outputs import is_own, own_outputs
 
     own = [own_outputs(source) for source in sources]
@@ -261,7 +365,8 @@ def discover(
         found = _asked(sources, asked, own)
     if not found.captures:
         raise UnknownFormatError(
-            explained(found.unknown) or _unknown_message(sources, found.unknown, asked)
+            explained(found.unknown, found.issues)
+            or _unknown_message(sources, found.unknown, asked)
         )
     if only is None:
         left_aside(found.unknown, found.issues)
@@ -347,7 +452,9 @@ def _claims(
     captures: list[Capture] = []
     claimed: dict[str, str] = {}
     for reader in group:
-        for capture in reader.find(source, names, issues):
+        with readers().blamed(reader.name):
+            found = list(reader.find(source, names, issues))
+        for capture in found:
             for name in capture.files:
                 other = claimed.setdefault(name, reader.name)
                 if other != reader.name:
@@ -363,18 +470,31 @@ def _unknown_message(
     sources: Sequence[Source], unknown: Sequence[tuple[Source, str]], asked: Sequence[Reader]
 ) -> str:
     where = ", ".join(s.label for s in sources[:3]) + (" ..." if len(sources) > 3 else "")
-    seen = ", ".join(name for _, name in unknown[:3]) or "no files"
+    if not unknown:
+        return (
+            f"{where}: holds no files\n"
+            "  name the folder that the profiler wrote, or a file in it; `traceconv formats` lists "
+            "what is read"
+        )
+    seen = ", ".join(name for _, name in unknown[:3])
     looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
     return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
 
 
-def read_capture(capture: Capture, build: TraceBuilder) -> None:
-    """Let the reader of ``capture`` fill ``build``.
+def read_capture(capture: Capture, build: TraceBuilder) -> Trace:
+    """Let the reader of ``capture`` fill ``build``; the trace of it.
 
     Raises:
-        TraceconvError: as the reader says.
+        TraceconvError: as the reader says; a PluginError where one that is not ours fails, or its
+            accounts do not close.
     """
-    _found(capture.reader).read(capture, build)
+    reader = _found(capture.reader)
+    if capture.reader in _reader_modules():
+        reader.read(capture, build)
+        return build.finish()
+    with readers().blamed(capture.reader):
+        reader.read(capture, build)
+        return build.finish()
 
 
 @cache

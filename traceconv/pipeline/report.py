@@ -22,15 +22,13 @@ from traceconv.core.model import (
     StepTable,
 )
 from traceconv.core.ranks import format_ranges
-from traceconv.core.version import __version__
+from traceconv.core.version import REPORT, __version__
 from traceconv.pipeline.spill import RankAccount
 
 if TYPE_CHECKING:
     from traceconv.alignment.plan import Plan as ClockPlan
     from traceconv.writers import DroppedRows, Plan
     from traceconv.writers.output import Written
-
-SCHEMA_VERSION = 1
 
 _FEWEST = 3
 """Steps of a rank whose scatter is known."""
@@ -145,7 +143,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The JSON document of a run."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": REPORT,
             "traceconv": __version__,
             "mode": self.mode,
             "ranks": list(self.ranks),

@@ -24,6 +24,7 @@ from traceconv.core.errors import (
 )
 from traceconv.core.model import Capture
 from traceconv.core.ranks import format_ranges
+from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.sources import RecordedSource
 from traceconv.io.storage import is_url
@@ -34,8 +35,6 @@ from traceconv.pipeline.options import MergeOptions, RunOptions
 from traceconv.pipeline.ranks import book_failure, map_ranks
 from traceconv.pipeline.report import Report
 from traceconv.pipeline.spill import SpilledRank
-
-VERSION = 2
 
 SUFFIX = ".shard"
 

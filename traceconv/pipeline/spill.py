@@ -34,6 +34,7 @@ from traceconv.core.model import (
     StepTable,
     Strings,
     Trace,
+    Track,
 )
 from traceconv.pipeline import rank_file as rank_file
 
@@ -51,6 +52,7 @@ class RankAccount:
         capture: of the trace.
         counts:  rows by kind.
         span:    earliest start, latest end; None if it is empty.
+        tracks:  those with rows.
         tables:  names of its side tables.
         hints, present, steps, coverage, overlap, notes, windows, issues, ledger: of the trace.
     """
@@ -58,6 +60,7 @@ class RankAccount:
     capture: Capture
     counts: Mapping[str, int] = field(default_factory=dict)
     span: tuple[int, int] | None = None
+    tracks: tuple[Track, ...] = ()
     tables: tuple[str, ...] = ()
     hints: Hints = field(default_factory=Hints)
     present: Present = field(default_factory=Present)
@@ -76,6 +79,7 @@ class RankAccount:
             trace.capture,
             trace.counts(),
             trace.span(),
+            tuple(trace.tracks[i] for i in np.flatnonzero(trace.used).tolist()),
             tuple(trace.side_tables),
             trace.hints,
             trace.present,

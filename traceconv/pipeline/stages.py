@@ -120,8 +120,7 @@ def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = (
         one.source.progress = advance
         build = TraceBuilder(one)
         build.comm_words = tuple(word.lower() for word in comm_patterns)
-        registry.read_capture(one, build)
-        return build.finish()
+        return registry.read_capture(one, build)
 
     if not capture.parts:
         return read(capture)

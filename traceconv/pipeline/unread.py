@@ -19,6 +19,10 @@ LISTED = 5
 _PROFILE = "unread-file"
 _HEAD = 1024
 _TABLES = 6
+_COLUMNS = 40
+_TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
+_LOOKED_INTO = 50
+"""So many files without a sign are looked into for columns of events."""
 
 
 @dataclass(frozen=True)
@@ -101,30 +105,40 @@ def recognised(source: Source, name: str) -> Unread | None:
     return replace(known, advice=known.advice.replace("FILE", PurePosixPath(name).name))
 
 
-def explained(unknown: Sequence[tuple[Source, str]]) -> str:
+def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
     """What those of the files are that are known, two lines each; "" if none is.
 
     What may hold a profile comes first.
+
+    Args:
+        issues: of readers: why they could not read one of the files.
     """
+    noted = {one.file: one.places for one in issues if one.code == _PROFILE}
     known = [(source, name, recognised(source, name)) for source, name in unknown]
+    known[:_LOOKED_INTO] = [
+        (source, name, kind or _by_columns(source, name))
+        for source, name, kind in known[:_LOOKED_INTO]
+    ]
     found = [(source, name, kind) for source, name, kind in known if kind is not None]
     lines = []
     for source, name, kind in sorted(found, key=lambda one: one[2].code != _PROFILE)[:LISTED]:
         told = _tables(source, name) if kind is _DATABASE else kind
-        lines.append(f"{source.title(name)}: {told.what}\n  {told.advice}")
+        what = "; ".join(noted.get(source.title(name), ())) or told.what
+        lines.append(f"{source.title(name)}: {what}\n  {told.advice}")
     if lines and (more := len(unknown) - len(lines)):
         lines.append(f"... and {more} more that are not read")
     return "\n".join(lines)
 
 
 def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
-    """Count the files that should not be beside what is read.
+    """Count the files that should not be beside what is read, and that no reader has counted.
 
     Issues: unread-file, empty-file.
     """
+    noted = {(one.code, one.file) for one in issues}
     for source, name in unknown:
         known = recognised(source, name)
-        if known is not None and known.code:
+        if known is not None and known.code and (known.code, source.title(name)) not in noted:
             issues.add(known.code, source.title(name), known.what)
 
 
@@ -134,7 +148,8 @@ def _by_name(name: str) -> Unread | None:
         own = PurePosixPath(name)
         return Unread(
             "a report in Nvidia's own format",
-            f"export it first: nsys export --type sqlite -o {own.stem}.sqlite {own.name}",
+            f"export it first: nsys export --type sqlite -o {own.stem}.sqlite {own.name}; or say "
+            "with `nsys` where nsys is",
             _PROFILE,
         )
     if path.suffix == ".qdstrm":
@@ -172,6 +187,25 @@ def _by_content(source: Source, name: str) -> Unread | None:
     if PurePosixPath(name).name == "data.pkl":
         return _TENSORS
     return _PICKLE if head[:2] in (b"\x80\2", b"\x80\3", b"\x80\4", b"\x80\5") else None
+
+
+def _by_columns(source: Source, name: str) -> Unread | None:
+    """A log of events whose columns nobody knows; what they are, and a mapping that reads it."""
+    from traceconv.readers.event_log.proposal import proposed
+
+    found = proposed(source.head(name))
+    named = PurePosixPath(name.lower()).suffix in _TABLE_ENDINGS
+    if found is None or not (found.mapping or named):
+        return None
+    columns = ", ".join(found.columns[:_COLUMNS]) + (
+        " ..." if len(found.columns) > _COLUMNS else ""
+    )
+    what = f"a table with columns of its own: {columns}" if columns else "lines of text with times"
+    if not found.mapping:
+        how = 'say where names and times are: `mapping="name=COLUMN,ts=COLUMN:us"`'
+        return Unread(what, f"if it is a log of events, {how}")
+    assumed = f"; {found.assumed}" if found.assumed else ""
+    return Unread(what, f'this reads it: `mapping="{found.mapping}"`{assumed}')
 
 
 def _tables(source: Source, name: str) -> Unread:

@@ -15,6 +15,9 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 
+REQUIRED = ("name", "title", "files", "order", "find", "read")
+"""What a reader must have."""
+
 
 class Reader(Protocol):
     """What a format brings.

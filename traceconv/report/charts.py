@@ -1,7 +1,7 @@
 """The few drawings of a report, without a script: boxes are HTML, curves are SVG stretched to the
 page, and all text is text of the page, so that it keeps its size on a phone.
 
-Why no library: see CONTRIBUTING. Colours are classes (``k-idle``, ``c3``, ``h5``) that the page
+Why no library: see docs/decisions. Colours are classes (``k-idle``, ``c3``, ``h5``) that the page
 gives meaning to, in light and in dark.
 """
 

@@ -1,4 +1,4 @@
-"""A comparison as one page, drawn as reports are: no script, nothing fetched."""
+"""A comparison as one page, drawn as reports are: nothing fetched."""
 
 from __future__ import annotations
 

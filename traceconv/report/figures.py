@@ -4,7 +4,8 @@ and in JSON."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from traceconv.core.clock import digits as digits
 from traceconv.core.clock import time_text as time_text
@@ -27,6 +28,13 @@ def exact(ns: int) -> str:
 def exact_or_unknown(ns: int | None) -> str:
     """:func:`exact`; a dash where nobody knows."""
     return UNKNOWN if ns is None else exact(ns)
+
+
+def waiting(row: Mapping[str, Any]) -> str:
+    """Waiting for input of a row of the section "overlap": "at least" where it is known of some of
+    its steps only."""
+    text = exact_or_unknown(row["input_wait_ns"])
+    return f"at least {text}" if 0 < row["input_wait_steps"] < row["steps"] else text
 
 
 def size(n_bytes: float) -> str:

@@ -88,6 +88,7 @@ def losses_as_dicts(every: Mapping[int, Losses], late: Sequence[Late]) -> list[d
             "class": one.name,
             "rank": one.rank if one.rank >= 0 else None,
             "ms_per_step": one.ns / 1e6,
+            "bound": one.bound or None,
         }
         for one in lost(every, late)
     ]
@@ -113,4 +114,5 @@ def _steps(known: Sequence[Losses]) -> bool:
 
 def _words(one: Loss, whole_ns: float) -> str:
     name = f"{WORDS[one.name]} {one.rank}" if one.rank >= 0 else WORDS[one.name]
+    name += f" at {one.bound}" if one.bound else ""
     return f"{name} {time(one.ns)} ({digits(round(100 * one.ns / whole_ns))} %)"

@@ -1,14 +1,17 @@
-"""The report as one page: no script, nothing fetched, readable in light and in dark.
+"""The report as one page: nothing fetched, readable in light and in dark, on paper, on a phone.
 
 The page is made of the same document that :meth:`traceconv.Report.as_dict` returns. All text goes
-through :mod:`traceconv.core.markup`; the page's own security policy forbids scripts and requests,
-so that a name which got through could still do nothing.
+through :mod:`traceconv.core.markup`; the page's own security policy forbids requests and all
+scripts but the one of this room, by its digest: a name which got through could still do nothing.
+That script sorts, filters, chooses and zooms; without it the page says the same.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -89,10 +92,13 @@ def framed(title: str, body: object, version: str) -> str:
     Args:
         version: of the program that made what is shown.
     """
-    template = Template(
-        files("traceconv.report").joinpath("report.html").read_text(encoding="utf-8")
+    room = files("traceconv.report")
+    template = Template(room.joinpath("report.html").read_text(encoding="utf-8"))
+    script = room.joinpath("report.js").read_text(encoding="utf-8")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return template.substitute(
+        title=esc(title), body=join(body), version=esc(version), script=script, digest=digest
     )
-    return template.substitute(title=esc(title), body=join(body), version=esc(version))
 
 
 def _head(document: Document) -> Markup:

@@ -91,7 +91,7 @@ def _overlap(section: Section) -> Iterator[str]:
         [
             (
                 *(row["rank"], row["steps"], *(say.exact(row[key]) for key in keys)),
-                say.exact_or_unknown(row["input_wait_ns"]),
+                say.waiting(row),
             )
             for row in section["rows"]
         ],

@@ -80,7 +80,7 @@ def overlap_table(section: Section) -> Markup:
     rows = [
         (row["rank"], row["steps"], say.exact(row["known_ns"]),
          *(f"{say.exact(row[key])} ({_of(row, key)})" for key, _, _ in CLASSES),
-         say.exact_or_unknown(row["input_wait_ns"]))
+         say.waiting(row))
         for row in section["rows"]
     ]  # fmt: skip
     return table(head, rows, right=range(1, 9))

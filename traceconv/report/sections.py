@@ -93,9 +93,12 @@ def _overlap(result: Result, unmarked: Collection[int]) -> Section:
         return missing(result)
     rows = rows_of(result)
     steps = rows["Step"] != ABSENT
+    # what a table of a rank says of steps that its timeline lacks is no part of what it measured
+    placed = steps & (rows["Window"] != ABSENT)
+    steps &= placed | ~np.isin(rows[RANK], rows[RANK][placed])
     known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
     worked = steps & known & (rows["Known(ns)"] > 0)
-    keep = worked if worked.any() else known & ~steps
+    keep = worked if worked.any() else known & (rows["Step"] == ABSENT)
     if not keep.any():
         return missing(result)
     rows = {heading: column[keep] for heading, column in rows.items()}
@@ -111,7 +114,7 @@ def _overlap(result: Result, unmarked: Collection[int]) -> Section:
         waits = rows["Input Wait(ns)"][mine]
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
-        found.append({"rank": rank, "steps": n, **means})
+        found.append({"rank": rank, "steps": n, **means, "input_wait_steps": len(waits)})
     marked = worked.any() and not {row["rank"] for row in found} <= set(unmarked)
     return {"per": "step" if marked else "capture", "rows": found}
 

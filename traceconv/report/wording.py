@@ -49,6 +49,9 @@ def _shares(overlap: Told) -> dict[str, float]:
     sums["idle"] -= sum(waits)
     if not waits:
         del sums["waiting for input"]
+    elif any(row["input_wait_steps"] < row["steps"] for row in rows):
+        sums["waiting for input, at least"] = sums.pop("waiting for input")
+        sums["idle, at most"] = sums.pop("idle")
     shares = {words: ns / known if known else 0.0 for words, ns in sums.items()}
     return {words: share for words, share in shares.items() if share or words != _COPIES}
 

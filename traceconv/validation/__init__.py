@@ -2,14 +2,14 @@
 
 :func:`validate` gives a verdict on any Perfetto or Chrome JSON trace, ours or not; the ``decode``
 functions rebuild the slices, samples and arrows a viewer would show, as columns. No importer is
-run: its rules (release 58.2) are followed in Python.
+run, unless asked for (``deep``): its rules (release 58.2) are followed in Python.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -52,6 +52,7 @@ class Verdict:
         findings: broken rules, in the order of :data:`RULES`.
         counts:   slices, instants, counters, flows, tracks, and ``bytes`` on disk.
         refused:  whether viewers refuse the file as a whole; the counts are then 0.
+        importer: what Perfetto's importer counts of it; None if it was not asked, or refuses it.
     """
 
     path: str
@@ -59,6 +60,7 @@ class Verdict:
     findings: tuple[Finding, ...]
     counts: dict[str, int]
     refused: bool = False
+    importer: dict[str, int] | None = None
 
     @property
     def ok(self) -> bool:
@@ -73,6 +75,7 @@ class Verdict:
             "ok": self.ok,
             "refused": self.refused,
             "counts": dict(self.counts),
+            "importer": self.importer,
             "findings": [finding.as_dict() for finding in self.findings],
         }
 
@@ -81,15 +84,19 @@ def _silent(done: int, total: int, label: str) -> None:
     pass
 
 
-def validate(path: str | Path, progress: Progress = _silent) -> Verdict:
+def validate(path: str | Path, progress: Progress = _silent, deep: bool = False) -> Verdict:
     """Judge a trace: plain, compressed, or an archive of several.
 
     Args:
         progress: told how many bytes (unpacked) were checked.
+        deep:     also let Perfetto's own trace processor load it, and compare what it counts; see
+            :mod:`traceconv.validation.processor`.
 
     Raises:
         SourceError: it cannot be read, is a decompression bomb, or needs a package to unpack it.
         UnknownFormatError: it is neither a Perfetto trace nor Chrome JSON.
+        MissingExtraError, EngineError: the trace processor, or the package ``perfetto``, is not
+            here or does not work.
     """
     tally = Tally()
     try:
@@ -103,7 +110,22 @@ def validate(path: str | Path, progress: Progress = _silent) -> Verdict:
             redact_url(str(path)), refused.format, tally.findings(), counts, refused=True
         )
     counts = decoded.counts() | {"bytes": stored_bytes(str(path))}
-    return Verdict(opened.path, decoded.format, tally.findings(), counts)
+    verdict = Verdict(opened.path, decoded.format, (), counts)
+    if deep:
+        from traceconv.validation.processor import compared
+
+        verdict = replace(verdict, importer=compared(str(path), _figures(decoded), tally))
+    return replace(verdict, findings=tally.findings())
+
+
+def _figures(decoded: Decoded) -> dict[str, int]:
+    """What the importer's tables hold, by what we decoded: instants are slices there."""
+    return {
+        "slices": len(decoded.rows.ts),
+        "busy_ns": int(decoded.rows.dur[~decoded.instant].clip(0).sum()),
+        "counters": len(decoded.counters.ts),
+        "flows": len(decoded.flows.source),
+    }
 
 
 def decode(path: str | Path) -> Decoded:

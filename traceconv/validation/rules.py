@@ -1,7 +1,8 @@
 """The rules a trace is judged by, and the count of those that are broken.
 
 A rule is named after the group of importer rules it is of: ``P<nn>-<what>``, ``J16-<what>`` for
-Chrome JSON only, ``F-<what>`` for the file around the events. Two faults no file can show: slices
+Chrome JSON only, ``F-<what>`` for the file around the events, ``D-<what>`` for what only Perfetto's
+own importer shows (``deep``). Two faults no file can show: slices
 that cross while their ends carry no name (durations are exchanged; compare with the intervals
 that were intended), and flow ids that two ranks share by accident.
 """
@@ -76,6 +77,10 @@ RULES: dict[str, Rule] = {
     "F-absent": _silent("The archive's manifest names a file that is not in the archive."),
     "F-cut": _silent("The file ends in the middle of an event, which is dropped."),
     "P24-counts": _silent("There are not as many events as the file's own metadata says."),
+    # -- the importer itself
+    "D-refused": _error("Perfetto's importer refuses the file."),
+    "D-counts": _silent("Perfetto's importer counts other events than are in the file."),
+    "D-statistics": _error("Perfetto's importer counts errors or losses of data in it."),
     # -- packets and their sequences
     "P01-packet": _error("A packet cannot be parsed, or is none; viewers refuse the file."),
     "P01-message": _silent("A message inside a packet is broken; the rest of it is ignored."),

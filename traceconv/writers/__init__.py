@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypedDict
 
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import ClockError, Issues
-from traceconv.core.model import I64, Trace
+from traceconv.core.model import I64, Trace, Track
 
 WRITERS = {"perfetto": "perfetto", "chrome_json": "chrome", "bundle": "bundle", "text": "text"}
 """Modules with a ``WRITER``, by the format's name."""
@@ -41,6 +41,20 @@ def check_times(trace: Trace, base_ns: int, earliest: int = 0) -> None:
 
 
 @dataclass(frozen=True)
+class Across:
+    """The same lanes of all ranks side by side, where a viewer shows them so.
+
+    Attributes:
+        ranks: in the order of the screen.
+        lanes: that any rank has, in the order of the screen; without sub-lanes, and without those
+            that stay with their ranks: threads of the host.
+    """
+
+    ranks: tuple[int, ...]
+    lanes: tuple[Track, ...]
+
+
+@dataclass(frozen=True)
 class Document:
     """What is known of the whole output before its first byte.
 
@@ -51,6 +65,7 @@ class Document:
             dropped); JSON values. ``base_ns`` is in it as a decimal string.
         args:    keys of the arguments that are written; None for all, empty for none.
         pids:    per rank, the process id in its capture: two ranks may have the same.
+        across:  how lanes are grouped across ranks; None for the lanes of each rank together.
     """
 
     base_ns: int
@@ -58,6 +73,7 @@ class Document:
     facts: Mapping[str, Any] = field(default_factory=dict)
     args: frozenset[str] | None = None
     pids: Mapping[int, int] = field(default_factory=dict)
+    across: Across | None = None
 
 
 @dataclass(frozen=True)

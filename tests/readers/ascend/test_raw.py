@@ -30,6 +30,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import sources
 from traceconv.passes import compose
 from traceconv.readers.ascend import msprof, trace_view
@@ -462,3 +463,31 @@ def test_a_lone_folder_without_clocks_counts_from_its_first_record(tmp_path):
     places = [place for issue in trace.issues for place in issue.places]
     assert places[0] == "no frequency of the device's counter: taken as 100 MHz"
     assert MONOTONIC_NS > 0
+
+
+def test_files_beside_the_records_have_uses(tmp_path):
+    """Marks, clocks, empty slices, and a counter nobody reads."""
+    folder = f"{PROF}/device_0/data"
+    tree = Tree().sliced(f"{folder}/ts_track.data.0", mark(0, DEVICE_TICK))
+    tree.add(f"{folder}/hbm.data.0.slice_0", "abcd").add(f"{folder}/aicore.data.0.slice_0", "")
+    tree.add(f"{PROF}/device_0/host_start.log.0", "[Host]\n")
+    (source,) = sources([str(tree.write(tmp_path))])
+    (capture,) = ascend_raw.READER.find(source, source.names(), Issues())
+    assert {name.rpartition("/")[2]: use for name, use in capture.uses.items()} == {
+        "ts_track.data.0.slice_0.done": "marks a finished file",
+        "hbm.data.0.slice_0": NOT_NEEDED,
+        "aicore.data.0.slice_0": "empty",
+        "host_start.log.0": "rank, device, host, clock",
+    }
+
+
+def test_databases_among_raw_data_are_no_export(tmp_path):
+    """Those that an export was made of are raw data, too: nothing of the run is left out."""
+    tree = Tree().add("ASCEND_PROFILER_OUTPUT/trace_view.json", "[]")
+    tree.add(f"{PROF}/host/sqlite/runtime.db", "SQLite format 3\0")
+    (source,) = sources([str(tree.write(tmp_path))])
+    issues = Issues()
+    (capture,) = trace_view.READER.find(source, source.names(), issues)
+    uses = {name.rpartition("/")[2]: use for name, use in capture.uses.items()}
+    assert uses["runtime.db"] == "raw data, as the timeline holds it"
+    assert issues.count("export-unused") == 0

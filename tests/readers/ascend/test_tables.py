@@ -6,7 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from ascend_files import OUTPUT, PROF, UNIX_US, Folder, events
+from ascend_files import OUTPUT, PROF, UNIX_US, Folder, events, steps
 
 import traceconv
 from traceconv.cli import run
@@ -701,3 +701,32 @@ def test_a_cluster_table_alone_shows_every_rank(folder):
     assert (job["Rank"], job["Count"], job["Mean(ns)"]) == (ABSENT, 40, 150_000)
     *_, mean = _stats(str(path), "overlap")
     assert (mean["Total Compute(ns)"], mean["Idle(ns)"]) == (119_500, 20_500)
+
+
+def test_steps_of_a_capture_of_tables_beside_a_timeline(folder):
+    """Steps that no timeline of the rank marks are rows of their own, from the profiler's table;
+    the means of the report are of what was measured."""
+    head = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Preparing\n"
+    folder.add(f"{RANK0}/{OUTPUT}/step_trace_time.csv", f"{head}1,100,50,10,60,40,200\n")
+    folder.capture("other_ascend_pt", profiler_info_9={"rank_id": 9})
+    folder.add(f"{RANK0}/profiler_info_9.json", {"rank_id": 9})
+    folder.add(
+        f"other_ascend_pt/{OUTPUT}/trace_view.json", events(UNIX_US, *steps(7, ts=UNIX_US - 70))
+    )
+    path = str(folder.root)
+    figures = {
+        table: [(row["Step"], row[heading]) for row in _stats(path, table)]
+        for table, heading in (
+            ("step", "Device Time(ns)"), ("overlap", "Known(ns)"), ("step_trace_time", "Free(ns)")
+        )
+    }  # fmt: skip
+    # the profiler counts from the first kernel on
+    assert figures == {
+        "step": [(7, 9_000), (1, 190_000)],
+        "overlap": [(7, 9_000), (ABSENT, 9_000), (1, 390_000)],
+        "step_trace_time": [(7, 0), (1, 40_000)],
+    }
+    out = folder.root / "out" / "trace.json"
+    out.parent.mkdir()
+    drawn = traceconv.merge(path, out=str(out), analyse=True).as_dict()["overview"]["overlap"]
+    assert [(row["steps"], row["known_ns"]) for row in drawn["rows"]] == [(1, 9_000)]

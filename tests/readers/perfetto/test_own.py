@@ -3,9 +3,11 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from paths import ROOT
 from small_jobs import job
+from trace_bytes import START, msg, packet, track
 
 import traceconv
 from traceconv.core.errors import TraceconvError
@@ -118,6 +120,62 @@ def test_parts_are_one_again(made, tmp_path):
     Path(report.written[1].path).unlink()
     less = traceconv.merge(str(parts), out=str(tmp_path / "less.pftrace"), mode="source")
     assert less.issues.count("part-missing") == 1
+
+
+def test_parts_of_older_versions_are_one_again(tmp_path):
+    """Lanes are the same in every part, and iterations reach from one part into the next, though
+    nothing but names and arguments says so."""
+    source = GOLDEN / "trace_view" / "demo" / "input"
+    whole, parts = tmp_path / "whole.pftrace", tmp_path / "parts"
+    parts.mkdir()
+    traceconv.merge(str(source), out=str(whole), mode="detail", align="none")
+    report = traceconv.merge(
+        str(source), out=str(parts / "t.pftrace"), mode="detail", align="none", limit="30K",
+        over_limit="split",
+    )  # fmt: skip
+    assert len(report.written) > 2
+    for path in (whole, *(Path(one.path) for one in report.written)):
+        path.write_bytes(without_own_packets(path.read_bytes()))
+    every = text(tmp_path, whole, mode="source").splitlines()
+    found = text(tmp_path, parts, mode="source").splitlines()
+    assert [line for line in every if "->" not in line] == [
+        line for line in found if "->" not in line
+    ]
+    device = [line for line in every if '"Model Id":' in line and " compute " in line]
+    assert device
+    assert all(" graph=" in line and " step=" in line for line in device)
+
+
+def without_own_packets(data):
+    """A file as versions before such packets wrote it."""
+    found = frames(data, 0, len(data), 1 << 30)
+    own = columns(data, found.start, found.size, (OWN_FIELD,)).has(OWN_FIELD)
+    return b"".join(
+        data[begin(data, int(found.start[i])) : int(found.start[i] + found.size[i])]
+        for i in np.flatnonzero(~own).tolist()
+    )
+
+
+def test_slices_on_a_track_of_samples_stand_beside_it(tmp_path):
+    """A descriptor that makes a lane of slices one of samples, as damage does."""
+    facts = msg(
+        (1, msg((1, "traceconv.version"), (3, "0.1.0"))),
+        (1, msg((1, "traceconv.base_ns"), (2, 5000))),
+        (1, msg((1, "traceconv.ranks"), (3, "0"))),
+    )
+    path, out = tmp_path / "odd.pftrace", tmp_path / "out.pftrace"
+    path.write_bytes(
+        packet((126, facts)) + START + track(1, (2, "lane"), (8, b""))
+        + of_one(10, (9, 1), (23, "A")) + of_one(20, (9, 2)) + of_one(30, (9, 4), (30, 7))
+    )  # fmt: skip
+    report = traceconv.convert(str(path), str(out))
+    counts = report.written[0].counts
+    assert (counts["slice"], counts["counter"]) == (1, 1)
+    assert traceconv.validate(str(out)).ok
+
+
+def of_one(ns, *fields):
+    return packet((8, ns), (10, 1), (11, msg((11, 1), *fields)))
 
 
 def test_ranks_written_apart_are_merged(made, tmp_path):

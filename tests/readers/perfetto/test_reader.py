@@ -169,3 +169,70 @@ def test_fields_of_other_kinds_than_they_have(written):
     for one in odd:
         found, _ = written(START + LANE + slices(10) + one + slices(10, 10))
         assert [row for row in found if row[2].startswith("s")] == EXPECTED
+
+
+def stage(ns, *fields):
+    return packet((8, ns), (10, 1), (13, 2), (53, msg((1, ns), (2, 5), (13, 1), *fields)))
+
+
+def pair(*fields):
+    return (6, msg(*fields))
+
+
+@pytest.mark.parametrize("tier", ["1", "0"])
+def test_arguments_of_gpu_slices(tmp_path, monkeypatch, tier):
+    """Their own texts, whatever is in them, between what their stage and further fields say; of a
+    key that comes twice the last value counts, in the place of the first."""
+    monkeypatch.setenv("TRACECONV_NATIVE", tier)
+    interned = msg(
+        (24, msg((1, 1), (2, "[07] stream 7"))),
+        (24, msg((1, 2), (2, "Kernel"), (3, "what a kernel is"))),
+        (24, msg((1, 3), (2, "Memcpy"))),
+    )
+    path = tmp_path / "gpu.pftrace"
+    path.write_bytes(
+        packet((10, 1), (13, 1), (12, interned))
+        + stage(1000, (14, 2), (17, "a"), pair((1, "x"), (2, 'q"\n\u00e9')))
+        + stage(2000, (14, 3), (17, "b"), pair((1, "x"), (2, "1")), pair((1, "y")))
+        + stage(3000, (14, 3), (17, "c"))
+        + stage(4000, (14, 2), (17, "d"))
+        + stage(5000, (14, 2), pair((1, "description"), (2, "own")), pair((2, "no key")))
+        + stage(6000, (14, 3), *(pair((1, k), (2, k + k)) for k in ("x", "y", "x")))
+        + stage(7000, (14, 3), (10, 9), pair((1, b"\xff"), (2, "1")), pair((1, b"\xfe"), (2, "2")))
+        + stage(8000, (14, 9), (5, 4), pair((1, 3), (2, "wrong kind")))
+        + packet((8, 9000), (10, 1), (13, 2), (53, msg((1, 1), (2, 5), (13, 77))))
+        + packet((8, 9000), (10, 1), (13, 2), (53, msg((1, "no id"), (13, 1))))
+    )
+    (trace,) = traceconv.open(str(path)).traces()
+    rows = trace.events.take(trace.events.start_ns.argsort())
+    names = [trace.strings[i] for i in rows.name.tolist()]
+    assert names == ["a", "b", "c", "d", "Kernel", "Memcpy", "Memcpy", "render stage(0)"]
+    assert [trace.args[i] if i >= 0 else {} for i in rows.args.tolist()] == [
+        {"description": "what a kernel is", "x": 'q"\n\u00e9'},
+        {"x": "1", "y": ""},
+        {},
+        {"description": "what a kernel is"},
+        {"description": "own", "": "no key"},
+        {"x": "xx", "y": "yy"},
+        {"\ufffd": "2", "submission_id": 9},
+        {"": "wrong kind", "context_id": 4},
+    ]
+    assert {issue.code: issue.count for issue in trace.issues if issue.severity == "loss"} == {
+        "malformed-record": 2
+    }
+
+
+def test_gpu_slices_that_wait(tmp_path):
+    """Arrows from what they waited for, ids in one field or in several."""
+    interned = msg((24, msg((1, 1), (2, "queue"))))
+    path = tmp_path / "gpu.pftrace"
+    path.write_bytes(
+        packet((10, 1), (13, 1), (12, interned))
+        + stage(1000, (17, "a"))
+        + stage(2000, (17, "b"))
+        + stage(3000, (17, "c"), (18, 1000), (18, 2000))
+        + stage(4000, (17, "d"), (18, b"\xe8\x07\xb8\x17"))
+    )
+    (trace,) = traceconv.open(str(path)).traces()
+    ends = zip(trace.flows.src.tolist(), trace.flows.dst.tolist(), strict=True)
+    assert sorted(ends) == [(0, 2), (0, 3), (1, 2), (2, 3)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .jobs import Clock, Job
+from .jobs import Clock, Delay, Job
 from .noise import SHAPES
 from .scenarios import (
     COVERED,
@@ -73,6 +73,23 @@ def _clocks() -> None:
         add(f"clocks/bias-{size}us", lambda seed, us=size: biased(seed, us * 1e3, False), COVERED)
         add(f"clocks/bias-{size}us-by-group", lambda seed, us=size: biased(seed, us * 1e3, True),
             COVERED)  # fmt: skip
+    for size in (5, 20):  # members of a ring end one after the other
+        ramp = tuple(size * 1e3 * rank for rank in range(8))
+        add(f"clocks/ring-{size}us", REGULAR, COVERED, end_bias=ramp)
+        add(f"clocks/ring-{size}us-dp8", DP8, COVERED, end_bias=ramp)
+    add("clocks/several-jumps", several_jumps, COVERED)
+    add("clocks/jump-and-back", lambda seed: several_jumps(seed, back=True), COVERED)
+    for numbering in ("absolute", "relative"):
+        add(f"clocks/alike-apart-{numbering}", alike_apart(REGULAR), COVERED, numbering=numbering)
+        add(f"clocks/period-4-{numbering}", alike_apart(REGULAR), COVERED, numbering=numbering,
+            jitter=5e3, delays=(Delay(tuple(range(8)), 3e6, every=4),))  # fmt: skip
+        add(f"clocks/touching-{numbering}", Job(tp=2, layers=4), REFUSED, numbering=numbering,
+            windows={0: (0, 10), 1: (10, 20)}, steps=20)  # fmt: skip
+    add("clocks/uneven-steps", REGULAR, COVERED, pace=0.5, lost=dict.fromkeys(range(8), 0.2))
+    add("clocks/lost-40pct-drift", drifting(REGULAR), COVERED, steps=30,
+        lost=dict.fromkeys(range(8), 0.4))  # fmt: skip
+    add("clocks/one-step-24-layers", Job(tp=2, dp=4, layers=24, steps=1), COVERED)
+    add("clocks/256-ranks", Job(tp=8, dp=8, pp=4, micro_batches=2, steps=4), COVERED)
     add("clocks/lost-10pct", REGULAR, COVERED, lost=dict.fromkeys(range(8), 0.1))
     add("clocks/lost-half-of-one", REGULAR, COVERED, lost={3: 0.5})
     add("clocks/lost-alike", REGULAR, COVERED, lost=dict.fromkeys(range(8), 0.1), pace=0.0)
@@ -134,6 +151,27 @@ def jumping(seed: int, by: int, job: Job = REGULAR) -> Job:
     rank = int(rng.integers(1, job.ranks))
     every[rank] = replace(every[rank], jumps=((int(rng.uniform(0.25, 0.75) * length), by),))
     return replace(job, clocks=tuple(every))
+
+
+def several_jumps(seed: int, back: bool = False) -> Job:
+    """A clock is set three times, or for a while."""
+    rng = np.random.default_rng((seed, 31))
+    at = np.sort(rng.uniform(0.1, 0.9, 2 if back else 3)) * REGULAR.steps * 7e6
+    by = rng.choice((-1, 1), len(at)) * 10 ** rng.uniform(4.3, 6, len(at))
+    if back:
+        by[1] = -by[0]
+    every = list(any_clocks(seed, REGULAR.ranks))
+    jumps = tuple(zip(at.astype(int).tolist(), by.astype(int).tolist(), strict=True))
+    every[3] = replace(every[3], jumps=jumps)
+    return replace(REGULAR, clocks=tuple(every))
+
+
+def alike_apart(job: Job) -> Callable[[int], Job]:
+    """Steps of equal length; captures begin up to six steps apart."""
+    return lambda seed: replace(
+        job, pace=0.0, jitter=TINY / 2, input_ns=0.0, steps=24,
+        windows={1: (seed % 6 + 1, seed % 6 + 17), 2: (0, 16), 3: (seed % 6 + 1, 24)},
+    )  # fmt: skip
 
 
 def host_jumping(seed: int) -> Job:

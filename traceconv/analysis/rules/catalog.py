@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from traceconv.analysis.rules import communication as _rules_comm
 from traceconv.analysis.rules import device as _rules_device
+from traceconv.analysis.rules import host as _rules_host
 from traceconv.analysis.rules import operators as _rules_ops
 from traceconv.analysis.rules import pipeline as _rules_pipeline
 from traceconv.analysis.rules import queues as _rules_queue
@@ -18,7 +19,8 @@ from traceconv.core.errors import OptionError
 RULES: Mapping[str, Rule] = {
     rule.id: rule
     for module in (
-        _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_comm, _rules_ops,
+        _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_comm,
+        _rules_ops,
     )
     for rule in module.RULES
 }  # fmt: skip
@@ -88,14 +90,3 @@ def rows() -> list[dict[str, str]]:
 def _spelled(value: float, unit: str, below: bool) -> str:
     number = "?" if math.isnan(value) else f"{value:g}"
     return f"{'<' if below else '>'} {number} {unit}".strip()
-
-
-def markdown_table() -> str:
-    """:func:`rows` as Markdown."""
-    lines = ["| Rule | About | Speaks if | Threshold | From |", "|---|---|---|---|---|"]
-    lines += [
-        f"| `{row['rule']}` | {row['theme']} | {row['measure']} | {row['threshold']} | "
-        f"{row['source']} |"
-        for row in rows()
-    ]
-    return "\n".join(lines)

@@ -27,7 +27,7 @@ from traceconv.analysis.rules.definition import (
 )
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.stated_steps import stated_overlap
-from traceconv.analysis.utilisation import measured, share, utilisation
+from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
 from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
 from traceconv.core.side_tables import ABSENT
 
@@ -73,8 +73,8 @@ def _stated(trace: Trace) -> dict[str, list[int]]:
 
 def _whole(trace: Trace) -> dict[str, list[int]]:
     sums = OverlapTimes(0, 0, 0, 0)
-    if trace.overlap is not None:
-        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+    if (overlap := whole_rank(trace)) is not None:
+        sums = overlap.sums_ns._replace(free=overlap.idle_ns)
     row = (-1, -1, sums.known, *sums, UNKNOWN, UNKNOWN)
     return {name: [value] * bool(sums.known) for name, value in zip(_COLUMNS, row, strict=True)}
 
@@ -106,8 +106,10 @@ def _figures(known: Known) -> dict[str, Any]:
     """The shares, and of how much time they are."""
     pieces = known["pieces"]
     shares = {f"{key}_percent": _percent(pieces, f"{key}_ns") for key in _KEYS}
-    if any(ns >= 0 for ns in pieces["input_wait_ns"]):
-        shares["input_wait_percent"] = _percent(pieces, "input_wait_ns")
+    told = [ns >= 0 for ns in pieces["input_wait_ns"]]
+    if any(told):  # of the steps of which it is known
+        those = {name: list(compress(column, told)) for name, column in pieces.items()}
+        shares["input_wait_percent"] = _percent(those, "input_wait_ns")
     if any(ns > 0 for ns in pieces["copying_ns"]):
         shares["copy_not_overlapped_percent"] = _percent(pieces, "copy_not_overlapped_ns")
     window = {"window_ns": _total(pieces, "known_ns"), "steps": len(pieces["step"])}
@@ -295,7 +297,7 @@ RULES: tuple[Rule, ...] = (
         "median time from the start of a launching call to the start of its kernel, while the "
         "device is idle",
         (Limit(20.0, "us", OWN, below=True), Limit(20.0, "%", PADDLE, "idle")),
-        "launch arrows from host calls to at least 20 kernels",
+        "launch arrows from host calls to at least 20 kernels, and known idle time of the device",
         "The device waits for every launch: reduce the work of the host between launches, or "
         "launch whole graphs.",
         _launches,

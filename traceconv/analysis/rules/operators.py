@@ -1,4 +1,5 @@
-"""Rules of operators and memory: conversions of format, shapes of matrices, how full memory is."""
+"""Rules of operators and memory: conversions of format, shapes of matrices, processors and types
+that operators run on, uneven ones, how full memory is."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.analysis.excerpts import lane
 from traceconv.analysis.losses import COMPUTING
@@ -27,12 +29,14 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.tables import memory as _memory_tables
-from traceconv.analysis.tables.fields import is_ascend, operator_columns
+from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
+from traceconv.analysis.tables.operator import SHAPES, launching
 from traceconv.analysis.utilisation import measured
-from traceconv.core.model import OpClass, Trace
+from traceconv.core.model import I64, Mask, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
+from traceconv.passes.input_wait import fetches
 
 _CONVERSION = re.compile(r"(?:.*/)?(?:aclnn\w*_)?(Cast|TransData)(?![a-z]).*", re.DOTALL)
 _CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
@@ -40,6 +44,14 @@ _UNIT = 16  # a cube core multiplies blocks of 16 x 16
 _BLOCKS = (8, 16, 32)  # columns of a block, by the size of the type
 _DIGITS = re.compile(r"\d{1,12}")
 _GIB = 1 << 30
+_AI_CPU = re.compile(r"(?:KERNEL_)?AI_?CPU")
+_FULL = re.compile(
+    r"(?!.*(?:tensorop|tf32))(?:.*[^a-z])?sgemm(?![a-z]).*|Cijk_\w*?_SB_.*", re.DOTALL | re.I
+)
+"""Names of kernels of cuBLAS, CUTLASS, cuDNN and Tensile that multiply without tensor cores."""
+_FLOATS = re.compile(r"(?:FLOAT|DT_FLOAT|FP32)(?:;(?:FLOAT|DT_FLOAT|FP32|NULL|N/A|))*")
+_FEWEST = 20  # calls; a tail of fewer is none
+_TAIL = 1.5  # so many medians are long
 _MEASURES = re.compile(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
 
 _MEMORY = of_table(_memory_tables.TABLES, "memory")
@@ -138,6 +150,151 @@ def _unaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         yield Case(rank, value, figures, "", (), shown, saves_ns=saves, part_of=(COMPUTING,))
 
 
+# -- where and in which type operators run --------------------------------------------------
+
+
+def _time(trace: Trace, rows: NDArray[np.intp], found: Mask) -> dict[str, Any]:
+    """Time of compute tasks, and of some of them, by name or type."""
+    length = trace.events.dur_ns[rows]
+    return {
+        "steps": max(len(measured(trace.steps)), 1),
+        "compute_ns": int(length.sum()),
+        "found_ns": int(length[found].sum()),
+        "count": int(found.sum()),
+        "longest": longest(trace, rows[found]),
+    }
+
+
+def _ai_cpu(trace: Trace) -> Known | None:
+    """Time of all compute tasks, and of those on AI CPUs, without those that fetch input."""
+    if not is_ascend(trace) or trace.hints.partial_device:
+        return None
+    rows = kernels(trace, OpClass.COMPUTE)
+    rows = rows[~fetches(trace)[rows]]
+    columns = operator_columns(trace, rows) if len(rows) else {}
+    cores = columns.get("Core Type", np.empty(0, object)).tolist()
+    if not any(cores):
+        return None
+    found = np.array([bool(_AI_CPU.fullmatch(core)) for core in cores], bool)
+    types = columns["OP Type"][found].tolist()
+    by_type: Counter[str] = Counter()
+    for kind, ns in zip(types, trace.events.dur_ns[rows[found]].tolist(), strict=True):
+        by_type[kind or UNKNOWN_TYPE] += ns
+    most = [kind for kind, _ in by_type.most_common(SLICES_KEPT)]
+    return {**_time(trace, rows, found), "types": most}
+
+
+UNKNOWN_TYPE = "of unknown type"
+
+
+def _full_precision(trace: Trace) -> Known | None:
+    """Time of all compute tasks, and of those that multiply matrices of single precision."""
+    rows = kernels(trace, OpClass.COMPUTE)
+    if not len(rows) or trace.hints.partial_device:
+        return None
+    if not is_ascend(trace):
+        full = np.array([bool(_FULL.match(name[:500])) for name in trace.strings], bool)
+        return _time(trace, rows, full[trace.events.name[rows]])
+    kinds = operator_columns(trace, rows)["OP Type"].tolist()
+    cube = np.array([bool(_CUBE.fullmatch(kind)) for kind in kinds], bool)
+    (types,) = fields(trace, rows[cube], "Input Data Types")
+    stated = [one.strip('"').upper() for one in types.tolist()]
+    if not any(stated):
+        return None
+    found = np.zeros(len(rows), bool)
+    found[cube] = [bool(_FLOATS.fullmatch(one)) for one in stated]
+    return _time(trace, rows, found)
+
+
+def _much_time(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """By their share in the time of compute tasks."""
+    value = 100 * known["found_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
+    if value > limits[""]:
+        figures = {"count": known["count"], "compute_ns": known["compute_ns"]}
+        figures |= {"types": known["types"]} if known.get("types") else {}
+        yield Case(
+            rank, value, figures, "", (), slices(known["longest"]),
+            saves_ns=known["found_ns"] / known["steps"], part_of=(COMPUTING,),
+        )  # fmt: skip
+
+
+# -- operators with a tail ----------------------------------------------------------------
+
+
+def _uneven(trace: Trace) -> Known | None:
+    """Of the operator with the longest tail, what its calls of one shape take beyond 1.5 medians.
+
+    Calls are equal if their name is, and the shapes of their input; those without any are not
+    looked at.
+    """
+    rows = kernels(trace, OpClass.COMPUTE)
+    if not len(rows) or trace.hints.partial_device:
+        return None
+    events = trace.events
+    name = events.name[rows].astype(np.int64)
+    whole, steps = int(events.dur_ns[rows].sum()), max(len(measured(trace.steps)), 1)
+    # shapes are looked up of those only that can have a tail: the others take most of the time
+    some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
+    some = rows[np.isin(name, np.unique(events.name[some]))]
+    shapes = _input_shapes(trace, some)
+    if len(some) and not any(shapes.tolist()):
+        return None
+    some, shapes = some[shapes != ""], shapes[shapes != ""]
+    groups = Groups.of(events.name[some].astype(np.int64), numbered(shapes))
+    length = events.dur_ns[some]
+    beyond = _beyond(groups, length)
+    sums = groups.total(beyond)
+    known = {"steps": steps, "compute_ns": whole}
+    if not len(sums) or not sums.max():
+        return {**known, "tail_ns": 0}
+    worst = int(sums.argmax())
+    mine = groups.order[groups.start[worst] :][: groups.size[worst]]
+    return {
+        **known,
+        "tail_ns": int(sums[worst]),
+        "all_tails_ns": int(sums.sum()),
+        "operator": trace.strings[int(events.name[some[mine[0]]])][:200],
+        "shape": str(shapes[mine[0]])[:200],
+        "calls": len(mine),
+        "median_ns": round(float(np.median(length[mine]))),
+        "longest_ns": int(length[mine].max()),
+        "longest": longest(trace, some[mine]),
+    }
+
+
+def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Shapes as text, "" where nothing says."""
+    if not len(rows):
+        return np.empty(0, object)
+    if is_ascend(trace):
+        return np.array([s.strip('"') for s in operator_columns(trace, rows)["Input Shapes"]], "O")
+    call = launching(trace, rows)
+    dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
+    return np.where(call >= 0, np.where(dims == "", other, dims), "")
+
+
+def _beyond(groups: Groups, length: I64) -> I64:
+    """What each row takes beyond 1.5 medians of its group; 0 in groups of few."""
+    found = np.zeros(len(length), np.int64)
+    for first, size in zip(groups.start.tolist(), groups.size.tolist(), strict=True):
+        if size >= _FEWEST:
+            mine = groups.order[first : first + size]
+            usual = int(_TAIL * float(np.median(length[mine])))
+            found[mine] = np.maximum(length[mine] - usual, 0)
+    return found
+
+
+def _tailed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = 100 * known["tail_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
+    if value > limits[""] and known["tail_ns"]:
+        names = ("calls", "median_ns", "longest_ns", "shape", "all_tails_ns", "compute_ns")
+        yield Case(
+            rank, value, {key: known[key] for key in names}, known["operator"], (),
+            slices(known["longest"]), saves_ns=known["tail_ns"] / known["steps"],
+            part_of=(COMPUTING,),
+        )  # fmt: skip
+
+
 # -- memory -------------------------------------------------------------------------------
 
 
@@ -203,6 +360,43 @@ RULES: tuple[Rule, ...] = (
         "Pad or choose sizes (hidden, vocabulary, batch) that are multiples of 16.",
         _shapes,
         each_rank(_unaligned),
+    ),
+    Rule(
+        "ai-cpu",
+        "Operators run on AI CPUs",
+        "operators",
+        "share of AI CPU operators in the time of compute tasks",
+        (Limit(2.0, "%", OWN),),
+        "compute tasks of an Ascend device, and on which cores they ran",
+        "Replace them by operators that run on AI Cores: often another type of the input (int64, "
+        "double) or another form of the same operator is enough.",
+        _ai_cpu,
+        each_rank(_much_time),
+    ),
+    Rule(
+        "full-precision",
+        "Matrices are multiplied in single precision",
+        "operators",
+        "share of matrix operators of single precision in the time of compute tasks",
+        (Limit(10.0, "%", OWN),),
+        "compute tasks of a device; on Ascend with the types of their input",
+        "Use half precision (autocast, bf16) or TF32 and HF32, if the device has units for them "
+        "and the model permits.",
+        _full_precision,
+        each_rank(_much_time),
+    ),
+    Rule(
+        "uneven-operator",
+        "One operator takes much longer at times, on the same shapes",
+        "operators",
+        "what calls of one operator on one shape take beyond 1.5 of their median, of the time of "
+        "compute tasks",
+        (Limit(5.0, "%", OWN),),
+        "operators of a device with the shapes of their input",
+        "Look at what else runs meanwhile: communication that takes bandwidth, another stream, a "
+        "lower clock of the device; and whether values of the input decide on the work.",
+        _uneven,
+        each_rank(_tailed),
     ),
     Rule(
         "memory-capacity",

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.losses import EXPOSED, IDLE, PAUSE
+from traceconv.analysis.losses import COMPUTING, COPIES, EXPOSED, IDLE, INPUT, PAUSE
 from traceconv.analysis.rules.definition import (
     OWN,
+    SLICES_KEPT,
     STEPS_KEPT,
     Case,
     Known,
@@ -23,6 +24,7 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
+from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import distinct
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import I64, Kind, OpClass, StepSource, StepTable, Trace
@@ -186,6 +188,82 @@ def _first(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             yield Case(rank, value, figures, where, (step,), slices(one["first"]))
 
 
+# -- spikes -------------------------------------------------------------------------------
+
+_CLASSES = {"computing_ns": COMPUTING, "not_overlapped_ns": EXPOSED, "free_ns": IDLE,
+            "copy_not_overlapped_ns": COPIES}  # fmt: skip
+
+
+def _windows(trace: Trace) -> Known | None:
+    """The measured steps but the first, which may be another kind of step; the rest of at least
+    five."""
+    steps = measured(trace.steps)
+    steps = steps.take(np.argsort(steps.device_start_ns, kind="stable")[1:])
+    if len(steps) < _FEWEST_WINDOWS:
+        return None
+    free = _idle_pieces(trace)
+    shown = []
+    for row in np.argsort(-steps.known_ns, kind="stable")[:SLICES_KEPT].tolist():
+        low, high = steps.device_spans[row].tolist()
+        inside = (trace.events.start_ns[free] < high) & (trace.events.end_ns[free] > low)
+        shown.append(longest(trace, free[inside])[:1])
+    names = ("step", "known_ns", "input_wait_ns", *_CLASSES)
+    return {**{name: getattr(steps, name).tolist() for name in names}, "shown": shown}
+
+
+def _idle_pieces(trace: Trace) -> NDArray[np.intp]:
+    return np.flatnonzero((trace.events.op == OpClass.FREE) & (trace.events.kind == Kind.SLICE))
+
+
+def _spikes(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """By the longest step; what differs is what takes more than its median in the others."""
+    length = np.array(known["known_ns"], np.int64)
+    usual = float(np.median(length))
+    value = float(length.max()) / usual if usual else 0.0
+    if value <= limits[""]:
+        return
+    high = length > limits[""] * usual
+    excess = _excess(known, high)
+    most = max(excess, key=lambda name: excess[name], default="")
+    figures = {
+        "steps": len(length),
+        "spikes": int(high.sum()),
+        "median_ns": round(usual),
+        **{f"more_{name}_ns": round(ns) for name, ns in excess.items()},
+    }
+    numbers = [step for step, spike in zip(known["step"], high.tolist(), strict=True) if spike]
+    shown = [one for piece in known["shown"][: int(high.sum())] for one in piece]
+    yield Case(
+        rank, value, figures, "", [n for n in numbers if n >= 0][:STEPS_KEPT],
+        slices(shown if most not in (COMPUTING, EXPOSED) else ()), _SPIKED.get(most, ""),
+        saves_ns=float((length[high] - usual).sum()) / len(length),
+    )  # fmt: skip
+
+
+def _excess(known: Known, high: NDArray[np.bool_]) -> dict[str, float]:
+    """By class what spikes take more of it, on average, than the others' median, ns."""
+    columns = {name: np.array(known[column], np.int64) for column, name in _CLASSES.items()}
+    waits = np.array(known["input_wait_ns"], np.int64)
+    if (waits >= 0).all():
+        columns |= {IDLE: columns[IDLE] - waits, INPUT: waits}
+    usual = ~high if not high.all() else high
+    return {
+        name: float(taken[high].mean()) - float(np.median(taken[usual]))
+        for name, taken in columns.items()
+    }
+
+
+_SPIKED = {
+    COMPUTING: "Computing differs in them: look for longer input, evaluation, or a lower clock of "
+    "the device (`traceconv diff` of usual steps with these shows the operators).",
+    EXPOSED: "Communication differs in them: look at the ranks that others wait for (`traceconv "
+    "stragglers`), checkpoints and evaluation.",
+    IDLE: "The device waits in them: look at checkpoints, logging, garbage collection and other "
+    "load of the host.",
+    INPUT: "They wait for input: look at workers that start again, storage and caches.",
+}
+_FEWEST_WINDOWS = 4  # after the first
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "iteration-gap",
@@ -236,5 +314,16 @@ RULES: tuple[Rule, ...] = (
         _first_facts,
         each_rank(_first),
         Severity.NOTE,
+    ),
+    Rule(
+        "step-spikes",
+        "Some steps take much longer than the others",
+        THEME,
+        "longest step after the first, in medians",
+        (Limit(1.5, "x", OWN),),
+        "at least five steps with device work",
+        "Look at what those steps do besides: checkpoints, evaluation, logging, longer input.",
+        _windows,
+        each_rank(_spikes),
     ),
 )

@@ -196,13 +196,15 @@ def _stage_facts(trace: Trace) -> Columns:
 
 
 def _stages(ranked: Ranked) -> Columns:
-    """Ratios are of the steps' own time."""
+    """Ratios are of the steps' own time; of pauses, which are no part of it, of both together."""
     rows = timed(ranked, Keys(("Stage",)))
     of_step = rows["Stage"] == "Step"
     base = dict(zip(rows[RANK][of_step].tolist(), rows["Total Time(ns)"][of_step].tolist(),
                     strict=True))  # fmt: skip
     whole = np.array([base.get(rank, 0) for rank in rows[RANK].tolist()])
-    return {**rows, "Ratio(%)": share(rows["Total Time(ns)"], whole)}
+    total = rows["Total Time(ns)"]
+    pause = rows["Stage"] == _STAGE[OpClass.INTERVAL]
+    return {**rows, "Ratio(%)": share(total, np.where(pause & (whole > 0), whole + total, whole))}
 
 
 TABLES: Sequence[Table] = (
@@ -252,7 +254,7 @@ TABLES: Sequence[Table] = (
         "stage",
         "Stages of a step",
         "The parts of the step trace: Count, sum, min, mean and max of their durations; Ratio = "
-        "Total / Total of the steps.",
+        "Total / Total of the steps; of Data Preparation, which is before a step, of both together",
         "a step trace",
         (*Column.whole(RANK), *Column.text("Stage"), *TIMED),
         _stage_facts,

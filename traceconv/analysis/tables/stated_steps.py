@@ -83,6 +83,22 @@ def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
     }
 
 
+def with_steps_beside(trace: Trace, rows: Columns, stated: Columns) -> Columns:
+    """Facts of the steps of a trace, and behind them those that only the profiler's table has.
+
+    A rank may have several captures, and one of them tables alone: what these say of steps that no
+    other capture marks is said nowhere else.
+
+    Args:
+        rows:   of the steps of the trace.
+        stated: of the table; with all columns of ``rows``.
+    """
+    if not stated or not trace.capture.parts or len(trace.steps) < trace.present.iterations:
+        return rows
+    beside = (stated["step"] != ABSENT) & ~np.isin(stated["step"], trace.steps.step)
+    return {name: np.concatenate((one, stated[name][beside])) for name, one in rows.items()}
+
+
 def device_time(stated: Columns) -> I64:
     """Length of each step on the device: computing, exposed communication and idle time."""
     parts = [stated[key] for key in ("computing_ns", "not_overlapped_ns", "free_ns")]

@@ -29,15 +29,16 @@ from traceconv.analysis.tables.stated_steps import (
     only_stated,
     stated_overlap,
     stated_steps,
+    with_steps_beside,
 )
-from traceconv.analysis.utilisation import share, utilisation
+from traceconv.analysis.utilisation import share, utilisation, whole_rank
+from traceconv.core.columns import distinct
 from traceconv.core.intervals import length_within
 from traceconv.core.model import (
     I64,
     STEP_TABLE,
     UNKNOWN,
     Covered,
-    EventTable,
     Layer,
     OpClass,
     StepSource,
@@ -45,6 +46,7 @@ from traceconv.core.model import (
     Trace,
 )
 from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.passes.attribution import occurrence
 
 STYLES = ("torch", "mindspore")
 """Two ways to count ``step_trace_time.csv`` are in circulation. Both count a slice where it begins,
@@ -216,7 +218,8 @@ def _step_facts(trace: Trace) -> Columns:
     for name in ("device_start_ns", "device_dur_ns"):
         facts[name][steps.covered != Covered.TIMELINE] = ABSENT
     phases = {name: _phase(trace, op) for name, op in _PHASES.items()}
-    return {**facts, **phases, "interval": _data_bound(trace)}
+    rows = {**facts, **phases, "interval": _data_bound(trace)}
+    return with_steps_beside(trace, rows, _stated_lengths(stated_steps(trace)))
 
 
 def _stated_lengths(stated: Columns) -> Columns:
@@ -233,15 +236,27 @@ def _stated_lengths(stated: Columns) -> Columns:
 
 def _phase(trace: Trace, op: OpClass) -> I64:
     """Length of one part of each step; ABSENT where the source marks none."""
-    events = trace.events.take(trace.events.op == op)
-    if not len(events):
-        return np.full(len(trace.steps), ABSENT, np.int64)
-    keys, which = np.unique(_key(events), return_inverse=True)
-    sums = np.zeros(len(keys), np.int64)
-    np.add.at(sums, which, events.dur_ns)
-    wanted = _key(trace.steps)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, sums[at], ABSENT)
+    rows, at = _parts_of_steps(trace, op)
+    sums = np.zeros(len(trace.steps), np.int64)
+    np.add.at(sums, at, trace.events.dur_ns[rows])
+    return np.where(np.bincount(at, minlength=len(sums)) > 0, sums, ABSENT)
+
+
+def _parts_of_steps(trace: Trace, op: OpClass) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that mark one part of a step, and the step that each is of.
+
+    Numbers may start over; a pause comes before its step, so its end says which one it is.
+    """
+    events, steps = trace.events, trace.steps
+    rows = np.flatnonzero(events.op == op)
+    time = events.end_ns if op == OpClass.INTERVAL else events.start_ns
+    at = np.full(len(rows), -1, np.intp)
+    for graph in distinct(steps.graph).tolist():
+        own = np.flatnonzero(steps.graph == graph)
+        mine = np.flatnonzero(events.graph[rows] == graph)
+        found = occurrence(steps.take(own), events.step[rows[mine]], time[rows[mine]])
+        at[mine] = np.where(found < 0, -1, own[found])
+    return rows[at >= 0], at[at >= 0]
 
 
 def _data_bound(trace: Trace) -> I64:
@@ -257,19 +272,10 @@ def _data_bound(trace: Trace) -> I64:
 
 def _forward(trace: Trace) -> I64:
     """The start of the forward pass of each step; ABSENT where the source marks none."""
-    events = trace.events.take(trace.events.op == OpClass.FP_BP)
+    rows, at = _parts_of_steps(trace, OpClass.FP_BP)
     found = np.full(len(trace.steps), ABSENT, np.int64)
-    if len(events):
-        keys, first = np.unique(_key(events), return_index=True)
-        at = np.minimum(np.searchsorted(keys, _key(trace.steps)), len(keys) - 1)
-        known = keys[at] == _key(trace.steps)
-        found = np.where(known, events.start_ns[first[at]], ABSENT)
+    found[at[::-1]] = trace.events.start_ns[rows[::-1]]  # of several the first
     return found
-
-
-def _key(rows: EventTable | StepTable) -> I64:
-    """One number per pair of graph and step."""
-    return (rows.graph.astype(np.int64) << 32) + rows.step
 
 
 def _named(rows: Columns, names: dict[str, str]) -> dict[str, NDArray[Any]]:
@@ -341,14 +347,15 @@ def _overlap_facts(trace: Trace) -> Columns:
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
-    if trace.overlap is not None and len(steps) == trace.present.iterations:
-        # where only some of the steps were selected, sums of the whole rank would mislead
-        sums = trace.overlap.sums_ns._replace(free=trace.overlap.idle_ns)
+    if (overlap := whole_rank(trace)) is not None:
+        sums = overlap.sums_ns._replace(free=overlap.idle_ns)
         whole = [-1, ABSENT, ABSENT, *sums, _input_wait(steps), ABSENT]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
     known = (rows["known_ns"] != ABSENT).any()
-    return {**rows, "source": texts(sources)} if known else NOTHING
+    if not known:
+        return NOTHING
+    return with_steps_beside(trace, {**rows, "source": texts(sources)}, stated_overlap(trace))
 
 
 def _input_wait(steps: StepTable) -> int:
@@ -437,12 +444,13 @@ def _vendor_facts(trace: Trace) -> Columns:
         for heading, name in _VENDOR.items():
             columns[name][own] = numbers(table, heading)[at]
     device = trace.capture.device
-    return {
+    rows = {
         **columns,
         "window": steps.window.astype(np.int64),
         "device": np.full(len(steps), ABSENT if device < 0 else device, np.int64),
         "source": texts([_SOURCES[Covered(number)] for number in steps.covered.tolist()]),
     }
+    return with_steps_beside(trace, rows, stated_steps(trace))
 
 
 def _stated(trace: Trace) -> Columns:

@@ -11,12 +11,14 @@ import re
 from collections.abc import Hashable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import replace
+from itertools import islice
 from pathlib import PurePosixPath
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues, MalformedInputError, OptionError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture
+from traceconv.core.version import RAW_EVENT_LOG as VERSION
 from traceconv.io.sources import Source
 from traceconv.readers.event_log.mapping import (
     SETTINGS,
@@ -39,7 +41,14 @@ from traceconv.readers.shared.lines import (
     text,
     unheard,
 )
-from traceconv.readers.shared.numbers import ABSENT, UNREADABLE, times, whole_number
+from traceconv.readers.shared.numbers import (
+    ABSENT,
+    ISO,
+    UNREADABLE,
+    is_iso_time,
+    times,
+    whole_number,
+)
 from traceconv.readers.shared.windows import joined_windows
 
 _DIGITS = re.compile(r"\d+")
@@ -233,6 +242,12 @@ def _refuse_table(source: Source, name: str, mapping: Mapping) -> None:
         MalformedInputError: it is a table, and none of those that are known.
     """
     head, title = source.head(name), source.title(name)
+    if mapping.line is not None:
+        lines = [] if is_binary(head) else first_lines(head)
+        first = f"; the first is {lines[0][1][:80]!r}" if lines else ""
+        raise MalformedInputError(
+            title, "", f"{mapping.name}: its pattern matches none of the first lines{first}"
+        )
     columns = columns_in(head)
     if not columns or recognised(head, title, None):
         return
@@ -329,9 +344,6 @@ def mapping_of(text_or_path: str) -> Mapping:
 HEAD_LINES = 200
 """A header row is among the first so many lines."""
 
-VERSION = 1
-"""Of the schema; what ``rawlog`` says in the head of a log."""
-
 _HOLE = re.compile(rb"\0{8,}")
 _SETTING = re.compile(r"([A-Za-z_]+)\s*[=:]\s*([^\s,;]+)")
 _DELIMITERS = (",", ";", "\t")
@@ -348,18 +360,50 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
     Raises:
         MalformedInputError: it is one, and its head says something that cannot be.
     """
-    if _is_binary(head):
+    if is_binary(head):
         return None
-    lines = _first_lines(head)
+    lines = first_lines(head)
+    if mapping is not None and mapping.line is not None:
+        return _written(_text_lines(lines, title, mapping), head)
     first = next((line for _, line in lines if not line.startswith("#")), "")
     if first.startswith("{"):
-        return _json_lines(lines, title, mapping or SCHEMA)
-    return _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
+        return _written(_json_lines(lines, title, mapping or SCHEMA), head)
+    table = _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
+    return _written(table, head)
+
+
+def _written(layout: Layout | None, head: bytes) -> Layout | None:
+    """The layout with the way its times are written: as numbers, or as ISO 8601 has them."""
+    if layout is None:
+        return None
+    iso: dict[str, str] = {}
+    for batch in batches(Lines(io.BytesIO(head), unheard), layout):
+        for target in ("ts", "end"):
+            first = next(filter(None, batch.columns.get(target, ())), "")
+            if is_iso_time(first):
+                iso[target] = ISO
+        break
+    return replace(layout, units={**layout.units, **iso}) if iso else layout
+
+
+def _text_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:
+    """The layout of lines of text; None if the pattern matches none of the first."""
+    pattern = mapping.line
+    if pattern is None or not any(pattern.search(line) for _, line in lines):
+        return None
+    columns = tuple(pattern.groupindex)
+    binding, missing = bound(mapping, columns)
+    if missing:
+        raise OptionError(f"{mapping.name}: its pattern has no group {missing[0]!r}")
+    settings = _settings({}, binding, title)
+    return Layout(
+        mapping.name, binding, _units(binding, settings), settings, columns, pattern=pattern
+    )
 
 
 def columns_in(head: bytes) -> list[str]:
     """The columns of a table, for messages; [] if this is none."""
-    lines = [] if _is_binary(head) else _first_lines(head)
+    lines = [] if is_binary(head) else first_lines(head)
     first = next((line for _, line in lines if not line.startswith("#")), "{")
     if first.startswith(("{", "[")):
         return []
@@ -367,20 +411,26 @@ def columns_in(head: bytes) -> list[str]:
     return [cell.strip() for cell in found] if len(found) > 1 else []
 
 
-def _is_binary(head: bytes) -> bool:
+def row_of(line: str, width: int) -> list[str]:
+    """The cells of a row of a table, cut where that gives ``width`` of them; [] if nothing does."""
+    every = (cells(line, delimiter) for delimiter in _DELIMITERS)
+    return next((found for found in every if len(found) == width), [])
+
+
+def is_binary(head: bytes) -> bool:
     """Whether zeros are in it; long runs of them are what a crash leaves in a file of text."""
     return b"\0" in head and b"\0" in _HOLE.sub(b"", head)
 
 
-def _first_lines(head: bytes) -> list[tuple[int, str]]:
-    lines = Lines(io.BytesIO(head), unheard).numbered()
-    return [item for item, _ in zip(lines, range(HEAD_LINES), strict=False)]
+def first_lines(head: bytes) -> list[tuple[int, str]]:
+    """The first lines that are not blank, with their numbers."""
+    return list(islice(Lines(io.BytesIO(head), unheard).numbered(), HEAD_LINES))
 
 
 # -- JSON lines -----------------------------------------------------------------------------
 
 
-def _object(line: str) -> dict[str, str] | None:
+def fields_of(line: str) -> dict[str, str] | None:
     """The fields of a line as text; None if it is no JSON object."""
     try:
         return {key: text(raw) for key, raw in OBJECT.decode(line).items()}
@@ -389,7 +439,7 @@ def _object(line: str) -> dict[str, str] | None:
 
 
 def _json_lines(lines: Sequence[tuple[int, str]], title: str, mapping: Mapping) -> Layout | None:
-    found = [(n, _object(line)) for n, line in lines if not line.startswith("#")]
+    found = [(n, fields_of(line)) for n, line in lines if not line.startswith("#")]
     number, first = found[0]
     if first is None:
         return None

@@ -6,7 +6,11 @@ As text: ``name=Name,ts=Start (ns):ns,device?=Device/\\((\\d+)\\)/,kind='compute
 * ``column:unit`` says the unit of a time, ``column (*)`` takes it from the brackets of the header;
 * ``column/regex/`` takes what the one group finds, and nothing where it finds nothing;
 * ``target='text'`` is the same for every record;
-* ``ignore=column`` leaves a column out; every other column becomes an argument.
+* ``ignore=column`` leaves a column out; every other column becomes an argument;
+* ``line=/regex/`` reads lines of text: its named groups are the columns, and those that are called
+  like a target are that target; ``line='%(asctime)s %(message)s'`` is a format of Python's logging.
+
+Times are numbers, or written as ISO 8601 has them.
 
 As a file: a JSON object of the same keys. A value may also be an object with ``column``, ``unit``
 and ``regex``, or with ``constant``; ``ignore`` is a list; ``preset`` names one to build on.
@@ -23,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from traceconv.core.errors import OptionError, SourceError
+from traceconv.readers.shared.numbers import ISO_TIME
 
 TIMES = ("ts", "dur", "end")
 TARGETS = (
@@ -72,6 +77,7 @@ class Mapping:
     fields: tuple[Field, ...] = ()
     settings: Dict[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    line: re.Pattern[str] | None = None
 
     def over(self, base: Mapping) -> Mapping:
         """This one, with what it does not say taken from ``base``."""
@@ -80,7 +86,7 @@ class Mapping:
         settings = {**base.settings, **self.settings}
         return replace(
             self, fields=(*kept, *self.fields), settings=settings,
-            ignored=(*base.ignored, *self.ignored),
+            ignored=(*base.ignored, *self.ignored), line=self.line or base.line,
         )  # fmt: skip
 
     def required(self) -> list[str]:
@@ -138,18 +144,86 @@ _EXAMPLE = "name=Name,ts=Start (ns):ns,dur=Length,kind='compute'"
 
 def _mapping(name: str, items: Sequence[tuple[str, Any]]) -> Mapping:
     fields, settings, ignored = [], {}, []
+    line: re.Pattern[str] | None = None
     for key, value in items:
         target = key.removesuffix("?")
         if target == "ignore":
             ignored.append(str(value))
+        elif target == "line":
+            line = _line(name, str(value))
         elif target in SETTINGS:
             settings[target] = _setting(name, target, str(value).strip("'"))
         elif target in TARGETS or target.startswith("args."):
             fields.append(_field(name, target, value, key.endswith("?")))
         else:
-            known = ", ".join((*TARGETS, "args.<key>", *SETTINGS, "ignore"))
+            known = ", ".join((*TARGETS, "args.<key>", *SETTINGS, "line", "ignore"))
             raise OptionError(f"{name}: no field {target!r}; there are: {known}")
-    return Mapping(name, tuple(fields), settings, tuple(ignored))
+    if line is not None:
+        stated = {one.target for one in fields} | {one.column for one in fields}
+        own = [group for group in line.groupindex if group not in stated]
+        fields += [Field("ts", g, _LOGGED.get(g, "")) for g in own if g in _LOGGED][:1]
+        fields += [Field(g, g, optional=g not in ("ts", "name")) for g in own if g in TARGETS]
+    return Mapping(name, tuple(fields), settings, tuple(ignored), line)
+
+
+_LOGGED = {"created": "s", "relativeCreated": "ms"}
+"""Times of Python's logging that are numbers, with their units."""
+
+_ATTRIBUTE = re.compile(r"%%|%\((\w+)\)[-#0 +]*\d*(?:\.\d+)?([a-zA-Z])")
+_MILLISECONDS = re.compile(r"(%\(asctime\)s)[.,]%\(msecs\)0?3(?:\.0)?[df]")
+"""A time whose format left out its milliseconds."""
+
+
+def _line(name: str, text: str) -> re.Pattern[str]:
+    """The pattern of a line of text: a regular expression between slashes, or a format of logging.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    text = text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+    if "%(" in text and not text.startswith("/"):
+        text = _of_format(text)
+    elif len(text) > 1 and text[0] == text[-1] == "/":
+        text = text[1:-1].replace(r"\/", "/")
+    try:
+        pattern = re.compile(text)
+    except re.error as e:
+        raise OptionError(f"{name}: line: not a regular expression: {e}") from e
+    if not pattern.groupindex:
+        raise OptionError(
+            f"{name}: line is neither a regular expression with named groups, "
+            "/(?P<ts>...) (?P<name>...)/, nor a format of Python's logging, "
+            "'%(asctime)s %(levelname)s %(message)s'"
+        )
+    return pattern
+
+
+def _of_format(text: str) -> str:
+    """A format of Python's logging as a regular expression; its attributes become groups."""
+    parts, at, seen = ["^"], 0, set()
+    text = _MILLISECONDS.sub(r"\1", text)
+    for match in _ATTRIBUTE.finditer(text):
+        parts.append(re.escape(text[at : match.start()]))
+        at = match.end()
+        word, kind = match[1], match[2]
+        if word is None:
+            parts.append("%")
+            continue
+        group = _GROUPS.get(word, word)
+        inner = (
+            ISO_TIME if word == "asctime" else _VALUES.get(kind, ".*" if at == len(text) else ".*?")
+        )
+        named = group.isidentifier() and group not in seen
+        seen.add(group)
+        parts.append(rf"\s*(?P<{group}>{inner})\s*" if named else f"(?:{inner})")
+    return "".join([*parts, re.escape(text[at:]), "$"])
+
+
+_GROUPS = {"asctime": "ts", "message": "name", "name": "logger", "threadName": "thread",
+           "thread": "thread_id", "levelname": "level"}  # fmt: skip
+"""Attributes of logging by what they are here, where that is another word."""
+
+_VALUES = {"d": r"-?\d+", "f": r"-?\d+(?:\.\d+)?"}
 
 
 def _setting(name: str, target: str, value: str) -> str:

@@ -3,13 +3,14 @@
 Written by: people's own loggers (schema: ``schemas/json/raw_event_log.schema.json``);
             ``nsys stats`` (GPU, API and NVTX traces as CSV), ``nvprof --print-gpu-trace --csv``,
             Enter/Leave tables of analysis libraries - these are known by their header row; any
-            other log with a mapping (:func:`with_mapping`).
+            other log with a mapping (:func:`with_mapping`), lines of text with a pattern.
 Files:      any name; JSON lines or CSV, recognised by the first lines. Logs of one rank whose
             names differ in numbers are its windows. JSON lines may begin with
             an object that has ``rawlog``, tables with lines ``# key=value``: unit, clock, rank,
             host.
 Units and clock: as the head, the mapping or the header says, else us; digits are taken as they
-            are written, beyond the nanosecond half up. ``clock`` says whether stamps are Unix
+            are written, beyond the nanosecond half up. Times of ISO 8601 are known as such; those
+            in no zone are taken as UTC (``clock-assumed``). ``clock`` says whether stamps are Unix
             time; where nothing does, their size decides.
 Rank from:  the record, the mapping, the head, "rank<n>" in the path. A file may hold many ranks.
 Quirks:     records come in any order; a begin is ended by the next end of its lane and name
@@ -44,7 +45,7 @@ class EventLogReader:
     """
 
     name = "event_log"
-    title = "Raw event logs: JSON lines, CSV, nsys stats, nvprof"
+    title = "Raw event logs: JSON lines, CSV, lines of text, nsys stats, nvprof"
     files = "*.jsonl, *.csv (the first lines tell)"
     order = 400
 

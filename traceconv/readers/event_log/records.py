@@ -1,4 +1,5 @@
-"""Records of a log as columns of text: rows of tables (CSV after RFC 4180) and JSON lines.
+"""Records of a log as columns of text: rows of tables (CSV after RFC 4180), JSON lines, and lines
+of text that a pattern takes apart.
 
 Cells may be quoted, with line ends in them or not. Numbers stay as they are written.
 """
@@ -49,12 +50,13 @@ class Layout:
         binding:   where the fields are.
         units:     of "ts", "dur" and "end".
         settings:  what the head of the log and the mapping say: clock, rank, host.
-        columns:   header of a table; () for JSON lines.
+        columns:   header of a table, groups of a pattern; () for JSON lines.
         delimiter: of a table; "" for JSON lines.
         body:      number of the last line of the head; records begin behind it.
         by_rank:   only records of ``rank`` are taken. Damage was booked when ranks were looked
             for, so that it is not counted once per rank.
         otherwise: the rank of records that name none.
+        pattern:   of lines of text; None for the others.
     """
 
     log: str
@@ -67,6 +69,7 @@ class Layout:
     by_rank: bool = False
     rank: int | None = None
     otherwise: int | None = None
+    pattern: re.Pattern[str] | None = None
 
     @property
     def comment(self) -> str:
@@ -221,6 +224,9 @@ def _table_ranks(lines: Lines, layout: Layout) -> Iterator[tuple[int, str]]:
 
 def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Every row behind the header, as wide as it, with the number of its first line."""
+    if layout.pattern is not None:
+        yield from _matched_lines(lines, layout.pattern)
+        return
     width = len(layout.columns)
     for number, row in _Rows(lines, layout):
         if number == lines.unended and len(row) >= width:
@@ -233,6 +239,18 @@ def _table_rows(lines: Lines, layout: Layout) -> Iterator[tuple[int, list[str]]]
             short = len(row) < width and number == lines.unended
             why = f"line {number}: {len(row)} cells where the header has {width}"
             lines.report("truncated" if short else "malformed-record", why)
+
+
+def _matched_lines(lines: Lines, pattern: re.Pattern[str]) -> Iterator[tuple[int, list[str]]]:
+    """The named groups of every line; lines that do not match are counted."""
+    groups = [place - 1 for place in pattern.groupindex.values()]
+    for number, line in lines.numbered():
+        match = pattern.search(line)
+        if match is None:
+            lines.report("line-unmatched", f"line {number}: {line.strip()[:60]!r}")
+            continue
+        found = match.groups("")
+        yield number, [found[place] for place in groups]
 
 
 class _Rows:

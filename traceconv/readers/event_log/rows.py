@@ -144,6 +144,7 @@ def _note_doubts(rows: Checked, ts: Times, dur: Times, end: Times) -> None:
     build, batch = rows.build, rows.batch
     build.skip("stamp-rounded", "", ts.rounded)
     build.skip("duration-rounded", "", dur.rounded + end.rounded)
+    build.skip("clock-assumed", "times in no zone, taken as UTC", ts.zoneless)
     endless = rows.keep & (rows.phase == RANGE) & ~dur.present & ~end.present
     note(build, batch, "missing-duration", np.flatnonzero(endless))
     for line in batch.broken_args:

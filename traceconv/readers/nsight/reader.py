@@ -1,7 +1,8 @@
 """Nsight Systems: the SQLite export of a report.
 
 Written by: ``nsys export --type sqlite``; seen: 2022.2 (schema 2.9) to 2026.2 (schema 3.25).
-Files:      one ``.sqlite`` per report; several processes in it are several ranks.
+Files:      one ``.sqlite`` per report; several processes in it are several ranks. A report without
+            its export is exported for the run, if there is nsys (:mod:`.export`).
 Units and clock: integer ns since the session started; ``utcEpochNs`` ties them to Unix time.
             With ``--ts-normalize`` they are Unix time already.
 Rank from:  MPI_RANKS, "MPI Rank n" thread names, MPI_COMMUNICATORS and the rank variables of a
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
-from traceconv.core.errors import Issues, MalformedInputError
+from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.shared.sqlite.files import is_sqlite
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from traceconv.readers.nsight.processes import Process
     from traceconv.readers.shared.sqlite.database import Database
 
-_REPORTS = (".nsys-rep", ".qdrep")
+REPORTS = (".nsys-rep", ".qdrep")
 """Endings of what is exported; it may stay beside the export."""
 
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
@@ -53,22 +54,55 @@ _UNREAD = (
 
 
 class NsightReader:
-    """Reads SQLite exports of Nsight Systems."""
+    """Reads SQLite exports of Nsight Systems, and reports where there is nsys to export them.
+
+    Args:
+        nsys: name or path of nsys; None for the one on the path, if any.
+    """
 
     name = "nsight"
     title = "Nsight Systems, SQLite export"
-    files = "*.sqlite (nsys export --type sqlite)"
+    files = "*.sqlite (nsys export --type sqlite); *.nsys-rep, *.qdrep where there is nsys"
     order = 300
 
+    def __init__(self, nsys: str | None = None) -> None:
+        self._nsys = nsys
+
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
-        """One capture per process with GPU work in every export."""
+        """One capture per process with GPU work in every export; reports without one are exported.
+
+        Raises:
+            OptionError: the nsys that is named is no program.
+            Issues: unread-file.
+        """
         found: list[Capture] = []
-        closed = {name for name in names if name.endswith(_REPORTS)}
+        closed = {name: None for name in names if name.lower().endswith(REPORTS)}
         for name in names:
             if is_sqlite(source.head(name, 16)):
-                beside = [str(PurePosixPath(name).with_suffix(one)) for one in _REPORTS]
+                beside = [str(PurePosixPath(name).with_suffix(one)) for one in REPORTS]
                 reports = tuple(one for one in beside if one in closed)
-                found += self._captures(source, name, reports)
+                captures = self._captures(source, name, reports)
+                found += captures
+                for one in reports if captures else ():
+                    del closed[one]
+        return found + self._exported(source, tuple(closed), issues)
+
+    def _exported(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
+        """The captures of reports without an export."""
+        from traceconv.readers.nsight.export import exported, program
+
+        nsys = program(self._nsys) if names or self._nsys else None
+        found: list[Capture] = []
+        for name in names if nsys is not None else ():
+            title = source.title(name)
+            try:
+                captures = self._captures(exported(source, name, str(nsys)), name, ())
+            except SourceError as e:
+                issues.add("unread-file", title, str(e).removeprefix(f"{title}: "))
+                continue
+            if not captures:
+                issues.add("unread-file", title, "its export has no process with work of a GPU")
+            found += captures
         return found
 
     def _captures(self, source: Source, name: str, reports: tuple[str, ...]) -> list[Capture]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -346,14 +346,13 @@ class _Content:
 
     def _stages(self, mark: I64) -> tuple[list[tuple[str | None, bool]], I64]:
         """What GPU packets are, and which of these each row is; 0 = it is of no such packet."""
-        known: dict[tuple[str | None, bool], int] = {(None, False): 0}
         stage = np.zeros(len(mark), np.int64)
-        if self._gpu.kinds:
-            row_of = {m: i for i, m in enumerate(mark.tolist())}
-            for one, kind in self._gpu.kinds.items():
-                if one in row_of:
-                    stage[row_of[one]] = known.setdefault(kind, len(known))
-        return list(known), stage
+        marks, _, kinds = self._gpu.stages()
+        if len(marks):
+            of_mark = np.zeros(self._events.count, np.int64)
+            of_mark[marks] = kinds + 1
+            stage = of_mark[mark]
+        return [(None, False), *self._gpu.kinds], stage
 
     def _merged_args(self, marks: Marks, made: Slices) -> I32:
         """Arguments of rows: those of their first and their last mark."""
@@ -418,17 +417,23 @@ class _Content:
         """Arrows between calls and what GPUs did, and between GPU slices that wait."""
         submitted = {one: mark for mark, ids in self._events.submitted for one in ids}
         awaited = {one: mark for mark, ids in self._events.awaited for one in ids}
-        done: dict[int, list[int]] = {}
-        for stage in self._gpu.stages:
-            done.setdefault(stage.event, []).append(stage.mark)
+        marks, event, _ = self._gpu.stages()
         pairs = []
-        for stage in self._gpu.stages:
-            if stage.event in submitted:
-                pairs.append((submitted[stage.event], stage.mark))
-            if stage.event in awaited:
-                pairs.append((stage.mark, awaited[stage.event]))
-            pairs += [(source, stage.mark) for one in stage.awaits for source in done.get(one, [])]
-        single = len(submitted.keys() - done.keys())
+        for known, turned in ((submitted, False), (awaited, True)):
+            if not known:
+                continue
+            rows = np.flatnonzero(np.isin(event, column_of(known)))
+            ids = event[rows].view(np.uint64).tolist()
+            for one, stage in zip(ids, marks[rows].tolist(), strict=True):
+                pairs.append((stage, known[one]) if turned else (known[one], stage))
+        waiting, ids = self._gpu.awaits()
+        done: dict[int, list[int]] = {}
+        rows = np.flatnonzero(np.isin(event, ids))
+        for one, stage in zip(event[rows].tolist(), marks[rows].tolist(), strict=True):
+            done.setdefault(one, []).append(stage)
+        for stage, one in zip(waiting.tolist(), ids.tolist(), strict=True):
+            pairs += [(source, stage) for source in done.get(one, [])]
+        single = len(submitted.keys() - set(event.view(np.uint64).tolist()))
         ends = np.array(pairs, np.int64).reshape(-1, 2)
         src, dst = row[ends[:, 0]], row[ends[:, 1]]
         there = (src >= 0) & (dst >= 0)
@@ -462,6 +467,11 @@ class _Content:
                 Track(Layer.COUNTER, name, f"GPU {gpu}", "GPU Counters", unit=_unit(name))
             )
             build.counters(track=track, start_ns=times, value=values)
+
+
+def column_of(ids: Iterable[int]) -> I64:
+    """Ids as they are in columns."""
+    return np.array(list(ids), np.uint64).view(np.int64)
 
 
 def _unit(name: str) -> str:

@@ -7,12 +7,15 @@ back to the sample before, unless its descriptor says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from traceconv.core.model import F64, I64
+from traceconv import native
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import F64, I32, I64, Mask
 from traceconv.core.perfetto_fields import (
     GPU_KERNEL_ARGUMENTS,
     GPU_KERNELS,
@@ -37,20 +40,45 @@ from traceconv.readers.perfetto.annotations import real
 from traceconv.readers.perfetto.marks import COMPLETE, Events
 from traceconv.readers.perfetto.state import Generation, State, Timed
 from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.protobuf_columns import (
+    ABSENT,
+    DAMAGED,
+    VARINT,
+    Columns,
+    codes,
+    columns,
+    repeated,
+)
+
+_STAGE = TracePacket.GPU_RENDER_STAGE_EVENT
+
+_COMMON = (
+    *(GpuRenderStageEvent.GPU_ID, GpuRenderStageEvent.HW_QUEUE_IID),
+    *(GpuRenderStageEvent.HW_QUEUE_ID, GpuRenderStageEvent.STAGE_IID),
+    *(GpuRenderStageEvent.STAGE_ID, GpuRenderStageEvent.CONTEXT),
+)
+"""What many slices share."""
+
+_REST = (
+    *(GpuRenderStageEvent.KERNEL_IID, GpuRenderStageEvent.CONTEXT),
+    *(GpuRenderStageEvent.SUBMISSION_ID, GpuRenderStageEvent.LAUNCH),
+)
+"""Of which arguments are made."""
+
+_BYTES = (GpuRenderStageEvent.EXTRA_DATA, GpuRenderStageEvent.NAME, GpuRenderStageEvent.LAUNCH)
+
+_FIELDS = (
+    *(GpuRenderStageEvent.EVENT_ID, GpuRenderStageEvent.DURATION, GpuRenderStageEvent.NAME_IID),
+    *(GpuRenderStageEvent.KERNEL_IID, GpuRenderStageEvent.SUBMISSION_ID, *_COMMON, *_BYTES),
+    GpuRenderStageEvent.EVENT_WAIT_IDS,
+)
 
 _LONGEST_NS = 2**62
 
+_NO_STAGES = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
 _FORWARDS = 2
 """A counter whose value holds from its sample on."""
-
-
-@dataclass
-class Stage:
-    """A GPU slice: its mark, its id, and the ids it waited for."""
-
-    mark: int
-    event: int
-    awaits: list[int]
 
 
 @dataclass
@@ -67,14 +95,14 @@ class Gpu:
     """Takes packets of GPUs.
 
     Attributes:
-        stages: slices in the order of the file.
-        kinds:  by mark, the name of its stage ("Kernel", "Memcpy"), "" if it has none; and whether
-            it says that it is a collective.
+        kinds: names of stages ("Kernel", "Memcpy"; "" where there is none), and whether slices say
+            that they are collectives.
     """
 
     events: Events
-    stages: list[Stage] = field(default_factory=list)
-    kinds: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    kinds: dict[tuple[str, bool], int] = field(default_factory=dict)
+    _stages: list[tuple[I64, I64, I64]] = field(default_factory=list)
+    _awaits: list[tuple[I64, I64]] = field(default_factory=list)
     _counters: dict[tuple[int, int], str] = field(default_factory=dict)
     _forwards: set[tuple[int, int]] = field(default_factory=set)
     _values: dict[tuple[int, int], tuple[list[int], list[float]]] = field(default_factory=dict)
@@ -83,7 +111,7 @@ class Gpu:
         """Add the stages and samples among some packets."""
         of = timed.packets.columns
         for field_number, read in (
-            (TracePacket.GPU_RENDER_STAGE_EVENT, self._stages),
+            (TracePacket.GPU_RENDER_STAGE_EVENT, self._take_stages),
             (TracePacket.GPU_COUNTER_EVENT, self._samples),
         ):
             rows = np.flatnonzero(of.is_bytes(field_number))
@@ -92,67 +120,88 @@ class Gpu:
 
     # -- stages ------------------------------------------------------------------------------------
 
-    def _stages(self, timed: Timed, rows: I64) -> None:
-        build, events = self.events.build, self.events
-        start, size = timed.packets.columns.spans(TracePacket.GPU_RENDER_STAGE_EVENT)
-        made: list[tuple[int, int, int, int]] = []
-        args: list[bytes] = []
-        for row in rows.tolist():
-            if not timed.timed[row] or timed.ns[row] < 0:
-                build.seen("slice")
-                build.skip("bad-time", timed.packets.where(row), 1, "slice")
-                continue
-            at = int(start[row])
-            found = whole_fields(bytes(timed.packets.data[at : at + int(size[row])]))
-            state = timed.states[int(timed.state[row])]
-            last = {n: v for n, _, v in found}
-            queue = _queue(last, state.generation)
-            if GpuRenderStageEvent.EVENT_ID not in last or queue is None:
-                build.seen("slice")
-                build.skip("malformed-record", timed.packets.where(row), 1, "slice")
-                continue
-            pid = _process(last, state.generation)
-            key = ("gpu", state.machine, queue.gpu, queue.name, queue.number, pid)
-            dur = min(max(signed(last.get(GpuRenderStageEvent.DURATION, 0)), 0), _LONGEST_NS)
-            mark = events.count + len(made)
-            made.append(
-                (int(timed.ns[row]), events.lanes.number(key), self._name(last, state), dur)
-            )
-            args.append(_arguments(found, last, state.generation))
-            self.kinds[mark] = _kind(found, last, state.generation)
-            awaits = integers(found, GpuRenderStageEvent.EVENT_WAIT_IDS)
-            self.stages.append(Stage(mark, number(last[GpuRenderStageEvent.EVENT_ID]), awaits))
-        self._add(made, args)
-
-    def _add(self, made: list[tuple[int, int, int, int]], args: list[bytes]) -> None:
-        if not made:
+    def _take_stages(self, timed: Timed, rows: I64) -> None:
+        build, events, data = self.events.build, self.events, timed.packets.data
+        start, size = (c[rows] for c in timed.packets.columns.spans(_STAGE))
+        of = columns(data, start, size, _FIELDS)
+        state = np.asarray(timed.state, np.int64)[rows]
+        usable = np.asarray(timed.timed)[rows] & (timed.ns[rows] >= 0)
+        sound = of.has(GpuRenderStageEvent.EVENT_ID) & ((of.rest & DAMAGED) == 0)
+        for at, number_ in enumerate(_FIELDS[:-1]):  # ids that are awaited may be packed or not
+            expected = of.lengths[at] >= 0 if number_ in _BYTES else of.lengths[at] == VARINT
+            sound &= expected | ~of.has(number_)
+        kinds, kind = _distinct(state, of)
+        known = [_Stage.of(one, timed.states[one[0]], events) for one in kinds]
+        sound &= np.array([one.lane >= 0 for one in known], bool)[kind]
+        for code, lost in (("bad-time", ~usable), ("malformed-record", usable & ~sound)):
+            if lost.any():
+                build.seen("slice", int(lost.sum()))
+                where = timed.packets.where(int(rows[lost][0]))
+                build.skip(code, where, int(lost.sum()), "slice")
+        kept = np.flatnonzero(usable & sound)
+        if not len(kept):
             return
-        n, table = len(made), np.array(made, np.int64)
-        first = self.events.build.args_bytes(b"".join(args), np.array([*map(len, args)], np.int32))
-        ids = np.array([first + i if len(a) > 2 else -1 for i, a in enumerate(args)], np.int32)
-        none = np.full(n, -1, np.int32)
-        mark = self.events.add(
-            table[:, 0].copy(),
-            np.full(n, COMPLETE, np.int8),
-            table[:, 1].astype(np.int32),
-            table[:, 2].astype(np.int32),
-            none,
-            ids,
+        kind, states = kind[kept], [timed.states[one[0]] for one in kinds]
+        taken = Columns(of.wanted, of.values[:, kept], of.lengths[:, kept], of.rest[kept])
+        args, collective = _Arguments(data, start[kept], size[kept], taken).made(
+            kind, known, states, build
         )
-        for i, dur in enumerate(table[:, 3].tolist()):
-            self.events.last(mark + i, dur)
+        lanes = np.array([one.lane for one in known], np.int32)
+        dur = np.clip(taken.integer(GpuRenderStageEvent.DURATION), 0, _LONGEST_NS)
+        first = events.add(
+            timed.ns[rows][kept],
+            np.full(len(kept), COMPLETE, np.int8),
+            lanes[kind],
+            self._names(data, taken, kind, known, states),
+            np.full(len(kept), -1, np.int32),
+            args,
+        )
+        events.lasting(first, dur)
+        marks = np.arange(first, first + len(kept))
+        numbers = np.array(
+            [
+                [self.kinds.setdefault((one.kind, c), len(self.kinds)) for c in (False, True)]
+                for one in known
+            ]
+        )
+        event = taken.integer(GpuRenderStageEvent.EVENT_ID)
+        self._stages.append((marks, event, numbers[kind, collective.astype(np.intp)]))
+        waits = np.flatnonzero(taken.has(GpuRenderStageEvent.EVENT_WAIT_IDS))
+        for i in waits.tolist():
+            at = int(start[kept[i]])
+            found = whole_fields(bytes(data[at : at + int(size[kept[i]])]))
+            ids = np.array(integers(found, GpuRenderStageEvent.EVENT_WAIT_IDS), np.uint64)
+            self._awaits.append((np.full(len(ids), marks[i]), ids.view(np.int64)))
 
-    def _name(self, last: dict[int, Value], state: State) -> int:
-        """The number of a stage's name."""
-        names, generation = self.events.names, state.generation
-        if GpuRenderStageEvent.NAME_IID in last:
-            iid = signed(last[GpuRenderStageEvent.NAME_IID])
-            return int(names.referred(np.array([generation.number]), np.array([iid]))[0])
-        if GpuRenderStageEvent.NAME in last:
-            return names.one(message(last[GpuRenderStageEvent.NAME]))
-        if stage := _specification(last, GpuRenderStageEvent.STAGE_IID, generation):
-            return names.one(stage[0])
-        return names.one(b"render stage(%d)" % number(last.get(GpuRenderStageEvent.STAGE_ID, 0)))
+    def _names(
+        self, data: Any, of: Columns, kind: I64, known: Sequence[_Stage], states: Sequence[State]
+    ) -> I32:
+        """Numbers of names: interned, stated, or those of the stage."""
+        names = self.events.names
+        by_number = of.has(GpuRenderStageEvent.NAME_IID)
+        stated = of.has(GpuRenderStageEvent.NAME) & ~by_number
+        found = np.full(len(of), -1, np.int32)
+        if by_number.any():
+            generation = np.array([state.generation.number for state in states], np.int64)
+            iids = of.integer(GpuRenderStageEvent.NAME_IID)[by_number]
+            found[by_number] = names.referred(generation[kind[by_number]], iids)
+        if stated.any():
+            start, size = of.spans(GpuRenderStageEvent.NAME)
+            found[stated] = names.stated(data, start[stated], size[stated])
+        rest = np.flatnonzero(~by_number & ~stated)
+        for one in np.unique(kind[rest]).tolist():
+            found[rest[kind[rest] == one]] = names.one(known[one].name)
+        return found
+
+    def stages(self) -> tuple[I64, I64, I64]:
+        """Marks of stages in the order of the file, the ids of their events, and their kinds."""
+        marks, events, kinds = zip(_NO_STAGES, *self._stages, strict=True)
+        return np.concatenate(marks), np.concatenate(events), np.concatenate(kinds)
+
+    def awaits(self) -> tuple[I64, I64]:
+        """Marks of stages that waited, and ids of events for which they did."""
+        marks, events = zip(_NO_STAGES[:2], *self._awaits, strict=True)
+        return np.concatenate(marks), np.concatenate(events)
 
     # -- counters ----------------------------------------------------------------------------------
 
@@ -233,6 +282,55 @@ def _specification(
     return message(of.get(2, b"")), message(of.get(3, b""))
 
 
+@dataclass(frozen=True)
+class _Stage:
+    """What slices of one kind have in common.
+
+    Attributes:
+        lane: its number; -1 if its queue is not defined.
+        kind: the name of the stage, "" if it has none.
+        name: of slices that have none.
+        description: of the stage, as a member of an object; b"" if there is none.
+    """
+
+    lane: int
+    kind: str
+    name: bytes
+    description: bytes
+
+    @classmethod
+    def of(cls, values: Sequence[int], state: State, events: Events) -> _Stage:
+        """From :data:`_COMMON`, behind the state; 0 where a field is not there."""
+        stated = zip(_COMMON, values[2:], strict=True)
+        last: dict[int, Value] = {n: v & 0xFFFFFFFFFFFFFFFF for n, v in stated if v}
+        if values[1]:
+            last.setdefault(GpuRenderStageEvent.HW_QUEUE_IID, 0)
+        queue = _queue(last, state.generation)
+        stage = _specification(last, GpuRenderStageEvent.STAGE_IID, state.generation)
+        old = number(last.get(GpuRenderStageEvent.STAGE_ID, 0))
+        name, description = stage or (b"render stage(%d)" % old, b"")
+        lane = -1
+        if queue is not None:
+            pid = _process(last, state.generation)
+            key = ("gpu", state.machine, queue.gpu, queue.name, queue.number, pid)
+            lane = events.lanes.number(key)
+        if description:
+            description = b'"description":' + quoted(description.decode("utf-8", "replace"))
+        return cls(lane, name.decode("utf-8", "replace") if stage else "", name, description)
+
+
+def _distinct(state: I64, of: Columns) -> tuple[list[list[int]], I64]:
+    """What :class:`_Stage` is made of, each once, and which of these every slice has."""
+    there = of.has(GpuRenderStageEvent.HW_QUEUE_IID).astype(np.int64)
+    table = np.stack([state, there, *(of.integer(n) for n in _COMMON)], axis=1)
+    size = table.shape[1] * 8
+    at = np.arange(len(table), dtype=np.int64) * size
+    known = codes()
+    which = np.frombuffer(known.texts(table.tobytes(), at, np.full(len(at), size)), np.int32)
+    found = [np.frombuffer(raw, np.int64).tolist() for raw in known.entries(0)]
+    return found, which.astype(np.int64)
+
+
 def _queue(last: dict[int, Value], generation: Generation) -> Queue | None:
     """The lane of a stage; None if its queue is not defined."""
     gpu = signed32(last.get(GpuRenderStageEvent.GPU_ID, 0))
@@ -251,16 +349,92 @@ def _process(last: dict[int, Value], generation: Generation) -> int:
     return signed32(last_values(entry).get(2, 0)) if entry is not None else 0
 
 
-def _kind(found: list[Field], last: dict[int, Value], generation: Generation) -> tuple[str, bool]:
-    """The name of a stage, and whether it is a collective."""
-    stage = _specification(last, GpuRenderStageEvent.STAGE_IID, generation)
-    keys = (
-        message(last_values(v).get(1, b""))
-        for n, _, v in found
-        if n == GpuRenderStageEvent.EXTRA_DATA
-    )
-    name = stage[0].decode("utf-8", "replace") if stage else ""
-    return name, any(key == b"Collective name" for key in keys)
+class _Arguments:
+    """The arguments of slices: what their stage says, their own pairs of texts, and the rest.
+
+    Where a key comes twice its last value counts, in the place of the first; such rows, and those
+    with something unusual, are read one by one.
+    """
+
+    def __init__(self, data: Any, start: I64, size: I64, of: Columns) -> None:
+        self._data, self._start, self._size, self._of = data, start, size, of
+
+    def made(
+        self, kind: I64, known: Sequence[_Stage], states: Sequence[State], build: TraceBuilder
+    ) -> tuple[I32, Mask]:
+        """Ids of arguments, and which slices say that they are collectives."""
+        n, data = len(kind), self._data
+        found = repeated(data, self._start, self._size, GpuRenderStageEvent.EXTRA_DATA)
+        start, size = found.value.view(np.int64), found.length.astype(np.int64)
+        ends = np.searchsorted(found.owner, np.arange(n), "right")
+        pair = columns(data, start, size, (1, 2))
+        odd, collective = np.zeros(n, bool), np.zeros(n, bool)
+        odd[found.owner[((pair.rest & DAMAGED) > 0) | ~_texts(pair)]] = True
+        key_of = codes()
+        key = np.frombuffer(key_of.texts(data, *pair.spans(1)), np.int32).astype(np.int64)
+        keys = key_of.entries(0)
+        for one in (i for i, raw in enumerate(keys) if raw == b"Collective name"):
+            collective[found.owner[key == one]] = True
+        reserved = np.array([raw in _RESERVED or not raw.isascii() for raw in keys], bool)
+        odd[found.owner[reserved[key]]] = True
+        both = np.sort(found.owner * (len(keys) + 1) + key)
+        odd[both[1:][both[1:] == both[:-1]] // (len(keys) + 1)] = True
+        rest = np.zeros(n, bool)
+        for number_ in _REST:
+            rest |= self._of.has(number_)
+        around = rest | np.array([bool(one.description) for one in known], bool)[kind]
+        text, length = self._pairs(start, size, ends, odd)
+        if not (odd | around).any():
+            return _ids(build, text, length), collective
+        bounds = np.concatenate(([0], np.cumsum(length, dtype=np.int64))).tolist()
+        parts = []
+        for i, which in enumerate(kind.tolist()):
+            own = text[bounds[i] : bounds[i + 1]]
+            if odd[i] or around[i]:
+                own = self._one(i, own, odd[i], rest[i], known[which], states[which].generation)
+            parts.append(own)
+        lengths = np.array([len(part) for part in parts], np.int32)
+        return _ids(build, b"".join(parts), lengths), collective
+
+    def _pairs(self, start: I64, size: I64, ends: I64, odd: Mask) -> tuple[bytes, I32]:
+        """The objects of pairs; rows that are to be read one by one are found to be ``odd``."""
+        compiled = native.wire()
+        if compiled is None:
+            odd[:] = True
+            return b"", np.zeros(len(ends), np.int32)
+        text, length, left = compiled.annotations(
+            self._data, start, size, np.ascontiguousarray(ends), [], {}, [], {}, True
+        )
+        odd |= np.frombuffer(left, np.uint8) > 0
+        return text, np.frombuffer(length, np.int32)
+
+    def _one(
+        self, i: int, own: bytes, odd: bool, rest: bool, stage: _Stage, generation: Generation
+    ) -> bytes:
+        """The object of one row; ``own`` is that of its pairs."""
+        if not odd and not rest:
+            return b"{" + stage.description + (b"," + own[1:] if len(own) > 2 else b"}")
+        at = int(self._start[i])
+        found = whole_fields(bytes(self._data[at : at + int(self._size[i])]))
+        members: dict[str, bytes] = {}
+        if stage.description:
+            members["description"] = stage.description.partition(b":")[2]
+        for value in (v for n, _, v in found if n == GpuRenderStageEvent.EXTRA_DATA):
+            of = last_values(value)
+            members[_text(of.get(1, b""))] = quoted(_text(of.get(2, b"")))
+        members |= _further(found, generation)
+        return b"{" + b",".join(quoted(key) + b":" + t for key, t in members.items()) + b"}"
+
+
+def _texts(pair: Columns) -> Mask:
+    """Which pairs have nothing but texts."""
+    found: Mask = ((pair.lengths >= 0) | (pair.lengths == ABSENT)).all(axis=0)
+    return found
+
+
+def _ids(build: TraceBuilder, text: bytes, length: I32) -> I32:
+    first = build.args_bytes(text, length)
+    return np.where(length > 2, np.arange(first, first + len(length)), -1).astype(np.int32)
 
 
 _NUMBERS = (
@@ -268,16 +442,13 @@ _NUMBERS = (
     ("submission_id", GpuRenderStageEvent.SUBMISSION_ID),
 )
 
+_RESERVED = frozenset((b"description",))
+"""Keys that other arguments may have, too."""
 
-def _arguments(found: list[Field], last: dict[int, Value], generation: Generation) -> bytes:
-    """The arguments of a stage, as a JSON object."""
-    members: dict[str, bytes] = {}
-    stage = _specification(last, GpuRenderStageEvent.STAGE_IID, generation)
-    if stage and stage[1]:
-        members["description"] = quoted(stage[1].decode("utf-8", "replace"))
-    for value in (v for n, _, v in found if n == GpuRenderStageEvent.EXTRA_DATA):
-        of = last_values(value)
-        members[_text(of.get(1, b""))] = quoted(_text(of.get(2, b"")))
+
+def _further(found: list[Field], generation: Generation) -> dict[str, bytes]:
+    """Arguments of a stage in fields of its own."""
+    last, members = {n: v for n, _, v in found}, {}
     kernel = generation.entries.get(
         (GPU_KERNELS, number(last.get(GpuRenderStageEvent.KERNEL_IID, 0)))
     )
@@ -290,7 +461,7 @@ def _arguments(found: list[Field], last: dict[int, Value], generation: Generatio
             members[key] = b"%d" % number(last[n])
     if GpuRenderStageEvent.LAUNCH in last:
         members |= _launch(whole_fields(last[GpuRenderStageEvent.LAUNCH]), generation)
-    return b"{" + b",".join(quoted(key) + b":" + text for key, text in members.items()) + b"}"
+    return members
 
 
 def _launch(found: list[Field], generation: Generation) -> dict[str, bytes]:

@@ -205,6 +205,10 @@ class Events:
         """A mark is a slice of this length, ns."""
         self._dur[mark] = dur
 
+    def lasting(self, first: int, dur: I64) -> None:
+        """Marks from the first one on are slices of these lengths, ns."""
+        self._dur.update(zip(range(first, first + len(dur)), dur.tolist(), strict=True))
+
     def leave(self, mark: int, annotations: list[bytes], state: State) -> None:
         """The arguments of a mark are resolved when everything is defined."""
         self._unresolved.append(_Unresolved(mark, annotations, state))

@@ -7,6 +7,7 @@ versions have none: their layers are told by their headings, the steps of step r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -49,6 +50,9 @@ from traceconv.readers.shared.protobuf_columns import packed
 
 _RANK_BITS = 40
 """Ids of arrows have the rank above so many bits."""
+
+_MODEL = re.compile(rb'"[Mm]odel [Ii]d":(\d{1,9})[,}]')
+"""The graph of a task of an NPU, in its arguments."""
 
 _OPS = {op.name.lower(): op for op in OpClass}
 
@@ -157,9 +161,10 @@ def _sound(name: str) -> str:
 def read(capture: Capture, build: TraceBuilder, own: Own) -> None:
     """Put a rank into ``build``, part by part."""
     about: dict[str, Any] = {}
+    before = _Before()
     for name in capture.files:
         build.file = capture.source.title(name)
-        content = _Content(build, own)
+        content = _Content(build, own, before)
         for some in packets(capture.source, name, build):
             content.take(some)
         about = content.put() or about
@@ -217,11 +222,24 @@ def _is_hint(name: str, value: Any) -> bool:
     return True
 
 
+@dataclass
+class _Before:
+    """What the parts before one have, where a file of an older version does not say it again.
+
+    Attributes:
+        tracks:     by all but their order, which begins anew in every part.
+        iterations: graph, step, start and length of step rows, ns from the base.
+    """
+
+    tracks: dict[Track, Track] = field(default_factory=dict)
+    iterations: list[I64] = field(default_factory=list)
+
+
 class _Content:
     """The packets of one rank in one file."""
 
-    def __init__(self, build: TraceBuilder, own: Own) -> None:
-        self._build, self._own = build, own
+    def __init__(self, build: TraceBuilder, own: Own, before: _Before) -> None:
+        self._build, self._own, self._before = build, own, before
         self._sequences = Sequences(build)
         self._events = Events(build, self._sequences)
         self._said = Said(self._events)
@@ -248,8 +266,15 @@ class _Content:
         lanes = _Lanes(self._sequences.descriptors, said, self._events.lanes.keys)
         op = _classes(marks, made, categories)
         lanes.guess(marks.lane[made.mark], op)
-        known = [lanes.track(i) for i in range(len(self._events.lanes.keys))]
-        numbers = np.array([build.add_track(track) for track in known], np.int32)
+        stated = [lanes.track(i) for i in range(len(self._events.lanes.keys))]
+        if not said.known:
+            firsts = self._before.tracks
+            stated = [firsts.setdefault(replace(track, sort=0), track) for track in stated]
+        # what is no sample on a track of samples is on one beside it
+        known = [replace(t, layer=Layer.OTHER, unit=None) if t.is_counter else t for t in stated]
+        there = np.unique(marks.lane[made.mark]).tolist()
+        numbers = np.zeros(len(known), np.int32)
+        numbers[there] = [build.add_track(known[i]) for i in there]
         graph, step, args = self._columns(marks, made, known)
         if any(t.layer is Layer.DEVICE and t.title == "Ascend Hardware" for t in known):
             build.hints.vendor = build.hints.vendor or "ascend"
@@ -257,7 +282,7 @@ class _Content:
         instants = marks.kind[made.mark] == INSTANT
         name = marks.name[made.mark]
         first = build.extend(
-            track=numbers[marks.lane[made.mark]] if len(numbers) else np.empty(0, np.int32),
+            track=numbers[marks.lane[made.mark]],
             start_ns=start,
             dur_ns=made.dur,
             name=np.where(name < 0, build.string(""), name).astype(np.int32),
@@ -265,7 +290,7 @@ class _Content:
             op=op, graph=graph, step=step, args=args,
         )  # fmt: skip
         self._arrows(marks, made, first)
-        self._samples(known)
+        self._samples(stated)
         if said.lost:
             build.skip("details-lost", "", said.lost)
         return said.about
@@ -289,11 +314,12 @@ class _Content:
         args = marks.args[made.mark].copy()
         numbered = said.numbered
         if not said.known:
-            steps_of = np.array([t.layer is Layer.STEP for t in tracks], bool)
+            steps_of = np.array([t.layer is Layer.STEP and not t.title for t in tracks], bool)
             rows = np.flatnonzero(steps_of[marks.lane[made.mark]]).tolist() if len(tracks) else []
             numbered = dict.fromkeys(rows, STEP_ADDED | GRAPH_ADDED)
             self._step_numbers(args, numbered, graph, step)
             self._host_steps(marks, made, tracks, step)
+            self._model_steps(marks, made, tracks, args, graph, step)
         self._without_numbers(args, numbered, graph, step)
         for row, raw in said.odd.items():
             if row < n:
@@ -318,6 +344,40 @@ class _Content:
         strings = self._build.strings
         known = [step_number(strings[i]) if i >= 0 else -1 for i in names.tolist()]
         step[rows] = np.array(known, np.int32)[back] if len(rows) else -1
+
+    def _model_steps(
+        self,
+        marks: Marks,
+        made: Slices,
+        tracks: Sequence[Track],
+        args: I32,
+        graph: I32,
+        step: I32,
+    ) -> None:
+        """Graphs and steps of device rows whose arguments name a model that has iterations: the one
+        they begin in."""
+        layers = np.array([track.layer for track in tracks], object)[marks.lane[made.mark]]
+        start, before = marks.time[made.mark], self._before.iterations
+        of_steps = (layers == Layer.STEP) & (graph >= 0) & (step >= 0)
+        before.append(np.stack((graph, step, start, made.dur), axis=1)[of_steps])
+        iterations = np.concatenate(before)
+        rows = np.flatnonzero(((layers == Layer.DEVICE) | (layers == Layer.COMM)) & (args >= 0))
+        if not len(iterations) or not len(rows):
+            return
+        found = [_MODEL.search(raw) for raw in self._build.args_of(args[rows])]
+        model = np.array([int(m[1]) if m else -1 for m in found], np.int64)
+        for one in np.intersect1d(model, iterations[:, 0]).tolist():
+            own = rows[model == one]
+            steps = iterations[iterations[:, 0] == one]
+            steps = steps[np.lexsort((-steps[:, 3], steps[:, 1]))]
+            steps = steps[
+                np.append(True, np.diff(steps[:, 1]) != 0)
+            ]  # the longest is the iteration
+            steps = steps[np.argsort(steps[:, 2], kind="stable")]
+            around = steps[np.maximum(np.searchsorted(steps[:, 2], start[own], "right") - 1, 0)]
+            since = start[own] - around[:, 2]
+            graph[own] = one
+            step[own] = np.where((since >= 0) & (since <= around[:, 3]), around[:, 1], -1)
 
     def _without_numbers(self, args: I32, rows: Mapping[int, int], graph: I32, step: I32) -> None:
         """Take what was added to arguments out of them."""
@@ -424,6 +484,7 @@ _HEADINGS = {
     **dict.fromkeys(("Ascend Hardware", "GPU Hardware", "AI CPU"), Layer.DEVICE),
     **dict.fromkeys(("GPU Annotations", "Scope Name", "Scope Layer"), Layer.SCOPE),
     **dict.fromkeys(("HCCL", "Collectives", *(one.title for one in LIBRARIES)), Layer.COMM),
+    "Findings": Layer.STEP,
     "Profiler": Layer.OTHER,
 }  # fmt: skip
 """Layers of the headings of older files."""
@@ -473,6 +534,11 @@ class _Lanes:
             return self._old(lane, uuid, known, heading, group)
         layer = text(of.get(OwnLane.LAYER, b""))
         unit = _sound(text(of.get(OwnLane.UNIT, b""))) if known.counter is not None else None
+        if OwnLane.NAME in of:
+            name, group, heading = (
+                _sound(text(of.get(field_number, b"")))
+                for field_number in (OwnLane.NAME, OwnLane.GROUP, OwnLane.TITLE)
+            )
         return Track(
             Layer(layer) if layer in set(Layer) else Layer.OTHER,
             name,

@@ -12,8 +12,10 @@ from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
+from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, MalformedInputError
-from traceconv.core.model import Capture, natural_order
+from traceconv.core.model import Capture
+from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 from traceconv.readers.rocm.database import Member, members, suffixes
 from traceconv.readers.rocm.database_content import Reading
@@ -106,7 +108,7 @@ def captures(source: Source, names: Sequence[str], issues: Issues) -> list[Captu
 
 def _with_known(capture: Capture, names: Iterable[str]) -> Capture:
     more = tuple(n for n in dict.fromkeys(names) if n not in capture.files)
-    uses = {**capture.uses, **dict.fromkeys(more, "the same run in another form")}
+    uses = {**capture.uses, **dict.fromkeys(more, SAME_RUN)}
     return replace(capture, known=(*capture.known, *more), uses=uses)
 
 

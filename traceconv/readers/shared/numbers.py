@@ -1,4 +1,5 @@
-"""Columns of numbers written as text, exactly: no floating point, half up beyond the nanosecond.
+"""Columns of numbers and times written as text, exactly: no floating point, half up beyond the
+nanosecond.
 
 Columns whose numbers all have the same number of decimals are parsed in one go; any other number
 is parsed by itself.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,19 @@ UNREADABLE = -2
 
 INT32_MAX = 2**31 - 1
 
+ISO = "iso"
+"""As a unit: times are written as ISO 8601 has them, or nearly so, as Python's logging does."""
+
+ISO_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,18})?(?: ?(?:Z|UTC|[+-]\d\d(?::?\d\d)?))?"
+"""Regular expression of such a time."""
+
+_ISO_PARTS = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,18}))?"
+    r"(?: ?(?:([Zz]|UTC)|([+-])(\d\d)(?::?(\d\d))?))?\s*",
+    re.ASCII,
+)
+_EPOCH = date(1970, 1, 1).toordinal()
+
 _POINT = re.compile(r"\s*([0-9]{1,19})\.0*\s*")
 
 
@@ -40,16 +55,20 @@ class Times:
         present: whether something is written.
         bad:     what is written is no time, or outside int64.
         rounded: how many were finer than a nanosecond.
+        zoneless: how many are times of day in no zone; they are taken as UTC.
     """
 
     ns: I64
     present: NDArray[np.bool_]
     bad: NDArray[np.bool_]
     rounded: int = 0
+    zoneless: int = 0
 
 
 def times(texts: Sequence[str], unit: str) -> Times:
-    """``texts`` (numbers in ``unit``, "" for none) as nanoseconds."""
+    """``texts`` (numbers in ``unit``, or :data:`ISO`; "" for none) as nanoseconds."""
+    if unit == ISO:
+        return _moments(texts)
     present = np.fromiter(map(bool, texts), bool, len(texts))
     ns = np.zeros(len(texts), np.int64)
     bad = np.zeros(len(texts), bool)
@@ -62,6 +81,50 @@ def times(texts: Sequence[str], unit: str) -> Times:
     else:
         ns[present], rounded = regular
     return Times(ns, present, bad, rounded)
+
+
+def is_iso_time(text: str) -> bool:
+    """Whether a text is a time as ISO 8601 writes it."""
+    return _ISO_PARTS.fullmatch(text) is not None
+
+
+def _moments(texts: Sequence[str]) -> Times:
+    """Times of ISO 8601 as ns since 1970; those without a zone as if in UTC."""
+    present = np.fromiter(map(bool, texts), bool, len(texts))
+    ns, bad = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    days: dict[str, int | None] = {}
+    rounded = zoneless = 0
+    for i in np.flatnonzero(present).tolist():
+        match = _ISO_PARTS.fullmatch(texts[i])
+        if match is None:
+            bad[i] = True
+            continue
+        day, hour, minute, second, fraction, utc, sign, zone_hour, zone_minute = match.groups()
+        if day not in days:
+            days[day] = _day(day)
+        first, fraction = days[day], fraction or ""
+        zone = int(zone_hour or 0) * 60 + int(zone_minute or 0)
+        if first is None or int(hour) > 23 or int(minute) > 59 or int(second) > 60 or zone >= 1440:
+            bad[i] = True
+            continue
+        seconds = (first * 24 + int(hour)) * 3600 + int(minute) * 60 + int(second)
+        seconds -= -zone * 60 if sign == "-" else zone * 60
+        found = seconds * 10**9 + int(fraction[:9].ljust(9, "0")) + (fraction[9:10] >= "5")
+        if abs(found) > INT64_MAX:
+            bad[i] = True
+            continue
+        ns[i] = found
+        rounded += bool(fraction[9:].strip("0"))
+        zoneless += not (utc or sign)
+    return Times(ns, present, bad, rounded, zoneless)
+
+
+def _day(text: str) -> int | None:
+    """Days since 1970; None if there is no such day."""
+    try:
+        return date.fromisoformat(text).toordinal() - _EPOCH
+    except ValueError:
+        return None
 
 
 def _regular(texts: Sequence[str], exponent: int) -> tuple[I64, int] | None:

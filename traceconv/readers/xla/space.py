@@ -45,6 +45,9 @@ _KEY, _VALUE = 1, 2
 _MOST_TEXT = 1 << 20
 """Characters of a text that are kept."""
 
+_SHORT = 64
+"""Bytes of texts that are made JSON once."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -439,12 +442,20 @@ class Plane:
         paths = {i for i, name in enumerate(names) if name in plain}
         known: dict[tuple[int, int, int], bytes] = {}
         found: dict[int, dict[int, bytes]] = {}
-        columns = (stats.owner, stats.key, stats.kind, stats.value)
-        for row, (owner, key, kind, value) in zip(
+        plain_texts: dict[tuple[int, bytes], bytes] = {}
+        columns = (stats.owner, stats.key, stats.kind, stats.value, stats.start)
+        for row, (owner, key, kind, value, start) in zip(
             rows.tolist(), zip(*(c[rows].tolist() for c in columns), strict=True), strict=True
         ):
             text: bytes | None
-            if kind == _SIGNED:
+            if kind == _TEXT and value <= _SHORT:  # few different ones, as a rule
+                raw = bytes(self.data[start : start + value])
+                text = plain_texts.get((key, raw))
+                if text is None:
+                    text = heads[key] + self._json(stats, row, key in paths)
+                    if raw.isascii():  # each that is no UTF-8 is counted
+                        plain_texts[key, raw] = text
+            elif kind == _SIGNED:
                 text = b"%b%d" % (heads[key], value)
             elif kind == _UNSIGNED:
                 text = b"%b%d" % (heads[key], value & ((1 << 64) - 1))

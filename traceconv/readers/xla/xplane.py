@@ -33,8 +33,10 @@ from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
+from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
-from traceconv.core.model import Capture, natural_order
+from traceconv.core.model import Capture
+from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class XplaneReader:
             clock=clock,
             label=title if len(file.numbers) == 1 else f"{title} ({file.kind} {number})",
             detail=Device(file.kind, number, file.numbers, number == file.numbers[0]),
-            uses=dict.fromkeys(beside, "made from the same events"),
+            uses=dict.fromkeys(beside, SAME_RUN),
         )
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:

@@ -70,10 +70,7 @@ class Encoder:
     def blocks(self, issues: Issues) -> Iterator[bytes]:
         """The whole rank, in blocks of :data:`BLOCK_ROWS` rows; ``issues`` counts what is lost."""
         trace, rank = self._trace, self._trace.rank
-        used = np.zeros(len(trace.tracks), bool)
-        used[trace.events.track] = True
-        used[trace.counters.track] = True
-        if names := self._numbers.descriptions(np.flatnonzero(used).tolist()):
+        if names := self._numbers.descriptions(np.flatnonzero(trace.used).tolist()):
             yield names
         choose = kept(self._selected, self._tally)
         for events in cut(trace.events):

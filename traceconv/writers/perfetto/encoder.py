@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
-from traceconv.core.model import I8, I64, EventTable, Kind, Layer, Mask, OpClass, Trace
+from traceconv.core.model import I8, I64, EventTable, Kind, Layer, OpClass, Trace
 from traceconv.core.perfetto_fields import (
     ATTRIBUTE,
     NEEDS_STATE,
@@ -41,7 +41,7 @@ from traceconv.writers.perfetto.packets import (
     varint_sizes,
     whole_numbers,
 )
-from traceconv.writers.perfetto.tracks import descriptors, root, shown_pid, uuids
+from traceconv.writers.perfetto.tracks import descriptors, root, shared_groups, shown_pid, uuids
 from traceconv.writers.perfetto.wire import (
     interned,
     message,
@@ -79,7 +79,8 @@ _LONGER = 2
 
 def head(document: Document) -> bytes:
     """The bytes before the first rank."""
-    return root() + _attributes(document)
+    groups = shared_groups(document.across) if document.across else ()
+    return root() + _attributes(document) + b"".join(groups)
 
 
 class Encoder:
@@ -98,10 +99,10 @@ class Encoder:
         check_times(trace, self._document.base_ns)
         source = trace
         trace, numbered = with_step_numbers(trace, self._document.args)
-        sequence, used = sequence_id(trace.rank), _used(trace)
-        yield own.rank_packet(sequence, source, self._document.base_ns, used, numbered)
+        sequence, used = sequence_id(trace.rank), trace.used
+        yield own.rank_packet(sequence, source, self._document, used, numbered)
         yield from own.arrow_packets(sequence, trace)
-        yield b"".join(descriptors(trace, used, self._pid(trace)))
+        yield b"".join(descriptors(trace, used, self._pid(trace), self._document.across))
         order, _ = name_order(trace)
         flags = STATE_CLEARED
         for strings in tables(trace, order):
@@ -153,14 +154,6 @@ class Encoder:
 def _coder(document: Document) -> Coder | None:
     """Encodes the selected arguments; None if none are selected."""
     return None if document.args is not None and not document.args else coder(document.args)
-
-
-def _used(trace: Trace) -> Mask:
-    """Which tracks have events or samples."""
-    used = np.zeros(len(trace.tracks), bool)
-    used[trace.events.track] = True
-    used[trace.counters.track] = True
-    return used
 
 
 def _interned(sequence: bytes, strings: bytes, flags: int) -> bytes:
@@ -380,15 +373,15 @@ def costs(trace: Trace, document: Document) -> Costs:
     check_times(trace, document.base_ns)
     source = trace
     trace, numbered = with_step_numbers(trace, document.args)
-    sequence, used = sequence_id(trace.rank), _used(trace)
-    said = len(own.rank_packet(sequence, source, document.base_ns, used, numbered))
+    sequence, used = sequence_id(trace.rank), trace.used
+    said = len(own.rank_packet(sequence, source, document, used, numbered))
     places, all_places = own.place_costs(sequence, trace, BLOCK)
     arrows, all_arrows = own.arrow_costs(sequence, trace)
     events, shared = event_costs(trace, document.base_ns, _coder(document))
     events[numbered.empty] += _ODD_ROW
     header = len(head(document))
     share = -(-header // max(len(document.ranks), 1))
-    tracks = sum(map(len, descriptors(trace, used, 2**31 - 1)))
+    tracks = sum(map(len, descriptors(trace, used, 2**31 - 1, document.across)))
     return Costs(
         fixed=share + tracks + shared + said + all_places + all_arrows,
         events=events + places,

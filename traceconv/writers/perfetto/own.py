@@ -25,8 +25,9 @@ from traceconv.core.perfetto_fields import (
     OwnLane,
     OwnRank,
 )
+from traceconv.writers import Across, Document
 from traceconv.writers.perfetto.packets import varint_sizes, varints
-from traceconv.writers.perfetto.tracks import uuids
+from traceconv.writers.perfetto.tracks import places, uuids
 from traceconv.writers.perfetto.wire import message, number, packet, text, varint
 
 FOUND_AGAIN = frozenset(("far-stamp", "nested-deep", "steps-uncovered"))
@@ -60,7 +61,7 @@ class Numbered:
 
 
 def rank_packet(
-    sequence: bytes, trace: Trace, base_ns: int, used: Mask, numbered: Numbered
+    sequence: bytes, trace: Trace, document: Document, used: Mask, numbered: Numbered
 ) -> bytes:
     """What is known of a rank before its events, but for arrows.
 
@@ -68,9 +69,9 @@ def rank_packet(
         sequence: the encoded sequence id.
         used:     which tracks have events or samples.
     """
-    about = json.dumps(_about(trace, base_ns), ensure_ascii=False, separators=(",", ":"))
+    about = json.dumps(_about(trace, document.base_ns), ensure_ascii=False, separators=(",", ":"))
     fields = [number(OwnRank.RANK, trace.rank), text(OwnRank.ABOUT, about)]
-    fields += [message(OwnRank.LANES, one) for one in _lanes(trace, used)]
+    fields += [message(OwnRank.LANES, one) for one in _lanes(trace, used, document.across)]
     if numbered.rows:
         pairs = np.empty((len(numbered.rows), 2), np.int64)
         pairs[:, 0] = np.diff(np.array(numbered.rows, np.int64), prepend=0)
@@ -107,20 +108,21 @@ def _about(trace: Trace, base_ns: int) -> dict[str, Any]:
     return {key: value for key, value in known.items() if value not in ("", [], {})}
 
 
-def _lanes(trace: Trace, used: Mask) -> Iterator[bytes]:
+def _lanes(trace: Trace, used: Mask, across: Across | None) -> Iterator[bytes]:
     """What descriptors do not say of tracks."""
-    for track, uuid, shown in zip(trace.tracks, uuids(trace).tolist(), used.tolist(), strict=True):
-        if shown:
-            yield b"".join(
-                (
-                    number(OwnLane.UUID, uuid),
-                    text(OwnLane.LAYER, str(track.layer)),
-                    number(OwnLane.SORT, track.sort) if track.sort else b"",
-                    text(OwnLane.UNIT, track.unit) if track.unit else b"",
-                    number(OwnLane.LANE, track.lane) if track.lane else b"",
-                    b"" if track.title else number(OwnLane.UNTITLED, 1),
-                )
-            )
+    ids = uuids(trace).tolist()
+    for i, place in sorted(places(trace, used, across).items()):
+        track = trace.tracks[i]
+        fields = [number(OwnLane.UUID, ids[i]), text(OwnLane.LAYER, str(track.layer))]
+        fields += [number(OwnLane.SORT, track.sort)] if track.sort else []
+        fields += [text(OwnLane.UNIT, track.unit)] if track.unit else []
+        fields += [number(OwnLane.LANE, track.lane)] if track.lane else []
+        fields += [] if track.title else [number(OwnLane.UNTITLED, 1)]
+        if not place.tells(track):
+            fields += [text(OwnLane.TITLE, track.title)] if track.title else []
+            fields += [text(OwnLane.GROUP, track.group)] if track.group else []
+            fields.append(text(OwnLane.NAME, track.name))
+        yield b"".join(fields)
 
 
 # -- arrows ---------------------------------------------------------------------------------------

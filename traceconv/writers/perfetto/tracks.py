@@ -1,25 +1,32 @@
 """The rows of the viewer: which there are, how they are nested, and in which order.
 
-``Rank N`` (a process) → ``Timeline`` → layer → group → lane. Viewers sort what is directly below a
-process by name, so there is one plain group between; below it the order is ours.
+*By rank*: ``Rank N`` (a process) → ``Timeline`` → layer → group → lane. Viewers sort what is
+directly below a process by name, so there is one plain group between; below it the order is ours.
+*By lane*: ``All ranks`` → layer → group → lane → ``Rank N``, the rank that loses most first.
+*Groups* that would hold one row are not drawn: the row bears their names. *Threads* of the host are
+threads of the rank's process, in either order: further lanes of a thread - its runtime calls - are
+inside it, for viewers show threads beside each other and nowhere else.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from traceconv.core.errors import OutputError
-from traceconv.core.model import I64, Capture, Mask, Trace, Track
+from traceconv.core.model import I64, Capture, Layer, Mask, Trace, Track
 from traceconv.core.perfetto_fields import (
     CounterDescriptor,
     ProcessDescriptor,
+    ThreadDescriptor,
     TracePacket,
     TrackDescriptor,
 )
+from traceconv.writers import Across
 from traceconv.writers.perfetto.wire import (
     message,
     number,
@@ -73,40 +80,186 @@ def shown_pid(rank: int, pids: Mapping[int, int], ranks: Container[int]) -> int:
     return _SYNTHETIC_PIDS + rank
 
 
-@dataclass
+# -- where rows are -------------------------------------------------------------------------------
+
+TIMELINE, ALL_RANKS = "Timeline", "All ranks"
+"""The plain groups around all others: in a process, and in none."""
+
+_BETWEEN = " \u00b7 "
+"""Stands between the name of a group that is not drawn and that of its one row."""
+
+_THREAD = re.compile(r"Thread ([1-9][0-9]{0,18})(?: \((.+)\))?")
+
+
+_SEVERAL = frozenset(("chrome_json",))
+"""Readers whose headings of the host are processes, which may all have a thread of one number."""
+
+
+class Thread(NamedTuple):
+    """A thread of the host: its number, and its name."""
+
+    tid: int
+    name: str
+
+
+class Place(NamedTuple):
+    """Where a track is on screen.
+
+    Attributes:
+        above:  names of the groups around it, outermost first; () for what is in a thread.
+        name:   of its row.
+        thread: it is of; None for what is of none.
+        itself: whether its events are those of the thread, and not of a row in it.
+    """
+
+    above: tuple[str, ...]
+    name: str
+    thread: Thread | None = None
+    itself: bool = False
+
+    def tells(self, track: Track) -> bool:
+        """Whether the row says by itself of which layer, group and name the track is."""
+        group = (track.group,) if track.group else ()
+        return (self.above, self.name) == ((TIMELINE, track.heading, *group), track.name)
+
+
+def thread_of(track: Track, capture: Capture) -> Thread | None:
+    """The thread that a track is of, by its name, "" if it has none; None if it is of none."""
+    found = _THREAD.fullmatch(track.name)
+    if found is None or track.layer not in (Layer.HOST, Layer.RUNTIME) or track.is_counter:
+        return None
+    if track.group not in ("", f"Process {capture.pid}") or capture.reader in _SEVERAL:
+        return None
+    if int(found[1]) >= 2**63:
+        return None
+    return Thread(int(found[1]), found[2] or "")
+
+
+def nested(lanes: Iterable[Track]) -> dict[Track, tuple[tuple[str, ...], str]]:
+    """The groups that are drawn around each lane, and its name on screen."""
+    layers: dict[tuple[Layer, str], dict[str, list[Track]]] = {}
+    for lane in dict.fromkeys(lanes):
+        groups = layers.setdefault((lane.layer, lane.heading), {})
+        groups.setdefault(lane.group, []).append(lane)
+    places = {}
+    for (_, heading), groups in layers.items():
+        children = len(groups) - ("" in groups) + len(groups.get("", ()))
+        for group, members in groups.items():
+            for lane in members:
+                above = [(heading, children > 1)]
+                above += [(group, len(members) > 1)] if group else []
+                hidden = [name for name, drawn in above if not drawn]
+                shown = tuple(name for name, drawn in above if drawn)
+                if shown and hidden and above[0][1] is False:  # a group takes the layer's name
+                    shown, hidden = (_joined(heading, shown[0]), *shown[1:]), []
+                name = lane.name
+                for one in reversed(hidden):
+                    name = _joined(one, name)
+                places[lane] = (shown, name)
+    return places
+
+
+def _joined(group: str, name: str) -> str:
+    return name if name.startswith(group) else f"{group}{_BETWEEN}{name}"
+
+
+def places(trace: Trace, used: Mask, across: Across | None) -> dict[int, Place]:
+    """Where the ``used`` tracks are, by their index."""
+    shown = [i for i, is_used in enumerate(used.tolist()) if is_used]
+    threads = {i: thread_of(trace.tracks[i], trace.capture) for i in shown}
+    rest = {i: trace.tracks[i].whole for i in shown if threads[i] is None}
+    if across is None:
+        inside = nested(rest.values())
+        tops = {above[:1] or (name,) for above, name in inside.values()}
+        top = (TIMELINE,) if len(tops) > 1 else ()
+        found = {i: Place((*top, *inside[lane][0]), inside[lane][1]) for i, lane in rest.items()}
+    else:
+        named = trace.capture.name or f"Rank {trace.rank}"
+        inside = nested(across.lanes)
+        found = {i: Place((ALL_RANKS, *_path(inside[lane])), named) for i, lane in rest.items()}
+    return found | _in_threads(trace, {i: one for i, one in threads.items() if one})
+
+
+def _path(place: tuple[tuple[str, ...], str]) -> tuple[str, ...]:
+    return (*place[0], place[1])
+
+
+def _in_threads(trace: Trace, threads: Mapping[int, Thread]) -> dict[int, Place]:
+    """The first lane of a thread is the thread itself, unless it has sub-lanes; a thread without a
+    name has that of its layer. Viewers say beside other lanes which thread they are of.
+    """
+    lanes = Counter(track.whole for track in trace.tracks)
+    names: dict[int, set[str]] = {}
+    for thread in threads.values():
+        names.setdefault(thread.tid, set()).add(thread.name)
+    found: dict[int, Place] = {}
+    known: dict[int, Thread] = {}
+    for i, thread in threads.items():
+        track, tid = trace.tracks[i], thread.tid
+        alike = len(names[tid]) == 1
+        itself = tid not in known and lanes[track.whole] == 1
+        one = known.setdefault(tid, Thread(tid, (alike and thread.name) or track.heading))
+        name = track.heading if alike else _joined(track.heading, track.name)
+        found[i] = Place((), name, one, itself)
+    return found
+
+
+# -- their descriptions ---------------------------------------------------------------------------
+
+
 class _Tree:
     """Describes rows, parents before children, and counts children."""
 
-    rank: int
-    next: int
-    packets: list[bytes] = field(default_factory=list)
-    _groups: dict[tuple[str, ...], int] = field(default_factory=dict)
-    _children: Counter[int] = field(default_factory=Counter)
+    def __init__(self, trace: Trace, pid: int, shared: Mapping[tuple[str, ...], int]) -> None:
+        self.packets: list[bytes] = []
+        self._rank, self._next, self._pid = trace.rank, len(trace.tracks), pid
+        self._groups: dict[tuple[str, ...], int] = dict(shared)
+        self._threads: dict[int, int] = {}
+        self._children: Counter[int] = Counter()
+        self._process = self._new_uuid()
+        self.packets.append(_process(trace.capture, trace.rank, self._process, pid))
 
-    def add(self, parent: int, uuid: int, *fields: bytes) -> None:
-        """Describe a row as the next child of ``parent``."""
+    def add(self, parent: int, uuid: int, *fields: bytes, order: int | None = None) -> None:
+        """Describe a row as the next child of ``parent``, or as the one at ``order``."""
+        place = self._children[parent] if order is None else order
         self.packets.append(
             _descriptor(
                 uuid,
                 number(TrackDescriptor.PARENT_UUID, parent),
-                number(TrackDescriptor.SIBLING_ORDER_RANK, self._children[parent]),
+                number(TrackDescriptor.SIBLING_ORDER_RANK, place),
                 *fields,
             )
         )
         self._children[parent] += 1
 
-    def new_uuid(self) -> int:
-        self.next += 1
-        return track_uuid(self.rank, self.next - 1)
-
-    def group(self, parent: int, *path: str) -> int:
-        """The row above others, named by the last name of ``path``; described when new."""
+    def group(self, *path: str) -> int:
+        """The row that is called so, within the process; described when new."""
+        if not path:
+            return self._process
         uuid = self._groups.get(path)
         if uuid is None:
-            uuid = self._groups[path] = self.new_uuid()
-            ordering = number(TrackDescriptor.CHILD_ORDERING, _EXPLICIT)
-            self.add(parent, uuid, text(TrackDescriptor.NAME, path[-1]), ordering)
+            parent = self.group(*path[:-1])
+            uuid = self._groups[path] = self._new_uuid()
+            self.add(parent, uuid, *_group(path[-1]))
         return uuid
+
+    def thread(self, thread: Thread, uuid: int | None = None) -> int:
+        """The row of a thread; described when new, as ``uuid`` if that is given."""
+        if thread.tid not in self._threads:
+            uuid = self._new_uuid() if uuid is None else uuid
+            self._threads[thread.tid] = uuid
+            described = message(
+                TrackDescriptor.THREAD,
+                number(ThreadDescriptor.PID, self._pid),
+                number(ThreadDescriptor.TID, thread.tid),
+                text(ThreadDescriptor.THREAD_NAME, thread.name),
+            )
+            self.packets.append(_descriptor(uuid, described))
+        return self._threads[thread.tid]
+
+    def _new_uuid(self) -> int:
+        self._next += 1
+        return track_uuid(self._rank, self._next - 1)
 
 
 def uuids(trace: Trace) -> I64:
@@ -115,25 +268,71 @@ def uuids(trace: Trace) -> I64:
     return np.fromiter((track_uuid(trace.rank, i) for i in range(n)), np.int64, n)
 
 
-def descriptors(trace: Trace, used: Mask, pid: int) -> list[bytes]:
+def descriptors(trace: Trace, used: Mask, pid: int, across: Across | None = None) -> list[bytes]:
     """Packets that describe the process, the ``used`` tracks, and the groups between."""
-    tree = _Tree(trace.rank, len(trace.tracks))
-    process = tree.new_uuid()
-    tree.packets.append(_process(trace.capture, trace.rank, process, pid))
-    timeline = tree.group(process, "Timeline")
-    lanes = Counter(replace(track, lane=0) for track in trace.tracks)
+    tree = _Tree(trace, pid, {} if across is None else _shared(across))
+    order = None if across is None else across.ranks.index(trace.rank)
+    lanes = Counter(track.whole for track in trace.tracks)
+    ids = uuids(trace).tolist()
     first: dict[Track, int] = {}
-    for track, uuid, shown in zip(trace.tracks, uuids(trace).tolist(), used.tolist(), strict=True):
-        whole = replace(track, lane=0)
-        first.setdefault(whole, uuid)
-        if not shown:
+    for track, uuid in zip(trace.tracks, ids, strict=True):
+        first.setdefault(track.whole, uuid)
+    found = places(trace, used, across)
+    axes = _axes(trace, found, across is not None)
+    for i, place in sorted(found.items()):
+        if place.thread and place.itself:
+            tree.thread(place.thread, ids[i])
             continue
-        parent = tree.group(timeline, str(track.layer), track.heading)
-        if track.group:
-            parent = tree.group(parent, str(track.layer), track.heading, track.group)
-        key = first[whole] if lanes[whole] > 1 else 0
-        tree.add(parent, uuid, *_lane(track, key))
+        track = trace.tracks[i]
+        key = first[track.whole] if lanes[track.whole] > 1 else 0
+        parent = tree.thread(place.thread) if place.thread else tree.group(*place.above)
+        axis = axes.get(i, "")
+        fields = _lane(track, place.name, key, axis)
+        tree.add(parent, ids[i], *fields, order=None if place.thread else order)
     return tree.packets
+
+
+def _axes(trace: Trace, shown: Mapping[int, Place], alike: bool) -> dict[int, str]:
+    """Counters of one kind in one group: of one unit, and of one name but for numbers. ``alike``
+    says that a group is one counter of all ranks."""
+    kinds: dict[tuple[tuple[str, ...], str, str], list[int]] = {}
+    for i, place in shown.items():
+        track = trace.tracks[i]
+        if track.unit is not None:
+            kind = re.sub("[0-9]+", "", track.name)
+            kinds.setdefault((place.above, kind, track.unit), []).append(i)
+    several = {key: members for key, members in kinds.items() if alike or len(members) > 1}
+    return {i: f"{kind} {unit}" for (_, kind, unit), every in several.items() for i in every}
+
+
+_SHARED = 1 << 45
+"""Ids of the groups that all ranks are in begin here, beyond those of any rank."""
+
+
+def _shared(across: Across) -> dict[tuple[str, ...], int]:
+    """The groups that all ranks are in, and their ids."""
+    paths: dict[tuple[str, ...], None] = {(ALL_RANKS,): None}
+    for place in nested(across.lanes).values():
+        path = (ALL_RANKS, *_path(place))
+        paths.update(dict.fromkeys(path[:n] for n in range(1, len(path) + 1)))
+    return {path: _SHARED + i for i, path in enumerate(paths)}
+
+
+def shared_groups(across: Across) -> list[bytes]:
+    """Packets that describe the groups that all ranks are in; once per file."""
+    found, children = _shared(across), Counter[tuple[str, ...]]()
+    packets = []
+    for path, uuid in found.items():
+        parent = path[:-1]
+        above = [number(TrackDescriptor.PARENT_UUID, found[parent])] if parent else []
+        order = number(TrackDescriptor.SIBLING_ORDER_RANK, children[parent])
+        children[parent] += 1
+        packets.append(_descriptor(uuid, *above, order, *_group(path[-1])))
+    return packets
+
+
+def _group(name: str) -> tuple[bytes, bytes]:
+    return text(TrackDescriptor.NAME, name), number(TrackDescriptor.CHILD_ORDERING, _EXPLICIT)
 
 
 def _descriptor(uuid: int, *fields: bytes) -> bytes:
@@ -164,11 +363,39 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
     return _descriptor(uuid, described, number(TrackDescriptor.SIBLING_ORDER_RANK, rank))
 
 
-def _lane(track: Track, key: int) -> Iterator[bytes]:
-    """The fields of a row with events; ``key`` joins sub-lanes, 0 = the lane is one row."""
-    yield text(TrackDescriptor.NAME, track.name)
+DESCRIPTIONS = {
+    "iterations": "Steps, as the profiler or the marks of the host have them.",
+    "Computing": "Unions of all operators on the device.",
+    "Communication": "Unions of all collectives on the device.",
+    "Communication(Not Overlapped)": "Communication while nothing computes.",
+    "Free": "Recorded time without computing, communication or copies.",
+    "Memory Copy": "Unions of copies and fills.",
+    "Memory Copy(Not Overlapped)": "Copies while nothing computes or communicates.",
+    "Findings": "What the rules found, where it shows.",
+    "Stragglers": "Ranks that delay the others, and by how much.",
+}
+"""What the lanes are that are computed here, for those who look at one."""
+
+
+def _description(track: Track) -> bytes:
+    said = DESCRIPTIONS.get(track.name) if track.layer in (Layer.STEP, Layer.OVERLAP) else None
+    if track.layer is Layer.SCOPE and track.heading.endswith("(device projection)"):
+        said = "The host's ranges, where the device does the work they launched."
+    return text(TrackDescriptor.DESCRIPTION, said) if said else b""
+
+
+def _lane(track: Track, name: str, key: int, axis: str) -> Iterator[bytes]:
+    """The fields of a row with events.
+
+    Args:
+        key:  joins sub-lanes; 0 = the lane is one row.
+        axis: the counters of one group that have it are drawn to one scale; "" if alone.
+    """
+    yield text(TrackDescriptor.NAME, name)
+    yield _description(track)
     if track.unit is not None:
-        yield message(TrackDescriptor.COUNTER, *_unit(track.unit))
+        shared = text(CounterDescriptor.Y_AXIS_SHARE_KEY, axis) if axis else b""
+        yield message(TrackDescriptor.COUNTER, *_unit(track.unit), shared)
     merging = _MERGED_BY_KEY if key else _NOT_MERGED
     yield number(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, merging)
     if key:

@@ -96,6 +96,7 @@ def _capture(
     source: Source, ordered: Sequence[str], raw: Raw, alone: bool, issues: Issues
 ) -> Capture:
     from traceconv.readers.ascend.raw.folders import window
+    from traceconv.readers.ascend.tables.names import use_of
 
     label = source.title(raw.root) if raw.root else source.label
     identity = Identity(source, issues)
@@ -114,7 +115,8 @@ def _capture(
     )
     own = window(identity, raw)
     detail = _Detail((own,), _notes(identity, raw))
-    return replace(capture, clock=own.clock.anchor, detail=detail)
+    uses = {name: use_of(source, name) for name in raw.known}
+    return replace(capture, clock=own.clock.anchor, detail=detail, uses=uses)
 
 
 def _notes(identity: Identity, raw: Raw) -> dict[str, Any]:
@@ -142,6 +144,7 @@ def _joined(captures: Sequence[Capture]) -> Capture:
         captures[0],
         files=detail.files,
         known=tuple(dict.fromkeys(name for c in captures for name in c.known)),
+        uses={name: use for c in captures for name, use in c.uses.items()},
         world_size=max(c.world_size for c in captures),
         detail=detail,
     )

@@ -21,6 +21,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
 from traceconv.core.side_tables import Columns, SideTable
+from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
 from traceconv.readers.shared.sqlite.files import is_sqlite
@@ -253,26 +254,34 @@ def _described(capture: Capture) -> Capture:
     for table, names in tables.items():
         for name in names:
             holds[name] = f"{holds[name]}, {table}" if name in holds else f"table {table}"
-    uses = {n: holds.get(n) or _use_of(capture.source, n) for n in capture.known}
+    source = capture.source
+    uses = {
+        name: holds.get(name) or (_RAW_USE if _is_raw(name) else use_of(source, name))
+        for name in capture.known
+    }
     database = any(name.endswith(".db") for name in capture.files)
     for name in capture.known:
         base = name.rpartition("/")[2]
         other = name.endswith(".db") != database and _EXPORT.fullmatch(base)
-        if other and name not in holds and capture.files and capture.source.size(name):
+        left = other and name not in holds and not _is_raw(name)
+        if left and capture.files and source.size(name):
             uses[name] = LEFT_OUT
     return replace(capture, tables=tables, uses=uses)
 
 
-def _use_of(source: Source, name: str) -> str:
+def _is_raw(name: str) -> bool:
+    """Whether the collector left a file beside what was exported from it."""
+    return not name.endswith(".done") and not set(name.split("/")).isdisjoint(_RAW)
+
+
+def use_of(source: Source, name: str) -> str:
     """What a file that is not read is good for, in words for ``inspect``."""
     base = name.rpartition("/")[2]
-    if not set(name.split("/")).isdisjoint(_RAW) and not base.endswith(".done"):
-        return _RAW_USE
     if not source.size(name):
         return "empty"
     if table := table_of(name):
         return f"another export of table {table}"
-    return next((words for _, pattern, words in USES if pattern.fullmatch(base)), "not needed")
+    return next((words for _, pattern, words in USES if pattern.fullmatch(base)), NOT_NEEDED)
 
 
 def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

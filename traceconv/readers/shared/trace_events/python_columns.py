@@ -1,14 +1,15 @@
 """The Python tier, second half: decoded records into columns.
 
 :class:`Arguments` finds or stores the bytes of arguments and looks up the probed values in them,
-:func:`series_of` makes counter series of them, and :class:`Intake` fills the tables.
+:class:`Values` makes counter series of them, and :class:`Intake` fills the tables.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress, repeat
 from operator import attrgetter, eq
@@ -20,6 +21,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.columns import F64
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Mask
 from traceconv.readers.shared.numbers import count_of
@@ -244,22 +246,73 @@ Series = tuple[str, str]
 """The key of a series, and what else distinguishes it ("acc_id 3"), "" if nothing."""
 
 
-def series_of(raws: Sequence[bytes]) -> Iterator[list[tuple[Series, float | None]]]:
-    """The series of counter events and their values, None where that is not a number.
+@dataclass(frozen=True)
+class Values:
+    """What counter events say, in their order: one row per value, NaN where it is no number.
 
-    Args:
-        raws: arguments as JSON objects, ``b""`` where there are none.
+    Attributes:
+        event:  position of the event.
+        series: position in ``names``, which are in the order in which they appear.
     """
-    try:
-        parsed: Sequence[Any] = _decode_all(b"[" + b",".join(r or b"{}" for r in raws) + b"]")
-    except NOT_JSON:
-        parsed = [_parsed(raw) for raw in raws]
-    for args in parsed:
-        if len(args) == 1:
-            ((key, value),) = args.items()
-            yield [((key, ""), value + 0.0 if type(value) is float else _value(value))]
-        else:
-            yield _series(args) or [(("", ""), None)]
+
+    event: I64
+    series: I64
+    value: F64
+    names: Sequence[Series]
+
+    @classmethod
+    def of(cls, raws: Sequence[bytes], ids: Sequence[str]) -> Values:
+        """Of the arguments of events, as JSON objects, ``b""`` where there are none.
+
+        Counters come in few forms and many events, so events with the same keys are taken together.
+
+        Args:
+            ids: of the events, "" where they have none.
+        """
+        try:
+            parsed: Sequence[Any] = _decode_all(b"[" + b",".join(r or b"{}" for r in raws) + b"]")
+        except NOT_JSON:
+            parsed = [_parsed(raw) for raw in raws]
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for row, args in enumerate(parsed):
+            alike.setdefault(tuple(args), []).append(row)
+        numbers: Codes[Series] = Codes()
+        events, places, codes, values = [], [], [], []
+        for keys, rows in alike.items():
+            own, some = _distinguishing(keys), [parsed[row] for row in rows]
+            apart = _apart(own, some, [ids[row] for row in rows])
+            for place, key in enumerate([key for key in keys if key not in own] or [""]):
+                column = [args.get(key) for args in some] if keys else [None] * len(rows)
+                events.append(rows)
+                places.append(np.full(len(rows), place))
+                codes.append([numbers[key, a] for a in apart])
+                values.append(_numbers(column))
+        if not events:
+            nothing = np.empty(0, np.int64)
+            return cls(nothing, nothing, np.empty(0), ())
+        event = np.concatenate(events)
+        order = np.lexsort((np.concatenate(places), event))
+        series = np.concatenate(codes)[order]
+        _, first, which = np.unique(series, return_index=True, return_inverse=True)
+        seen, names = np.argsort(first), list(numbers)
+        return cls(
+            event[order],
+            np.argsort(seen)[which],
+            np.concatenate(values)[order],
+            [names[series[one]] for one in first[seen].tolist()],
+        )
+
+
+def _distinguishing(keys: tuple[str, ...]) -> list[str]:
+    """Keys that number counters of one name; none if there are no others."""
+    own = [key for key in keys if _IDENTIFIER.fullmatch(key)] if len(keys) > 1 else []
+    return own if len(own) < len(keys) else []
+
+
+def _apart(own: Sequence[str], some: Sequence[dict[str, Any]], ids: Sequence[str]) -> list[str]:
+    """What distinguishes the series of events besides their keys."""
+    apart = [" ".join(f"{key} {args[key]}" for key in own) for args in some]
+    return [f"{a} id {i}".strip() if i else a for a, i in zip(apart, ids, strict=True)]
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:
@@ -270,14 +323,13 @@ def _parsed(raw: bytes) -> dict[str, Any]:
     return args if isinstance(args, dict) else {}
 
 
-def _series(args: dict[str, Any]) -> list[tuple[Series, float | None]]:
-    apart = ""
-    if len(args) > 1:
-        ids = [key for key in args if _IDENTIFIER.fullmatch(key)]
-        if len(ids) < len(args):
-            apart = " ".join(f"{key} {args[key]}" for key in ids)
-            args = {key: value for key, value in args.items() if key not in ids}
-    return [((key, apart), _value(value)) for key, value in args.items()]
+def _numbers(column: Sequence[Any]) -> F64:
+    """Values of one key as numbers, NaN for what is none."""
+    if set(map(type, column)) <= {int, float}:
+        with suppress(OverflowError):
+            found = np.array(column, np.float64) + 0.0
+            return np.where(np.isfinite(found), found, np.nan)
+    return np.array([_value(value) for value in column], np.float64)
 
 
 def _value(value: Any) -> float | None:
@@ -495,26 +547,24 @@ class Intake:
     # -- the rest ----------------------------------------------------------------------------
 
     def _samples(self, part: _Part) -> None:
-        codes, names = self._tables.series, self._names(part["name"]).tolist()
-        found: list[tuple[int, int, int, int, float]] = []
-        seen = 0
-        read = zip(_ids(part), series_of(part.args.raws), strict=True)
-        rows = zip(part.shape.tolist(), names, part.start.tolist(), read, strict=True)
-        for shape, name, start, (number, series) in rows:
-            seen += len(series)
-            for (key, apart), value in series:
-                if value is None:
-                    place = self._tables.shapes.place(shape)
-                    self._tally.add("counter-not-numeric", place, 1, "counter")
-                    continue
-                given = f"{apart} id {number}".strip() if number else apart
-                found.append((shape, name, codes[key, given], start, value))
-        self._tally.saw("counter", seen)
-        if found:
-            s, n, k, t, v = zip(*found, strict=True)
-            shape_, name_, series_ = (np.array(c, np.int32) for c in (s, n, k))
-            samples = Samples(shape_, name_, series_, np.array(t, np.int64), np.array(v))
-            self._tables.samples.append(samples)
+        values = Values.of(part.args.raws, _ids(part))
+        self._tally.saw("counter", len(values.value))
+        known = np.isfinite(values.value)
+        for event in values.event[~known].tolist():
+            place = self._tables.shapes.place(int(part.shape[event]))
+            self._tally.add("counter-not-numeric", place, 1, "counter")
+        series, rows = values.series[known], values.event[known]
+        codes, used = np.full(len(values.names), -1, np.int32), np.zeros(len(values.names), bool)
+        used[series] = True
+        for one in np.flatnonzero(used).tolist():
+            codes[one] = self._tables.series[values.names[one]]
+        if len(rows):
+            names = self._names(part["name"])[rows]
+            self._tables.samples.append(
+                Samples(
+                    part.shape[rows], names, codes[series], part.start[rows], values.value[known]
+                )
+            )
 
     def _asyncs(self, part: _Part) -> None:
         shapes, codes = self._tables.shapes, self._tables.async_ids

@@ -1,0 +1,180 @@
+"""What the pages of the reference say, made from the code when the site is built.
+
+A page holds ``<!-- generated NAME -->`` where the text of a function of :data:`GENERATED` goes.
+MkDocs calls the functions ``on_...`` (``hooks`` in ``mkdocs.yml``).
+
+    python docs/reference.py rules        prints one of them
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from traceconv.cli import cli, file_kinds, say
+from traceconv.cli.explain import meanings
+from traceconv.cli.formats import format_rows, markdown_tables, unverified
+from traceconv.cli.options import SECTIONS
+from traceconv.core.codes import CODES
+from traceconv.pipeline import registry
+
+_ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([\w.]+)</code>")
+"""A cross reference of a docstring, as Markdown makes it."""
+
+MARK = re.compile(r"<!-- generated ([a-z ]+) -->")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; what has a meaning in one is escaped."""
+    lines = [head, ["---"] * len(head), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    parts = " ".join(text.split()).split("`")
+    for outside in range(0, len(parts), 2):
+        parts[outside] = re.sub(r"([<*|])", r"\\\1", parts[outside])
+    return "`".join(parts) or "–"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def commands() -> str:
+    """Every command: how it is called, what it does, its options by their purpose."""
+    around = click.Context(cli, info_name="traceconv")
+    return "\n\n".join(_command(name, around) for name in cli.list_commands(around))
+
+
+def _command(name: str, around: click.Context) -> str:
+    command = cli.get_command(around, name)
+    assert command is not None
+    context = click.Context(command, info_name=name, parent=around)
+    usage = " ".join(["traceconv", name, *command.collect_usage_pieces(context)])
+    texts = [f"## traceconv {name}", f"```text\n{usage}\n```", _prose(command.help or "")]
+    left = {str(p.name): p for p in command.params if isinstance(p, click.Option)}
+    for title, names in SECTIONS.items():
+        found = [left.pop(one) for one in names.split() if one in left]
+        if found:
+            texts.append(f"**{title}**\n\n{_options(found, context)}")
+    if left:
+        texts.append(f"**Others**\n\n{_options(left.values(), context)}")
+    return "\n\n".join(texts)
+
+
+def _prose(text: str) -> str:
+    r"""A help text: paragraphs after ``\b`` are calls."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        "```sh\n" + one.removeprefix("\b").strip("\n") + "\n```" if one.startswith("\b") else one
+        for one in paragraphs
+    )
+
+
+def _options(found: Iterable[click.Option], context: click.Context) -> str:
+    rows = []
+    for option in found:
+        record = option.get_help_record(context)
+        if record is not None:  # else it is hidden
+            rows.append((_code(record[0]), record[1]))
+    return table(("Option", "Meaning"), rows)
+
+
+def rules() -> str:
+    """The rules of diagnose, with advice."""
+    rows = [
+        (
+            _code(one.code),
+            one.kind.rpartition("about ")[2],
+            one.says,
+            *(dict(one.more)[key] for key in ("speaks if", "needs", "advice")),
+        )
+        for one in _meant("rule of diagnose")
+    ]
+    return table(("Rule", "About", "Says", "Speaks if", "Needs", "Advice"), rows)
+
+
+def issues() -> str:
+    """The closed table of issue codes."""
+    rows = [
+        (_code(name), str(code.severity), say.with_flags(code.advice))
+        for name, code in CODES.items()
+    ]
+    return table(("Code", "Severity", "Meaning, and what to do"), rows)
+
+
+def faults() -> str:
+    """What ``traceconv validate`` finds."""
+    rows = [
+        (_code(one.code), one.kind.rpartition(", ")[2], one.says, _code(counted))
+        for one in _meant("rule of validate")
+        for counted in [dict(one.more)["counted by Perfetto as"]]
+    ]
+    return table(("Code", "Severity", "Meaning", "Perfetto counts it as"), rows)
+
+
+def tables() -> str:
+    """The tables of stats, with formulas."""
+    rows = [
+        (_code(one.code), one.says, dict(one.more)["formula"], dict(one.more)["needs"])
+        for one in _meant("table of stats")
+    ]
+    return table(("Table", "Title", "Formula", "Needs"), rows)
+
+
+def _meant(kind: str) -> list[Any]:
+    return [one for one in meanings() if one.kind.split(",")[0] == kind]
+
+
+def formats() -> str:
+    """What is read and written, and what of it was never tried on recordings."""
+    readers, writers = registry.readers(), registry.writers()
+    reads, writes = format_rows(readers, writers)
+    untried = [
+        f"- `{row[0]}`: {kinds}"
+        for row, kinds in zip(reads, unverified(readers), strict=True)
+        if kinds
+    ]
+    head = "Read as their layout is described, without a recording of them to try it on:"
+    return "\n\n".join([markdown_tables(reads, writes), head, "\n".join(untried)])
+
+
+def files() -> str:
+    """Every kind of file, and where it is shown."""
+    return file_kinds.markdown_table(registry.readers())
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "faults": faults,
+    "files": files,
+    "formats": formats,
+    "issues": issues,
+    "rules": rules,
+    "tables": tables,
+}
+"""By the name that a page gives."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page with what is generated for it.
+
+    Raises:
+        KeyError: it asks for something that nothing here makes.
+    """
+    return MARK.sub(lambda mark: GENERATED[mark[1]](), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """The page with the names that docstrings refer to, without their role and their module."""
+    return _ROLE.sub(lambda role: f"<code>{role[1].rpartition('.')[2]}</code>", html)
+
+
+if __name__ == "__main__":
+    say.data(GENERATED[sys.argv[1]]())

@@ -1,0 +1,163 @@
+"""Rules of the host, and of work that could be done better: what they say and what it saves."""
+
+import pytest
+from rule_cases import (
+    FIRES,
+    MS,
+    US,
+    builder,
+    called,
+    copied,
+    kernels,
+    launched_each,
+    passed,
+    starved,
+    tasks,
+    varied,
+)
+
+from traceconv.analysis.rules.findings import judge
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.core.model import Layer, OpClass
+
+
+def _judged(rule, builders):
+    return judge(
+        [summarize(passed(one), SummaryRequest(rules=(rule,))) for one in builders], {}, [rule]
+    )
+
+
+def _only(rule, builders):
+    (found,) = _judged(rule, builders).findings
+    return found
+
+
+def test_a_synchronisation_that_the_device_outlasts_costs_nothing():
+    """The host waits, but the device is not idle afterwards: no finding."""
+    assert not _judged("host-sync", called("cudaDeviceSynchronize", 300 * US, gap=0, each=1,
+                                           launches=4)).findings  # fmt: skip
+
+
+def test_a_synchronisation_of_few_launches_is_judged_by_idle_time():
+    """A gap of 100 µs behind the only synchronisation of each step of 500 µs."""
+    found = _only("host-sync", called("cudaDeviceSynchronize", 50 * US, each=1, launches=4))
+    assert found.case.limit == ""
+    assert found.case.value == pytest.approx(20)
+    assert found.case.figures["per_launch_percent"] == 25
+    assert found.case.figures["idle_behind_them_ns"] == 100 * US
+    assert found.ms_per_step == 0.05  # no more than the call takes
+
+
+def test_a_synchronisation_per_launch_is_a_setting():
+    """More than half of the launches are waited for: the advice names the switches."""
+    found = _only("host-sync", called("aclrtSynchronizeStream", 50 * US))
+    assert found.case.limit == "per-launch"
+    assert "ASCEND_LAUNCH_BLOCKING" in found.advice
+
+
+def test_calls_of_the_host_save_no_more_than_the_device_is_idle():
+    """8 ms of allocation twice a step beside 2 ms of idle time: at most these."""
+    found = _only("allocation", FIRES["allocation"])
+    assert found.case.value == 16
+    assert found.case.figures["calls_per_step"] == 2
+    assert found.ms_per_step == 2
+    assert found.slices[0].name == "cudaMalloc"
+
+
+def test_calls_of_threads_that_launch_nothing_are_no_matter():
+    """A thread of its own frees memory."""
+    (build,) = called("other", US, kernel=10 * MS)
+    aside = build.track(Layer.RUNTIME, "Thread 2")
+    build.slice(aside, 0, 80 * MS, "cudaFree")
+    assert not _judged("allocation", [build]).findings
+
+
+def test_gaps_before_short_kernels():
+    """6 of 10 µs, to the ns; long gaps are not the cost of a launch."""
+    found = _only("small-kernels", launched_each(4 * US, 6 * US))
+    # the window begins with the first step, the last gap ends with the last kernel
+    assert found.case.value == pytest.approx(60)
+    assert found.ms_per_step == pytest.approx(0.3)
+    assert found.case.figures["kernels_per_step"] == 50
+    assert found.slices[0].dur_ns == 6 * US
+    assert not _judged("small-kernels", launched_each(4 * US, 600 * US)).findings
+
+
+def test_copies_that_are_hidden_or_stay_on_the_device_are_none():
+    """Only copies between host and device count; pageable memory is advised against."""
+    assert not _judged("step-copies", copied("Memcpy DtoD (Device -> Device)", 50 * US)).findings
+    found = _only("step-copies", copied("Memcpy DtoH (Device -> Pageable)", 50 * US))
+    assert found.case.value == pytest.approx(100 * 50 / 1050)
+    assert found.ms_per_step == pytest.approx(0.05)
+    assert "pin it" in found.advice
+    pinned = _only("step-copies", copied("Memcpy DtoH (Device -> Pinned)", 50 * US))
+    assert "pin it" not in pinned.advice
+
+
+def test_collections_that_were_not_recorded_are_unknown():
+    """A timeline without any says nothing: the profiler has to be told to record them."""
+    assert _judged("garbage-collection", called("cudaMalloc", US)).unchecked
+
+
+def test_what_differs_in_a_spike_is_named():
+    """Of five steps after the first one takes 1 ms more: computing, 0.2 ms per step."""
+    found = _only("step-spikes", varied(5 * MS, MS, MS, 2 * MS, MS, MS))
+    assert found.case.steps == [3]
+    assert found.case.value == pytest.approx(2.1 / 1.1)
+    assert found.case.figures["more_computing_ns"] == MS
+    assert found.case.figures["more_idle_ns"] == 0
+    assert found.ms_per_step == pytest.approx(0.2)
+    assert "Computing differs" in found.advice
+
+
+def test_a_first_step_is_no_spike():
+    """It has a rule of its own."""
+    assert not _judged("step-spikes", varied(9 * MS, MS, MS, MS, MS)).findings
+
+
+def test_operators_on_ai_cpus():
+    """By their time and types; what fetches input is another matter."""
+    found = _only("ai-cpu", tasks(900, 60, 40, core="AI_CPU", kind="Unique"))
+    assert (found.case.value, found.case.figures["types"]) == (10, ["Unique"])
+    assert found.ms_per_step == pytest.approx(100 / 1e6)
+    assert not _judged("ai-cpu", tasks(900, 100, core="AI_CPU", kind="GetNext")).findings
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("volta_sgemm_64x64_nt", True),
+        ("void implicit_convolve_sgemm<float, float, 128>(int)", True),
+        ("void cutlass::Kernel<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(x)", True),
+        ("Cijk_Ailk_Bljk_SB_MT128x128x16", True),
+        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4", False),
+        ("sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n_tilesize128x128", False),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_nn", False),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256", False),
+        ("ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x5_tn", False),
+    ],
+)
+def test_kernels_that_multiply_without_tensor_cores(name, full):
+    """By the names that libraries give them."""
+    build = builder()
+    build.slice(build.track(Layer.DEVICE, "Stream 1"), 0, MS, name, op=OpClass.COMPUTE)
+    assert bool(_judged("full-precision", [build]).findings) is full
+
+
+def test_a_tail_is_of_one_shape():
+    """What calls take beyond 1.5 medians; of few calls, or of several shapes, there is none."""
+    found = _only("uneven-operator", tasks(100, *[100] * 28, 1000, 1200))
+    assert found.case.value == pytest.approx(100 * (850 + 1050) / (29 * 100 + 2200))
+    assert (found.case.where, found.case.figures["calls"]) == ("MatMulV2", 30)
+    assert not _judged("uneven-operator", tasks(100, *[100] * 10, 1000, 1200)).findings
+    many = [("MatMul", f"{i % 2 * 900 + 100},64;64,32", i % 2 * 900 + 100) for i in range(60)]
+    assert not _judged("uneven-operator", kernels(*many)).findings
+
+
+def test_waiting_for_input_is_told_apart_in_spikes():
+    """Of idle time what waits for input counts once."""
+    lengths = [MS, MS, MS, MS, 9 * MS, MS]
+    found = _only("step-spikes", starved(lengths, 4 * MS))
+    assert found.case.figures["more_input_ns"] == 8 * MS
+    assert found.case.figures["more_idle_ns"] == 0
+    assert "They wait for input" in found.advice

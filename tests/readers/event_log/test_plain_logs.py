@@ -1,0 +1,293 @@
+"""Logs that nobody made for us: times of ISO 8601, lines of text, the mapping that is proposed."""
+
+import json
+import logging
+import shlex
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+from event_logs import rows, written
+
+import traceconv
+from traceconv.cli import run
+from traceconv.core.errors import MalformedInputError, OptionError
+from traceconv.readers.event_log.proposal import proposed
+from traceconv.readers.shared.numbers import ISO, times
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Writes a text and reads it back, through a mapping if one is given."""
+    return partial(written, tmp_path)
+
+
+# -- times ------------------------------------------------------------------------------------
+
+NOON = 1714564800 * 10**9  # 2024-05-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("2024-05-01T12:00:00Z", NOON),
+        ("2024-05-01 12:00:00,250", NOON + 250_000_000),
+        ("2024-05-01t14:30:00.000000001+02:30", NOON + 1),
+        ("2024-05-01T04:00:00.5-0800", NOON + 500_000_000),
+        ("2024-05-01 13:00:00 +01", NOON),
+        ("2024-05-01 12:00:00 UTC", NOON),
+        ("2024-05-01T12:00:00.0000000005Z", NOON + 1),
+        ("2024-05-01T12:00:00.9999999999Z", NOON + 10**9),
+        ("1970-01-01T00:00:00Z", 0),
+        ("1969-12-31T23:59:59.75Z", -250_000_000),
+        ("2016-12-31T23:59:60Z", 1483228800 * 10**9),
+    ],
+)
+def test_times_are_exact(text, ns):
+    """To the nanosecond, in any zone."""
+    found = times([text], ISO)
+    assert (found.ns.tolist(), found.bad.tolist()) == ([ns], [False])
+
+
+def test_times_are_those_of_the_standard_library():
+    """Whatever the zone; one stamp in four has none, and is counted."""
+    texts, wanted = [], []
+    for i in range(400):
+        at = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(days=37 * i, seconds=86_399 - i)
+        zone = ["", "Z", "+05:45", "-1130"][i % 4]
+        shift = timedelta(minutes=[0, 0, 345, -690][i % 4])
+        texts.append(f"{at + shift:%Y-%m-%dT%H:%M:%S}.{i:03d}{zone}")
+        wanted.append(int(at.timestamp()) * 10**9 + i * 10**6)
+    found = times(texts, ISO)
+    assert found.ns.tolist() == wanted
+    assert found.zoneless == 100
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2024-13-01T00:00:00", "2023-02-29 00:00:00", "2024-05-01T24:00:00", "2024-05-01T12:60:00Z",
+     "2024-05-01", "12:00:00", "0000-01-01T00:00:00", "1600-01-01T00:00:00Z",
+     "2999-01-01T00:00:00Z", "2024-05-01T12:00:00+24:00", "٢٠٢٤-05-01T12:00:00Z", "x"],
+)  # fmt: skip
+def test_what_is_no_time_is_bad(text):
+    """No such day, hour or zone, beyond int64, or not written so."""
+    assert times([text], ISO).bad.tolist() == [True]
+
+
+def test_own_schema_with_such_times(log):
+    """They need no mapping; ends, too. In no zone they are taken as UTC, which is counted."""
+    text = (
+        '{"name":"a","ts":"2024-05-01T12:00:00Z","end":"2024-05-01T14:00:00.5+02:00"}\n'
+        '{"name":"b","ts":"2024-05-01T12:00:01","dur":5}\n{"name":"c","ts":"soon"}\n'
+    )
+    found = log(text)
+    assert rows(found.trace) == [("a", NOON, 500_000_000), ("b", NOON + 10**9, 5000)]
+    codes = {issue.code: issue.count for issue in found.trace.issues}
+    assert codes == {"clock-assumed": 1, "bad-time": 1}
+    assert rows(log("name,ts\nx,2024-05-01 12:00:00Z\n").trace) == [("x", NOON, 0)]
+
+
+# -- lines of text ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%(asctime)s %(levelname)s %(message)s",
+        "%(asctime)s - %(name)s - %(levelname)-8s - %(message)s",
+        "[%(asctime)s] [%(processName)s %(process)d] (%(filename)s:%(lineno)d) %(message)s",
+        "%(created)f|%(threadName)s|%(message)s",
+        "%(levelname)s:%(name)s:%(message)s @ %(asctime)s",
+        "100%% %(asctime)s {x} %(message)s",
+    ],
+)
+def test_what_logging_writes_is_read_by_its_format(tmp_path, form):
+    """By the module itself: name, time and level of every record; tracebacks are counted."""
+    path = tmp_path / "rank0.log"
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter(form))
+    logger = logging.Logger("train.loop")
+    logger.addHandler(handler)
+    messages = ["epoch 1 begins", "loss: 0.5, lr=1e-3", "done (%)"]
+    wanted = []
+    handler.addFilter(lambda record: wanted.append(record) or True)
+    for message in messages:
+        logger.warning(message)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logger.exception("failed")
+    handler.close()
+    found = traceconv.open(path, mapping=f"line='{form}'")
+    (trace,) = found.traces()
+    assert [name for name, _, _ in rows(trace)] == [*messages, "failed"]
+    shown = 10**6 if "asctime" in form else 1000
+    for (_, ts, _), record in zip(rows(trace), wanted, strict=True):
+        offset = 0
+        if "asctime" in form:  # local time, without its zone
+            offset = datetime.fromtimestamp(record.created).astimezone().utcoffset().seconds * 10**9
+        assert abs(ts - offset - record.created * 10**9) <= shown
+    if "levelname" in form:
+        assert trace.args[0]["level"] == "WARNING"
+    codes = {issue.code: issue.count for issue in trace.issues}
+    lines = len(path.read_text().splitlines())
+    assert codes["line-unmatched"] == lines - len(wanted)
+
+
+def test_milliseconds_behind_the_time(log):
+    """They are part of it."""
+    form = "line='%(asctime)s.%(msecs)03d %(message)s'"
+    assert rows(log("2024-05-01 12:00:00.007 x\n", form).trace) == [("x", NOON + 7_000_000, 0)]
+
+
+def test_a_pattern_names_its_columns(log):
+    """Groups that are called like fields are these; others are arguments, or mapped."""
+    text = "r3 2024-05-01T12:00:00Z took 2.5 ms: load data/x\nnoise\nr4 2024-05-01T12:00:00Z -\n"
+    pattern = (
+        r"line=/^r(?P<rank>\d+) (?P<ts>\S+) took (?P<took>[\d.]+) ms: (?P<name>\w+) "
+        r"data\/(?P<file>\w+)/,"
+        "dur=took:ms,args.what=file"
+    )
+    found = log(text, pattern)
+    trace = found.trace
+    assert rows(trace) == [("load", NOON, 2_500_000)]
+    assert (trace.rank, trace.args[0]) == (3, {"what": "x"})
+    assert {issue.code: issue.count for issue in found.issues} == {"line-unmatched": 2}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "why"),
+    [
+        ("line=/(?P<ts>.*)/", "says nothing of name"),
+        ("line=/no groups/", "named groups"),
+        ("line=/(?P<ts>(/", "not a regular expression"),
+        ("line='%(nothing)s'", "says nothing of name and ts"),
+        ("line=/(?P<name>.*)/,ts=when", "its pattern has no group 'when'"),
+    ],
+)
+def test_patterns_that_are_none(log, mapping, why):
+    """The message says what is missing."""
+    with pytest.raises(OptionError, match=why):
+        log("2024-05-01T12:00:00Z x\n", mapping)
+
+
+def test_a_pattern_that_matches_nothing(log):
+    """The first line is shown, to compare with."""
+    with pytest.raises(
+        MalformedInputError, match=r"matches none of the first lines.*'hello there'"
+    ):
+        log("hello there\n", "line='%(asctime)s %(message)s'")
+
+
+# -- proposals --------------------------------------------------------------------------------
+
+ISO_ROWS = "".join(f"2024-05-01T12:00:0{i}.5Z;{i};job {i}\n" for i in range(5))
+UNKNOWN = {
+    "units.csv": ("Operation,Begin (ms),Took (ms),Worker Rank,Note\ngemm,1.5,2.25,0,x\n"
+                  "copy,4.5,0.25,1,\n", [("gemm", 1_500_000, 2_250_000)]),
+    "ends.csv": ("func;start_us;end_us;tid\nf;10;15;3\ng;20;26;4\n",
+                 [("f", 10_000, 5_000), ("g", 20_000, 6_000)]),
+    "tabs.tsv": (ISO_ROWS.join(["when;number;what\n", ""]).replace(";", "\t"),
+                 [("job 0", NOON + 500_000_000, 0)]),
+    "epoch.csv": ("event,time,duration_ns\na,1714564800.5,7\nb,1714564801,8\n",
+                  [("a", NOON + 500_000_000, 7)]),
+    "lines.jsonl": ('{"timestamp":"2024-05-01T12:00:00Z","msg":"load","elapsed_ms":12.5,"pid":77}\n'
+                    '{"timestamp":"2024-05-01T12:00:01Z","msg":"step","elapsed_ms":1,"pid":77}\n',
+                    [("load", NOON, 12_500_000)]),
+    "millis.jsonl": ('{"t":1714564800000,"label":"x","deep":{"a":1}}\n'
+                     '{"t":1714564800005,"label":"y"}\n', [("x", NOON, 0)]),
+    "nameless.csv": ("time_s,loss\n1.5,0.25\n2.5,0.125\n", [("event", 1_500_000_000, 0)]),
+    "plain.log": ("2024-05-01 12:00:00,250 - trainer - epoch 1\nTraceback\n"
+                  "2024-05-01 12:00:01,250 - trainer - epoch 2\n",
+                  [("trainer - epoch 1", NOON + 250_000_000, 0)]),
+    "levels.log": ("[rank0]: 2024-05-01T12:00:00Z INFO begin\n[rank0]: 2024-05-01T12:00:01Z "
+                   "WARNING it's \"slow\"\n", [("begin", NOON, 0)]),
+    "quotes $(x).csv": ("name,when\n$(touch hacked),5\n`x`,6\n", None),
+    "hostile.csv": ("na'me,ti`me\nx,5\ny,6\n", None),
+    "sum.csv": ("alpha,beta\n1,2\n", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_the_mapping_that_is_printed_works(tmp_path, name, capsys, monkeypatch):
+    """As it stands in the message, in a shell's words; the columns are in it, too."""
+    monkeypatch.chdir(tmp_path)
+    text, wanted = UNKNOWN[name]
+    (tmp_path / name).write_text(text)
+    assert run(["convert", name, "-o", "x.json"]) == 3
+    message = capsys.readouterr().err
+    if not name.endswith(".log"):
+        header = text.partition("\n")[0]
+        columns = json.loads(header) if header[0] == "{" else header.replace("\t", ";").split(",")
+        for column in columns if len(columns) > 1 else header.replace("\t", ";").split(";"):
+            assert column in message
+    if wanted is None:
+        assert "--map name=COLUMN,ts=COLUMN:us" in message
+        return
+    (line,) = (one for one in message.splitlines() if "--map" in one)
+    words = shlex.split(line.partition("; ")[0])
+    mapping = words[words.index("--map") + 1]
+    assert run(["convert", name, "-o", "x.json", "--map", mapping]) == 0
+    found = [row for trace in traceconv.open(name, mapping=mapping).traces() for row in rows(trace)]
+    assert found[: len(wanted)] == wanted
+
+
+def test_a_unit_that_nothing_says_is_called_a_guess(tmp_path, capsys):
+    """It is not made up in silence."""
+    (tmp_path / "a.csv").write_text("name,when_started\na,5\nb,6\n")
+    assert run(["inspect", str(tmp_path / "a.csv")]) == 3
+    assert "nothing says the unit of when_started, :us is a guess" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"hello\nthere\n", b"\0\1a,b\n1,2\n", b'{"a":1}\n', b"1,2\n3,4\n", b"a,,b\n1,2,3\n",
+     b"a,b\n", b"[\n1\n]\n"],
+)  # fmt: skip
+def test_what_is_no_log_of_events(head):
+    """Nothing is said of it."""
+    assert proposed(head) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["API Name,Time(us),Count,Avg(us)\na,5,2,2.5\nb,7,1,7\n",
+     "kernel_type,total_time,percent\nMatMul,1.5,60\nAdd,1.0,40\n",
+     "computation_time,stage_time\n1.5,2\n1.0,3\n"],
+)  # fmt: skip
+def test_tables_of_sums_have_no_times(text):
+    """A total is no moment: their columns are listed, and nothing is proposed."""
+    found = proposed(text.encode())
+    assert (found.mapping, len(found.columns)) == ("", text.partition("\n")[0].count(",") + 1)
+
+
+def test_large_numbers_are_no_unix_times():
+    """Nanoseconds since a machine was started are not microseconds since 1970."""
+    text = "Kernel,Start_Timestamp\na,1234567000600000\nb,1234567000700000\n"
+    found = proposed(text.encode())
+    assert found.mapping == "name=Kernel,ts=Start_Timestamp:us"
+    assert ":us is a guess" in found.assumed
+    found = proposed(text.replace("1234567000", "1714564800000").encode())
+    assert found.mapping == "name=Kernel,ts=Start_Timestamp:ns"
+    assert "taken for Unix time in ns" in found.assumed
+
+
+def test_a_column_of_numbers_may_begin_with_none():
+    """A few cells of another sort are no reason to give up, nor to fail."""
+    rows = "".join(f"{1714564800 + i},x\n" for i in range(9))
+    assert proposed(f"time,name\nsoon,x\n{rows}".encode()).mapping == "name=name,ts=time:s"
+
+
+def test_text_with_commas_is_not_called_a_table(tmp_path, capsys):
+    """Unless its name says so."""
+    for name, told in (("a.txt", False), ("a.csv", True)):
+        (tmp_path / name).write_text("just, a sentence\nwith commas, in it\n")
+        assert run(["inspect", str(tmp_path / name)]) == 3
+        assert ("a table with columns" in capsys.readouterr().err) == told
+
+
+def test_a_hostile_head_takes_no_time():
+    """Long words, brackets and quotes."""
+    for word in (b"-", b"[.", b"a ", b'"', b",", b"2024-05-01T12:00:00,"):
+        proposed((word * 65536)[:65536])
+        proposed((word * 300 + b"\n") * 100)

@@ -1,0 +1,158 @@
+"""The page of a report in a browser: what can be done with it, and what names cannot do."""
+
+import shutil
+
+import pytest
+from report_job import document, matrix, operators
+from synthetic_job import Job
+
+from traceconv.report.html import page as page_of
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra viewer-test")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+CHROMIUM = CHROMIUM or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+BAD = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """The page of eight ranks with twenty-four steps, and an operator with a bad name."""
+    told = document(
+        Job(1, 8, 1, steps=24, jitter=20_000, slow=(5, 300_000)),
+        link=matrix(8),
+        type=operators([BAD, *(f"Operator{i}" for i in range(40))]),
+    )
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page_of(told), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window."""
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def shown(browser, file):
+    """The page, with a clipboard; nothing but the page itself is asked for, and nothing fails."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    one = context.new_page()
+    asked, errors = [], []
+    one.on("request", lambda request: asked.append(request.url))
+    one.on("pageerror", lambda error: errors.append(str(error)))
+    one.goto(file.as_uri())
+    yield one
+    assert asked == [file.as_uri()]
+    assert errors == []
+    context.close()
+
+
+def texts(shown, css):
+    """Texts of what can be seen."""
+    return [one.inner_text() for one in shown.query_selector_all(css) if one.is_visible()]
+
+
+def test_tables_sort_by_their_figures(shown):
+    """The largest first, then the smallest; units count."""
+    shown.click("#overlap summary")
+    column = "#overlap tbody td:nth-child(4)"
+    heading = "#overlap th:nth-child(4)"
+    figures = []
+    for way in ("descending", "ascending"):
+        shown.click(f"{heading} button")
+        assert shown.get_attribute(heading, "aria-sort") == way
+        figures.append([float(text.split()[0]) for text in texts(shown, column)])
+    assert len(figures[0]) == 8
+    assert figures == [sorted(figures[0], reverse=True), sorted(figures[0])]
+
+
+def test_tables_filter_by_words(shown):
+    """What is typed is in every row that is left."""
+    shown.click("#operators summary")
+    shown.fill("#operators .filter input", "operator1")
+    left = texts(shown, "#operators tbody td:first-child")
+    assert left and all("Operator1" in text for text in left)
+    assert texts(shown, "#operators .filter span")[0].startswith(f"{len(left)} of ")
+
+
+def test_ranks_and_steps_are_chosen_everywhere(shown):
+    """Bars, the map and tables of ranks; the line of steps shows the stretch."""
+    shown.fill(".choose label:nth-of-type(1) input", "2,5-6")
+    shown.fill(".choose label:nth-of-type(2) input", "8-11")
+    assert texts(shown, "#overlap .bar .name") == ["rank 2", "rank 5", "rank 6"]
+    assert texts(shown, "#heat .left span") == ["rank 2", "rank 5", "rank 6"]
+    assert len(texts(shown, "#heat .cells b")) == 3 * 4
+    assert texts(shown, "#clock tbody td:first-child") == ["2", "5", "6"]
+    low, _, wide, _ = map(float, shown.get_attribute("#steps svg", "viewBox").split())
+    assert (low, wide) == pytest.approx((1000 * 7.5 / 23, 1000 * 4 / 23), abs=1)
+    shown.fill(".choose label:nth-of-type(1) input", "x")
+    assert texts(shown, "#overlap .bar .name") == ["rank 2", "rank 5", "rank 6"]
+    shown.click(".choose button")
+    assert len(texts(shown, "#overlap .bar .name")) == 8
+    assert len(texts(shown, "#heat .cells b")) == 8 * 23  # the first step is not compared
+    assert shown.get_attribute("#steps svg", "viewBox").startswith("0 0 1000")
+
+
+def test_dragging_over_the_line_of_steps_zooms(shown):
+    """To the steps that were dragged over, in all drawings."""
+    shown.locator("#steps svg").scroll_into_view_if_needed()
+    box = shown.locator("#steps svg").bounding_box()
+    shown.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 80)
+    shown.mouse.down()
+    shown.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 90, steps=4)
+    shown.mouse.up()
+    assert shown.input_value(".choose label:nth-of-type(2) input") == "11-17"
+    assert len(texts(shown, "#heat .cells b")) == 8 * 7
+
+
+def test_pointing_shows_the_exact_figure(shown):
+    """The words of the drawing, whatever the browser does with titles."""
+    shown.hover("#overlap .track i")
+    (words,) = texts(shown, ".tip")
+    assert words.startswith("computing: ") and words.endswith("%)")
+
+
+def test_places_are_copied(shown):
+    """Of a finding as it stands; of a cell, that of the step on the rank."""
+    shown.click(".place .copy >> nth=0")
+    told = shown.inner_text(".place code >> nth=0")
+    assert shown.evaluate("navigator.clipboard.readText()") == told
+    shown.click("#heat .cells b >> nth=30")  # the second row begins with the 23rd, of step 1
+    found = shown.evaluate("navigator.clipboard.readText()")
+    assert found.startswith("SELECT ")
+    assert found.endswith("process.name = 'Rank 1' AND "
+                          "EXTRACT_ARG(slice.arg_set_id, 'debug.step') = 8")  # fmt: skip
+
+
+def test_bad_names_stay_text(shown):
+    """With our script on: through hovering, sorting and filtering."""
+    shown.locator("#operators .track i").first.scroll_into_view_if_needed()
+    shown.wait_for_timeout(300)  # scrolling hides what is shown
+    shown.hover("#operators .track i >> nth=0")
+    assert BAD in texts(shown, ".tip")[0]
+    shown.click("#operators summary")
+    shown.click("#operators th:nth-child(1) button")
+    shown.fill("#operators .filter input", "onerror")
+    assert BAD in texts(shown, "#operators tbody tr")[0]
+    assert shown.title() != "owned"
+    assert shown.query_selector_all("img") == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_the_screen(browser, file, width, scheme):
+    """On a phone, too; tables scroll by themselves. On paper, what is to be clicked is left out."""
+    one = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    one.goto(file.as_uri())
+    assert one.evaluate("document.documentElement.scrollWidth") == width
+    one.emulate_media(media="print")
+    assert not one.locator(".choose, .copy, .filter").filter(visible=True).count()
+    one.close()

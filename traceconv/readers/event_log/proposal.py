@@ -1,0 +1,219 @@
+"""A mapping for a log that nobody knows: guessed by names and values of columns, and tried out.
+
+It is for a message; nothing is read by a guess.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from traceconv.core.errors import InputError, OptionError
+from traceconv.readers.event_log import find
+from traceconv.readers.event_log.mapping import UNITS, parsed
+from traceconv.readers.event_log.records import batches
+from traceconv.readers.shared.lines import Lines, unheard
+from traceconv.readers.shared.numbers import ISO_TIME, is_iso_time, times
+
+_SHARE = 0.8
+"""Of the first records: so many must have a time."""
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"\d{1,9}", re.ASCII)
+_UNIT_END = re.compile(
+    r"(?:[_.\- ]|\A)(s|sec|secs|seconds|ms|msec|us|usec|ns|nsec)\Z", re.IGNORECASE
+)
+_BRACKETS = re.compile(r"\s*\((\w+|[µμ]s)\)\Z")
+_SPELLED = {"secs": "s", "seconds": "s"}
+
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "ts": ("ts", "timestamp", "start", "begin", "starttime", "time", "datetime", "date", "t"),
+    "end": ("end", "endtime", "finish", "stop"),
+    "dur": ("dur", "duration", "elapsed", "took", "latency", "length", "runtime"),
+    "name": ("name", "event", "op", "operation", "operator", "function", "func", "kernel", "task",
+             "action", "label", "message", "msg", "title", "phase", "stage", "type"),
+    "rank": ("rank", "globalrank", "workerrank"),
+    "stream": ("stream", "streamid", "queue"),
+    "thread": ("thread", "tid", "threadid"),
+    "process": ("process", "pid", "processid"),
+}  # fmt: skip
+"""Names of columns, in letters and digits only, by what they may be; likely ones first."""
+
+_PARTS = {"ts": ("start", "begin", "stamp"), "end": ("end", "finish", "stop"),
+          "dur": ("dur", "elapsed", "took", "latency"), "name": ("name", "event", "func", "kernel",
+          "message", "operat", "type")}  # fmt: skip
+"""Parts of names that say so, too."""
+
+_SUMS = re.compile(
+    r"\b(?:total|sum|avg|average|mean|min|max|count|calls|ratio|percent|frequency)\b"
+)
+"""Words of columns of tables of sums, which have no times of their own."""
+
+_UNIX = range(1_420_000_000, 2_210_000_000)
+"""Unix times that are taken for such, in s: the years 2015 to 2039."""
+
+_UNIX_UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
+
+_UNSAFE = re.compile(r"[`'\"\\\x00-\x1f\x7f]")
+"""No column that has one of these in its name is proposed: the message may be pasted."""
+
+_LEVEL = re.compile(r"\W*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE|NOTICE)\b")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a log looks like.
+
+    Attributes:
+        columns: those found; () for lines of text.
+        mapping: one that reads it; "" where none was found.
+        assumed: what it takes for granted, as the end of a sentence; "" if nothing.
+    """
+
+    columns: tuple[str, ...]
+    mapping: str = ""
+    assumed: str = ""
+
+
+def proposed(head: bytes) -> Proposal | None:
+    """What to try on a file that begins with ``head``; None if it is no log of events."""
+    if find.is_binary(head):
+        return None
+    lines = [line for _, line in find.first_lines(head)]
+    columns = _table(lines)
+    if columns is None:
+        return _text_lines(head, lines)
+    names = tuple(columns)
+    for mapping, assumed in _guesses(columns):
+        if _works(head, mapping):
+            return Proposal(names, mapping, assumed)
+    return Proposal(names)
+
+
+def _table(lines: Sequence[str]) -> dict[str, list[str]] | None:
+    """The cells of the first records by column; None if this is neither JSON lines nor a table."""
+    lines = [line for line in lines if not line.startswith("#")]
+    if lines and lines[0].startswith("{"):
+        records = [found for line in lines if (found := find.fields_of(line)) is not None]
+        keys = dict.fromkeys(key for record in records for key in record)
+        if len(records) < 2:  # any document may be written in one line
+            return None
+        return {key: [record.get(key, "") for record in records] for key in keys}
+    names = find.columns_in("\n".join(lines[:1]).encode())
+    if (
+        len(names) < 2
+        or not all(names)
+        or any(is_iso_time(n) or _NUMBER.fullmatch(n) for n in names)
+    ):
+        return None
+    cut = [find.row_of(line, len(names)) for line in lines[1:]]
+    rows = [row for row in cut if row]
+    if 2 * len(rows) < len(cut) or not rows:
+        return None
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+
+def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Mappings, the likeliest first, and what they assume."""
+    usable = {name: [c for c in cells if c] for name, cells in columns.items() if _is_safe(name)}
+    moments = [name for name, cells in usable.items() if _all(cells, is_iso_time)]
+    numbers = [name for name, cells in usable.items() if _all(cells, _NUMBER.fullmatch)]
+    texts = [n for n in usable if n not in moments and n not in numbers and usable[n]]
+    name = next(iter([*_called("name", texts), *texts]), "")
+    times = [*_called("ts", moments), *_called("ts", numbers)]
+    if any(_SUMS.search(re.sub(r"[\W_]+", " ", column.lower())) for column in columns):
+        times = [one for one in times if any(part in one.lower() for part in _PARTS["ts"])]
+    for ts in dict.fromkeys([*times, *moments]):
+        if ts == name:
+            continue
+        unit, assumed = ("", "") if ts in moments else _unit(ts, usable[ts], clock=True)
+        items = [f"name={name}" if name else "name='event'", f"ts={_column(ts, unit)}"]
+        rest = [n for n in numbers if n not in (ts, name)]
+        ends = _called("end", moments if ts in moments else rest)
+        lengths = _called("dur", rest)
+        if lengths:
+            length_unit, also = _unit(lengths[0], usable[lengths[0]])
+            items.append(f"dur={_column(lengths[0], length_unit)}")
+            assumed = assumed or also
+        elif ends and ends[0] not in (ts, name):
+            items.append(f"end={_column(ends[0], unit)}")
+        whole = [n for n in rest if _all(usable[n], _WHOLE.fullmatch)]
+        items += [f"rank={found}" for found in _called("rank", whole)[:1]]
+        free = [n for n in usable if n not in (ts, name) and n not in moments]
+        streams, threads = _called("stream", free), _called("thread", free)
+        items += [f"stream={streams[0]}"] if streams else [f"thread={n}" for n in threads[:1]]
+        items += [f"process={found}" for found in _called("process", free)[:1]]
+        yield ",".join(items), assumed
+
+
+def _is_safe(name: str) -> bool:
+    return _UNSAFE.search(name) is None and name == name.strip()
+
+
+def _all(cells: Sequence[str], fits: object) -> bool:
+    return bool(cells) and sum(bool(fits(cell.strip())) for cell in cells) >= _SHARE * len(cells)  # type: ignore[operator]
+
+
+def _called(target: str, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that may be ``target``, likely ones first."""
+    words = _WORDS[target]
+    plain = {name: re.sub(r"[^a-z0-9]", "", _stem(name).lower()) for name in names}
+    found = [n for word in words for n in names if plain[n] == word]
+    found += [n for part in _PARTS.get(target, ()) for n in names if part in plain[n]]
+    return list(dict.fromkeys(found))
+
+
+def _stem(name: str) -> str:
+    """The name of a column without its unit."""
+    return _UNIT_END.sub("", _BRACKETS.sub("", name)) or name
+
+
+def _unit(name: str, cells: Sequence[str], clock: bool = False) -> tuple[str, str]:
+    """The unit of a column of numbers, "(*)" if it is in brackets, and what had to be assumed."""
+    if (match := _BRACKETS.search(name)) and match[1] in UNITS:
+        return "(*)", ""
+    if match := _UNIT_END.search(name):
+        spelled = match[1].lower()
+        return UNITS[_SPELLED.get(spelled, spelled)], ""
+    numbers = (cell.strip() for cell in cells if clock and _NUMBER.fullmatch(cell.strip()))
+    first = abs(float(next(numbers, "0")))
+    for scale, unit in _UNIX_UNITS.items():
+        if _UNIX.start <= first / scale < _UNIX.stop:
+            return unit, f"{name} is taken for Unix time in {unit}"
+    return "us", f"nothing says the unit of {name}, :us is a guess (s, ms, us or ns)"
+
+
+def _column(name: str, unit: str) -> str:
+    if unit == "(*)":
+        return f"{_BRACKETS.sub('', name)} (*)"
+    return f"{name}:{unit}" if unit else name
+
+
+def _text_lines(head: bytes, lines: Sequence[str]) -> Proposal | None:
+    """Lines that begin with a time, or have one within their first words."""
+    stamp = re.compile(rf"\A\W{{0,3}}(?:\S{{1,40}} ){{0,3}}?\W?(?P<ts>{ISO_TIME})")
+    found = [match for line in lines if (match := stamp.search(line))]
+    if not found or 2 * len(found) < len(lines):
+        return None
+    levels = sum(bool(_LEVEL.match(one.string, one.end())) for one in found)
+    level = r"\W*(?P<level>[A-Za-z]+)\b" if levels >= _SHARE * len(found) else ""
+    mapping = rf"line=/(?P<ts>{ISO_TIME}){level}\W*(?P<name>\S.*)/"
+    return Proposal((), mapping) if _works(head, mapping) else None
+
+
+def _works(head: bytes, mapping: str) -> bool:
+    """Whether a mapping finds a name and a time in most of the first records."""
+    try:
+        layout = find.recognised(head, "", parsed(mapping))
+    except (InputError, OptionError):
+        return False
+    if layout is None:
+        return False
+    for batch in batches(Lines(io.BytesIO(head), unheard), layout):
+        ts = times(batch.columns.get("ts", [""] * len(batch)), layout.units["ts"])
+        named = sum(bool(name.strip()) for name in batch.columns.get("name", ()))
+        sound = int((ts.present & ~ts.bad).sum())
+        return min(named, sound) >= _SHARE * len(batch) and sound > 0
+    return False
