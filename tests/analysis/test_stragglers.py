@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from job_simulator import Delay
 from job_simulator import Job as TrainingJob
+from job_simulator import capture as seen
 from job_simulator import run as simulate
 from job_simulator.observed import summaries as known_of
 from synthetic_job import Job, capture, link_side_table, run, trace, traces
@@ -22,6 +23,7 @@ from traceconv.alignment import collective_matching
 from traceconv.alignment import plan as align
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import collective_records
+from traceconv.alignment.offsets import stamped
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers import verdict as stragglers
@@ -36,6 +38,7 @@ from traceconv.core.model import Layer, OpClass
 from traceconv.core.robust import student
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
+from traceconv.report import run_summary
 
 MS = 1_000_000
 
@@ -236,6 +239,22 @@ def test_a_name_that_groups_share_is_told():
     assert verdict.reason == (
         "3 ranks recorded collectives of group 0 [0, 1, 2]: several groups share that name"
     )
+
+
+def test_a_merge_judges_what_the_command_does():
+    """So few operations that only stamps of one host tell which are the same."""
+    job = TrainingJob(
+        dp=2, layers=1, jitter=5e3, input_ns=0, numbering="none", stamps="unix",
+        windows={1: (6, 12)}, delays=(Delay((1,), 8e5),),
+    )  # fmt: skip
+    known, captures = known_of(simulate(job)), [seen(job, rank) for rank in job.captured]
+    records = [one.collectives for one in known]
+    plan = align.plan(captures, "auto", records)
+    groups = tuple(matched(records, stamped(captures)))
+    said = stragglers.judge(known, plan, groups)
+    merged = run_summary.judge(known, plan, captures).verdict
+    assert (merged.line(), merged.compared) == (said.line(), 6)
+    assert run_summary.judge(known, plan).verdict.compared == 0
 
 
 def test_one_rank_alone_is_compared_with_nobody():

@@ -97,8 +97,8 @@ def _job_summary(
 
     work = Summarizing(run_summary.request(), comm_patterns=options.comm_patterns)
     with analysed(captures, Issues(), run) as every:
-        _, summaries = every.summaries(work)
-    return JobSummary(summaries, run_summary.judge(summaries, clock))
+        read, summaries = every.summaries(work)
+    return JobSummary(summaries, run_summary.judge(summaries, clock, read))
 
 
 def _copy(captures: Sequence[Capture], target: Target, report: Report, progress: Progress) -> None:

@@ -16,6 +16,7 @@ from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.stragglers.own_work import PARTS
 from traceconv.core.clock import time_text
 from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
 from traceconv.passes.annotate import Mark
 from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.options import MergeOptions
@@ -35,14 +36,20 @@ class JobSummary:
     judged: run_summary.Judged
 
     @classmethod
-    def of(cls, executor: Executor, spilled: Sequence[SpilledRank], clock: Plan) -> JobSummary:
+    def of(
+        cls,
+        executor: Executor,
+        spilled: Sequence[SpilledRank],
+        clock: Plan,
+        captures: Sequence[Capture],
+    ) -> JobSummary:
         """Of ranks whose summaries were written when they were read."""
         folders = [executor.folder if one.in_memory else one.path.parent for one in spilled]
         summaries = [
             rank_summary.load(summary_path(folder, one.rank))
             for folder, one in zip(folders, spilled, strict=True)
         ]
-        return cls(summaries, run_summary.judge(summaries, clock))
+        return cls(summaries, run_summary.judge(summaries, clock, captures))
 
     def verdict(self) -> str:
         """Which rank delays the others, in a line; "" where there is one rank only."""

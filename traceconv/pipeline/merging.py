@@ -122,7 +122,7 @@ def finish(
     report = Report.of(options.mode, ranks.captures, target.path, ranks.issues, clock)
     if options.summarizes:
         progress(0, 0, "comparing ranks")
-    job = _job_summary(ranks.spilled, options, clock, executor)
+    job = _job_summary(ranks, options, clock, executor)
     own = _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
     spilled: Sequence[SpilledRank] = [
         p.changed(partial(clocks.shift, by=clock.offsets[p.rank].correction))
@@ -158,13 +158,13 @@ def finish(
 
 
 def _job_summary(
-    spilled: Sequence[SpilledRank], options: MergeOptions, clock: clocks.Plan, executor: Executor
+    ranks: Ranks, options: MergeOptions, clock: clocks.Plan, executor: Executor
 ) -> JobSummary | None:
     if not options.summarizes:
         return None
     from traceconv.pipeline.job_summary import JobSummary
 
-    return JobSummary.of(executor, spilled, clock)
+    return JobSummary.of(executor, ranks.spilled, clock, ranks.captures)
 
 
 def _write(

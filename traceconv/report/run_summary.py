@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
@@ -23,6 +25,7 @@ from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
 from traceconv.report import excerpts, headline, sections, wording
 from traceconv.report.figures import exact, ranks, time
 
@@ -100,9 +103,16 @@ class Judged:
     verdict: stragglers.Verdict
 
 
-def judge(summaries: Sequence[RankSummary], plan: Plan) -> Judged:
-    """What is wrong, by the summaries of all ranks and the rules' own thresholds."""
-    return Judged(rules.judge(summaries, clocks=plan), stragglers.judge(summaries, plan))
+def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Capture] = ()) -> Judged:
+    """What is wrong, by the summaries of all ranks and the rules' own thresholds.
+
+    Args:
+        captures: what files say of clocks decides which collectives are the same where these do
+            not tell by themselves.
+    """
+    said = stamped(captures) if captures else None
+    groups = tuple(matched([one.collectives for one in summaries], said))
+    return Judged(rules.judge(summaries, clocks=plan), stragglers.judge(summaries, plan, groups))
 
 
 def overview(
