@@ -41,7 +41,7 @@ class Prediction:
         """
         found: Sizes = {name: {} for name in FORMATS}
         for mode in VIEWS:
-            view = passed(trace, compose(mode))
+            view = passed(trace, compose(mode, zero_counters=False))
             account = {trace.rank: RankAccount.of(view)}
             self._accounts[mode].update(account)
             for name in FORMATS:

@@ -473,8 +473,8 @@ def _unknown_message(
     if not unknown:
         return (
             f"{where}: holds no files\n"
-            "  name the folder that the profiler wrote, or a file in it; `traceconv formats` lists "
-            "what is read"
+            "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
+            "`traceconv formats` lists what is read"
         )
     seen = ", ".join(name for _, name in unknown[:3])
     looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
