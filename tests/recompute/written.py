@@ -239,7 +239,7 @@ class _Perfetto:
             names.append(track.process.process_name or track.name)
             uuid = track.parent_uuid
         _, *shown = reversed(names)
-        if not said.name:
+        if not (said.name or said.group or said.title):
             _, heading, *group, lane = shown
             return rank, heading, "".join(group), lane
         below = shown[1:] if shown[:1] == ["Timeline"] else shown

@@ -47,6 +47,14 @@ def test_tracks_nest_in_the_order_of_the_screen():
     assert next(t for t in out.tracks.values() if t.HasField("process")).sibling_order_rank == 2
 
 
+def test_a_row_without_a_name_is_called_by_its_group():
+    """Tables without a timeline name no stream."""
+    build = builder(0)
+    build.slice(build.add_track(Track(Layer.DEVICE, "", title="Ascend Hardware")), BASE, 1, "k")
+    out, _ = written(build.finish())
+    assert out.path(out.marks[0].track) == ["Rank 0", "Ascend Hardware"]
+
+
 def test_host_threads_are_threads_of_the_rank():
     """The first lane of a thread is the thread; others are in it. Names that differ stay."""
     build = builder(0, pid=77)

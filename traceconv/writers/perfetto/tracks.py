@@ -160,7 +160,7 @@ def nested(lanes: Iterable[Track]) -> dict[Track, tuple[tuple[str, ...], str]]:
 
 
 def _joined(group: str, name: str) -> str:
-    return name if name.startswith(group) else f"{group}{_BETWEEN}{name}"
+    return name if name.startswith(group) else _BETWEEN.join(filter(None, (group, name)))
 
 
 def places(trace: Trace, used: Mask, across: Across | None) -> dict[int, Place]:
