@@ -175,3 +175,11 @@ def test_every_issue_code_has_advice():
 def test_changelog_has_an_unreleased_section(root):
     """There is a place for the next change."""
     assert "## Unreleased" in (root / "CHANGELOG.md").read_text()
+
+
+def test_every_boundary_has_the_test_that_is_named(root):
+    """What docs/security.md promises is tested by what it names."""
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "security.md").read_text()))
+    sources = "\n".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    assert len(named) > 20
+    assert {name for name in named if f"def {name}(" not in sources} == set()
