@@ -35,6 +35,7 @@ FEWEST = 3
 _NUMBERED = 10.0  # what numbers of steps count where they are known to be those of the job
 _AGREED = 0.8  # share of pairs whose numbers of steps have to be equal for that
 _ENOUGH = 0.5  # share of operations that have to be matched where both captures were running
+_OVERLAP = 0.5  # of the shorter capture, too: the ends of captures fit by chance if steps are alike
 RIVAL = 0.7  # so much of the pairs' number a hypothesis needs for its fit to say something
 _FREEDOM = 4.0
 _ROUNDS = 12
@@ -227,6 +228,11 @@ class Found:
             doubt = (
                 f"{100 * self.share:.0f} % of the operations match where both captures were "
                 f"running, wanted are {100 * _ENOUGH:.0f} %"
+            )
+        elif not self.sides.numbered and len(self.ours) < _OVERLAP * min(len(a), len(b)):
+            doubt = (
+                f"{len(self.ours)} of {min(len(a), len(b))} operations match, which are less than "
+                "half of the shorter capture, and no numbers of steps say which these are"
             )
         elif lonely := self._lonely():
             doubt = (
