@@ -67,13 +67,17 @@ def run_line(word: str, run: Document) -> str:
 
 
 def _classes(document: Document) -> list[str]:
-    rows = [
+    return _aligned(("per step", "before", "after", "change", "", ""), _class_rows(document))
+
+
+def _class_rows(document: Document) -> list[tuple[str, ...]]:
+    """Those of which a step has any, before or after."""
+    return [
         (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
          signed(row["change_ns"]), percent(row), row["verdict"] or "")
         for row in document["classes"]
         if row["before_ns"] or row["after_ns"]
     ]  # fmt: skip
-    return _aligned(("per step", "before", "after", "change", "", ""), rows)
 
 
 def percent(row: Document) -> str:
@@ -224,12 +228,7 @@ def markdown(document: Document, top: int | None = SHOWN) -> str:
     lines += [f"- gate {markdown_text(gate_line(one))}" for one in document["gates"]]
     lines += [f"- {markdown_text(one)}" for one in document["remarks"]]
     head = ("per step", "before", "after", "change", "", "verdict")
-    rows = [
-        (CLASS_WORDS[row["name"]], time(row["before_ns"]), time(row["after_ns"]),
-         signed(row["change_ns"]), percent(row), row["verdict"] or "")
-        for row in document["classes"]
-        if row["before_ns"] or row["after_ns"]
-    ]  # fmt: skip
+    rows = _class_rows(document)
     lines += ["", *markdown_table(head, rows)] if rows else []
     drawn = [
         (row["label"], time(row["before_ns"]), time(row["after_ns"]), signed(row["change_ns"]),
