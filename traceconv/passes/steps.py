@@ -155,7 +155,8 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
     Issues: steps-from-host, steps-by-time, no-steps; step-marker-unmatched, step-marker-number and
     steps-replaced of a marker.
     """
-    trace = _marked_by(trace, re.compile(step_marker)) if step_marker else _served(trace)
+    if step_marker:
+        trace = _marked_by(trace, re.compile(step_marker))
     own = trace.rows_of(Layer.STEP)
     events = trace.events
     if not len(events):
@@ -167,6 +168,9 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
         return replace(trace, steps=step_table(trace, made))
     recorded = distinct(_window(trace, events.start_ns[iterations]))
     marks = _host_marks(trace)
+    if not (step_marker or len(marks) or len(recorded)):
+        trace = _served(trace)
+        marks = _host_marks(trace)
     marks = marks[~np.isin(_window(trace, events.start_ns[marks]), recorded)]
     if len(marks):  # before rows move
         marked = distinct(_window(trace, events.start_ns[marks]))
@@ -290,32 +294,33 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> Trace:
 
 
 def _served(trace: Trace) -> Trace:
-    """Where nothing else marks steps, the iterations of a server are numbered."""
-    events = trace.events
-    if (events.op == OpClass.ITERATION).any() or len(_host_marks(trace)):
+    """The iterations of a server, if there are any, have numbers."""
+    rows, _ = _ranges_named(trace, *(names.fullmatch for names in _SERVING))
+    if not len(rows):
         return trace
-    for names in _SERVING:
-        rows, _ = _ranges_named(trace, names.fullmatch)
-        if len(rows):
-            trace, rows, number = _by_time(trace, rows)
-            step = events.step.copy()
-            step[rows] = number
-            return replace(trace, events=events.with_columns(step=step))
-    return trace
+    trace, rows, number = _by_time(trace, rows)
+    step = trace.events.step.copy()
+    step[rows] = number
+    return replace(trace, events=trace.events.with_columns(step=step))
 
 
 def _ranges_named(
-    trace: Trace, matched: Callable[[str], re.Match[str] | None]
+    trace: Trace, *tried: Callable[[str], re.Match[str] | None]
 ) -> tuple[NDArray[np.intp], list[re.Match[str]]]:
-    """Host slices that last, and whose name is ``matched``, with how."""
+    """Host slices that last, and whose name the first of ``tried`` matches that matches any, with
+    how."""
     events = trace.events
     host = trace.rows_of(Layer.HOST) & (events.op == OpClass.HOST) & (events.kind == Kind.SLICE)
     rows = np.flatnonzero(host & (events.dur_ns > 0))
     names, which = np.unique(events.name[rows], return_inverse=True)
-    found = [matched(trace.strings[name]) for name in names.tolist()]
-    hit = np.array([one is not None for one in found], bool)[which]
-    how = [one for name in which[hit].tolist() if (one := found[name]) is not None]
-    return rows[hit], how
+    texts = [trace.strings[name] for name in names.tolist()]
+    for matched in tried:
+        found = [matched(text) for text in texts]
+        hit = np.array([one is not None for one in found], bool)[which]
+        if hit.any():
+            how = [one for name in which[hit].tolist() if (one := found[name]) is not None]
+            return rows[hit], how
+    return rows[:0], []
 
 
 def _number(text: str | None) -> int:
