@@ -249,6 +249,7 @@ class Capture:
         uses:     files of ``known``: in a few words, why they are not read for events.
         border_operators: names of the operators that forward begins and backward ends with, as the
             user gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
+        beside:   files an archive can hold beside the ranks, and what their stamps lack, ns.
         optional: whether a run goes on without it, where its rank is unknown.
         parts:    the captures of a rank that has several, its collection windows: each is read
             by its own reader, and all together are the rank. ``files``, ``known``, ``tables`` and
@@ -275,6 +276,7 @@ class Capture:
     border_operators: tuple[str, str] = ("", "")
     optional: bool = False
     parts: tuple[Capture, ...] = ()
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def title(self) -> str:
