@@ -20,7 +20,7 @@ from traceconv.readers.perfetto.marks import DROPPED, Events, Marks
 from traceconv.readers.perfetto.others import Unread
 from traceconv.readers.perfetto.packets import packets
 from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort
-from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, old_arrows, slices
+from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, by_code, old_arrows, slices
 from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import Descriptors
 from traceconv.readers.shared.gpu_kernels import step_number
@@ -144,8 +144,8 @@ class _Content:
             marks.kind[~mine[marks.lane]] = DROPPED
         made = slices(marks)
         self._book(made, marks)
-        used = set(marks.lane[made.mark].tolist())
-        places = Places([lanes[i] for i in sorted(used)], build.comm_words)
+        used = np.flatnonzero(np.bincount(marks.lane[made.mark])).tolist()
+        places = Places([lanes[i] for i in used], build.comm_words)
         rows, first = self._rows(marks, made, lanes, categories, places)
         self._arrows(marks, made, rows, first, mine)
         self._samples(lanes, mine, places)
@@ -265,7 +265,9 @@ class _Content:
         """Fill in the rows of one lane and category, by their names."""
         build = self._build
         known: dict[Track, int] = {}
-        distinct, back = np.unique(name[rows], return_inverse=True)
+        there = np.zeros(len(build.strings), bool)
+        there[name[rows]] = True
+        distinct = np.flatnonzero(there)
         table = np.empty((len(distinct), 3), np.int32)
         for i, string in enumerate(distinct.tolist()):
             text = build.strings[string]
@@ -278,7 +280,8 @@ class _Content:
                 done = OpClass.HOST if done is OpClass.OTHER else done
             number = known.setdefault(made, build.add_track(made))
             table[i] = number, done, step_number(text) if host else -1
-        track[rows], op[rows], step[rows] = table[back].T
+        number_of = np.cumsum(there, dtype=np.int32) - np.int32(1)
+        track[rows], op[rows], step[rows] = table[number_of[name[rows]]].T
 
     def _stages(self, mark: I64) -> tuple[list[tuple[str | None, bool]], I64]:
         """What GPU packets are, and which of these each row is; 0 = it is of no such packet."""
@@ -427,7 +430,7 @@ def grouped(key: I64) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Every value and its rows."""
     if not len(key):
         return
-    order = np.argsort(key, kind="stable")
+    order = by_code(key)
     borders = np.flatnonzero(np.diff(key[order])) + 1
     for rows in np.split(order, borders):
         yield int(key[rows[0]]), rows
