@@ -404,6 +404,35 @@ def other_sources() -> bytes:
     return packet((33, b"")) + packet(bundle, (10, 1)) * 3 + packet((8, 5), (7, msg((1, b""))))
 
 
+UNIX, BOOTED = 1_700_000_000_000_000_000, 5_000_000_000
+SECRET = b"--password=hunter2"
+
+FTRACE = (1, msg((1, 0), (2, msg((1, BOOTED + 700), (2, 5)))))
+TREE = (2, msg((1, msg((1, 77), (2, 1), (3, "/home/alice/bin/server"), (3, SECRET)))))
+PATHS = (
+    12,
+    msg((17, msg((1, 4), (2, "/home/alice/lib/libc.so"))), (5, msg((1, 9), (2, "memcpy")))),
+)
+SAMPLE = (66, msg((1, 0), (2, 77)))
+LOG = (39, msg((1, msg((6, SECRET)))))
+
+
+def with_system_data(late: int = 0) -> bytes:
+    """Two slices; the kernel's events, some of them packed, samples of a CPU, a log."""
+    out = packet(snapshot((BOOT, BOOTED), (REAL, UNIX + late)), (10, 1))
+    out += packet(track(5, thread(77, 78, "main")), (10, 1), (13, 1), (3, 1001))
+    for i in range(2):
+        at = BOOTED + 1000 * i
+        out += packet((8, at), (10, 1), (11, msg((9, 1), (11, 5), (23, f"s{i}"))))
+        out += packet((8, at + 500), (10, 1), (11, msg((9, 2), (11, 5))))
+    out += packet(FTRACE, (10, 2), (3, 1001)) * 3
+    out += packet((50, zlib.compress(packet(FTRACE, (10, 2)) * 2)))
+    out += packet((8, BOOTED), TREE, (10, 3))
+    out += packet(PATHS, (10, 4), (13, 1)) + packet((8, BOOTED + 300), SAMPLE, (10, 4), (13, 2))
+    out += packet((8, BOOTED + 300), SAMPLE, PATHS, (10, 4), (13, 2))
+    return out + packet((8, BOOTED), LOG, (10, 5)) + packet((89, msg((1, 7), (2, 8))))
+
+
 INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "rocprofv3": ("results.pftrace", rocprofv3),
     "two_processes": ("out_results.pftrace", lambda: rocprofv3(2)),

@@ -36,7 +36,7 @@ def test_every_rank_is_a_member(capture, tmp_path):
     merged(capture, tmp_path / "b.tar")
     assert list(members(tmp_path / "b.tar")) == [
         "perfetto_manifest.json",
-        "traceconv.pftrace",
+        "facts.pftrace",
         "rank-0.pftrace",
         "rank-1.pftrace",
         "rank-2.pftrace",

@@ -34,6 +34,14 @@ class TracePacket(IntEnum):
     ZSTD_COMPRESSED_PACKETS = 133
 
 
+SYSTEM_DATA = frozenset(
+    (1, 2, 7, 9, 37, 38, 40, 54, 56, 57, 64, 66, 67, 68, 70, 71, 72, 73, 74, 75, 82, 83, 91, 128,
+     135)
+)  # fmt: skip
+"""Fields with data of other sources that viewers show: ftrace, samples of CPUs, memory, power ...
+Those that may tell of the user are not among them: logs, packages, properties, configurations."""
+
+
 class ClockSnapshot(IntEnum):
     """Readings of several clocks at one instant."""
 

@@ -60,8 +60,10 @@ class OtherSources:
 
     def into(self, document: Document) -> Document:
         """The head of the archive with the members."""
+        # viewers read members by name, and release 52 fails on one that stands behind later names
+        digits = len(str(max(len(self._files) - 1, 0)))
         members = [
-            Beside(f"other-{i}.pftrace", shift - self._base_ns)
+            Beside(f"system-{i:0{digits}}.pftrace", shift - self._base_ns)
             for i, (_, _, _, shift) in enumerate(self._files)
         ]
         return replace(document, beside=tuple(members))

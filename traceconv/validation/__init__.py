@@ -114,7 +114,8 @@ def validate(path: str | Path, progress: Progress = _silent, deep: bool = False)
     if deep:
         from traceconv.validation.processor import compared
 
-        verdict = replace(verdict, importer=compared(str(path), _figures(decoded), tally))
+        counted = compared(str(path), _figures(decoded), tally, at_least=decoded.other_sources)
+        verdict = replace(verdict, importer=counted)
     return replace(verdict, findings=tally.findings())
 
 

@@ -190,6 +190,8 @@ class Decoded:
         tracks:   every track that has events.
         stats:    the importer's statistics by name (only those of broken rules).
         metadata: trace attributes, or the ``metadata`` object of Chrome JSON.
+        other_sources: whether there are packets of other data sources, which are not decoded:
+            ftrace, samples of CPUs, memory ...
     """
 
     format: str
@@ -200,6 +202,7 @@ class Decoded:
     tracks: Sequence[TrackRow]
     stats: Counter[str] = field(default_factory=Counter)
     metadata: dict[str, Any] = field(default_factory=dict)
+    other_sources: bool = False
 
     @cached_property
     def slices(self) -> Rows:
@@ -254,6 +257,7 @@ def merged(parts: Sequence[Decoded], members: Sequence[Member], tally: Tally) ->
         tracks,
         tally.stats,
         {key: value for part in parts for key, value in part.metadata.items()},
+        any(part.other_sources for part in parts),
     )
 
 

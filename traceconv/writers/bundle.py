@@ -1,13 +1,14 @@
 """Bundle: a tar archive with one Perfetto file per rank, which the viewer opens as one timeline.
 
 *Members*: ``perfetto_manifest.json`` (names every rank's file and its machine; ui.perfetto.dev
-reads it from version 58 on), ``traceconv.pftrace`` (no events, the facts of the run),
-``rank-<n>.pftrace``, complete each, and ``other-<n>.pftrace``, what inputs hold besides events.
+reads it from version 58 on), ``facts.pftrace`` (no events, the facts of the run),
+``rank-<n>.pftrace``, complete each, and ``system-<n>.pftrace``, what inputs hold besides events.
 *Time*: ranks count from the base of the run, so their offsets in the manifest are 0, and a rank
 taken out of the archive still fits the others; the offset of other files is their clock's.
 *Sizes*: a rank stays below what the viewer opens (``member_capacity``), reduced if need be; a
-requested limit is that of the archive. *Headers*: no owner and no time: equal traces give equal
-bytes.
+requested limit is that of the archive. *Order*: that of the names; the importer of release 52 ends
+where it finds a member behind one whose name comes later. *Headers*: no owner and no time: equal
+traces give equal bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from traceconv.writers.perfetto import PerfettoWriter
 from traceconv.writers.size_limit import VIEWERS
 
 MANIFEST = "perfetto_manifest.json"
-FACTS = "traceconv.pftrace"
+FACTS = "facts.pftrace"
 
 IN_MEMORY = 8 << 20
 """Bytes of a member kept in memory; larger ones are written to a temporary file first.

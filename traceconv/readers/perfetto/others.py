@@ -20,6 +20,7 @@ from traceconv.core.perfetto_fields import (
     PACKET,
     STATE_CLEARED,
     STRING,
+    SYSTEM_DATA,
     Attribute,
     TracePacket,
 )
@@ -73,17 +74,11 @@ _STATE = (
 
 _READ = (*_EVENTS, *_STATE, TracePacket.PROCESS_DESCRIPTOR)
 
-PASSED = frozenset(
-    (1, 2, 7, 9, 37, 38, 40, 54, 56, 57, 64, 66, 67, 68, 70, 71, 72, 73, 74, 75, 82, 83, 91, 128,
-     135)
-)  # fmt: skip
-"""Kinds of packets that viewers show and that are passed on; all others may tell of the user."""
-
 _KEPT = (
     *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
     *(TracePacket.TIMESTAMP_CLOCK_ID, TracePacket.MACHINE_ID, *_STATE),
 )
-_PASSED_FIELDS = PASSED.union(map(int, _KEPT))
+_PASSED_FIELDS = SYSTEM_DATA.union(map(int, _KEPT))
 
 OTHERS_NS = "packets_ns"
 """Attribute of a file that holds nothing else: what to add to its stamps for those of the run."""
@@ -175,7 +170,7 @@ def passed_on(source: Source, name: str, shift_ns: int, issues: Issues) -> Itera
         for row in np.flatnonzero(_others(some) | state).tolist():
             found = _kept(some.bytes_of(row))
             if found is not None:
-                kinds.update(KINDS[n] for n, _, _ in found if n in PASSED)
+                kinds.update(KINDS[n] for n, _, _ in found if n in SYSTEM_DATA)
                 block.append(encoded(PACKET, _message(found)))
         yield b"".join(block)
     for kind, count in kinds.items():
@@ -188,7 +183,9 @@ def _kept(raw: bytes) -> list[Field] | None:
         found = [one for one in fields(raw) if one[0] in _PASSED_FIELDS]
     except BrokenMessage:
         return None
-    if not any(n in PASSED or n in _STATE or n == TracePacket.SEQUENCE_FLAGS for n, _, _ in found):
+    if not any(
+        n in SYSTEM_DATA or n in _STATE or n == TracePacket.SEQUENCE_FLAGS for n, _, _ in found
+    ):
         return None
     return [(n, w, _trimmed(n, v)) for n, w, v in found]
 

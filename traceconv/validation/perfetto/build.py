@@ -94,6 +94,7 @@ class _Builder:
             self._tracks.rows,
             self._tally.stats,
             dict(self._columns.attributes),
+            self._columns.other_sources,
         )
 
     # -- names and tracks ----------------------------------------------------------------------

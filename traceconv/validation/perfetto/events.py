@@ -137,10 +137,12 @@ class Columns:
         counter_ts, counter_track, counter_value: samples; the track indexes ``counter_tracks``.
         gpu_links: event number to (submitted, awaited) GPU event ids.
         awaited: ids that arguments used before they were defined: how often.
+        other_sources: whether there are packets of other data sources.
     """
 
     def __init__(self, packets: Packets, descriptors: Descriptors) -> None:
         self.packets, self.descriptors, self.machines = packets, descriptors, 1
+        self.other_sources = False
         self.ts, self.shape, self.place = array("q"), array("i"), array("q")
         self.flow_event, self.flow_id, self.flow_ends = array("q"), array("Q"), array("b")
         self.counter_ts, self.counter_track = array("q"), array("i")

@@ -18,6 +18,7 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
+from traceconv.core.perfetto_fields import SYSTEM_DATA
 from traceconv.core.protobuf import BrokenMessage, Value
 from traceconv.io.streams import Progress
 from traceconv.validation.container import Buffer, followed, unheard
@@ -118,6 +119,8 @@ class _Reader:
         if ZLIB_PACKETS in last or ZSTD_PACKETS in last:
             self._read(self._packets.expand(packet, place))
             return
+        if not SYSTEM_DATA.isdisjoint(last):
+            self._columns.other_sources = True
         sequence, flags = self._sequence(last), wire.number(last.get(13, 0))
         if flags & CLEARED or not _EVENT_PACKET.issuperset(last):
             self._state(last, sequence, place)
