@@ -203,6 +203,26 @@ def test_parts_of_perfetto_are_one_again(good, tmp_path):
     assert (arrows[0] - arrows[1]).total() == lost
 
 
+def test_an_output_is_reduced_like_an_input(good, tmp_path):
+    """A file of ours, read again under a smaller limit: it is kept, the file is valid, and the rows
+    that are gone are those of the ledger."""
+    whole, _ = good.merged("pftrace", "detail")
+    size, out = whole.stat().st_size * 3 // 4, tmp_path / "reduced.pftrace"
+    try:
+        report = traceconv.merge(str(whole), out=str(out), mode="source", limit=size)
+    except TraceconvError as e:
+        pytest.skip(f"cannot be reduced: {e}")
+    assert out.stat().st_size <= size
+    assert checks.validate(out).ok
+    before = traceconv.merge(str(whole), out=str(tmp_path / "w.txt"), mode="source")
+    [written], [all_rows] = report.written, before.written
+    gone = sum(all_rows.counts.values()) - sum(written.counts.values())
+    again = tmp_path / "r.txt"
+    traceconv.merge(str(out), out=str(again), mode="source")
+    stand_ins = again.read_text(encoding="utf-8").count(" small slices)")
+    assert gone == sum(one["rows"] for one in report.dropped) - stand_ins
+
+
 def overlap_of(account):
     known = account.overlap
     return known and (known.free_rule, known.spans, known.sums_ns, known.idle_ns)
