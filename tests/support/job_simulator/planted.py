@@ -26,9 +26,11 @@ class Stretch:
 
 
 def step_span(run: Run, step: int) -> tuple[float, float]:
-    """From the first rank's start of a step to the last one's end."""
-    borders = np.array([[one[step], one[step + 1]] for one in (s.table[2] for s in run.stages)])
-    return float(borders[:, 0].min()), float(borders[:, 1].max())
+    """From the first rank's start of a step, but not before the end of the last one's step before,
+    to the last one's end."""
+    borders = np.concatenate([s.table[2] for s in run.stages], axis=1)
+    start = borders[step].max() if step else borders[step].min()
+    return float(start), float(borders[step + 1].max())
 
 
 def planted_path(run: Run, step: int) -> list[Stretch]:

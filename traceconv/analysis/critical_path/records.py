@@ -44,6 +44,16 @@ SEND, RECEIVE = 1, 2
 QUEUED_NS = 20_000
 """An operation that begins so soon after the one before it in its group was queued behind it."""
 
+BRIEF_NS = 20_000
+"""Gaps between kernels are so long without anything to wait for."""
+
+FIRM, LATE, ASIDE = range(3)
+"""Whether what came next on a rank waited for an operation that blocks. FIRM: it did, for it
+followed at once. LATE: it followed after a while, or was launched after the end, so that the host
+may have been late by itself. ASIDE: the operation had been hidden by other work, and it ended in a
+gap of this that is as brief as any, or goes on for a while: it may have ended there by chance.
+"""
+
 
 class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Times are int64 ns on the rank's own clock. Rows of operations are those of the rank's
@@ -56,7 +66,7 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         at, part, ns: of a piece of time: the point it follows (index), index into :data:`PARTS`,
             its length. Ordered by ``at``.
         blocking: per operation, whether the rank did nothing but communicate when it ended.
-        late:   per operation that does, whether the host launched what came next after its end.
+        loose:  per operation that does, one of :data:`FIRM`, :data:`LATE`, :data:`ASIDE`.
         queued: per operation, whether it waited for the one before it in its group.
         direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other rank as
             its arguments state it, -1 if they do not.
@@ -69,7 +79,7 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     part: I8 = np.zeros(0, np.int8)
     ns: I64 = np.zeros(0, np.int64)
     blocking: NDArray[np.bool_] = np.zeros(0, np.bool_)
-    late: NDArray[np.bool_] = np.zeros(0, np.bool_)
+    loose: I8 = np.zeros(0, np.int8)
     queued: NDArray[np.bool_] = np.zeros(0, np.bool_)
     direction: I8 = np.zeros(0, np.int8)
     peer: I32 = np.zeros(0, np.int32)
@@ -78,7 +88,7 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Raise ValueError unless columns fit together and the pieces tile the points."""
         if self.why:
             return
-        every = (self.blocking, self.late, self.queued, self.direction, self.peer)
+        every = (self.blocking, self.loose, self.queued, self.direction, self.peer)
         cells = max(len(self.points) - 1, 0)
         if {len(one) for one in every} != {operations} or self.steps.shape[1:] != (3,):
             raise ValueError("critical path: columns differ in length")
@@ -118,11 +128,8 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
     lengths[UNRECORDED] = inside - lengths.sum(axis=0)
     lengths[OUTSIDE] = cells[:, 1] - cells[:, 0] - inside
     at, part = np.nonzero(lengths.T)
-    blocking = length_within(
-        union(*np.concatenate((sets[COMMUNICATION], sets[UNMATCHED])).T),
-        np.stack((known.end_ns - 2, known.end_ns), axis=1),
-    )
-    after = np.stack((known.end_ns, known.end_ns + 2), axis=1)
+    exposed = union(*np.concatenate((sets[COMMUNICATION], sets[UNMATCHED])).T)
+    near = np.stack((known.end_ns - 2, known.end_ns), axis=1)
     direction, peer = _messages(trace, known)
     return PathRecords(
         why="",
@@ -131,8 +138,8 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
         at=at.astype(np.int32),
         part=part.astype(np.int8),
         ns=lengths.T[at, part],
-        blocking=blocking > 0,
-        late=length_within(sets[HOST], after) > 0,
+        blocking=length_within(exposed, near) > 0,
+        loose=_loose(known, sets),
         queued=_queued(known, sets[COMPUTE]),
         direction=direction,
         peer=peer,
@@ -167,12 +174,37 @@ def _sets(trace: Trace, known: CollectiveRecords) -> list[I64]:
     return sets
 
 
+def _loose(known: CollectiveRecords, sets: Sequence[I64]) -> I8:
+    """:data:`FIRM`, :data:`LATE` or :data:`ASIDE`, per operation."""
+    work = union(*np.concatenate((sets[COMPUTE], sets[COPY])).T)
+    end, found = known.end_ns, np.full(len(known), FIRM, np.int8)
+    begins = np.sort(np.concatenate((work[:, 0], known.start_ns)))
+    after = np.append(begins, np.iinfo(np.int64).max)[np.searchsorted(begins, end)] - end
+    late = (after > BRIEF_NS) | (length_within(sets[HOST], np.stack((end, end + 2), axis=1)) > 0)
+    found[late] = LATE
+    # work that ended last before the end of the operation, which may have begun before that; one
+    # of those queued behind each other begins with the first of them
+    ended = np.concatenate(([np.iinfo(np.int64).min], work[:, 1]))
+    since = ended[np.searchsorted(work[:, 1], end, "right")]
+    heads = np.ones(len(known), bool)
+    heads[1:] = ~_adjacent(known)
+    begun = known.start_ns[np.maximum.accumulate(np.where(heads, np.arange(len(known)), 0))]
+    found[(begun < since) & ((end - since <= BRIEF_NS) | late)] = ASIDE
+    return found
+
+
+def _adjacent(known: CollectiveRecords) -> NDArray[np.bool_]:
+    """Of all but the first operation, whether it follows the one before it in its group at once."""
+    gap = known.start_ns[1:] - known.end_ns[:-1]
+    found: NDArray[np.bool_] = (np.diff(known.group) == 0) & (gap >= 0) & (gap <= QUEUED_NS)
+    return found
+
+
 def _queued(known: CollectiveRecords, compute: I64) -> NDArray[np.bool_]:
     """Whether an operation began when the one before it in its group let it, and not when the rank
     had come to it: it follows at once, while the rank computes. Rows are by group, then start."""
     found = np.zeros(len(known), bool)
-    gap = known.start_ns[1:] - known.end_ns[:-1]
-    found[1:] = (np.diff(known.group) == 0) & (gap >= 0) & (gap <= QUEUED_NS)
+    found[1:] = _adjacent(known)
     computing = length_within(compute, np.stack((known.start_ns - 1, known.start_ns + 1), axis=1))
     return found & (computing > 0)
 

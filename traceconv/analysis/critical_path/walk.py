@@ -6,15 +6,15 @@ on there, where that operation begins on it. Between lies the communication itse
 
 A jump is decided if it follows from what is recorded. It is not where clocks cannot tell who came
 last, where members have no capture or operations could not be matched, where only a root is waited
-for, and where the host launched the next work late, which need not be for the communication. Where
-it is between known ranks, the walk goes on from each: as soon as all of these walks are at the same
+for, and where what came next need not have waited for the communication. Where the choice is
+between known ranks, the walk goes on from each: as soon as all of these walks are at the same
 operation, the path is certain again, whichever of them was right. Else nothing before is certain.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,7 +23,10 @@ from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.records import (
+    ASIDE,
     COMMUNICATION,
+    FIRM,
+    LATE,
     OUTSIDE,
     PARTS,
     SEND,
@@ -227,9 +230,15 @@ def walk(
 def _steps(
     ranks: Mapping[int, RankTime],
 ) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[tuple[int, int], str]]:
-    """From the first start to the last end of every step that is on all ranks; the others."""
-    every = sorted({step for one in ranks.values() for step in one.steps})
+    """Start and end of every step that is on all ranks, and the others: from where the first rank
+    begins it, but not before the last one has ended the step before, to where the last one ends."""
+    first: dict[tuple[int, int], int] = {}
+    for one in ranks.values():
+        for step, (start, _) in one.steps.items():
+            first[step] = min(start, first.get(step, start))
+    every = sorted(first, key=first.__getitem__)
     found, left_out = {}, {}
+    ended = min(first.values(), default=0)
     for step in every:
         spans = np.array([one.steps[step] for one in ranks.values() if step in one.steps])
         if len(spans) < len(ranks):
@@ -237,7 +246,8 @@ def _steps(
         elif spans[:, 0].max() >= spans[:, 1].min():
             left_out[step] = "the steps of this number are at different times"
         else:
-            found[step] = (int(spans[:, 0].min()), int(spans[:, 1].max()))
+            found[step] = (max(int(spans[:, 0].min()), ended), int(spans[:, 1].max()))
+            ended = found[step][1]
     return found, left_out
 
 
@@ -329,32 +339,24 @@ class _Job:
         """The rank's own work before a node, and the communication that this waited for."""
         number, time, at = node
         rank = self.ranks[number]
-        begin = max(start, rank.steps[step][0])
         if at == _FIRST:
             at = rank.before(time)
         row = -1 if at == _START or at == -1 else -3 - at if at <= -3 else int(rank.ends[at])
         released = int(rank.end_ns[row]) if row >= 0 else start
-        if row < 0 or released <= begin:
-            return _Found(tuple(self._beginning(step, rank, start, begin, time)), ())
+        if row < 0 or released <= start:
+            parts = rank.parts(start, time)
+            return _Found((Segment(step, number, start, time, parts),) if time > start else (), ())
         own: tuple[Segment, ...] = ()
         unmatched = 0
         if released < time:
             parts = rank.parts(released, time)
             unmatched = parts[UNMATCHED]
-            why = "communication that other ranks could not be asked about" if unmatched else ""
+            why = "communication that could not be looked up on other ranks" if unmatched else ""
+            if int(rank.path.loose[row]) == ASIDE:
+                why = why or "communication ended before it that had been hidden, maybe by chance"
             own = (Segment(step, number, released, time, parts, why=why),)
         after = self._released(step, start, rank, row, at)
         return _Found((*own, *after.segments), after.nodes, after.lost or unmatched > 0)
-
-    def _beginning(
-        self, step: tuple[int, int], rank: RankTime, start: int, begin: int, time: int
-    ) -> Iterator[Segment]:
-        """A rank's own work from where the step begins."""
-        if begin < time:
-            yield Segment(step, rank.rank, begin, time, rank.parts(begin, time))
-        if start < min(begin, time):
-            end = min(begin, time)
-            yield Segment(step, rank.rank, start, end, _only(OUTSIDE, end - start))
 
     def _released(
         self, step: tuple[int, int], start: int, rank: RankTime, row: int, at: int
@@ -369,10 +371,13 @@ class _Job:
             if begun[r] > start
         )  # fmt: skip
         main = next(iter(begun))
-        late = bool(rank.path.late[row]) and at > _FIRST
-        if late:  # the host may have waited for it, or have been late by itself
-            why = why or "the host launched the next work after it ended"
-            nodes = (*nodes, (rank.rank, end, at - 1 if at > 0 else _START))
+        loose = int(rank.path.loose[row]) if at > _FIRST else FIRM
+        own = (rank.rank, end, at - 1 if at > 0 else _START)
+        if loose == ASIDE:
+            return _Found((), (own, *nodes), lost)
+        if loose == LATE:
+            why = why or "nothing followed at once when it ended"
+            nodes = (*nodes, own)
         known = rank.known
         begin = max(begun[main], start)
         segment = Segment(
@@ -385,7 +390,7 @@ class _Job:
             known.groups[int(known.group[row])].key,
             -1 if why else main,
             why,
-            not (late or lost),
+            loose == FIRM and not lost,
         )
         return _Found((segment,) if end > begin else (), nodes, lost)
 
