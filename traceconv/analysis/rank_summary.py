@@ -21,6 +21,7 @@ from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
 from traceconv.analysis.stragglers.own_work import OWN, OwnWork
 from traceconv.core.errors import Issue, Issues, MalformedInputError
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
@@ -90,6 +91,9 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         steps_marked: whether something marks its steps; else the whole range counts as one.
         partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
+        host:     name of its host, "" if unknown.
+        placement: what its capture states of its place in the job; the coordinates of all ranks are
+            made of it by :func:`traceconv.analysis.job_shape.job_shape`.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
     """
@@ -112,6 +116,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps_marked: bool = False
     partial: tuple[str, ...] = ()
     world_size: int = -1
+    host: str = ""
+    placement: Placement = Placement()
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
 

@@ -83,6 +83,8 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         steps_marked=_steps_marked(trace, lost),
         partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,
+        host=trace.capture.host,
+        placement=trace.capture.placement,
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
     )
