@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -125,6 +126,21 @@ def test_a_merge_loads_one_encoder(of_merge, ending, others):
     """Of writers that are not used only the names are known."""
     helpers = [m.removeprefix("traceconv.writers.") for m in of_merge(ending)]
     assert [m for m in helpers if m.startswith(others)] == []
+
+
+def test_a_merge_makes_its_classes_fast(of_merge):
+    """The standard ``dataclass`` would be a fifth of a small merge; see ``core.records``."""
+    ours = [m for m in of_merge("pftrace") if m.startswith("traceconv.")]
+    places = [ROOT.joinpath(*m.split(".")) for m in ours if m != "traceconv.core.records"]
+    paths = [
+        p
+        for place in places
+        for p in (place.with_suffix(".py"), place / "__init__.py")
+        if p.is_file()
+    ]
+    assert len(paths) > 100
+    slow = re.compile(r"^from dataclasses import .*\bdataclass\b", re.M)
+    assert [str(p) for p in paths if slow.search(p.read_text())] == []
 
 
 def test_a_copy_loads_no_reading(of_merge):

@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction
 from traceconv.core.columns import F64
+from traceconv.core.records import dataclass
 from traceconv.core.robust import Z99, scale, student
 
 _CENTRES = 4  # of stars in a group, at most

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from traceconv.core.columns import I32, I64
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass, Trace, Track
+from traceconv.core.records import dataclass
 
 UNKNOWN = -1
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
+from traceconv.core.records import dataclass
 
 CERTAIN = 5.0
 """Logarithm of the odds at which a hypothesis is accepted: 150 to 1. (On sequences without any pace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from textwrap import wrap
 from typing import Any
@@ -14,6 +14,7 @@ from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.model import Capture, Trace
 from traceconv.core.ranks import format_ranges
+from traceconv.core.records import dataclass
 from traceconv.core.side_tables import SideTable
 from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.core.version import REPORT

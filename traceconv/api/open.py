@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_records import collective_records
@@ -11,6 +11,7 @@ from traceconv.api import options
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.core.ranks import chosen
+from traceconv.core.records import dataclass
 from traceconv.io.sources import sources
 from traceconv.passes import Pass, compose
 from traceconv.pipeline import registry

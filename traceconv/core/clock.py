@@ -8,11 +8,11 @@ everywhere.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from traceconv.core.errors import ClockError
+from traceconv.core.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

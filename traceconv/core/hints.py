@@ -6,7 +6,9 @@ Facts that are only displayed are in ``Trace.notes``, which no code reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from traceconv.core.records import dataclass
 
 
 @dataclass(frozen=True)

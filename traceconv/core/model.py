@@ -9,7 +9,7 @@ valid within their own trace only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from traceconv.core.columns import (
 )
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
+from traceconv.core.records import dataclass
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 

@@ -7,11 +7,12 @@ people type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Literal
 
 import msgspec
 
+from traceconv.core.records import dataclass
 from traceconv.writers.output import Progress, silent
 from traceconv.writers.size_limit import SizeLimit
 

@@ -16,7 +16,7 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from importlib.machinery import PathFinder
 from itertools import groupby
@@ -39,6 +39,7 @@ from traceconv.core.errors import (
 )
 from traceconv.core.model import Capture, Trace
 from traceconv.core.ranks import resolve
+from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.pipeline.unread import explained, left_aside
 from traceconv.readers import REQUIRED as NEEDED

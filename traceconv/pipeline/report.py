@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from traceconv.core.model import (
     StepTable,
 )
 from traceconv.core.ranks import format_ranges
+from traceconv.core.records import dataclass
 from traceconv.core.version import REPORT, __version__
 from traceconv.pipeline.spill import RankAccount
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
+from traceconv.core.records import dataclass
 from traceconv.pipeline import rank_file as rank_file
 
 SMALL_BYTES = 1 << 20

@@ -24,13 +24,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Capture
+from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,

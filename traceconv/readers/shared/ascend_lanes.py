@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track
+from traceconv.core.records import dataclass
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
 
 # -- what tasks, steps and overlap slices are, by their names -------------------------------------

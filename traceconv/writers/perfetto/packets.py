@@ -8,7 +8,6 @@ is enough to sort their times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
 )
+from traceconv.core.records import dataclass
 from traceconv.writers.perfetto.wire import (
     number,
     tag,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache
 from itertools import takewhile
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.model import Capture
+from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.core.model import Capture
+from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
 from traceconv.readers.shared.numbers import whole_number

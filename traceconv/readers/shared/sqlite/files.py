@@ -20,7 +20,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
+from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.io.temporary import temporary_directory
 

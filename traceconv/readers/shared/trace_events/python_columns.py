@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import compress, repeat
 from operator import attrgetter, eq
 from typing import Any
@@ -24,6 +23,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.columns import F64
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Mask
+from traceconv.core.records import dataclass
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.placing import Naming
