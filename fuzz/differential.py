@@ -35,6 +35,20 @@ from traceconv.readers.shared.trace_events import timeline
 from traceconv.writers import Document
 from traceconv.writers.text_lines import Lines
 
+IN_BLOCKS = (
+    *(
+        "chrome_json",
+        "kineto",
+        "mindspore",
+        "msprof",
+        "paddle",
+        "rocprof",
+        "trace_view",
+        "xla_json",
+    ),
+)
+"""Readers of trace events."""
+
 CHUNKS = (64, 509, 4096, 65536)
 """Sizes of blocks, besides the usual one."""
 
@@ -63,8 +77,9 @@ def examine(seed: Seed, scratch: Path, rng: Random, given: argparse.Namespace) -
         Wrong: two ways differ. Whatever else is raised is a finding, too.
     """
     usual = content(seed.path)
-    for name, way in WAYS.items():
-        with way(seed, rng) as applies:
+    further = [rng.choice([*BLOCKWISE])] if seed.reader in IN_BLOCKS else []
+    for name in ("tiers", *further):
+        with WAYS[name](seed, rng) as applies:
             if applies:
                 _same(name, usual, content(seed.path))
     if seed.reader in COPIED:
@@ -153,13 +168,14 @@ def _packed(seed: Seed, rng: Random) -> Iterator[bool]:
             file.write_bytes(was[file])
 
 
-WAYS: dict[str, Callable[[Seed, Random], Any]] = {
-    "tiers": _without_c,
+BLOCKWISE: dict[str, Callable[[Seed, Random], Any]] = {
     "chunks": _chunks,
     "chunks without C": _chunks_without_c,
     "gzip": _packed,
 }
-"""What is read anew, by the name of the comparison."""
+"""What is read anew, in turn, where files are read in blocks."""
+
+WAYS: dict[str, Callable[[Seed, Random], Any]] = {"tiers": _without_c, **BLOCKWISE}
 
 
 # -- ways to write -------------------------------------------------------------------------------

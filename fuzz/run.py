@@ -161,7 +161,8 @@ def _cells(name: str, row: Counter[str]) -> tuple:
 
 def _child(args: argparse.Namespace, examine: Examine | None) -> int:
     warnings.simplefilter("error")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    if "asan" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers map all there is
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
         seeds = list(golden(Path(place) / "golden", args.reader))
         for i, folder in enumerate(args.samples):

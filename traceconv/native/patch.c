@@ -257,7 +257,7 @@ PyDoc_STRVAR(doc, "copy(data, start, end, pids, mask, first)\n--\n\n"
     "Copy events of `data` from `start` on, joined by commas; no comma before the `first`.\n"
     "Returns the status, where it stopped, the bytes, and how many events of each phase.");
 
-static PyObject *patch_copy(PyObject *self, PyObject *args)
+static PyObject *patch_copy(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer data;
     Py_ssize_t start, end;
@@ -291,7 +291,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "traceconv.native._patch",
     "Trace events as bytes; see traceconv/pipeline/patch.py.", 0,
-    methods,
+    methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__patch(void) { return PyModule_Create(&module); }
