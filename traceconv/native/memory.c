@@ -305,7 +305,7 @@ static PyObject *memory_resident(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(
 PyDoc_STRVAR(watch_doc, "watch(mapped)\n--\n\nLet the pages of a file mapped for reading leave memory,"
     " too, until forget().");
 
-static PyObject *memory_watch(PyObject *self, PyObject *mapped)
+static PyObject *memory_watch(PyObject *Py_UNUSED(self), PyObject *mapped)
 {
     Py_buffer view;
     mapping *made = malloc(sizeof *made);
@@ -331,7 +331,7 @@ static PyObject *memory_watch(PyObject *self, PyObject *mapped)
 
 PyDoc_STRVAR(forget_doc, "forget(mapped)\n--\n\nThe opposite of watch(), before it is unmapped.");
 
-static PyObject *memory_forget(PyObject *self, PyObject *mapped)
+static PyObject *memory_forget(PyObject *Py_UNUSED(self), PyObject *mapped)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(mapped, &view, PyBUF_SIMPLE))
