@@ -229,3 +229,32 @@ def document(path: Path) -> dict[str, Any]:
     ]
     return {"known": bool(path.segments), "text": line(path), "why": path.why or None,
             "left_out": left_out}  # fmt: skip
+
+
+RANKS_KEPT = 20
+"""Most rows of a section."""
+
+
+def section(path: Path) -> dict[str, Any]:
+    """What a report says of it, as JSON values: a row per rank that is on the path, and the line;
+    under "missing" why there is none."""
+    if not path.segments:
+        return {"missing": line(path)}
+    columns = _by_rank(path)
+    keys = (
+        "rank",
+        "steps",
+        "length_ns",
+        "percent",
+        *(_key(name) for name in SHOWN),
+        "certain_percent",
+    )
+    rows = [
+        dict(zip(keys, cells, strict=True))
+        for cells in zip(*(column.tolist() for column in columns.values()), strict=True)
+    ]
+    return {"text": line(path), "rows": rows[:RANKS_KEPT], "others": len(rows[RANKS_KEPT:])}
+
+
+def _key(part: str) -> str:
+    return part.replace(",", "").replace(" ", "_") + "_ns"

@@ -29,6 +29,7 @@ from traceconv.analysis.critical_path.records import (
     COMMUNICATION,
     FIRM,
     LATE,
+    NOT_LOOKED_AT,
     OUTSIDE,
     PARTS,
     SEND,
@@ -169,6 +170,9 @@ class Path:
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
+NOT_FOLLOWED = Path(NOT_LOOKED_AT)
+"""Where nobody asked for it."""
+
 Node = tuple[int, int, int]
 """Rank, time, and where to look on: a place in :attr:`RankTime.ends` from 0, ``_FIRST`` to find
 it, ``_START`` where there is none, or below that an operation: ``-3 - row``."""
@@ -206,6 +210,8 @@ def of_job(
         captures: of the same ranks.
         error_ns: of clocks whose error is unknown; None if nobody knows it.
     """
+    if all(one.path.why == NOT_LOOKED_AT for one in summaries):
+        return NOT_FOLLOWED
     size = max((one.world_size for one in summaries), default=-1)
     known = {one.rank: one.collectives for one in summaries}
     paths = {one.rank: one.path for one in summaries}
