@@ -6,7 +6,7 @@ from traceconv.core.job_shape import (
     Origin,
     ParallelGroup,
     Placement,
-    axis_of,
+    axes_of,
     recorded_shape,
     where,
 )
@@ -31,14 +31,12 @@ def placed(*groups, sizes=None, **coordinates):
         ("EXPERT_MODEL_PARALLEL_GROUP", "ep"),
         ("CONTEXT_PARALLEL_GROUP", "cp"),
         ("MODEL_PARALLEL_GROUP", ""),
-        ("DATA_PARALLEL_GROUP_WITH_CP", ""),
         ("TENSOR_AND_DATA_PARALLEL_GROUP", ""),
         ("EXPERT_DATA_PARALLEL_GROUP", ""),
         ("EXPERT_TENSOR_PARALLEL_GROUP", ""),
         ("INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP", ""),
         ("EMBEDDING_GROUP", ""),
         ("mesh_dp_shard", ""),
-        ("dp_cp", ""),
         ("tp_ep", ""),
         ("default_pg", ""),
         ("undefined", ""),
@@ -48,7 +46,17 @@ def placed(*groups, sizes=None, **coordinates):
 )
 def test_a_group_is_of_the_one_axis_that_its_name_names(name, axis):
     """Names of combined groups, and names that say nothing, are of none."""
-    assert axis_of(name) == axis
+    assert axes_of(name) == ((axis,) if axis else ())
+
+
+@pytest.mark.parametrize("name", ["DATA_PARALLEL_GROUP_WITH_CP", "dp_cp"])
+def test_data_and_context_together_are_data_where_nothing_is_context_parallel(name):
+    """As Megatron-LM, whose groups of both are the ones that are used."""
+    assert axes_of(name) == ("dp", "cp")
+    members = (1, 3)
+    assert recorded_shape({3: placed((name, members))}, {}).column("dp").tolist() == [-1]
+    alone = recorded_shape({3: placed((name, members), sizes={"cp": 1})}, {})
+    assert (alone.column("dp").tolist(), alone.column("cp").tolist()) == ([1], [0])
 
 
 def test_the_coordinate_is_the_position_in_the_group():

@@ -230,9 +230,9 @@ marking = click.option(
 selecting = together(
     click.option(
         "--ranks",
-        callback=parsed("numbers"),
-        metavar="0-7,12|all",
-        help="Which ranks; default all.",
+        callback=parsed("ranks"),
+        metavar="0-7,12|tp=0,pp=1|all",
+        help="Which ranks, by number or by coordinates; default all.",
     ),
     click.option(
         "--graphs", callback=parsed("numbers"), metavar="1,2|all", help="Which graphs (model ids)."

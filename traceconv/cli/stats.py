@@ -51,7 +51,7 @@ def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> i
     "files; one of their single tables; or all.",
 )
 @click.option(
-    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
 )
 @click.option(
     "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."

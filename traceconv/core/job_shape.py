@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,9 @@ device meshes (``mesh_tp``), MindSpeed and MindFormers (``tp``, ``tp-0-1-2-3``),
 _IDLE = frozenset({"model", "parallel", "group", "groups", "mesh", "pg", "gloo", "world", "comm"})
 """Words in names of groups that say nothing of their axis; ``MODEL_PARALLEL_GROUP`` is of two."""
 
-_ABBREVIATED = re.compile(r"[a-z]+")
+_LETTERS = re.compile(r"[a-z]+")
+_AXIS = re.compile("[a-z][a-z_]{0,20}")
+_MOST = 1 << 20
 _NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
 
 
@@ -193,6 +196,29 @@ class JobShape:
         known = (one for one in self.coordinates(rank) if one.value >= 0 and one.axis != NODE)
         return " ".join(f"{one.axis}{one.value}" for one in known if one.size != 1)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: axes with what is known of them, and the coordinates of each rank; null
+        where unknown.
+        """
+        axes = [
+            {
+                "name": axis.name,
+                "size": axis.size if axis.size >= 0 else None,
+                "source": str(axis.origin),
+                "evidence": axis.evidence,
+                "lacking": axis.lacking,
+            }
+            for axis in self.axes
+        ]
+        rows = [[None if n < 0 else n for n in row] for row in self.values.tolist()]
+        return {
+            "axes": axes,
+            "ranks": [
+                {"rank": rank, **dict(zip(self.names, row, strict=True))}
+                for rank, row in zip(self.ranks.tolist(), rows, strict=True)
+            ],
+        }
+
     def line(self) -> str:
         """The shape in one line, with its sources: ``dp 2 · pp 4 (recorded: ...)``; "" if nothing
         is known.
@@ -208,14 +234,18 @@ class JobShape:
         return "; ".join(f"{' · '.join(axes)} ({source})" for source, axes in said.items())
 
 
-def axis_of(name: str) -> str:
-    """The axis that a group of this name is of; "" if it is of none, of several, or unknown.
+def axes_of(name: str) -> tuple[str, ...]:
+    """The axes that a group of this name is of; empty where nobody can tell.
 
-    ``TENSOR_MODEL_PARALLEL_GROUP``, ``mesh_tp``, ``tp:0`` and ``tp-0-1-2-3`` are "tp";
-    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``EXPERT_DATA_PARALLEL_GROUP`` are of more than one axis.
+    ``TENSOR_MODEL_PARALLEL_GROUP``, ``mesh_tp``, ``tp:0`` and ``tp-0-1-2-3`` are of "tp",
+    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` of "dp" and "cp". Those of other axes together are
+    left out: what is the data parallel group of experts depends on more than its name.
     """
-    words = [word for word in _ABBREVIATED.findall(name.lower()) if word not in _IDLE]
-    return _WORDS.get(words[0], "") if len(words) == 1 else ""
+    words = [word for word in _LETTERS.findall(name.lower()) if word not in _IDLE]
+    axes = tuple(_WORDS.get(word, "") for word in words if word != "with")
+    if axes == ("dp", "cp"):
+        return axes
+    return axes if len(words) == 1 and axes[0] else ()
 
 
 def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]) -> JobShape:
@@ -247,7 +277,7 @@ def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, I32]]) -> JobSh
 def _stated_axes(placements: Mapping[int, Placement]) -> list[str]:
     found: set[str] = set()
     for one in placements.values():
-        found |= {axis for group in one.groups if (axis := axis_of(group.name))}
+        found |= {axis for group in one.groups for axis in axes_of(group.name)}
         found |= one.coordinates.keys() | one.sizes.keys()
     return sorted(found - {NODE})
 
@@ -270,8 +300,9 @@ def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, I32
 def _on_axis(
     name: str, ranks: Sequence[int], placements: Mapping[int, Placement]
 ) -> tuple[Axis, I32]:
-    groups = _groups_by_rank(name, placements)
-    stated = {one.sizes[name] for one in placements.values() if name in one.sizes}
+    sizes = {axis: _stated(axis, placements) for axis in (name, "cp")}
+    groups = _groups_by_rank(name, placements, sizes["cp"] == {1})
+    stated = sizes[name]
     disagree = len(stated) > 1
     size = UNKNOWN if disagree else next(iter(stated), UNKNOWN)
     column = np.full(len(ranks), UNKNOWN, np.int32)
@@ -295,16 +326,24 @@ def _on_axis(
     return Axis(name, size, Origin.RECORDED, ", ".join(places), lacking), column
 
 
+def _stated(name: str, placements: Mapping[int, Placement]) -> set[int]:
+    return {one.sizes[name] for one in placements.values() if name in one.sizes}
+
+
 def _groups_by_rank(
-    name: str, placements: Mapping[int, Placement]
+    name: str, placements: Mapping[int, Placement], plain: bool
 ) -> dict[int, dict[tuple[int, ...], str]]:
-    """By rank, the different groups of an axis that any capture says it is in, and the place."""
+    """By rank, the different groups of an axis that any capture says it is in, and the place.
+
+    Args:
+        plain: nothing is context parallel, so that a group for data and context is one for data.
+    """
     found: dict[int, dict[tuple[int, ...], str]] = {}
     every = {
         group.ranks: group.place
         for one in placements.values()
         for group in one.groups
-        if axis_of(group.name) == name
+        if axes_of(group.name) in ((name,), (name, "cp") if plain and name == "dp" else ())
     }
     for members, place in every.items():
         for rank in members:
@@ -340,6 +379,20 @@ def _position(
     return UNKNOWN, UNKNOWN, "", "no group of it is named"
 
 
+@dataclass(frozen=True)
+class ByCoordinates:
+    """Ranks selected by coordinates: those with one of the wanted values on every axis named.
+
+    Attributes:
+        wanted: values by axis, ascending.
+    """
+
+    wanted: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return ",".join(f"{axis}={','.join(map(str, n))}" for axis, n in self.wanted.items())
+
+
 def where(shape: JobShape, wanted: Mapping[str, Iterable[int]]) -> tuple[Mask, Mask]:
     """Which ranks have one of the wanted coordinates on every axis, and which may have: no known
     coordinate rules them out, but one that is asked for is unknown.
@@ -352,3 +405,22 @@ def where(shape: JobShape, wanted: Mapping[str, Iterable[int]]) -> tuple[Mask, M
         sure &= hit
         possible &= hit | (column < 0)
     return sure, possible & ~sure
+
+
+def stated_in_metadata(document: object, rank: int) -> Placement:
+    """What metadata of our own outputs says of a rank: ``{"axes": [[name, size], ...], "ranks":
+    {rank: [value, ...]}}``; what is no such thing says nothing.
+    """
+    match document:
+        case {"axes": list(axes), "ranks": dict(by_rank)}:
+            values = by_rank.get(str(rank))
+        case _:
+            return Placement()
+    sizes: dict[str, int] = {}
+    coordinates: dict[str, int] = {}
+    for axis, value in zip(axes, values if isinstance(values, list) else [], strict=False):
+        match axis, value:
+            case [str(name), int(size)], int(number) if _AXIS.fullmatch(name):
+                sizes |= {name: size} if 0 < size <= _MOST else {}
+                coordinates |= {name: number} if 0 <= number <= _MOST else {}
+    return Placement((), sizes, coordinates, "metadata of the trace")

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
 from traceconv.io.temporary import temporary_directory
 
@@ -554,7 +555,7 @@ class Pages:
 
 def _mapped(number: int) -> Any:
     try:
-        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+        return ReadMapping(number)
     except ValueError:  # empty
         return b""
 
