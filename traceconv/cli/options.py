@@ -371,8 +371,9 @@ working = together(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Worker processes; default TRACECONV_JOBS, else what suits the machine and the input. "
-        "The result does not depend on it.",
+        help="Worker processes, one per rank at most, and threads where ranks are fewer; default "
+        "TRACECONV_JOBS, else what suits the machine and the input. The result does not depend on "
+        "it.",
     ),
     click.option(
         "--mem-limit",
