@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
 from traceconv.core.records import dataclass
+from traceconv.core.robust import median
 
 CERTAIN = 5.0
 """Logarithm of the odds at which a hypothesis is accepted: 150 to 1. (On sequences without any pace
@@ -155,7 +156,7 @@ class Beats:
         order = np.lexsort((self.end, self.token))
         same = np.diff(self.token[order]) == 0
         gaps = np.diff(self.end[order])[same]
-        self.gap = float(np.median(gaps)) if len(gaps) else float(max(self.end[-1], 1))
+        self.gap = float(median(gaps)) if len(gaps) else float(max(self.end[-1], 1))
 
     def __len__(self) -> int:
         return len(self.end)
@@ -222,7 +223,7 @@ class Found:
         """As it is told others, with rows of the whole sequences."""
         a, b = self.sides.a, self.sides.b
         zero = a.zero_ns - b.zero_ns
-        apart = zero + int(np.median(a.end[self.ours] - b.end[self.theirs]))
+        apart = zero + int(median(a.end[self.ours] - b.end[self.theirs]))
         least = float(min(self.odds.min(initial=np.inf), self.unseen))
         doubt = ""
         if self.share < _ENOUGH:
@@ -283,7 +284,7 @@ def drift_of(differ: F64, long: F64) -> float:
     known = long > 0
     if not known.any():
         return 0.0
-    return float(np.clip(np.median(differ[known] / long[known]), -FASTEST, FASTEST))
+    return float(np.clip(median(differ[known] / long[known]), -FASTEST, FASTEST))
 
 
 def usual_size(values: F64, floor: float) -> F64:
@@ -366,7 +367,7 @@ def tested(
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
-    low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
+    low = max(_quartile(np.abs(differ)) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
@@ -380,6 +381,13 @@ def tested(
         unseen += _NUMBERED * (1 if agree else -1)
     odds = np.maximum(odds, 0.0)
     return Found(sides, ours, theirs, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
+
+
+def _quartile(values: F64) -> float:
+    """What a quarter of the values is below, as ``numpy.quantile``; see :func:`.robust.median`."""
+    at, ordered = 0.25 * (len(values) - 1), np.sort(values)
+    low, high = ordered[math.floor(at)], ordered[math.ceil(at)]
+    return float(low + (high - low) * (at % 1))
 
 
 def _odds(own: Sequence[F64], others: Sequence[F64], many: NDArray[np.bool_], floor: float) -> F64:
@@ -442,7 +450,7 @@ def likeliest(differ: Sequence[F64], pairs: I64, floor: float) -> int:
 def _smallest(differ: F64, many: NDArray[np.bool_], floor: float) -> int:
     count = (~np.isnan(differ)).sum(axis=1)
     size = np.log(usual_size(differ, floor))
-    usual = float(np.median(size[many & (count > 0)])) if (many & (count > 0)).any() else 0.0
+    usual = float(median(size[many & (count > 0)])) if (many & (count > 0)).any() else 0.0
     return int(np.argmax(np.where(count > 0, np.sqrt(count) * (usual - size), -np.inf)))
 
 
