@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from functools import cache
@@ -144,21 +143,6 @@ def test_a_merge_loads_no_masked_arrays(of_merge, tmp_path):
     names = loaded_by("merge", str(two), "-o", str(tmp_path / "two.pftrace"), "-q")
     assert "traceconv.alignment.hypotheses" in names
     assert "numpy.ma" not in names
-
-
-def test_a_merge_makes_its_classes_fast(of_merge):
-    """The standard ``dataclass`` would be a fifth of a small merge; see ``core.records``."""
-    ours = [m for m in of_merge("pftrace") if m.startswith("traceconv.")]
-    places = [ROOT.joinpath(*m.split(".")) for m in ours if m != "traceconv.core.records"]
-    paths = [
-        p
-        for place in places
-        for p in (place.with_suffix(".py"), place / "__init__.py")
-        if p.is_file()
-    ]
-    assert len(paths) > 100
-    slow = re.compile(r"^from dataclasses import .*\bdataclass\b", re.M)
-    assert [str(p) for p in paths if slow.search(p.read_text())] == []
 
 
 def test_a_copy_loads_no_reading(of_merge):

@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction
 from traceconv.core.columns import F64, distinct
-from traceconv.core.records import dataclass
 from traceconv.core.robust import Z99, median, scale, student
 
 _CENTRES = 4  # of stars in a group, at most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from traceconv.alignment.collective_records import P2P, CollectiveRecords
 from traceconv.alignment.hypotheses import Pairing, Timed, nothing
 from traceconv.alignment.sequences import paired
 from traceconv.core.columns import I32, I64
-from traceconv.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ the offset between two clocks and its drift.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.clock import NO_CORRECTION, PPT, Correction
 from traceconv.core.columns import F64, I64
-from traceconv.core.records import dataclass
 from traceconv.core.robust import Z99, Line, line, median, median_ns, scale, student
 
 FEWEST = 3

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.records import dataclass
 from traceconv.core.robust import median
 
 CERTAIN = 5.0

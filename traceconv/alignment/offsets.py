@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX, MOST_DRIFT_PPT, Anchor, Correction, Domain
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.core.model import Capture
-from traceconv.core.records import dataclass
 
 SCHEMA_VERSION = 1
 

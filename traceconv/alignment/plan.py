@@ -7,7 +7,7 @@ reported. The shared clock is Unix time where captures state how theirs relates 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,7 +27,6 @@ from traceconv.core.clock import INT64_MAX, Correction, Domain
 from traceconv.core.columns import I64
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
-from traceconv.core.records import dataclass
 
 if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
     from traceconv.alignment.chains import Found as Fitted

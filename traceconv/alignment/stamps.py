@@ -7,6 +7,7 @@ they are not are refuted, whatever the profilers say of their clocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.core.clock import Correction
 from traceconv.core.columns import I64, distinct
-from traceconv.core.records import dataclass
 
 SYNCHRONOUS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Kinds that end on no rank before they have begun on all."""

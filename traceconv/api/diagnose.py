@@ -95,7 +95,7 @@ def diagnose(
     *paths: options.Paths,
     rule: options.Names | None = None,
     threshold: Mapping[str, float] | options.Names | None = None,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     graphs: options.Numbers | None = None,
     steps: options.Numbers | None = None,
     selection: Selection | None = None,

@@ -35,7 +35,7 @@ from traceconv.writers.output import Progress, silent
 def merge(
     *paths: options.Paths,
     out: options.AnyPath | None = None,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     mode: Mode | None = "summary",
     graphs: options.Numbers | None = None,
     steps: options.Numbers | None = None,

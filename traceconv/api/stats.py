@@ -27,7 +27,7 @@ Window = tuple[int | None, int | None]
 def stats(
     *paths: options.Paths,
     by: options.Names = ("step", "overlap"),
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     graphs: options.Numbers | None = None,
     steps: options.Numbers | None = None,
     time: options.Window | None = None,

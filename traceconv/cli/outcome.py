@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import click
 
 from traceconv.cli import files, say
 from traceconv.core.errors import OutputPathError, StrictError
-from traceconv.core.records import dataclass
 
 if TYPE_CHECKING:
     from traceconv import Report, SizeLimit

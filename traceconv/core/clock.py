@@ -8,11 +8,12 @@ everywhere.
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from traceconv.core.errors import ClockError
-from traceconv.core.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +103,12 @@ def us_text(ns: int) -> str:
 
 
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
+
+
+def utc_text(ns: int) -> str:
+    """Nanoseconds of Unix time as date and time of day: ``2025-03-01 10:40:00.002309869 UTC``."""
+    seconds, rest = divmod(ns, 10**9)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{rest:09d} UTC"
 
 
 def unit_for(ns: float) -> tuple[str, int]:

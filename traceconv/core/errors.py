@@ -32,11 +32,10 @@ Two kinds, never mixed:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from traceconv.core.codes import CODES, Code, Severity
-from traceconv.core.records import dataclass
 
 
 class TraceconvError(Exception):

@@ -6,9 +6,7 @@ Facts that are only displayed are in ``Trace.notes``, which no code reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from traceconv.core.records import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)

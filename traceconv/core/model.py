@@ -9,7 +9,7 @@ valid within their own trace only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from traceconv.core.columns import (
 )
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
-from traceconv.core.records import dataclass
+from traceconv.core.job_shape import Placement
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 
@@ -248,9 +248,10 @@ class Capture:
             workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
-        border_operators: names of the operators that forward begins and backward ends with, as the
-            user gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
+        border_operators: the operators that forward begins and backward ends with, as the user
+            gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
         optional: whether a run goes on without it, where its rank is unknown.
+        placement: what its files state of the place of the rank in the job.
         parts:    the captures of a rank that has several, its collection windows: each is read
             by its own reader, and all together are the rank. ``files``, ``known``, ``tables`` and
             ``graphs`` are those of all parts; ``clock`` is the one their events come out on.
@@ -275,6 +276,7 @@ class Capture:
     uses: Mapping[str, str] = field(default_factory=dict)
     border_operators: tuple[str, str] = ("", "")
     optional: bool = False
+    placement: Placement = field(default_factory=Placement)
     parts: tuple[Capture, ...] = ()
 
     @property
@@ -310,10 +312,7 @@ class Present:
 
 
 class OverlapTimes(NamedTuple):
-    """Lengths of the classes of the overlap analysis, ns; as in :class:`StepTable`.
-
-    ``known`` is how much was recorded.
-    """
+    """Lengths of the classes of the overlap analysis, ns; ``known`` is how much was recorded."""
 
     computing: int
     communication: int

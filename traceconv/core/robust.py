@@ -7,12 +7,12 @@ among the values; a mean would follow them.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from traceconv.core.columns import F64, I64
-from traceconv.core.records import dataclass
 
 SIGMA = 1.4826
 """A normal distribution's standard deviation, per median absolute deviation."""

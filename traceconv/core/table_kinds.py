@@ -7,9 +7,7 @@ What ``inspect`` lists by these names, ``stats`` shows by them: see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from traceconv.core.records import dataclass
+from dataclasses import dataclass, field
 
 NOT_NEEDED = "of the capture, holds no events that are read"
 """The use of a file of which its reader says no more."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,6 @@ from traceconv.core.model import (
     Trace,
     Track,
 )
-from traceconv.core.records import dataclass
 from traceconv.core.side_tables import ABSENT
 
 RULES = ("busy", "device")

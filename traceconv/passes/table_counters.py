@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import TraceconvError
 from traceconv.core.model import F64, I32, I64, CounterTable, Layer, Trace, Track, arranged
-from traceconv.core.records import dataclass
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 _SIZE = re.compile(r"\((KB|MB)\)")

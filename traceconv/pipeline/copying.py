@@ -171,7 +171,9 @@ class _Rank:
         return self.capture.rank
 
     def load(self) -> Trace:
-        return _Copy(self.capture, copier=Copier(self.index, self.rank))
+        return _Copy(
+            self.capture, copier=Copier(self.index, self.capture.name or f"Rank {self.rank}")
+        )
 
     def release_pages(self) -> None:
         """Nothing is kept in memory."""

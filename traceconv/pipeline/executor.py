@@ -8,12 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from traceconv.core.errors import OptionError, OutputError
-from traceconv.core.records import dataclass
 from traceconv.io.memory import LOWEST, limited
 from traceconv.io.temporary import ADVICE, temporary_folder
 from traceconv.pipeline import engines

@@ -129,5 +129,5 @@ def _late_mark(late: stragglers.Finding) -> Mark:
         "not captured": "members of its groups" if late.missing else "",
     }
     where = f"step {late.step}" if late.step >= 0 else "the run"
-    name = f"Straggler of {where}: {late.text()}"
+    name = f"{'Straggler of' if late.pattern else 'Latest in'} {where}: {late.text()}"
     return Mark(name, LATE, _known(args), steps=(late.step,) if late.step >= 0 else ())

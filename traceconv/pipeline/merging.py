@@ -7,7 +7,7 @@ the size limit are settled from what is known of all ranks, without any event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, StrictError
 from traceconv.core.model import Capture, Track
 from traceconv.core.ranks import refuse_missing
-from traceconv.core.records import dataclass
 from traceconv.pipeline import engines
 from traceconv.pipeline.emptiness import refuse_empty, refuse_empty_window
 from traceconv.pipeline.executor import Executor

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceconv.alignment.collective_records import CollectiveRecords, collective_records
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Trace
-from traceconv.core.records import dataclass
 from traceconv.io.streams import Progress
 from traceconv.passes import Pass, compose
 from traceconv.passes.select import time_window

@@ -6,11 +6,10 @@ They are told by their first bytes; reports of Nsight Systems, whose layout is n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from traceconv.core.errors import Issues, MissingExtraError, SourceError, TraceconvError
-from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.sqlite.files import is_sqlite
 

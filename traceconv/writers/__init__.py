@@ -8,13 +8,12 @@ written is decided before the first byte, in a :class:`Plan`: one :class:`Part` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypedDict
 
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import I64, Trace, Track
-from traceconv.core.records import dataclass
 
 WRITERS = {"perfetto": "perfetto", "chrome_json": "chrome", "bundle": "bundle", "text": "text"}
 """Modules with a ``WRITER``, by the format's name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.model import I32, Args
-from traceconv.core.records import dataclass
 
 _INT64 = range(-(2**63), 2**63)
 

@@ -15,12 +15,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from traceconv.core.errors import Issues, OutputError, OutputPathError, TraceconvError
-from traceconv.core.records import dataclass
 from traceconv.io.atomic import (
     Destination,
     check_url,

@@ -19,7 +19,7 @@ from .scenarios import SCENARIOS, Scenario
 from .scores import RESULTS, clock_outcomes, clock_row, straggler_outcome, straggler_row
 from .simulate import run as simulate
 
-_VERDICT = (*RESULTS, "clear", "steps wrong", "gain")
+_VERDICT = (*RESULTS, "clear", "named", "steps wrong", "gain")
 _CLOCK = ("accepted", "start", "middle", "end", "wrong", "kept", "error us", "worst us")
 
 

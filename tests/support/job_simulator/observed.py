@@ -33,6 +33,7 @@ class Said:
         constant, intermittent: ranks that are named.
         groups: (ranks of) groups whose link is named.
         steps:  by step, the rank its line names; only those that name one.
+        stated: the ranks that lines name without saying that it may be chance.
         gain_ns: what the job would gain per step, as stated; None if nothing is.
         text:   all of it, for people.
     """
@@ -41,6 +42,7 @@ class Said:
     intermittent: frozenset[int]
     groups: frozenset[frozenset[int]] = frozenset()
     steps: dict[int, int] = field(default_factory=dict)
+    stated: frozenset[int] = frozenset()
     gain_ns: float | None = None
     text: str = ""
 
@@ -72,11 +74,13 @@ def said(found) -> Said:
     findings = [one for one in (document["culprit"], *document["others"]) if one]
     intermittent = {one["rank"] for one in findings if one.get("pattern") == "intermittent"}
     gain = document["gain_ns"]
+    lines = [one["late"] for one in document["steps"] if one["late"]]
     return Said(
         frozenset(one["rank"] for one in findings) - intermittent,
         frozenset(intermittent),
         frozenset(frozenset(one["ranks"]) for one in document.get("slow_groups", ())),
-        {one["step"]: one["late"]["rank"] for one in document["steps"] if one["late"]},
+        {one["step"]: one["rank"] for one in lines},
+        frozenset(one["rank"] for one in lines if one["pattern"]),
         gain,
         "\n".join([*found.lines(), *found.step_lines()]),
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError, TraceconvError
-from traceconv.core.records import dataclass
 
 ATTEMPTS = 2
 """How often a job is begun: a worker that dies is no proof that its job killed it."""

@@ -24,14 +24,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Capture
-from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
@@ -179,7 +178,7 @@ def _root(name: str) -> str:
 _PROCESS = rb'"args"\s*:\s*\{[^{}]*"name"\s*:\s*"'
 _LAYERS = rb"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL|Step Trace|CPU OP|Scope Layer)"
 _HEAD = re.compile(_PROCESS + _LAYERS + rb'(?: Rank ?\d+)?"')
-_RANKED = re.compile(_PROCESS + _LAYERS + rb' Rank ?(\d+)"')
+_RANKED = re.compile(_PROCESS + _LAYERS + rb' Rank ?(\d{1,18})"')
 _OTHERS = re.compile(r"(?:.*/)?(?:PROF_[^/]*/.*|host_info/.*|[^/]*timeline_display_[^/]*)")
 
 
@@ -341,10 +340,12 @@ READER = MsprofReader()
 # ``device_<d>/timeline``.
 
 _WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")
-_SLICE = re.compile(r"msprof_slice_(\d+)_(\d{8,})\.json(?:\.gz)?")
+_SLICE = re.compile(r"msprof_slice_(\d{1,18})_(\d{8,})\.json(?:\.gz)?")
 _STEPS = re.compile(r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)")
-_SINGLE = re.compile(r"(msprof|step_trace|hccl|task_time)_(\d+)_(\d+)_(\d+)\.(json|csv)")
-_FIRST_ITERATION = re.compile(rb'"Iteration (\d+)"')
+_SINGLE = re.compile(
+    r"(msprof|step_trace|hccl|task_time)_(\d{1,18})_(\d{1,18})_(\d{1,18})\.(json|csv)"
+)
+_FIRST_ITERATION = re.compile(rb'"Iteration (\d{1,18})"')
 
 
 def is_timeline(name: str) -> bool:

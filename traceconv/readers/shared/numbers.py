@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from traceconv.core.clock import INT64_MAX, to_ns
 from traceconv.core.errors import ClockError
 from traceconv.core.model import I64
-from traceconv.core.records import dataclass
 
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DIGITS = 19  # of the largest int64

@@ -17,13 +17,13 @@ Which mark closes which is a rule of the format:
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.model import I32, I64
-from traceconv.core.records import dataclass
 
 Rows = NDArray[np.intp]
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,6 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.core.records import dataclass
 from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
 

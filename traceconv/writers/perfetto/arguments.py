@@ -23,6 +23,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,7 +37,6 @@ from traceconv.core.perfetto_fields import (
     InternedData,
     TrackEvent,
 )
-from traceconv.core.records import dataclass
 from traceconv.writers.arguments import fetch
 from traceconv.writers.perfetto.wire import (
     SURROGATES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from traceconv.core.perfetto_fields import (
     OwnLane,
     OwnRank,
 )
-from traceconv.core.records import dataclass
 from traceconv.writers import Across, Document
 from traceconv.writers.perfetto.packets import varint_sizes, varints
 from traceconv.writers.perfetto.tracks import places, uuids

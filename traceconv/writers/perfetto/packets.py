@@ -8,6 +8,7 @@ is enough to sort their times.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
 )
-from traceconv.core.records import dataclass
 from traceconv.writers.perfetto.wire import (
     number,
     tag,

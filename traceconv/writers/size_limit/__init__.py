@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.model import Trace
-from traceconv.core.records import dataclass
 from traceconv.writers import (
     Capacity,
     Costs,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from traceconv.core.model import Trace
-from traceconv.core.records import dataclass
 from traceconv.writers import Costs, Document, SpilledRank, WriterFactory
 
 Job = TypeVar("Job")

@@ -26,13 +26,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
-from traceconv.core.records import dataclass
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import (
     as_windows,

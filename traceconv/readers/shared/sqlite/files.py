@@ -20,6 +20,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
-from traceconv.core.records import dataclass
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
 from traceconv.io.temporary import temporary_directory
 
@@ -554,7 +555,7 @@ class Pages:
 
 def _mapped(number: int) -> Any:
     try:
-        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+        return ReadMapping(number)
     except ValueError:  # empty
         return b""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.columns import distinct
 from traceconv.core.model import BACKWARDS, I32, I64
-from traceconv.core.records import dataclass
 from traceconv.readers.shared.trace_events.contract import Skipped
 from traceconv.readers.shared.trace_events.placing import Anchors, Lanes, Texts
 from traceconv.readers.shared.trace_events.tables import Flows, Tables

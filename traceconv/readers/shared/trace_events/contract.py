@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I8, I32, I64, OpClass, Track
-from traceconv.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I8, I32, I64, Kind, OpClass
-from traceconv.core.records import dataclass
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import (
     Classify,

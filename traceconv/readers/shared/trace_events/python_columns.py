@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import compress, repeat
 from operator import attrgetter, eq
 from typing import Any
@@ -23,7 +24,6 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.columns import F64
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, I64, Mask
-from traceconv.core.records import dataclass
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Probes
 from traceconv.readers.shared.trace_events.placing import Naming
@@ -344,6 +344,7 @@ def _value(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+_PHASE = attrgetter("ph")
 _SHAPE = attrgetter("ph", "cat", "pid", "tid")
 _KINDS = {SLICE: "slice", INSTANT: "instant", SAMPLE: "counter"}
 _BOUND = ("", "s", "f", "t")  # by flow_out + 2 * flow_in
@@ -400,10 +401,10 @@ class Intake:
             ValueError: one has no phase; nothing was added.
         """
         shapes, n = self._tables.shapes, len(events)
+        if None in map(_PHASE, events):  # before a lane of any of them is known
+            raise ValueError("a record without a phase")
         shape = np.fromiter(map(shapes.__getitem__, map(_SHAPE, events)), np.int32, n)
         kind = shapes.kind[shape]
-        if (kind >= METADATA).any() and any(event.ph is None for event in events):
-            raise ValueError("a record without a phase")
         self._tables.events += n
         args = self._arguments.locate([event.args for event in events], text, address)
         untimed = kind >= METADATA

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
-from traceconv.core.records import dataclass
 
 NOTHING = Raw(b"")
 _Scalar = int | float | str | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
-from traceconv.core.records import dataclass
 
 SLICE, INSTANT, BEGIN, END, FLOW, SAMPLE, ASYNC, METADATA, UNKNOWN = range(9)
 """What a phase makes of an event."""
