@@ -39,7 +39,7 @@ _PERMUTE = re.compile(r"permute", re.IGNORECASE)
 _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 """Kinds whose sizes may differ between the ranks of one operation."""
 
-_HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d+)_\d+_\d+")
+_HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d{1,18})_\d+_\d+")
 _NUMBERED = re.compile(r"Group \d+( Communication)?\Z")
 _DEVICE = re.compile(r"(GPU|NPU|TPU|CPU) \d+\Z")
 _LANE = re.compile(

@@ -186,12 +186,12 @@ static int block_free(void *block)
     return s != NULL;
 }
 
-static void *take(void *context, size_t size)
+static void *take(void *Py_UNUSED(context), size_t size)
 {
     return size >= LARGE ? block_new(size) : malloc(size ? size : 1);
 }
 
-static void *take_zeroed(void *context, size_t count, size_t each)
+static void *take_zeroed(void *Py_UNUSED(context), size_t count, size_t each)
 {
     size_t size;
     if (__builtin_mul_overflow(count, each, &size))
@@ -199,13 +199,13 @@ static void *take_zeroed(void *context, size_t count, size_t each)
     return size >= LARGE ? block_new(size) : calloc(count ? count : 1, each ? each : 1);
 }
 
-static void give(void *context, void *block, size_t size)
+static void give(void *Py_UNUSED(context), void *block, size_t size)
 {
     if (size < LARGE || !block_free(block))
         free(block);
 }
 
-static void *grow(void *context, void *block, size_t size)
+static void *grow(void *Py_UNUSED(context), void *block, size_t size)
 {
     size_t old;
     pthread_mutex_lock(&lock);
@@ -226,7 +226,7 @@ static void *grow(void *context, void *block, size_t size)
 static PyDataMem_Handler handler = {
     "traceconv_on_disk", 1, {NULL, take, take_zeroed, grow, give}};
 
-static void *tick(void *nothing)
+static void *tick(void *Py_UNUSED(nothing))
 {
     struct timespec pause = {0, TICK_NS};
 #ifdef __linux__ /* who waits behind others comes too late; not every process may ask for it */
@@ -249,16 +249,16 @@ PyDoc_STRVAR(start_doc, "start(folder, limit)\n--\n\nAllocate large arrays of th
     " `folder`;\npages leave memory when the process takes more than `limit` bytes.\n"
     "Returns whether the folder is on a disk (not in memory).");
 
-static PyObject *memory_start(PyObject *self, PyObject *args)
+static PyObject *memory_start(PyObject *Py_UNUSED(self), PyObject *args)
 {
     const char *where;
     Py_ssize_t bytes;
     struct statfs about;
     if (!PyArg_ParseTuple(args, "sn", &where, &bytes))
         return NULL;
-    if (strlen(where) >= sizeof folder - 1 || statfs(where, &about)) {
+    errno = ENAMETOOLONG;
+    if (strlen(where) >= sizeof folder - 1 || statfs(where, &about))
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, where);
-    }
     strcpy(folder, where);
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, (int)LARGE); /* else it grows, and large buffers leave holes */
@@ -272,8 +272,9 @@ static PyObject *memory_start(PyObject *self, PyObject *args)
     Py_DECREF(before);
     if (!ticking) {
         ticking = 1;
-        if (pthread_create(&ticker, NULL, tick, NULL)) {
+        if ((errno = pthread_create(&ticker, NULL, tick, NULL))) { /* it does not set errno itself */
             ticking = 0;
+            Py_XDECREF(PyDataMem_SetHandler(NULL));
             return PyErr_SetFromErrno(PyExc_OSError);
         }
     }
@@ -282,7 +283,7 @@ static PyObject *memory_start(PyObject *self, PyObject *args)
 
 PyDoc_STRVAR(stop_doc, "stop()\n--\n\nAllocate as numpy does again; how often pages were written out.");
 
-static PyObject *memory_stop(PyObject *self, PyObject *nothing)
+static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
 {
     PyObject *before = PyDataMem_SetHandler(NULL);
     if (!before)
@@ -299,7 +300,7 @@ static PyObject *memory_stop(PyObject *self, PyObject *nothing)
 
 PyDoc_STRVAR(resident_doc, "resident()\n--\n\nBytes of the process that are in memory.");
 
-static PyObject *memory_resident(PyObject *self, PyObject *nothing)
+static PyObject *memory_resident(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
 {
     return PyLong_FromSize_t(resident());
 }
@@ -307,7 +308,7 @@ static PyObject *memory_resident(PyObject *self, PyObject *nothing)
 PyDoc_STRVAR(watch_doc, "watch(mapped)\n--\n\nLet the pages of a file mapped for reading leave memory,"
     " too, until forget().");
 
-static PyObject *memory_watch(PyObject *self, PyObject *mapped)
+static PyObject *memory_watch(PyObject *Py_UNUSED(self), PyObject *mapped)
 {
     Py_buffer view;
     mapping *made = malloc(sizeof *made);
@@ -333,7 +334,7 @@ static PyObject *memory_watch(PyObject *self, PyObject *mapped)
 
 PyDoc_STRVAR(forget_doc, "forget(mapped)\n--\n\nThe opposite of watch(), before it is unmapped.");
 
-static PyObject *memory_forget(PyObject *self, PyObject *mapped)
+static PyObject *memory_forget(PyObject *Py_UNUSED(self), PyObject *mapped)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(mapped, &view, PyBUF_SIMPLE))
@@ -362,7 +363,7 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "traceconv._memory", "Large arrays on disk; see traceconv/memory.py.",
-    -1, methods,
+    -1, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__memory(void)

@@ -67,7 +67,7 @@ def reading(
     from traceconv.report.run_summary import request, scope
 
     whole = {"mode": "detail", **scope(options.view)}
-    requested = replace(request(drawn=options.analyse), items=options.analyse)
+    requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
     return replace(plain, summary=requested, summary_view=whole)
 
 

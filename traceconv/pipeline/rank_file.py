@@ -26,6 +26,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.codes import Severity
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issue, Issues, MalformedInputError, SourceError
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import (
     Args,
     Capture,
@@ -134,6 +135,7 @@ def recorded(capture: Capture) -> dict[str, Any]:
         "clock": None if clock is None else list(vars(clock).values()),
         **{name: getattr(capture, name) for name in _PLAIN},
         "graphs": list(capture.graphs),
+        "placement": msgspec.to_builtins(capture.placement),
     }
 
 
@@ -167,6 +169,7 @@ def capture_of(record: Mapping[str, Any]) -> Capture:
         files=tuple(record["files"]),
         clock=None if clock is None else Anchor(Domain(clock[0]), *clock[1:]),
         graphs=tuple(record["graphs"]),
+        placement=msgspec.convert(record["placement"], Placement),
         **{name: record[name] for name in _PLAIN},
     )
 

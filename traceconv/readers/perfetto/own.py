@@ -209,7 +209,8 @@ def _take_hints(into: HintsBuilder, stated: Mapping[str, Any]) -> None:
         if type(value) is not type(known) or not _is_hint(one.name, value):
             continue
         if one.name == "device_memory_bytes":
-            value = {int(device): size for device, size in value.items() if device.isdigit()}
+            digits = re.compile("[0-9]{1,18}").fullmatch
+            value = {int(device): size for device, size in value.items() if digits(device)}
         setattr(into, one.name, value)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.codes import CODES
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
 from traceconv.core.perfetto_fields import Attribute, TracePacket
 from traceconv.core.protobuf import last_values, message, signed, text, whole_fields
@@ -172,7 +173,8 @@ def _bundle(
     _add_stated(issues, source.title(common), said)
     found: list[Capture] = []
     for name, of in members.items():
-        found += _ranks(source, (name,), {"windows": said.get("windows", ""), **of})
+        common_facts = {key: said[key] for key in ("windows", "coordinates") if key in said}
+        found += _ranks(source, (name,), {**common_facts, **of})
     uses = {common: "facts of the run, without events"}
     manifest = str(PurePosixPath(common).with_name("perfetto_manifest.json"))
     if manifest in names:
@@ -237,6 +239,7 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts) -> list[Capture]:
     base = of.get("base_ns", 0)
     base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
     windows = document(of.get("windows"))
+    said = document(of.get("coordinates"))
     title = source.title(names[0])
     clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if is_unix_ns(base) else None
     return [
@@ -248,6 +251,7 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts) -> list[Capture]:
             rank_from="its metadata",
             clock=clock,
             label=title,
+            placement=stated_in_metadata(said, rank),
             detail=Own(rank, base, windows_of(windows.get(str(rank)))),
         )
         for rank in parse_ranges(str(of.get("ranks", "")))
