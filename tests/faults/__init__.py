@@ -107,7 +107,7 @@ def _checked(words: list[str]) -> int:
 
 def _joined(place: Path) -> object:
     shards = [str(place / f"{i}.shard") for i in range(2)]
-    for i, shard in enumerate(shards):
+    for i in range(2):
         _merge(place, f"{i}.shard", mode="summary", jobs=1, shard=(i, 2))
     return traceconv.join(*shards, out=str(place / "joined.pftrace"), force=True)
 

@@ -162,11 +162,13 @@ def test_many_parts_take_few_open_files(tmp_path):
 def test_temporary_files_of_killed_runs_are_removed(tmp_path, monkeypatch):
     """Not those in use, nor other files."""
     monkeypatch.setenv("TRACECONV_TMPDIR", str(tmp_path))
-    (tmp_path / "traceconv-dead" / "inner").mkdir(parents=True)
-    for name in ("traceconv-old", "other"):
-        (tmp_path / name).touch()
+    (tmp_path / "traceconv-tmp-deadbeef" / "inner").mkdir(parents=True)
+    (tmp_path / "traceconv-tmp-01234567").touch()
+    others = ["traceconv-results", "traceconv-run-01234567", "traceconv-tmp-mine"]
+    for name in others:  # somebody's own, or of an older version that may be running
+        (tmp_path / name).mkdir()
     with temporary.named_temporary_file() as file, temporary.temporary_directory() as place:
         temporary.sweep(tmp_path)
         used = {Path(file.name).name, Path(place).name}
-        assert {p.name for p in tmp_path.iterdir()} == {*used, "other"}
-    assert [p.name for p in tmp_path.iterdir()] == ["other"]
+        assert {p.name for p in tmp_path.iterdir()} == {*used, *others}
+    assert sorted(p.name for p in tmp_path.iterdir()) == others

@@ -257,7 +257,7 @@ def test_a_folder_of_a_run_that_lives_stays(temporary):
 
 def test_a_folder_of_a_killed_run_goes_with_the_next(temporary):
     """Its lock is free."""
-    (temporary / "traceconv-old" / "inner").mkdir(parents=True)
+    (temporary / "traceconv-tmp-deadbeef" / "inner").mkdir(parents=True)
     with run_folder():
-        assert "traceconv-old" not in left(temporary)
+        assert "traceconv-tmp-deadbeef" not in left(temporary)
     assert left(temporary) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -18,8 +19,11 @@ from typing import IO
 
 from traceconv.core.errors import OutputError
 
-PREFIX = "traceconv-"
+PREFIX = "traceconv-tmp-"
 """What the names of temporary files and folders begin with."""
+
+_OURS = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+"""Such a name, as ``tempfile`` completes it: nothing else is ever swept."""
 
 ADVICE = "TRACECONV_TMPDIR names another folder"
 """What to do where the temporary folder is missing, full or read-only."""
@@ -127,7 +131,8 @@ def _hold(file: int, path: Path) -> None:
 def sweep(parent: Path) -> None:
     """Remove the temporary files and folders of runs that have ended."""
     for path in parent.glob(f"{PREFIX}*"):
-        remove_abandoned(path)
+        if _OURS.fullmatch(path.name):
+            remove_abandoned(path)
 
 
 def remove_abandoned(path: Path) -> None:
