@@ -542,11 +542,11 @@ def closed_pipe(of: Reference, rng: Random, row: Row) -> None:
         code, said = done.returncode, done.stderr
     else:
         with subprocess.Popen(
-            command, cwd=of.place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, cwd=of.place, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as child:
             child.stdout.read(rng.choice((0, 1)))
             child.stdout.close()
-            said = child.stderr.read()
+            said = child.stderr.read().decode(errors="replace")
             code = child.wait()
     bad = "Traceback" in said or "Exception ignored" in said
     row.take(f"{' '.join(words)} {close}: {code} {said[-300:]}" if bad else "")
