@@ -229,7 +229,8 @@ def _child(
             armed = True
 
     try:
-        os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
         before()
         sys.addaudithook(hook)
         act()
