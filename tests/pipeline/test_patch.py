@@ -16,7 +16,7 @@ CASES = sorted(p for p in (ROOT / "golden").glob("*/*/input/**/*.json") if p.sta
 
 def copied(path, index=0, rank=0):
     """The events as JSON values, and the copier."""
-    copier = Copier(index, rank)
+    copier = Copier(index, f"Rank {rank}")
     (source,) = sources([str(path)])
     return b"".join(copier.blocks(source, source.names()[0])), copier
 

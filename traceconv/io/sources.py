@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import glob
 import io
-import mmap
 import os
 import stat
 import sys
@@ -24,6 +23,7 @@ from typing import IO, Any, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.io.atomic import is_incomplete
+from traceconv.io.memory import ReadMapping
 from traceconv.io.storage import is_url
 from traceconv.io.streams import (
     GZIP,
@@ -303,7 +303,7 @@ class TarSource(Source):
             with path.open("rb") as raw:
                 packed = raw.read(2) == GZIP
             with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._content = ReadMapping(file.fileno())
                 with tarfile.open(fileobj=file, mode="r:") as tar:
                     self._members = self.members(tar, label)
         except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:

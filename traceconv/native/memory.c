@@ -4,7 +4,8 @@
  * unnamed files. Their pages can leave memory at any time: a thread checks the size of the
  * process every few milliseconds and unmaps the pages when it nears the limit. They stay in the
  * file and come back when they are touched. Arrays keep the allocator they were made with, so
- * those that outlive stop() are freed as they should be.
+ * those that outlive stop() are freed as they should be. Pages of files that are mapped for reading
+ * (watch) go with them.
  */
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
@@ -22,7 +23,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,8 +48,16 @@ typedef struct segment {
     struct segment *next;
 } segment;
 
+/* A mapping of a file that is only read: its pages can leave memory, too. */
+typedef struct mapping {
+    char *start;
+    size_t size;
+    struct mapping *next;
+} mapping;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static segment *segments;
+static mapping *mappings;
 static char folder[4096];
 static size_t limit_bytes, purges, lately;
 static int ticking;
@@ -104,12 +117,14 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Put the pages of all segments out; the thread and large requests call it. */
+/* Put the pages of all segments and mappings out; the thread and large requests call it. */
 static void purge(void)
 {
     pthread_mutex_lock(&lock);
     for (segment *s = segments; s; s = s->next)
         madvise(s->start, s->used, MADV_DONTNEED);
+    for (mapping *m = mappings; m; m = m->next)
+        madvise(m->start, m->size, MADV_DONTNEED);
     pthread_mutex_unlock(&lock);
     __atomic_add_fetch(&purges, 1, __ATOMIC_RELAXED);
 }
@@ -214,12 +229,18 @@ static PyDataMem_Handler handler = {
 static void *tick(void *Py_UNUSED(nothing))
 {
     struct timespec pause = {0, TICK_NS};
-    for (int i = 1; __atomic_load_n(&ticking, __ATOMIC_RELAXED); i++) {
+#ifdef __linux__ /* who waits behind others comes too late; not every process may ask for it */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), -20);
+#endif
+    for (int since = 0; __atomic_load_n(&ticking, __ATOMIC_RELAXED); since++) {
         nanosleep(&pause, NULL);
-        if (resident() > limit_bytes)
-            purge();
-        if (i % TRIM_EVERY == 0)
+        if (resident() <= limit_bytes)
+            continue;
+        purge();
+        if (since >= TRIM_EVERY && resident() > limit_bytes / 2) { /* long, and nothing else is done */
             trim();
+            since = 0;
+        }
     }
     return NULL;
 }
@@ -284,7 +305,56 @@ static PyObject *memory_resident(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(
     return PyLong_FromSize_t(resident());
 }
 
+PyDoc_STRVAR(watch_doc, "watch(mapped)\n--\n\nLet the pages of a file mapped for reading leave memory,"
+    " too, until forget().");
+
+static PyObject *memory_watch(PyObject *Py_UNUSED(self), PyObject *mapped)
+{
+    Py_buffer view;
+    mapping *made = malloc(sizeof *made);
+    if (!made)
+        return PyErr_NoMemory();
+    if (PyObject_GetBuffer(mapped, &view, PyBUF_SIMPLE)) {
+        free(made);
+        return NULL;
+    }
+    if (!view.readonly) {
+        PyBuffer_Release(&view);
+        free(made);
+        return PyErr_Format(PyExc_ValueError, "only what is mapped for reading can be read again");
+    }
+    *made = (mapping){view.buf, (size_t)view.len, NULL};
+    PyBuffer_Release(&view); /* forget() comes before the mapping goes */
+    pthread_mutex_lock(&lock);
+    made->next = mappings;
+    mappings = made;
+    pthread_mutex_unlock(&lock);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(forget_doc, "forget(mapped)\n--\n\nThe opposite of watch(), before it is unmapped.");
+
+static PyObject *memory_forget(PyObject *Py_UNUSED(self), PyObject *mapped)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(mapped, &view, PyBUF_SIMPLE))
+        return NULL;
+    pthread_mutex_lock(&lock);
+    mapping **link = &mappings, *found;
+    while (*link && (*link)->start != view.buf)
+        link = &(*link)->next;
+    found = *link;
+    if (found)
+        *link = found->next;
+    pthread_mutex_unlock(&lock);
+    free(found);
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"watch", memory_watch, METH_O, watch_doc},
+    {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},
     {"stop", memory_stop, METH_NOARGS, stop_doc},
     {"resident", memory_resident, METH_NOARGS, resident_doc},

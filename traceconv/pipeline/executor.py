@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from traceconv.core.errors import OptionError, OutputError
 from traceconv.io.memory import LOWEST, limited
 from traceconv.io.temporary import ADVICE, sweep, temporary_directory, temporary_folder
+from traceconv.io.threads import using
 from traceconv.pipeline import engines
 from traceconv.pipeline.options import RunOptions
 
@@ -129,10 +130,12 @@ def started(run: RunOptions, sizes: Sequence[int], shared: bool = True) -> Itera
     parallel = workers > 1 or engine != "local"
     shares = workers + 1 if workers > 1 and engine == "local" else 1
     share = None if run.mem_limit is None else run.mem_limit // shares
+    threads = thread_count(run.jobs, workers) if engine == "local" else 1
     with (
         limited(share),
+        using(threads, share),
         run_folder() as folder,
-        engines.opened(engine, workers, address, share) as pool,
+        engines.opened(engine, workers, address, share, threads) as pool,
     ):
         yield Executor(pool, folder, parallel)
 
@@ -159,6 +162,19 @@ def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = No
     if memory is not None:  # this process has a share, too
         by_memory = memory // LOWEST - 1
     return max(1, min(_processors(), len(sizes), MOST_WORKERS, by_memory))
+
+
+def thread_count(jobs: int | None, workers: int) -> int:
+    """How many threads each of ``workers`` processes may use for its rank.
+
+    Args:
+        jobs: as :func:`worker_count`: processes and threads of all together.
+
+    Raises:
+        OptionError: as there.
+    """
+    requested = jobs if jobs is not None else _requested_by_environment()
+    return max(1, (_processors() if requested is None else requested) // workers)
 
 
 def _requested_by_environment() -> int | None:

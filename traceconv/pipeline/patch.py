@@ -79,11 +79,11 @@ class Copier:
         members: what the file holds beside its events: JSON text by key.
     """
 
-    def __init__(self, index: int, rank: int) -> None:
-        """The ``index``-th rank of a file, whose number is ``rank``."""
+    def __init__(self, index: int, name: str) -> None:
+        """The ``index``-th rank of a file, which is called ``name``."""
         self.phases: Counter[str] = Counter()
         self.members: dict[str, bytes] = {}
-        self._rank, self._index, self._mask = rank, index, index << APART
+        self._name, self._index, self._mask = name, index, index << APART
         self._processes = Processes(index)
         self._metadata: dict[str, dict[bytes, Any]] = {key: {} for key in _PROCESS}
         self._copy = native.copier() or self._events
@@ -270,7 +270,7 @@ class Copier:
         numbers = sorted(by_number, key=lambda n: (_order(orders.get(n)), int(n)))
         for place, number in enumerate(numbers):
             called = names.get(number, f"pid {_text(by_number[number])}".rstrip())
-            yield _metadata_event("process_name", number, "name", f"Rank {self._rank} {called}")
+            yield _metadata_event("process_name", number, "name", f"{self._name} {called}")
             if number in labels:
                 yield _metadata_event("process_labels", number, "labels", labels[number])
             yield _metadata_event(

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
 from traceconv.io.temporary import TemporaryFolder, temporary_directory
 
@@ -553,7 +554,7 @@ class Pages:
 
 def _mapped(number: int) -> Any:
     try:
-        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+        return ReadMapping(number)
     except ValueError:  # empty
         return b""
 
