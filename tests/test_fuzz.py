@@ -6,8 +6,9 @@ import json
 from random import Random
 
 import pytest
+from effort import effort
 
-from fuzz import matrix, mutate, run
+from fuzz import differential, matrix, mutate, run
 from fuzz.pipeline import Outcome, examined, invented
 from fuzz.seeds import golden
 from traceconv import convert
@@ -141,3 +142,21 @@ def test_ranks_below_zero_are_none(tmp_path):
     (found,) = resolve([capture], "meta", issues)
     assert (found.rank, found.rank_from) == (0, "assumed")
     assert [issue.code for issue in issues] == ["rank-conflict", "rank-assumed"]
+
+
+@pytest.mark.parametrize("reader", ["chrome_json", "kineto", "msprof", "trace_view"])
+def test_all_ways_of_reading_agree(tmp_path, reader):
+    """Both tiers, blocks of any size, packed and plain, copied and through the model."""
+    rng = Random(f"differential {reader}")
+    seeds = list(golden(tmp_path / "golden", reader))
+    for _ in range(effort(6, 100)):
+        seed = rng.choice(seeds)
+        file = rng.choice(seed.files)
+        original = file.read_bytes()
+        file.write_bytes(mutate.mutated(rng, original, rng.choice(seeds[0].files).read_bytes())[1])
+        usual = differential.content(seed.path)
+        for name, way in differential.WAYS.items():
+            with way(seed, rng) as applies:
+                assert not applies or differential.content(seed.path) == usual, name
+        differential.copy_and_model(seed.path, tmp_path)
+        file.write_bytes(original)

@@ -160,18 +160,15 @@ def test_many_parts_take_few_open_files(tmp_path):
 
 
 def test_temporary_files_of_killed_runs_are_removed(tmp_path, monkeypatch):
-    """Not those of this process, nor those that somebody just makes."""
+    """Not those in use, nor other files."""
     monkeypatch.setenv("TRACECONV_TMPDIR", str(tmp_path))
-    for name in ("traceconv-dead", "traceconv-being-made"):
+    (tmp_path / "traceconv-tmp-deadbeef" / "inner").mkdir(parents=True)
+    (tmp_path / "traceconv-tmp-01234567").touch()
+    others = ["traceconv-results", "traceconv-run-01234567", "traceconv-tmp-mine"]
+    for name in others:  # somebody's own, or of an older version that may be running
         (tmp_path / name).mkdir()
-    (tmp_path / "traceconv-dead" / "lock").touch()
-    for name in ("traceconv-file-old", "traceconv-file-new", "other"):
-        (tmp_path / name).touch()
-        if name != "traceconv-file-new":
-            os.utime(tmp_path / name, (1, 1))
     with temporary.named_temporary_file() as file, temporary.temporary_directory() as place:
-        os.utime(file.name, (1, 1))
         temporary.sweep(tmp_path)
         used = {Path(file.name).name, Path(place).name}
-        left = {p.name for p in tmp_path.iterdir()}
-    assert left == {*used, "traceconv-being-made", "traceconv-file-new", "other"}
+        assert {p.name for p in tmp_path.iterdir()} == {*used, *others}
+    assert sorted(p.name for p in tmp_path.iterdir()) == others

@@ -36,7 +36,7 @@ PPT = 10**12
 MOST_DRIFT_PPT = 9 * 10**8
 """No clock is worse than 900 ppm; up to there, products with any time fit in int64."""
 
-_NUMBER = re.compile(r"\s*([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,4}))?\s*\Z", re.ASCII)
+_NUMBER = re.compile(r"\s*+([+-]?)(\d*+)(?:\.(\d*+))?(?:[eE]([+-]?\d{1,4}))?\s*+\Z", re.ASCII)
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _SCALES = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 

@@ -31,6 +31,7 @@ from typing import IO, Any, ClassVar
 from traceconv.core.errors import OutputError, OutputPathError
 from traceconv.io.storage import Storage, is_url, original_url
 from traceconv.io.streams import pieces
+from traceconv.io.temporary import remove_abandoned
 
 SUFFIX = ".part"
 """What names of incomplete files and folders end in."""
@@ -83,18 +84,7 @@ def _sweep(target: Path) -> None:
         for one in there:
             match = _INCOMPLETE.fullmatch(one.name)
             if match is not None and match[1] == target.name:
-                _remove_abandoned(Path(one.path))
-
-
-def _remove_abandoned(path: Path) -> None:
-    with suppress(OSError):
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if os.fstat(file).st_uid == os.getuid():
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        finally:
-            os.close(file)
+                remove_abandoned(Path(one.path))
 
 
 def _sync(path: Path) -> None:

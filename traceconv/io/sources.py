@@ -184,7 +184,7 @@ class FileSource(Source):
         return (_shown(self._path.name),)
 
     def size(self, name: str) -> int:
-        return self._path.stat().st_size
+        return _size(self._path, self.label)
 
     def _open(self, name: str) -> IO[bytes]:
         return self._path.open("rb")
@@ -216,7 +216,7 @@ class FolderSource(Source):
         return self._names
 
     def size(self, name: str) -> int:
-        return self.path(name).stat().st_size
+        return _size(self.path(name), self.title(name))
 
     def _open(self, name: str) -> IO[bytes]:
         return self.path(name).open("rb")
@@ -487,6 +487,13 @@ def _walk(root: Path, label: str) -> Iterator[str]:
             raise SourceError(f"{label}/{folder}: cannot list: {e.strerror or e}") from e
         if count > MAX_FILES:
             raise SourceError(f"{label}: more than {MAX_FILES} files; name a folder further down")
+
+
+def _size(path: Path, title: str) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as e:  # it was there when the folder was listed
+        raise SourceError(f"{title}: cannot be read any more: {e.strerror or e}") from e
 
 
 def _leads_nowhere(entry: os.DirEntry[str]) -> bool:

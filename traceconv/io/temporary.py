@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
+import stat
 import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-PREFIX = "traceconv-"
+from traceconv.core.errors import OutputError
+
+PREFIX = "traceconv-tmp-"
 """What the names of temporary files and folders begin with."""
 
-_LOCK = "lock"
-_NEW = "file-"
-_BEING_MADE_S = 60
-"""A file that is younger may not have been locked yet."""
+_OURS = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+"""Such a name, as ``tempfile`` completes it: nothing else is ever swept."""
 
 ADVICE = "TRACECONV_TMPDIR names another folder"
 """What to do where the temporary folder is missing, full or read-only."""
@@ -36,17 +38,34 @@ def temporary_folder() -> Path:
     return Path(os.environ.get("TRACECONV_TMPDIR") or tempfile.gettempdir())
 
 
+@contextmanager
+def _made() -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        where = e.filename or "temporary files"
+        why = f"no temporary file can be made there: {e.strerror or e}; {ADVICE}"
+        raise OutputError(f"{where}: {why}") from e
+
+
 def temporary_file() -> IO[bytes]:
-    """An empty file without a name, for writing and reading; it is removed when it is closed."""
-    return tempfile.TemporaryFile(prefix=PREFIX, dir=temporary_folder())
+    """An empty file without a name, for writing and reading; it is removed when it is closed.
+
+    Raises:
+        OutputError: none can be made.
+    """
+    with _made():
+        return tempfile.TemporaryFile(prefix=PREFIX, dir=temporary_folder())
 
 
 def named_temporary_file() -> tempfile._TemporaryFileWrapper[bytes]:
     """As :func:`temporary_file`, with a path (``name``) for what opens files itself."""
-    file = tempfile.NamedTemporaryFile(prefix=f"{PREFIX}{_NEW}", dir=temporary_folder())  # noqa: SIM115
-    with suppress(OSError):  # where nothing can be locked, nothing is swept
-        fcntl.flock(file, fcntl.LOCK_EX)
-    return file
+    while True:
+        with _made():
+            file = tempfile.NamedTemporaryFile(prefix=PREFIX, dir=temporary_folder())  # noqa: SIM115
+        with suppress(FileNotFoundError):
+            _hold(file.fileno(), Path(file.name))
+            return file
 
 
 def spooled_temporary_file(in_memory: int) -> tempfile.SpooledTemporaryFile[bytes]:
@@ -60,41 +79,74 @@ def temporary_directory() -> TemporaryFolder:
 
 
 class TemporaryFolder(tempfile.TemporaryDirectory[str]):
-    """A private folder with a locked file in it."""
+    """A private folder, locked as long as it is used."""
 
     def __init__(self) -> None:
-        super().__init__(prefix=PREFIX, dir=temporary_folder())
-        self._lock = locked(Path(self.name))
+        while True:
+            super().__init__(prefix=PREFIX, dir=temporary_folder(), ignore_cleanup_errors=True)
+            with suppress(FileNotFoundError):
+                self._lock = _Lock(Path(self.name))
+                return
 
     def cleanup(self) -> None:
         super().cleanup()
-        self._lock.close()
+        self._lock.free()
 
 
-def locked(folder: Path) -> IO[bytes]:
-    """A new file in ``folder``, locked until it is closed; nobody sees it before it is locked."""
-    lock = (folder / f"{_LOCK}.new").open("xb")
-    with suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    Path(lock.name).rename(folder / _LOCK)
-    return lock
+class _Lock:
+    """The lock of a folder, until it is freed or forgotten."""
+
+    def __init__(self, folder: Path) -> None:
+        """
+        Raises:
+            FileNotFoundError: the folder was swept before it was locked.
+        """
+        self._file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _hold(self._file, folder)
+        except FileNotFoundError:
+            self.free()
+            raise
+
+    def free(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def __del__(self) -> None:
+        self.free()
+
+
+def _hold(file: int, path: Path) -> None:
+    """Lock an open file or folder.
+
+    Raises:
+        FileNotFoundError: another run took it for left over before it was locked.
+    """
+    with suppress(OSError):  # where nothing can be locked, nothing is swept
+        fcntl.flock(file, fcntl.LOCK_EX)
+    path.stat()
 
 
 def sweep(parent: Path) -> None:
     """Remove the temporary files and folders of runs that have ended."""
     for path in parent.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if path.is_symlink() or path.stat().st_uid != os.getuid():
-                continue
-            if path.is_dir():
-                with (path / _LOCK).open("rb+") as lock:  # one without a lock is being made
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
-            elif path.name.startswith(f"{PREFIX}{_NEW}") and path.stat().st_mtime < _old():
-                with path.open("rb+") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
+        if _OURS.fullmatch(path.name):
+            remove_abandoned(path)
 
 
-def _old() -> float:
-    return time.time() - _BEING_MADE_S
+def remove_abandoned(path: Path) -> None:
+    """Remove a file or folder that is this user's and whose lock is free."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            about = os.fstat(file)
+            if about.st_uid != os.getuid():
+                return
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_ISDIR(about.st_mode):
+                shutil.rmtree(path)
+            elif stat.S_ISREG(about.st_mode):
+                path.unlink()
+        finally:
+            os.close(file)

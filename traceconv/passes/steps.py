@@ -44,7 +44,9 @@ _PHASE = re.compile(
 
 
 _SERVING = (
-    re.compile(r"execute_.*context_\d+\(.*\)_generation_\d+\(.*\)|execute_new_\d+_cached_\d+"),
+    re.compile(
+        r"execute_\w{0,32}?context_\d+\([^()]*\)_generation_\d+\([^()]*\)|execute_new_\d+_cached_\d+"
+    ),
     re.compile(r"step\[[A-Z][A-Z_]* .*\]"),
 )
 """Names of what vLLM and SGLang mark: one pass of a batch through the model."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +12,10 @@ from typing import Any, TypeVar
 
 from traceconv.core.errors import OptionError, OutputError
 from traceconv.io.memory import LOWEST, limited
-from traceconv.io.temporary import ADVICE, locked, sweep, temporary_folder
+from traceconv.io.temporary import ADVICE, sweep, temporary_directory, temporary_folder
 from traceconv.io.threads import using
 from traceconv.pipeline import engines
 from traceconv.pipeline.options import RunOptions
-
-PREFIX = "traceconv-run-"
 
 
 @contextmanager
@@ -33,19 +29,15 @@ def run_folder() -> Iterator[Path]:
         OutputError: it cannot be made.
     """
     try:
-        parent = temporary_folder()
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).absolute()
+        folder = temporary_directory()
+        sweep(temporary_folder())
     except OSError as e:
         raise OutputError(
             f"{e.filename or 'temporary files'}: no temporary folder can be made there: "
             f"{e.strerror or e}; {ADVICE}"
         ) from e
-    try:
-        with locked(folder):
-            sweep(parent)
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with folder as name:
+        yield Path(name).absolute()
 
 
 MOST_WORKERS = 32

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from traceconv.core.errors import SourceError, UnknownFormatError
+from traceconv.io.atomic import output_errors
 from traceconv.io.remote import RemoteFolder
 from traceconv.io.sources import (
     FileSource,
@@ -26,7 +27,7 @@ from traceconv.io.sources import (
 )
 from traceconv.io.storage import Storage, is_url, redact_url
 from traceconv.io.streams import Progress
-from traceconv.io.temporary import temporary_file
+from traceconv.io.temporary import ADVICE, temporary_file
 from traceconv.validation.rules import Refused
 
 Buffer = bytes | mmap.mmap
@@ -161,7 +162,7 @@ def _unpacked(source: Source, name: str, label: str) -> Buffer:
 
 def _spooled(blocks: Iterator[bytes]) -> Buffer:
     """``blocks`` as a mapped temporary file, which vanishes with the mapping."""
-    with temporary_file() as file:
+    with output_errors("temporary files", ADVICE), temporary_file() as file:
         for block in blocks:
             file.write(block)
         file.flush()

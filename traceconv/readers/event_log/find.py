@@ -345,7 +345,7 @@ HEAD_LINES = 200
 """A header row is among the first so many lines."""
 
 _HOLE = re.compile(rb"\0{8,}")
-_SETTING = re.compile(r"([A-Za-z_]+)\s*[=:]\s*([^\s,;]+)")
+_SETTING = re.compile(r"(?<![A-Za-z_])([A-Za-z_]++)\s*+[=:]\s*+([^\s,;]+)")
 _DELIMITERS = (",", ";", "\t")
 _CHROME_PHASE = re.compile(r"[A-Za-z()]")
 

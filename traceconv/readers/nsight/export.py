@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from typing import Any
 
 from traceconv.core.errors import OptionError, SourceError
 from traceconv.io.sources import FileSource, Source
-from traceconv.io.temporary import ADVICE, PREFIX, temporary_folder
+from traceconv.io.temporary import ADVICE, temporary_directory
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 PROGRAM = "nsys"
@@ -83,11 +82,12 @@ def exported(source: Source, name: str, nsys: str) -> ExportedReport:
     if (known := _made.get(key)) is not None:
         return known
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=temporary_folder()))
+        private = temporary_directory()
     except OSError as e:
         raise SourceError(f"{title}: cannot be exported: {e.strerror or e}; {ADVICE}") from e
+    folder = Path(private.name)
     with ExitStack() as undone:
-        undone.callback(shutil.rmtree, folder, ignore_errors=True)
+        undone.callback(private.cleanup)
         database = folder / "export.sqlite"
         if there is not None:
             _export(nsys, there.absolute(), database, title)
@@ -97,7 +97,7 @@ def exported(source: Source, name: str, nsys: str) -> ExportedReport:
             _export(nsys, copy, database, title)
             copy.unlink()
         result = ExportedReport(database, source.label, name, title)
-        weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(result, private.cleanup)
         undone.pop_all()
     _made[key] = result
     return result

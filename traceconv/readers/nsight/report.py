@@ -252,7 +252,7 @@ def _read(report: Report, table: str, library: Library) -> None:
 
 TABLE = "GPU_METRICS"
 
-_UNIT = re.compile(r"(.+?)\s*\[([^\[\]]+)\]\s*")
+_UNIT = re.compile(r"(.+)\[([^\[\]]+)\]\s*+")
 _FASTEST_MHZ = 100_000
 
 
@@ -330,7 +330,7 @@ def _added(report: Report, rows: dict[str, Column], device: I64) -> None:
 def _track(report: Report, device: int, stated: str, highest: float) -> int:
     """The lane of a metric, its unit taken from its name."""
     match = _UNIT.fullmatch(stated)
-    name, unit = (match[1], match[2]) if match else (stated, "")
+    name, unit = (match[1].rstrip(), match[2]) if match else (stated, "")
     if unit.endswith("%"):
         unit = "%"
     elif unit == "MHz" and highest > _FASTEST_MHZ:

@@ -31,8 +31,9 @@ MAX_LINES = 1_000_000
 """Longer logs are refused: the tables of a report are kept in memory."""
 
 _SIGNS = re.compile(
-    rb"-{5,}(?:Device|Overview|Model|Distribution|Operator|Kernel|Memory Manipulation|UserDefined"
-    rb"|Memory) Summary-{5,}|={20,}Perf Summary={20,}|batch_cost: \d+\.\d+ s ips: \d"
+    rb"(?<!-)-{5,}+(?:Device|Overview|Model|Distribution|Operator|Kernel|Memory Manipulation"
+    rb"|UserDefined|Memory) Summary-{5,}|(?<!=)={20,}+Perf Summary={20,}"
+    rb"|batch_cost: \d+\.\d+ s ips: \d"
 )
 TEXTS = {
     "paddle_summary": ("Section", "Thread", "Name"),

@@ -8,7 +8,7 @@ Row = dict[str, str]
 
 _TITLE = re.compile(r"-{3,}(?P<title>[A-Z][A-Za-z ]+) Summary-{3,}\s*\Z")
 _RULE = re.compile(r"-{2,}(?:  -{2,})+\s*\Z")
-_THREAD = re.compile(r"-{3,}Thread: (?P<thread>.+?)-{3,}\s*\Z")
+_THREAD = re.compile(r"-{3,}Thread: (?P<thread>.+?)(?<!-)-{3,}+\s*+\Z")
 _UNIT = re.compile(r"Time unit: (?P<unit>s|ms|us|ns)\s*\Z")
 _FIVE = ("Total", "Avg", "Max", "Min", "Ratio(%)")
 _NAMES = ("Event Type", "Device", "")
@@ -16,14 +16,14 @@ _NAMES = ("Event Type", "Device", "")
 
 _PERF = re.compile(r"=+Perf Summary=+\s*\Z")
 _RATIO = re.compile(r"Reader Ratio: (?P<ratio>[\d.]+)%\s*\Z")
-_IPS = re.compile(r"Time Unit: s, IPS Unit: (?P<unit>.+?)\s*\Z")
+_IPS = re.compile(r"Time Unit: s, IPS Unit: (?P<unit>.+)\Z")
 _COST = re.compile(
     r"\|\s*(?P<measure>reader_cost|batch_cost|ips)\s*"
     r"\|\s*(?P<avg>[\d.]+)\s*\|\s*(?P<max>[\d.]+)\s*\|\s*(?P<min>[\d.]+)\s*\|\s*\Z"
 )
 _STEP = re.compile(
-    r"(?P<prefix>.*?)\s*(?:reader_cost: (?P<reader>\d+\.\d+) s )?batch_cost: (?P<batch>\d+\.\d+) s"
-    r" ips: (?P<ips>\d+\.\d+) (?P<unit>\S+)\s*\Z"
+    r"(?P<prefix>.*?)(?<!\s)\s*+(?:reader_cost: (?P<reader>\d+\.\d+) s )?"
+    r"batch_cost: (?P<batch>\d+\.\d+) s ips: (?P<ips>\d+\.\d+) (?P<unit>\S++)\s*+\Z"
 )
 
 
@@ -137,7 +137,7 @@ class Report:
         elif match := _RATIO.match(line):
             self._ratio = match["ratio"]
         elif match := _IPS.match(line):
-            self._ips = match["unit"]
+            self._ips = match["unit"].rstrip()
         elif match := _COST.match(line):
             speed = match["measure"] == "ips"
             self._timer.append({

@@ -191,7 +191,7 @@ def _number(name: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else -1
 
 
-_STREAM_NUMBER = re.compile(r"Stream #(-?\d+)")
+_STREAM_NUMBER = re.compile(r"Stream #(-?\d{1,18})")
 
 
 def stream_name(name: str) -> str:

@@ -46,7 +46,7 @@ _CONTAINERS = frozenset(("while", "conditional", "call"))
 _UNDECIDED = frozenset(("async", "async-update", "fusion", "custom-call", ""))
 """Words that do not say what is done."""
 
-_NUMBERED = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+\Z")
+_NUMBERED = re.compile(r"\d+|clone|remat\d*")
 _PHASE = re.compile(r"-(start|done)\Z")
 
 
@@ -76,7 +76,7 @@ def operation(category: str, opcode: str, name: str) -> Operation:
     """
     phase = ""
     for stated in (category, opcode, name):
-        word = _NUMBERED.sub("", stated.strip().lower().replace("_", "-"))
+        word = _unnumbered(stated.strip().lower().replace("_", "-"))
         if match := _PHASE.search(word):
             word, phase = word[: match.start()], phase or match[1]
         word = word.removesuffix(" fusion")
@@ -99,7 +99,7 @@ def operation(category: str, opcode: str, name: str) -> Operation:
 _MODULE, _MODULE_NAME, _COMPUTATIONS, _INSTRUCTIONS = 1, 1, 3, 2
 _NAME, _OPCODE, _GROUPS, _DEVICE_LIST = 1, 2, 49, 87
 
-_PROGRAM = re.compile(r"(.*)\((-?\d+)\)\Z", re.DOTALL)
+_PROGRAM = re.compile(r"(.*)\((-?\d{1,18})\)\Z", re.DOTALL)
 _MOST_DEVICES = 1 << 16
 
 
@@ -245,3 +245,12 @@ def _grid(raw: bytes) -> list[tuple[int, ...]]:
             return []
         ids = ids.reshape(shape).transpose(order or None)
     return [tuple(row) for row in ids.reshape(groups, size).tolist()]
+
+
+def _unnumbered(name: str) -> str:
+    """A name without what the compiler appends to make it unique: ".3", ".clone", ".remat2"."""
+    parts = name.split(".")
+    count = len(parts)
+    while count > 1 and _NUMBERED.fullmatch(parts[count - 1]):
+        count -= 1
+    return ".".join(parts[:count])

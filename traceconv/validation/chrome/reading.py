@@ -42,7 +42,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _FRACTION = re.compile(r"\.0*[1-9]")
 _TS = re.compile(r'"ts"\s*:\s*(-?[0-9.]+)')
 _HEX = re.compile(r"\s*[+-]?(?:0[xX])?[0-9a-fA-F]+")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _KNOWN = frozenset("BEXbneiIRstfCMT")
 
 Id = int | str

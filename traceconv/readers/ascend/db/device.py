@@ -263,7 +263,7 @@ def _arguments(export: Export, rows: dict[str, Column], facts: _Facts) -> Column
 _COMMUNICATION = 5500
 """The number of this kind of call in ENUM_API_TYPE; its name changed over time."""
 
-_ADDRESS = re.compile(r".*%.*|.*\d+\.\d+\.\d+\.\d+.*|\d{6,}", re.DOTALL)
+_ADDRESS = re.compile(r"%|\d\.\d+\.\d+\.\d|\A\d{6,}\Z")
 """Names of groups made from the addresses of hosts, or hashed."""
 
 _NO_PLANE = 4294967295
@@ -405,7 +405,7 @@ def group_titles(used: I64, strings: Mapping[int, str]) -> dict[int, str]:
         string = strings.get(group, "")
         if string in ("", "N/A"):
             continue
-        if _ADDRESS.fullmatch(string):
+        if _ADDRESS.search(string):
             titles[group] = f"Group {numbered}"
             numbered += 1
         else:

@@ -39,7 +39,7 @@ from traceconv.readers.shared.pairing import combined_key, latest, occurrences
 # -- text beside the binary records of old captures: operators, and the AI CPU's log -------------
 
 _TASK = re.compile(r"^(\S.*?) (\d{1,9}) (\d{1,9}) (\d{1,9})\s*$", re.MULTILINE)
-_POINT = re.compile(r"^(\d{1,9}) (\S.*?)\s*$", re.MULTILINE)
+_POINT = re.compile(r"^(\d{1,9}) (\S.*)$", re.MULTILINE)
 _OPERATOR = re.compile(r"^op_name:(\S+) op_type:(\S+)", re.MULTILINE)
 
 _NODE = (
@@ -56,9 +56,9 @@ SENTENCE_END = "\0"
 
 _QUEUED = re.compile(
     r"\[\s*(?P<us>\d{1,13})\s*\]\s*(?P<action>\w+ data (?:to|from) (?P<queue>[^,\0]{1,200})),\s*"
-    r"source:\s*(?P<source>[^,\0]*),\s*index:\s*(?P<index>\d{1,18}),\s*size:\s*(?P<size>\d{1,15})"
+    r"source:\s*+(?P<source>[^,\0]*),\s*index:\s*(?P<index>\d{1,18}),\s*size:\s*(?P<size>\d{1,15})"
 )
-_BLANK = re.compile(r"\s+(?=\[\s*\d+\s*\]\s*Node:|Thread\[)|(?<=us)\.?\s*\Z")
+_BLANK = re.compile(r"(?<!\s)\s++(?=\[\s*\d+\s*\]\s*Node:|Thread\[)|(?<=us)\.?\s*+\Z")
 _SUFFIX = re.compile(r"-op\d+\Z")
 
 
@@ -90,7 +90,7 @@ def operators(tasks: str, graph: str) -> Operators:
 
 def points(text: str) -> dict[int, str]:
     """The operators beside the step marks, by the tag of the mark."""
-    return {int(tag): name for tag, name in _POINT.findall(text)}
+    return {int(tag): name.rstrip() for tag, name in _POINT.findall(text)}
 
 
 # -- the AI CPU ---------------------------------------------------------------------------

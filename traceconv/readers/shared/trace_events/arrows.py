@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,7 +156,8 @@ def _ordered(key: I64, dur: I64) -> Index:
     return order
 
 
-_NUMBER = re.compile(r"[\s_:#-]*\d+\Z")
+_DIGITS = "0123456789"
+_BEFORE_DIGITS = " \t\n\r_:#-"
 _START, _STEP, _FINISH = 0, 1, 2
 _STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
 
@@ -310,5 +310,11 @@ class Arrows:
         found = ids[shape]
         for i in np.flatnonzero(found < 0).tolist():
             text = self.texts.text(int(name[i]))
-            found[i] = self.build.string(_NUMBER.sub("", text) or text)
+            found[i] = self.build.string(_unnumbered(text))
         return found
+
+
+def _unnumbered(text: str) -> str:
+    """A name without the number at its end; one that is a number stays."""
+    base = text.rstrip(_DIGITS)
+    return (base.rstrip(_BEFORE_DIGITS) if base != text else base) or text

@@ -28,7 +28,7 @@ from traceconv.readers.shared.trace_events.placing import (
 from traceconv.readers.shared.trace_events.python_columns import Series
 from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
 
-_UNIT_SUFFIX = re.compile(r"(.*?)\s*\(([^()]{1,16})\)", re.DOTALL)
+_UNIT_SUFFIX = re.compile(r"(.*)\(([^()]{1,16})\)", re.DOTALL)
 _UNIT = re.compile(r"%|[KMG]i?B(?:/s)?|B/s|bytes|[KMG]?Hz|m[WV]|[num]s")
 
 Kinds = list[tuple[int, int, int]]
@@ -52,7 +52,7 @@ def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
     base, unit = key, ""
     match = _UNIT_SUFFIX.fullmatch(key)
     if match:
-        base, unit = match[1], match[2]
+        base, unit = match[1].rstrip(), match[2]
     elif _UNIT.fullmatch(key):
         base, unit = (key if several else ""), key
     elif key == "value" and not several:

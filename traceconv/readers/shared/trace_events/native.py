@@ -161,7 +161,7 @@ WRONG = 4
 """So many wrong guesses in a row, and no further ones are made."""
 
 _BEGINS = re.compile(
-    rb'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|sf|tts|cname)"\s*:)'
+    rb'\}\s*+,?\s*+(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|bp|args|s|sf|tts|cname)"\s*:)'
 )
 NEAR = 64
 """Bytes before the border in which the record before may end."""

@@ -237,7 +237,7 @@ def _decoder(keys: Sequence[str], type_: Any) -> Any:
     return msgspec.json.Decoder(list[msgspec.defstruct("Probed", fields, gc=False)]).decode  # type: ignore[misc]
 
 
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*+[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,4})?\s*+", re.ASCII)
 _IDENTIFIER = re.compile(r"(?:.*[_\s])?id", re.IGNORECASE | re.DOTALL)
 
 _decode_all = msgspec.json.Decoder(list[dict[str, Any]]).decode

@@ -155,7 +155,7 @@ def _checked(events: list[Event], text: bytes) -> list[Event]:
 GOOD, ABSENT, BAD, BEYOND = 0, 1, 2, 3
 """States: a time; nothing (or null); not a number; a number no int64 nanosecond can hold."""
 
-_NUMBER = re.compile(r"\s*([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,4}))?\s*\Z", re.ASCII)
+_NUMBER = re.compile(r"\s*+([+-]?)(\d*+)(?:\.(\d*+))?(?:[eE]([+-]?\d{1,4}))?\s*+\Z", re.ASCII)
 _COMMON = b"0123456789.,-"
 _TEN = 10 ** np.arange(19, dtype=np.int64)
 _HUNDREDS = np.array([100, 10, 1])

@@ -142,7 +142,7 @@ _NESTED = 2000  # bytes given up when nesting is too deep to be parsed
 
 _BETWEEN = re.compile(r"[\s,]*")
 _OBJECT = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
-_CLOSED = re.compile(r"\]\s*\}?\s*\Z")
+_CLOSED = re.compile(r"\]\s*+\}?\s*+\Z")
 
 
 def _outline(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

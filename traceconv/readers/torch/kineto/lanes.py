@@ -57,7 +57,7 @@ MAX_ANNOTATIONS = 1000
 """Ranges of further names are not noted."""
 
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.+)\)")
-_STREAM = re.compile(r"(?:stream ?)?(-?\d+)(?: \(sync\))?", re.IGNORECASE)
+_STREAM = re.compile(r"(?:stream ?)?(-?\d{1,18})(?: \(sync\))?", re.IGNORECASE)
 _NUMBER = re.compile(r"-?[0-9]+")
 _NO_STREAMS = ("-1", str(2**32 - 1))
 
