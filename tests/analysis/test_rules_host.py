@@ -15,12 +15,15 @@ from rule_cases import (
     packages,
     passed,
     paused,
+    products,
     sequences,
+    shaped,
     starved,
     tasks,
     varied,
 )
 
+from traceconv.analysis.rules.efficiency import flat_product, product
 from traceconv.analysis.rules.findings import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.model import Layer, OpClass
@@ -285,3 +288,66 @@ def test_a_transfer_of_seconds_was_sent_again():
         build.slice(build.track(Layer.COMM, "Communication", "Group 0"), 0, 4001 * MS,
                     "hcom_allReduce__1_0_1", op=OpClass.COMM, args={"retry": "no"})  # fmt: skip
         assert bool(_judged("retransmission", [build]).findings) is speaks
+
+
+def test_products_of_matrices_are_measured_by_the_data_sheet():
+    """4096 x 4096 x 4096 in 500 µs: 137.4 of 494.7 tera operations in that time."""
+    found = _only("matmul-efficiency", products(500 * US))
+    assert found.case.value == pytest.approx(100 * 2 * 4096**3 / 989.4e12 / 500e-6)
+    assert found.case.figures["device"] == "NVIDIA H100 80GB HBM3"
+    least = 2 * 4096**3 / 989.4e12 * 1e3
+    assert found.ms_per_step == pytest.approx(3 * (0.5 - least))
+    single = products(500 * US, kinds=("float", "float"))
+    assert _judged("matmul-efficiency", single).unchecked
+    assert _judged(
+        "matmul-efficiency", products(500 * US, device="NVIDIA A100-PG509-200")
+    ).unchecked
+
+
+def test_products_that_move_much_are_measured_by_the_memory():
+    """A row times a matrix: its 32 MiB take 10 µs of 12."""
+    moved = products(12 * US, dims=((1, 4096), (4096, 4096)))
+    assert not _judged("matmul-efficiency", moved).findings
+    assert _judged("matmul-efficiency", moved).quiet
+
+
+@pytest.mark.parametrize(
+    ("sizes", "operations"),
+    [
+        ((6, 12, 8), 2 * 2 * 3 * 4),  # 2 x 3 times 3 x 4
+        ((12, 6, 8), 2 * 4 * 3 * 2),
+        ((6, 12, 7), None),
+        ((4, 6, 4), None),  # 6 is no square
+        ((0, 6, 6), None),
+    ],
+)
+def test_products_of_elements(sizes, operations):
+    """From numbers of elements, where they can be those of a product."""
+    found = flat_product(*sizes)
+    assert (found and found.operations) == operations
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "operations"),
+    [
+        ((2, 3), (3, 4), 48),
+        ((5, 2, 3), (5, 3, 4), 240),
+        ((2, 3), (4, 3), None),
+        ((5, 2, 3), (1, 3, 4), None),
+        ((2, 3), (5, 3, 4), None),
+        ((2, 0), (0, 4), None),
+    ],
+)
+def test_products_of_shapes(left, right, operations):
+    """Shapes that fit together; stacks of equal length."""
+    found = product(left, right)
+    assert (found and found.operations) == operations
+
+
+def test_an_operator_that_is_faster_on_larger_shapes():
+    """1000 columns take 90 µs, 1024 take 40: each of six calls could save 50."""
+    found = _only("slow-shape", FIRES["slow-shape"])
+    assert found.case.figures["larger_shape"] == "128,1024;128,1024 -> 128,1024"
+    assert found.ms_per_step == pytest.approx(6 * 0.05)
+    few = shaped(("128,1000", 90 * US), ("128,1024", 40 * US), each=4)
+    assert not _judged("slow-shape", few).findings

@@ -57,6 +57,7 @@ _LOST = {
     "compilation": (IDLE,), "late-overlap": (EXPOSED,), "host-pause": (IDLE,),
     "kernel-sequence": (IDLE,), "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
     "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
+    "matmul-efficiency": (COMPUTING,), "slow-shape": (COMPUTING,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
 

@@ -386,6 +386,35 @@ def tasks(*lengths, core="AI_CORE", types="FLOAT16;FLOAT16", kind="MatMulV2"):
     return [build]
 
 
+def products(ns, kinds=("c10::BFloat16", "c10::BFloat16"), device="NVIDIA H100 80GB HBM3",
+             dims=((4096, 4096), (4096, 4096)), calls=3):  # fmt: skip
+    """Products of matrices that take so long: 4096 x 4096 takes 139 µs at the peak of an H100."""
+    build = builder()
+    build.hints.device_names[0] = device
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    runtime = build.track(Layer.RUNTIME, "Thread 1")
+    for number in range(calls):
+        at = number * 2 * ns
+        args = {"Input Dims": [list(one) for one in dims], "Input type": list(kinds)}
+        build.slice(host, at, ns, "aten::mm", op=OpClass.HOST, args=args)
+        call = build.slice(runtime, at, US, "cudaLaunchKernel")
+        build.flow(call, build.slice(stream, at, ns, "gemm", op=OpClass.COMPUTE), "ac2g")
+    return [build]
+
+
+def shaped(*calls, each=6):
+    """Calls of an operator: (shape of input and output, ns)."""
+    build, at = builder(vendor="ascend"), 0
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for shape, ns in calls * each:
+        args = {"Op Type": "Add", "Input Shapes": f"{shape};{shape}", "Output Shapes": shape,
+                "Input Data Types": "FLOAT16;FLOAT16", "Input Formats": "ND;ND",
+                "Output Formats": "ND"}  # fmt: skip
+        build.slice(stream, at, ns, "Add", op=OpClass.COMPUTE, args=args)
+        at += ns
+    return [build]
+
+
 def memory(*gib):
     """Memory taken from the device."""
     build = builder()
@@ -442,6 +471,8 @@ FIRES = {
     "uneven-operator": tasks(100, *[100] * 28, 1000, 1200),
     "memory-capacity": memory(10, 62, 20),
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1200, rank=1)],
+    "matmul-efficiency": products(500 * US),
+    "slow-shape": shaped(("128,1000", 90 * US), ("128,1024", 40 * US)),
 }
 """Ranks on which each rule speaks."""
 
@@ -490,5 +521,7 @@ QUIET = {
     "uneven-operator": tasks(2000, *[100] * 28, 160, 180),
     "memory-capacity": memory(10, 50, 20),
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1780, rank=1)],
+    "matmul-efficiency": products(250 * US),
+    "slow-shape": shaped(("128,1000", 40 * US), ("64,2048", 20 * US)),
 }
 """Ranks that each rule looks at and finds nothing to say of."""
