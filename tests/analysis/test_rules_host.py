@@ -9,6 +9,7 @@ from rule_cases import (
     called,
     clocked,
     copied,
+    descheduled,
     kernels,
     late,
     launched_each,
@@ -351,3 +352,12 @@ def test_an_operator_that_is_faster_on_larger_shapes():
     assert found.ms_per_step == pytest.approx(6 * 0.05)
     few = shaped(("128,1000", 90 * US), ("128,1024", 40 * US), each=4)
     assert not _judged("slow-shape", few).findings
+
+
+def test_a_thread_that_blocks_is_off_the_cpu_by_itself():
+    """800 of 2000 µs, from one CPU to another; without calls of the system nobody can tell."""
+    found = _only("off-cpu", FIRES["off-cpu"])
+    assert found.ms_per_step == pytest.approx(0.8)
+    assert found.case.figures["moved_to_another_cpu_per_step"] == 1
+    assert found.slices[0].name == "Off CPU"
+    assert _judged("off-cpu", descheduled(800 * US, heading="cuBLAS")).unchecked

@@ -93,6 +93,7 @@ def rules(rank, host, known):
     if not known.fact.partial and len(known.sets) == 1:
         yield from _late(rank, host, known, steps)
         yield from _pauses(rank, host, known, steps)
+        yield from _off_cpu(rank, known, steps, launching)
         yield from _sequence(rank, known, steps)
 
 
@@ -224,6 +225,31 @@ def _pauses(rank, host, known, steps):
             "longest_ns": max((end - start for start, end in pauses), default=0),
             "per_step_ns": round(ns / len(steps)), "steps": len(steps), "saves": ns / len(steps),
         }  # fmt: skip
+
+
+def _off_cpu(rank, known, steps, launching):
+    """Idle time while a launching thread is off the CPU and in no recorded call that may block."""
+    mine = [row for row in rank.rows if row.slice and launching(row.lane)]
+    off = [row for row in mine if row.lane.heading == "CPU Scheduling"]
+    if not off or not any(lane.heading == "OS Runtime" and launching(lane) for lane in rank.lanes):
+        return
+    calls = [
+        row for row in mine
+        if row.lane.layer == "runtime" or row.lane.heading in ("OS Runtime", "MPI", "NVTX MPI")
+    ]  # fmt: skip
+    away = minus(
+        union((row.start, row.end) for row in off), union((row.start, row.end) for row in calls)
+    )
+    lost = total(common(idle(known, steps), away))
+    marks = union((step.start, step.end) for step in steps)
+    within = [row for row in off if any(a <= row.start <= b for a, b in marks)]
+    moved = [row for row in within if row.args["from CPU"] != row.args["to CPU"]]
+    yield "off-cpu", "", {
+        "value": percent(lost, _known_ns(known, steps)), "saves": lost / len(steps),
+        "switches_per_step": len(within) / len(steps), "steps": len(steps),
+        "moved_to_another_cpu_per_step": len(moved) / len(steps),
+        "per_step_ns": round(lost / len(steps)),
+    }  # fmt: skip
 
 
 def _sequence(rank, known, steps):

@@ -206,6 +206,25 @@ def paused(pause, name="aten::mm", steps=3):
     return [build]
 
 
+def descheduled(away, call="write", heading="OS Runtime", steps=3):
+    """Steps of a kernel and a gap in which the launching thread is off the CPU, and calls."""
+    build, length = builder(), 2 * MS
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA")
+    system = build.track(Layer.RUNTIME, "Thread 1", title=heading)
+    off = build.track(Layer.OTHER, "Thread 1", title="CPU Scheduling")
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        launch = build.slice(calls, at, US, "cudaLaunchKernel")
+        build.flow(launch, build.slice(stream, at, MS, "k", op=OpClass.COMPUTE), "ac2g")
+        blocked = call == "poll"
+        build.slice(system, at + MS, away if blocked else US, call)
+        build.slice(off, at + MS + (0 if blocked else US), away, "Off CPU",
+                    args={"from CPU": 1, "to CPU": 2})  # fmt: skip
+    return [build]
+
+
 def sequences(*names, gap=2 * US, each=20, steps=3, length=5 * US):
     """Steps of a sequence of kernels that repeats, with gaps between all of them."""
     build, at = builder(), 0
@@ -458,6 +477,7 @@ FIRES = {
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 50 * US),
     "late-overlap": late(200 * US),
     "host-pause": paused(5 * MS),
+    "off-cpu": descheduled(800 * US),
     "kernel-sequence": sequences("a", "b", "c"),
     "communication-wait": waiting(50 * US, 50 * US),
     "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
@@ -508,6 +528,7 @@ QUIET = {
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 10 * US),
     "late-overlap": late(200 * US, independent=False),
     "host-pause": paused(5 * MS, name="aten::sort"),
+    "off-cpu": descheduled(800 * US, call="poll"),
     "kernel-sequence": sequences("a", "b", "c", length=11 * US),
     "communication-wait": waiting(10 * US, 90 * US),
     "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),
