@@ -361,3 +361,19 @@ def test_a_thread_that_blocks_is_off_the_cpu_by_itself():
     assert found.case.figures["moved_to_another_cpu_per_step"] == 1
     assert found.slices[0].name == "Off CPU"
     assert _judged("off-cpu", descheduled(800 * US, heading="cuBLAS")).unchecked
+
+
+def test_synchronous_copies_are_no_blocking_mode():
+    """They wait for the device, and are launches themselves."""
+    found = _only("host-sync", called("cudaMemcpy", 300 * US, each=1))
+    assert (found.case.limit, found.case.figures["per_launch_percent"]) == ("", 0)
+    assert "LAUNCH_BLOCKING" not in found.advice
+
+
+def test_what_a_step_takes_is_unknown_where_none_is_marked():
+    """A capture that counts as one holds the beginning of a program."""
+    build = builder()
+    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    build.slice(calls, 0, 500 * MS, "cudaMalloc")
+    build.slice(stream, 500 * MS, MS, "k", op=OpClass.COMPUTE)
+    assert _judged("allocation", [build]).unchecked

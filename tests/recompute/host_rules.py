@@ -83,13 +83,15 @@ def rules(rank, host, known):
             continue
         if rule == "garbage-collection" and not rows:
             continue
+        if rule in ("allocation", "compilation") and any(step.whole_range for step in steps):
+            continue
         figures = _calls(rows, steps)
         if rule != "host-sync":
             longest = figures["longest_ns"] / 1e6
             mean = figures["saves"] / 1e6
             yield rule, "", figures | {"value": longest if rule[0] == "g" else mean}
         elif not known.fact.partial and len(known.sets) == 1 and figures["calls_per_step"]:
-            yield rule, "", figures | _behind(rows, known, steps, len(host.launched), figures)
+            yield rule, "", figures | _behind(rows, known, steps, len(host.launched))
     if not known.fact.partial and len(known.sets) == 1:
         yield from _late(rank, host, known, steps)
         yield from _pauses(rank, host, known, steps)
@@ -139,7 +141,7 @@ def _known_ns(known, steps):
     return sum(known.figures(step)["known"] for step in steps)
 
 
-def _behind(rows, known, steps, launches, figures):
+def _behind(rows, known, steps, launches):
     calls = union((row.start, row.end) for row in rows)
     starts = [start for start, _ in calls]
 
@@ -151,7 +153,10 @@ def _behind(rows, known, steps, launches, figures):
     found = {"idle_behind_them_ns": round(behind / len(steps))}
     value = percent(behind, _known_ns(known, steps))
     if launches:
-        ratio = 100 * round(figures["calls_per_step"] * len(steps)) / launches
+        marks = union((step.start, step.end) for step in steps)
+        only = [row for row in rows if "Memcpy" not in row.name]
+        only = [row for row in only if any(a <= row.start <= b for a, b in marks)]
+        ratio = 100 * len(only) / launches
         found["per_launch_percent"] = ratio
         value = ratio if ratio > 50 else value
     return found | {"value": value}
