@@ -144,7 +144,7 @@ def _device(known, pieces):
     exposed = _longest(row for lanes in known.lanes.values() for row in lanes["not_overlapped"])
     yield "device-idle", "", {**shares, "slices": idle}
     working = [piece for piece in pieces if not _waits_long(piece)]
-    if working:
+    if working and share(working, "not_overlapped") <= 10:  # more is nothing to be content with
         yield "device-busy", "", {**_shares(working), "slices": []}
     if any(piece["communication"] for piece in pieces):
         value = share(pieces, "not_overlapped")
