@@ -62,6 +62,8 @@ def test_a_synchronisation_per_launch_is_a_setting():
     found = _only("host-sync", called("aclrtSynchronizeStream", 50 * US))
     assert found.case.limit == "per-launch"
     assert "ASCEND_LAUNCH_BLOCKING" in found.advice
+    assert "calls that only wait" in found.text()
+    assert not _judged("host-sync", called("aclrtSynchronizeStream", 50 * US, gap=0)).findings
 
 
 def test_calls_of_the_host_save_no_more_than_the_device_is_idle():

@@ -167,9 +167,9 @@ def _products(rank, host, rows, steps):
             firsts.append(first)
     if firsts:
         yield "matmul-efficiency", "", {
-            "value": 100 * least / spent, "tera_operations_per_s": operations / spent / 1e3,
+            "value": 100 * least / spent, "reached_tflops": operations / spent / 1e3,
             "share_percent": percent(spent, sum(row.dur for row in rows)), "memory_gbs": BANDWIDTH,
-            "peak_tera_operations_per_s": PEAK, "saves": max(spent - least, 0.0) / steps,
+            "peak_tflops": PEAK, "saves": max(spent - least, 0.0) / steps,
             "slices": _longest(firsts),
         }  # fmt: skip
 

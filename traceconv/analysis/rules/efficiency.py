@@ -309,8 +309,8 @@ def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if value < limits[""] and share_percent > limits["share"]:
         figures = {
             "share_percent": share_percent,
-            "tera_operations_per_s": operations / spent / 1e3,
-            "peak_tera_operations_per_s": limits["peak"],
+            "reached_tflops": operations / spent / 1e3,
+            "peak_tflops": limits["peak"],
             "memory_gbs": limits["bandwidth"],
             "most_lost_on": worst[1][:100],
         }

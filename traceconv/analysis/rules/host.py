@@ -233,15 +233,18 @@ def _synchronising(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     ratio = figures.get("per_launch_percent", 0)
     if not sum(known["calls"]):
         return
+    if idle <= limits[""]:
+        return
     if ratio > limits["per-launch"]:
         yield _case(
             rank, known, ratio, lambda ns: ns > 0, limit="per-launch", advice=_BLOCKING,
             figures=figures,
         )  # fmt: skip
-    elif idle > limits[""]:
+    else:
         yield _case(rank, known, idle, lambda ns: ns > 0, figures=figures)
 
 
+_PER_LAUNCH = "calls that only wait for the device, of its launches"
 _BLOCKING = (
     "Most launches are waited for: look whether CUDA_LAUNCH_BLOCKING, ASCEND_LAUNCH_BLOCKING or a "
     "debugging mode is set."
@@ -365,7 +368,7 @@ RULES: tuple[Rule, ...] = (
         "share of the steps in which the device is idle after a synchronisation of the host",
         (
             Limit(2.0, "%", OWN),
-            Limit(50.0, "%", MSPROF_ANALYZE, "per-launch"),
+            Limit(50.0, "%", MSPROF_ANALYZE, "per-launch", measure=_PER_LAUNCH),
         ),
         _RUNTIME,
         "Avoid .item(), .cpu(), nonzero and prints of tensors within steps, or read results some "

@@ -223,7 +223,14 @@ RULES: tuple[Rule, ...] = (
         "time per step in which the device is idle because the host waits for data",
         (
             Limit(INPUT_MS, "ms", "msprof-analyze (a DataLoader that takes longer is slow)"),
-            Limit(INPUT_PERCENT, "%", "PaddlePaddle's tuning guide, of its Reader Ratio", "share"),
+            Limit(
+                INPUT_PERCENT,
+                "%",
+                "PaddlePaddle's tuning guide, of its Reader Ratio",
+                "share",
+                measure="share of the steps in which the device is idle because the host waits for "
+                "data",
+            ),
         ),
         "steps with device work, and what waits for data: ranges of a DataLoader, GetNext, the "
         "tables of the device queue, or Preparing of step_trace_time",
