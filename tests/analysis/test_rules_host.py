@@ -241,6 +241,7 @@ def test_clocks_are_compared_with_ranks_and_over_time():
     assert found.slices[0].name == "k1"
     assert _only("frequency-drop", clocked(1800, 1200)).rank == 0
     assert not _judged("frequency-drop", clocked(*[1200] * 150, 1800)).findings
+    assert not _judged("frequency-drop", clocked(1800, float("inf"), float("nan"), 1800)).findings
 
 
 @pytest.mark.parametrize(
@@ -339,6 +340,8 @@ def test_products_of_elements(sizes, operations):
         ((5, 2, 3), (1, 3, 4), None),
         ((2, 3), (5, 3, 4), None),
         ((2, 0), (0, 4), None),
+        ((2**40, 2**40), (2**40, 2), None),
+        ((2, 2.5), (2.5, 2), None),
     ],
 )
 def test_products_of_shapes(left, right, operations):

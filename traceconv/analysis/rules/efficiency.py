@@ -59,7 +59,9 @@ def _clocks(trace: Trace) -> Known | None:
     busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
     found = {}
     for track in tracks:
-        mine = np.flatnonzero((trace.counters.track == track) & (trace.counters.value > 0))
+        value = trace.counters.value
+        usable = (trace.counters.track == track) & (value > 0) & np.isfinite(value)
+        mine = np.flatnonzero(usable)
         order = np.argsort(trace.counters.start_ns[mine], kind="stable")
         time, value = trace.counters.start_ns[mine][order], trace.counters.value[mine][order]
         length, speed, at = _pieces(busy, spans, time, value)
@@ -167,6 +169,7 @@ _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16
 _PRODUCT = re.compile(r"MatMul(?:V[23])?")
 _LEAST_NS = 10_000  # what takes less is a matter of launches
 _SHAPES_KEPT = 500
+_MOST = 1 << 62
 
 
 class Product(NamedTuple):
@@ -185,7 +188,13 @@ def product(left: Sequence[int], right: Sequence[int]) -> Product | None:
     each = math.prod(left[:-2])
     rows, inner, columns = left[-2], left[-1], right[-1]
     sizes = rows * inner + inner * columns + rows * columns
-    return Product(2 * each * rows * inner * columns, 2 * each * sizes)
+    return _plausible(Product(2 * each * rows * inner * columns, 2 * each * sizes))
+
+
+def _plausible(of: Product) -> Product | None:
+    """None of sizes that no device has."""
+    fits = all(type(number) is int and number < _MOST for number in of)
+    return of if fits else None
 
 
 def flat_product(left: int, right: int, result: int) -> Product | None:
@@ -195,7 +204,7 @@ def flat_product(left: int, right: int, result: int) -> Product | None:
     inner = math.isqrt(left * right // result)
     if inner * inner * result != left * right or left % inner or right % inner:
         return None
-    return Product(2 * result * inner, 2 * (left + right + result))
+    return _plausible(Product(2 * result * inner, 2 * (left + right + result)))
 
 
 def _products(trace: Trace) -> Known | None:
