@@ -9,18 +9,22 @@ from rule_cases import (
     called,
     clocked,
     copied,
+    descheduled,
     kernels,
     late,
     launched_each,
     packages,
     passed,
     paused,
+    products,
     sequences,
+    shaped,
     starved,
     tasks,
     varied,
 )
 
+from traceconv.analysis.rules.efficiency import flat_product, product
 from traceconv.analysis.rules.findings import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.model import Layer, OpClass
@@ -58,6 +62,8 @@ def test_a_synchronisation_per_launch_is_a_setting():
     found = _only("host-sync", called("aclrtSynchronizeStream", 50 * US))
     assert found.case.limit == "per-launch"
     assert "ASCEND_LAUNCH_BLOCKING" in found.advice
+    assert "calls that only wait" in found.text()
+    assert not _judged("host-sync", called("aclrtSynchronizeStream", 50 * US, gap=0)).findings
 
 
 def test_calls_of_the_host_save_no_more_than_the_device_is_idle():
@@ -235,6 +241,7 @@ def test_clocks_are_compared_with_ranks_and_over_time():
     assert found.slices[0].name == "k1"
     assert _only("frequency-drop", clocked(1800, 1200)).rank == 0
     assert not _judged("frequency-drop", clocked(*[1200] * 150, 1800)).findings
+    assert not _judged("frequency-drop", clocked(1800, float("inf"), float("nan"), 1800)).findings
 
 
 @pytest.mark.parametrize(
@@ -285,3 +292,93 @@ def test_a_transfer_of_seconds_was_sent_again():
         build.slice(build.track(Layer.COMM, "Communication", "Group 0"), 0, 4001 * MS,
                     "hcom_allReduce__1_0_1", op=OpClass.COMM, args={"retry": "no"})  # fmt: skip
         assert bool(_judged("retransmission", [build]).findings) is speaks
+
+
+def test_products_of_matrices_are_measured_by_the_data_sheet():
+    """4096 x 4096 x 4096 in 500 µs: 137.4 of 494.7 tera operations in that time."""
+    found = _only("matmul-efficiency", products(500 * US))
+    assert found.case.value == pytest.approx(100 * 2 * 4096**3 / 989.4e12 / 500e-6)
+    assert found.case.figures["device"] == "NVIDIA H100 80GB HBM3"
+    least = 2 * 4096**3 / 989.4e12 * 1e3
+    assert found.ms_per_step == pytest.approx(3 * (0.5 - least))
+    single = products(500 * US, kinds=("float", "float"))
+    assert _judged("matmul-efficiency", single).unchecked
+    assert _judged(
+        "matmul-efficiency", products(500 * US, device="NVIDIA A100-PG509-200")
+    ).unchecked
+
+
+def test_products_that_move_much_are_measured_by_the_memory():
+    """A row times a matrix: its 32 MiB take 10 µs of 12."""
+    moved = products(12 * US, dims=((1, 4096), (4096, 4096)))
+    assert not _judged("matmul-efficiency", moved).findings
+    assert _judged("matmul-efficiency", moved).quiet
+
+
+@pytest.mark.parametrize(
+    ("sizes", "operations"),
+    [
+        ((6, 12, 8), 2 * 2 * 3 * 4),  # 2 x 3 times 3 x 4
+        ((12, 6, 8), 2 * 4 * 3 * 2),
+        ((6, 12, 7), None),
+        ((4, 6, 4), None),  # 6 is no square
+        ((0, 6, 6), None),
+    ],
+)
+def test_products_of_elements(sizes, operations):
+    """From numbers of elements, where they can be those of a product."""
+    found = flat_product(*sizes)
+    assert (found and found.operations) == operations
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "operations"),
+    [
+        ((2, 3), (3, 4), 48),
+        ((5, 2, 3), (5, 3, 4), 240),
+        ((2, 3), (4, 3), None),
+        ((5, 2, 3), (1, 3, 4), None),
+        ((2, 3), (5, 3, 4), None),
+        ((2, 0), (0, 4), None),
+        ((2**40, 2**40), (2**40, 2), None),
+        ((2, 2.5), (2.5, 2), None),
+    ],
+)
+def test_products_of_shapes(left, right, operations):
+    """Shapes that fit together; stacks of equal length."""
+    found = product(left, right)
+    assert (found and found.operations) == operations
+
+
+def test_an_operator_that_is_faster_on_larger_shapes():
+    """1000 columns take 90 µs, 1024 take 40: each of six calls could save 50."""
+    found = _only("slow-shape", FIRES["slow-shape"])
+    assert found.case.figures["larger_shape"] == "128,1024;128,1024 -> 128,1024"
+    assert found.ms_per_step == pytest.approx(6 * 0.05)
+    few = shaped(("128,1000", 90 * US), ("128,1024", 40 * US), each=4)
+    assert not _judged("slow-shape", few).findings
+
+
+def test_a_thread_that_blocks_is_off_the_cpu_by_itself():
+    """800 of 2000 µs, from one CPU to another; without calls of the system nobody can tell."""
+    found = _only("off-cpu", FIRES["off-cpu"])
+    assert found.ms_per_step == pytest.approx(0.8)
+    assert found.case.figures["moved_to_another_cpu_per_step"] == 1
+    assert found.slices[0].name == "Off CPU"
+    assert _judged("off-cpu", descheduled(800 * US, heading="cuBLAS")).unchecked
+
+
+def test_synchronous_copies_are_no_blocking_mode():
+    """They wait for the device, and are launches themselves."""
+    found = _only("host-sync", called("cudaMemcpy", 300 * US, each=1))
+    assert (found.case.limit, found.case.figures["per_launch_percent"]) == ("", 0)
+    assert "LAUNCH_BLOCKING" not in found.advice
+
+
+def test_what_a_step_takes_is_unknown_where_none_is_marked():
+    """A capture that counts as one holds the beginning of a program."""
+    build = builder()
+    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    build.slice(calls, 0, 500 * MS, "cudaMalloc")
+    build.slice(stream, 500 * MS, MS, "k", op=OpClass.COMPUTE)
+    assert _judged("allocation", [build]).unchecked

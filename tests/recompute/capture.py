@@ -12,6 +12,7 @@ from .figures import JOB, Facts
 from .intervals import differing, total
 from .stated import Stated
 from .steps import FIGURES, LANES, Steps
+from .work_rules import BANDWIDTH, PEAK
 
 KEYS = {
     "step_summary": ("Graph",), "step": ("Graph", "Step", "Window"), "stage": ("Stage",),
@@ -332,7 +333,8 @@ def _thresholds():
     return {
         **values, "communication-wait.elapsed": -1.0, "launch-starved.idle": -1.0,
         "sending-slow.host-empty": _ALWAYS, "memory-capacity.capacity": 1.0,
-        "slow-link": _ALWAYS,
+        "slow-link": _ALWAYS, "matmul-efficiency.share": -1.0,
+        "matmul-efficiency.peak": PEAK, "matmul-efficiency.bandwidth": BANDWIDTH,
     }  # fmt: skip
 
 

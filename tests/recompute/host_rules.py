@@ -83,16 +83,19 @@ def rules(rank, host, known):
             continue
         if rule == "garbage-collection" and not rows:
             continue
+        if rule in ("allocation", "compilation") and any(step.whole_range for step in steps):
+            continue
         figures = _calls(rows, steps)
         if rule != "host-sync":
             longest = figures["longest_ns"] / 1e6
             mean = figures["saves"] / 1e6
             yield rule, "", figures | {"value": longest if rule[0] == "g" else mean}
         elif not known.fact.partial and len(known.sets) == 1 and figures["calls_per_step"]:
-            yield rule, "", figures | _behind(rows, known, steps, len(host.launched), figures)
+            yield rule, "", figures | _behind(rows, known, steps, len(host.launched))
     if not known.fact.partial and len(known.sets) == 1:
         yield from _late(rank, host, known, steps)
         yield from _pauses(rank, host, known, steps)
+        yield from _off_cpu(rank, known, steps, launching)
         yield from _sequence(rank, known, steps)
 
 
@@ -138,7 +141,7 @@ def _known_ns(known, steps):
     return sum(known.figures(step)["known"] for step in steps)
 
 
-def _behind(rows, known, steps, launches, figures):
+def _behind(rows, known, steps, launches):
     calls = union((row.start, row.end) for row in rows)
     starts = [start for start, _ in calls]
 
@@ -150,7 +153,10 @@ def _behind(rows, known, steps, launches, figures):
     found = {"idle_behind_them_ns": round(behind / len(steps))}
     value = percent(behind, _known_ns(known, steps))
     if launches:
-        ratio = 100 * round(figures["calls_per_step"] * len(steps)) / launches
+        marks = union((step.start, step.end) for step in steps)
+        only = [row for row in rows if "Memcpy" not in row.name]
+        only = [row for row in only if any(a <= row.start <= b for a, b in marks)]
+        ratio = 100 * len(only) / launches
         found["per_launch_percent"] = ratio
         value = ratio if ratio > 50 else value
     return found | {"value": value}
@@ -224,6 +230,31 @@ def _pauses(rank, host, known, steps):
             "longest_ns": max((end - start for start, end in pauses), default=0),
             "per_step_ns": round(ns / len(steps)), "steps": len(steps), "saves": ns / len(steps),
         }  # fmt: skip
+
+
+def _off_cpu(rank, known, steps, launching):
+    """Idle time while a launching thread is off the CPU and in no recorded call that may block."""
+    mine = [row for row in rank.rows if row.slice and launching(row.lane)]
+    off = [row for row in mine if row.lane.heading == "CPU Scheduling"]
+    if not off or not any(lane.heading == "OS Runtime" and launching(lane) for lane in rank.lanes):
+        return
+    calls = [
+        row for row in mine
+        if row.lane.layer == "runtime" or row.lane.heading in ("OS Runtime", "MPI", "NVTX MPI")
+    ]  # fmt: skip
+    away = minus(
+        union((row.start, row.end) for row in off), union((row.start, row.end) for row in calls)
+    )
+    lost = total(common(idle(known, steps), away))
+    marks = union((step.start, step.end) for step in steps)
+    within = [row for row in off if any(a <= row.start <= b for a, b in marks)]
+    moved = [row for row in within if row.args["from CPU"] != row.args["to CPU"]]
+    yield "off-cpu", "", {
+        "value": percent(lost, _known_ns(known, steps)), "saves": lost / len(steps),
+        "switches_per_step": len(within) / len(steps), "steps": len(steps),
+        "moved_to_another_cpu_per_step": len(moved) / len(steps),
+        "per_step_ns": round(lost / len(steps)),
+    }  # fmt: skip
 
 
 def _sequence(rank, known, steps):

@@ -55,8 +55,10 @@ _LOST = {
     "small-kernels": (IDLE,), "step-spikes": (), "step-copies": (COPIES,), "ai-cpu": (COMPUTING,),
     "host-sync": (IDLE,), "allocation": (IDLE,), "garbage-collection": (IDLE,),
     "compilation": (IDLE,), "late-overlap": (EXPOSED,), "host-pause": (IDLE,),
-    "kernel-sequence": (IDLE,), "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
+    "off-cpu": (IDLE,), "kernel-sequence": (IDLE,),
+    "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
     "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
+    "matmul-efficiency": (COMPUTING,), "slow-shape": (COMPUTING,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
 

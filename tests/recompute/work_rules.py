@@ -33,6 +33,8 @@ def rules(rank, host, known):
         yield from _uneven(rank, host, rows, steps)
         if host.fact.ascend:
             yield from _ai_cpu(rank, host, rows, steps)
+            yield from _slow_shapes(rank, host, rows, steps)
+        yield from _products(rank, host, rows, steps)
     yield from _again(rank, known, steps)
 
 
@@ -132,6 +134,122 @@ def _ai_cpu(rank, host, rows, steps):
     if others := sum(row.dur for row in slow) - sum(row.dur for row in found):
         figures["without_other_form_ns"] = others
     yield rule, where, figures
+
+
+_HALF = {"Half", "BFloat16", "FLOAT16", "BF16", "BFLOAT16"}
+PEAK, BANDWIDTH = 100.0, 1000.0
+"""What the device is said to reach: 10^12 operations and 10^9 bytes per second."""
+
+
+def _plain_type(name):
+    return name.removeprefix("c10::").removeprefix("DT_")
+
+
+def _products(rank, host, rows, steps):
+    """Products of two matrices in half precision that take 10 us and more."""
+    calls = _stated_products(rank, host, rows) if host.fact.ascend else _launched(host)
+    spent = least = operations = 0.0
+    firsts = []
+    for (
+        ns,
+        first,
+        m,
+        k,
+        n,
+        each,
+    ) in calls:
+        if ns >= 10_000:
+            n_bytes = 2 * each * (m * k + k * n + m * n)
+            flops = 2 * each * m * k * n
+            spent += ns
+            operations += flops
+            least += max(flops / (PEAK * 1e3), n_bytes / BANDWIDTH)
+            firsts.append(first)
+    if firsts:
+        yield "matmul-efficiency", "", {
+            "value": 100 * least / spent, "reached_tflops": operations / spent / 1e3,
+            "share_percent": percent(spent, sum(row.dur for row in rows)), "memory_gbs": BANDWIDTH,
+            "peak_tflops": PEAK, "saves": max(spent - least, 0.0) / steps,
+            "slices": _longest(firsts),
+        }  # fmt: skip
+
+
+def _launched(host):
+    """Time, first kernel, rows, inner size, columns and number of products of operators."""
+    nest, calls = host.nested(host.operators), {}
+    for row, thread, call in host.launched:
+        holder = nest.innermost(thread, call.start)
+        if row.cls == "compute" and row.lane.layer == "device" and holder is not None:
+            calls.setdefault(id(holder), (holder, []))[1].append(row)
+    for holder, mine in calls.values():
+        if holder.name not in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
+            continue
+        at = 1 if "add" in holder.name else 0
+        dims, types = holder.args.get("Input Dims"), holder.args.get("Input type")
+        if not dims or not types or {_plain_type(t) for t in types[at : at + 2]} - _HALF:
+            continue
+        left, right = dims[at], dims[at + 1]
+        each = left[0] if len(left) == 3 else 1
+        if left[-1] == right[-2] and len(left) == len(right) and left[:-2] == right[:-2]:
+            first = min(mine, key=lambda row: row.start)
+            time = sum(row.dur for row in mine)
+            yield time, first, left[-2], left[-1], right[-1], each
+
+
+def _stated_products(rank, host, rows):
+    types = typed(rank, host)
+    for row in rows:
+        said = [text_of(row.args.get(key, "")).strip('"') for key in
+                ("Input Shapes", "Output Shapes", "Input Data Types", "Input Formats")]  # fmt: skip
+        if types[id(row)][0] not in ("MatMul", "MatMulV2", "MatMulV3") or not all(said):
+            continue
+        kinds, forms = said[2].upper().split(";"), said[3].split(";")
+        plain = len(kinds) > 1 and {_plain_type(kind) for kind in kinds[:2]} <= _HALF
+        shapes = [one.split(",") for one in (*said[0].split(";")[:2], said[1])]
+        if not plain or set(forms[:2]) != {"ND"} or any(len(one) != 2 for one in shapes):
+            continue
+        (a, b), (c, d), (m, n) = ([int(size) for size in one] for one in shapes)
+        for inner in {a, b} & {c, d}:
+            if a * b == m * inner and c * d == inner * n:
+                yield row.dur, row, m, inner, n, 1
+                break
+
+
+def _slow_shapes(rank, host, rows, steps):
+    """Shapes of which each dimension is at most that of another, on which an operator takes half
+    as long again."""
+    types, groups, shown = typed(rank, host), defaultdict(lambda: defaultdict(list)), 0
+    for row in rows:
+        said = [text_of(row.args.get(key, "")).strip('"') for key in
+                ("Input Shapes", "Output Shapes", "Input Data Types", "Input Formats",
+                 "Output Formats")]  # fmt: skip
+        if said[0] and said[1] and types[id(row)][0]:
+            shape = f"{said[0]} -> {said[1]}"
+            form = re.sub(r"\d{1,12}", "#", shape)
+            groups[types[id(row)][0], *said[2:], form][shape].append(row.dur)
+            shown += row.dur
+    lost, worst = 0.0, (0.0, "", {})
+    for (kind, *_), shapes in groups.items():
+        medians = {one: median(ns) for one, ns in shapes.items() if len(ns) >= 5}
+        kept = sorted(medians, key=lambda one: -len(shapes[one]) * medians[one])[:64]
+        sizes = {one: [int(n) for n in re.findall(r"\d{1,12}", one)] for one in kept}
+        for one in kept:
+            larger = [
+                medians[other] for other in kept
+                if other != one and all(map(int.__le__, sizes[one], sizes[other]))
+            ]  # fmt: skip
+            fast = min(larger, default=medians[one])
+            if medians[one] > 1.5 * fast:
+                more = len(shapes[one]) * (medians[one] - fast)
+                lost += more
+                worst = max(worst, (more, kind, {
+                    "median_ns": round(medians[one]), "calls": len(shapes[one]),
+                    "larger_median_ns": round(fast), "slices": sorted(shapes[one])[:-4:-1],
+                }), key=lambda item: item[0])  # fmt: skip
+    if lost:
+        yield "slow-shape", worst[1], {
+            **worst[2], "value": percent(lost, shown), "compute_ns": shown, "saves": lost / steps,
+        }  # fmt: skip
 
 
 # -- clocks -------------------------------------------------------------------------------

@@ -206,6 +206,25 @@ def paused(pause, name="aten::mm", steps=3):
     return [build]
 
 
+def descheduled(away, call="write", heading="OS Runtime", steps=3):
+    """Steps of a kernel and a gap in which the launching thread is off the CPU, and calls."""
+    build, length = builder(), 2 * MS
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA")
+    system = build.track(Layer.RUNTIME, "Thread 1", title=heading)
+    off = build.track(Layer.OTHER, "Thread 1", title="CPU Scheduling")
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        launch = build.slice(calls, at, US, "cudaLaunchKernel")
+        build.flow(launch, build.slice(stream, at, MS, "k", op=OpClass.COMPUTE), "ac2g")
+        blocked = call == "poll"
+        build.slice(system, at + MS, away if blocked else US, call)
+        build.slice(off, at + MS + (0 if blocked else US), away, "Off CPU",
+                    args={"from CPU": 1, "to CPU": 2})  # fmt: skip
+    return [build]
+
+
 def sequences(*names, gap=2 * US, each=20, steps=3, length=5 * US):
     """Steps of a sequence of kernels that repeats, with gaps between all of them."""
     build, at = builder(), 0
@@ -386,6 +405,35 @@ def tasks(*lengths, core="AI_CORE", types="FLOAT16;FLOAT16", kind="MatMulV2"):
     return [build]
 
 
+def products(ns, kinds=("c10::BFloat16", "c10::BFloat16"), device="NVIDIA H100 80GB HBM3",
+             dims=((4096, 4096), (4096, 4096)), calls=3):  # fmt: skip
+    """Products of matrices that take so long: 4096 x 4096 takes 139 µs at the peak of an H100."""
+    build = builder()
+    build.hints.device_names[0] = device
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    runtime = build.track(Layer.RUNTIME, "Thread 1")
+    for number in range(calls):
+        at = number * 2 * ns
+        args = {"Input Dims": [list(one) for one in dims], "Input type": list(kinds)}
+        build.slice(host, at, ns, "aten::mm", op=OpClass.HOST, args=args)
+        call = build.slice(runtime, at, US, "cudaLaunchKernel")
+        build.flow(call, build.slice(stream, at, ns, "gemm", op=OpClass.COMPUTE), "ac2g")
+    return [build]
+
+
+def shaped(*calls, each=6):
+    """Calls of an operator: (shape of input and output, ns)."""
+    build, at = builder(vendor="ascend"), 0
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for shape, ns in calls * each:
+        args = {"Op Type": "Add", "Input Shapes": f"{shape};{shape}", "Output Shapes": shape,
+                "Input Data Types": "FLOAT16;FLOAT16", "Input Formats": "ND;ND",
+                "Output Formats": "ND"}  # fmt: skip
+        build.slice(stream, at, ns, "Add", op=OpClass.COMPUTE, args=args)
+        at += ns
+    return [build]
+
+
 def memory(*gib):
     """Memory taken from the device."""
     build = builder()
@@ -407,6 +455,7 @@ FIRES = {
     "device-queue-empty": device_queue([3, 0, 2, 0]),
     "host-queue-empty": host_queue([0, 0, 5, 6]),
     "sending-slow": both_queues([10, 10, 9, 10], [0, 0, 1]),
+    "not-sunk": host_queue([3, 4], device(50 * US, idle=50 * US)[0], "dataset_iterator_profiling"),
     "reader-ratio": reader(12.5),
     "pipeline-operator": pipeline(("Batch", 0.3), ("Map", 0.1), ("TFReader", 0.95)),
     "pipeline-source": pipeline(("Batch", 0.3), ("Generator", 0.1)),
@@ -429,6 +478,7 @@ FIRES = {
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 50 * US),
     "late-overlap": late(200 * US),
     "host-pause": paused(5 * MS),
+    "off-cpu": descheduled(800 * US),
     "kernel-sequence": sequences("a", "b", "c"),
     "communication-wait": waiting(50 * US, 50 * US),
     "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
@@ -442,6 +492,8 @@ FIRES = {
     "uneven-operator": tasks(100, *[100] * 28, 1000, 1200),
     "memory-capacity": memory(10, 62, 20),
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1200, rank=1)],
+    "matmul-efficiency": products(500 * US),
+    "slow-shape": shaped(("128,1000", 90 * US), ("128,1024", 40 * US)),
 }
 """Ranks on which each rule speaks."""
 
@@ -455,6 +507,7 @@ QUIET = {
     "device-queue-empty": device_queue([3, 1, 2, 4]),
     "host-queue-empty": host_queue([0, 5, 5, 6]),
     "sending-slow": both_queues([0, 0, 0, 1], [0, 0, 1]),
+    "not-sunk": host_queue([3, 4], device(50 * US, idle=50 * US)[0]),
     "reader-ratio": reader(4.0),
     "pipeline-operator": pipeline(("Batch", 0.7), ("Map", 0.7), ("TFReader", 0.95)),
     "pipeline-source": pipeline(("Batch", 0.3), ("Generator", 0.8)),
@@ -477,6 +530,7 @@ QUIET = {
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 10 * US),
     "late-overlap": late(200 * US, independent=False),
     "host-pause": paused(5 * MS, name="aten::sort"),
+    "off-cpu": descheduled(800 * US, call="poll"),
     "kernel-sequence": sequences("a", "b", "c", length=11 * US),
     "communication-wait": waiting(10 * US, 90 * US),
     "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),
@@ -490,5 +544,7 @@ QUIET = {
     "uneven-operator": tasks(2000, *[100] * 28, 160, 180),
     "memory-capacity": memory(10, 50, 20),
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1780, rank=1)],
+    "matmul-efficiency": products(250 * US),
+    "slow-shape": shaped(("128,1000", 40 * US), ("64,2048", 20 * US)),
 }
 """Ranks that each rule looks at and finds nothing to say of."""

@@ -29,6 +29,8 @@ class Hints:
             paddle; read by the passes of steps and of projection.
         device_memory_bytes: memory of each GPU by its number. Set by kineto, nsight and paddle;
             read by the memory tables.
+        device_names: what each GPU is called, by its number. Set by the same; read by the rules of
+            what operators reach of what the device can do.
         tables_only: whether event rows were made of a table of operators, so that launches, waits
             and the host are unknown. Set by the reader of Ascend tables; read by the overlap pass
             and the tables of steps, which then use those of the profiler.
@@ -52,6 +54,7 @@ class Hints:
     range_names: tuple[str, ...] = ()
     phase_names: Mapping[str, str] = field(default_factory=dict)
     device_memory_bytes: Mapping[int, int] = field(default_factory=dict)
+    device_names: Mapping[int, str] = field(default_factory=dict)
     cpu_percent: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
@@ -68,6 +71,7 @@ class HintsBuilder:
     range_names: list[str] = field(default_factory=list)
     phase_names: dict[str, str] = field(default_factory=dict)
     device_memory_bytes: dict[int, int] = field(default_factory=dict)
+    device_names: dict[int, str] = field(default_factory=dict)
     cpu_percent: dict[str, list[float]] = field(default_factory=dict)
 
     def finish(self) -> Hints:
@@ -82,5 +86,6 @@ class HintsBuilder:
             tuple(self.range_names),
             dict(self.phase_names),
             dict(self.device_memory_bytes),
+            dict(self.device_names),
             {scope: tuple(values) for scope, values in self.cpu_percent.items()},
         )

@@ -1,5 +1,7 @@
 """Nsight reports: sampled metrics, MPI's word on ranks, calls into libraries, names of ranges."""
 
+import sqlite3
+
 import pytest
 from nsight_files import (
     BARRIER,
@@ -122,6 +124,43 @@ def test_memory_of_gpus_is_noted_as_cuda_numbers_them(tmp_path):
     kernels = [kernel(1, 2, device=device) for device in (3, 5, 7)]
     [trace] = traces(write(tmp_path / "r.sqlite", **{KERNEL: kernels}, TARGET_INFO_GPU=told))
     assert trace.hints.device_memory_bytes == {3: 80, 5: 16}
+
+
+def test_threads_are_off_the_cpu_from_losing_it_to_gaining_it(tmp_path):
+    """On which CPU it comes back; what is not ended, repeated, of no time or of another process is
+    no slice, and booked or not this one's."""
+    records = [
+        (10, 3, 1, 1), (20, 3, 0, 1), (50, 4, 1, 1), (60, 4, 0, 1), (70, 4, 0, 1), (90, 4, 1, 1),
+        (95, 4, 0, 1), (15, 0, 0, 2), (None, 1, 0, 2), (16, 0, 7, 2), (25, 0, 1, 2),
+    ]  # fmt: skip
+    told = [(at, cpu, gained, global_id(1, tid)) for at, cpu, gained, tid in records]
+    told += [(11, 3, 0, global_id(9, 1)), (12, 3, 1, global_id(9, 1))]
+    [trace] = traces(write(tmp_path / "r.sqlite", **{KERNEL: [kernel(1, 2)]}, SCHED_EVENTS=told))
+    found = [(lane.name, name, *rest) for lane, name, *rest in rows(trace, Layer.OTHER)]
+    moves = [
+        {"from CPU": 3, "to CPU": 4},
+        {"from CPU": 4, "to CPU": 4},
+        {"from CPU": 0, "to CPU": 0},
+    ]
+    assert [row[:4] for row in found] == [
+        ("Thread 1", "Off CPU", 20, 30), ("Thread 1", "Off CPU", 70, 20),
+        ("Thread 2", "Off CPU", 15, 10),
+    ]  # fmt: skip
+    assert [row[4] for row in found] == moves
+    counts = {code: trace.issues.count(code) for code in ("unfinished-slice", "bad-time")}
+    assert counts == {"unfinished-slice": 2, "bad-time": 1}
+    assert trace.issues.count("kind-not-read") == 1
+
+
+def test_names_of_gpus_are_noted(tmp_path):
+    """As CUDA numbers them, where the report has them."""
+    path = write(tmp_path / "r.sqlite", **{KERNEL: [kernel(1, 2)]})
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE TARGET_INFO_GPU (id INT, cuDevice INT, totalMemory INT, name)")
+        rows = [(1, 0, 80, "NVIDIA H200"), (0, 1, 80, "NVIDIA L4"), (2, 2, 80, 7)]
+        db.executemany("INSERT INTO TARGET_INFO_GPU VALUES (?, ?, ?, ?)", rows)
+    [trace] = traces(path)
+    assert trace.hints.device_names == {0: "NVIDIA H200"}
 
 
 def test_samples_that_are_none_are_booked(tmp_path):

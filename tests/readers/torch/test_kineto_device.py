@@ -3,6 +3,7 @@
 import pytest
 from kineto_files import CALL, KERNEL, NCCL, OPERATOR, arrow, arrows, placed, read, row, write
 
+import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
 from traceconv.core.model import Kind, Layer, OpClass
@@ -252,6 +253,18 @@ def test_memory_of_devices_is_noted(tmp_path, behind):
     said = {"deviceProperties": [*devices, {"id": "9", "totalGlobalMem": 1}, 7]}
     trace = read(write(tmp_path / "a.json", [KERNEL], *([{}, said] if behind else [said])))
     assert trace.hints.device_memory_bytes == {0: 85 << 30, 1: 40 << 30}
+
+
+def test_names_of_devices_are_noted(tmp_path):
+    """By their number; what is no name is passed over. A merged trace keeps them."""
+    named = [(0, "NVIDIA L4"), (1, "NVIDIA L40S"), (2, 7), (3, None), ("4", "x"), (-1, "y")]
+    said = {"deviceProperties": [{"id": number, "name": name} for number, name in named]}
+    path = write(tmp_path / "a.json", [KERNEL], said)
+    assert read(path).hints.device_names == {0: "NVIDIA L4", 1: "NVIDIA L40S"}
+    out = tmp_path / "out.pftrace"
+    traceconv.merge(str(path), out=str(out), mode="detail", jobs=1)
+    (again,) = traceconv.open(str(out)).traces()
+    assert again.hints.device_names == {0: "NVIDIA L4", 1: "NVIDIA L40S"}
 
 
 @pytest.mark.parametrize("said", [{}, {"id": 0}, 5, "text", None])

@@ -280,6 +280,9 @@ def _told_rdma(trace: Trace) -> I64:
     return found
 
 
+_AGAIN = "collectives that the profiler says were carried out again"
+
+
 def _retransmitting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     figures = {key: known[key] for key in ("operations", "again", "transfers", "rdma_longest_ns")}
     value = known["rdma_longest_ns"] / 1e9
@@ -371,11 +374,10 @@ RULES: tuple[Rule, ...] = (
         "retransmission",
         "Communication is carried out or sent again",
         THEME,
-        "longest transfer of one package over RDMA; or operations that the profiler says were "
-        "carried out again",
+        "longest transfer of one package over RDMA",
         (
             Limit(4.0, "s", f"{MSPROF_ANALYZE}: a retransmission takes at least that"),
-            Limit(0.0, "operations", "HCCL's own mark (retry)", "again"),
+            Limit(0.0, "operations", "HCCL's own mark (retry)", "again", measure=_AGAIN),
         ),
         "collectives with HCCL's mark of a retry, or transfers over RDMA",
         "Packages are lost: check the network between these machines (switches, cables, optical "

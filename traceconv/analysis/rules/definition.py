@@ -57,6 +57,7 @@ class Limit:
         source: who says so.
         name:   "" of the main one, with which the measured value is compared.
         below:  the rule reports values below it, not above.
+        measure: what is compared with it, where that is not the measure of the rule.
     """
 
     value: float
@@ -64,6 +65,7 @@ class Limit:
     source: str
     name: str = ""
     below: bool = False
+    measure: str = ""
 
     @property
     def spelled(self) -> str:

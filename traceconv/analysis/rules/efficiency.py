@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
+from numpy.typing import NDArray
 
 from traceconv.analysis.losses import COMPUTING
 from traceconv.analysis.rules.definition import (
+    OWN,
     STEPS_KEPT,
+    UNSAID,
     Case,
     Known,
     Limit,
     Limits,
     Rule,
+    each_rank,
     longest,
     slices,
 )
+from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
+from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
+from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import intersection, union
 from traceconv.core.model import F64, I64, OpClass, Trace
@@ -49,7 +59,9 @@ def _clocks(trace: Trace) -> Known | None:
     busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
     found = {}
     for track in tracks:
-        mine = np.flatnonzero((trace.counters.track == track) & (trace.counters.value > 0))
+        value = trace.counters.value
+        usable = (trace.counters.track == track) & (value > 0) & np.isfinite(value)
+        mine = np.flatnonzero(usable)
         order = np.argsort(trace.counters.start_ns[mine], kind="stable")
         time, value = trace.counters.start_ns[mine][order], trace.counters.value[mine][order]
         length, speed, at = _pieces(busy, spans, time, value)
@@ -125,6 +137,285 @@ def _slowed(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
             )  # fmt: skip
 
 
+# -- products of matrices -----------------------------------------------------------------
+
+_DATA_SHEETS = "data sheets of NVIDIA and AMD"
+_PEAKS: Mapping[str, tuple[float, float]] = {
+    r"Tesla V100-SXM2-(?:16|32)GB": (125, 900),
+    r"Tesla V100-PCIE-(?:16|32)GB": (112, 900),
+    r"(?:NVIDIA )?A100-SXM4-40GB": (312, 1555),
+    r"(?:NVIDIA )?A100-PCIE-40GB": (312, 1555),
+    r"(?:NVIDIA )?A100-SXM4-80GB": (312, 2039),
+    r"(?:NVIDIA )?A100 80GB PCIe": (312, 1935),
+    r"NVIDIA H100 80GB HBM3": (989.4, 3350),
+    r"NVIDIA H100 PCIe": (756, 2000),
+    r"NVIDIA H200": (989.4, 4800),
+    r"NVIDIA B200": (2250, 8000),
+    r"(?:NVIDIA )?A10": (125, 600),
+    r"(?:NVIDIA )?A30": (165, 933),
+    r"NVIDIA L4": (121, 300),
+    r"NVIDIA L40S": (362, 864),
+    r"AMD Instinct MI210": (181, 1638),
+    r"AMD Instinct MI300X": (1307.4, 5300),
+    r"AMD Instinct MI325X": (1307.4, 6000),
+}
+"""Names of devices that are unmistakable, and what data sheets say of them: 10^12 operations per
+second in half precision (without sparsity), and 10^9 bytes per second of memory. Names that stand
+for several sorts of a device, and devices that are run as several, are not here."""
+
+_FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+"""Operators that are a product of two matrices, and which of their inputs these are."""
+_HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
+_PRODUCT = re.compile(r"MatMul(?:V[23])?")
+_LEAST_NS = 10_000  # what takes less is a matter of launches
+_SHAPES_KEPT = 500
+_MOST = 1 << 62
+
+
+class Product(NamedTuple):
+    """A product of matrices: operations, and bytes of all three matrices in half precision."""
+
+    operations: int
+    n_bytes: int
+
+
+def product(left: Sequence[int], right: Sequence[int]) -> Product | None:
+    """Of two matrices, or two equal stacks of them; None if they do not fit together."""
+    if len(left) != len(right) or not 2 <= len(left) <= 3 or left[-1] != right[-2]:
+        return None
+    if tuple(left[:-2]) != tuple(right[:-2]) or min(*left, *right) <= 0:
+        return None
+    each = math.prod(left[:-2])
+    rows, inner, columns = left[-2], left[-1], right[-1]
+    sizes = rows * inner + inner * columns + rows * columns
+    return _plausible(Product(2 * each * rows * inner * columns, 2 * each * sizes))
+
+
+def _plausible(of: Product) -> Product | None:
+    """None of sizes that no device has."""
+    fits = all(type(number) is int and number < _MOST for number in of)
+    return of if fits else None
+
+
+def flat_product(left: int, right: int, result: int) -> Product | None:
+    """Of two matrices of so many elements, whichever of them is transposed."""
+    if min(left, right, result) <= 0 or left * right % result:
+        return None
+    inner = math.isqrt(left * right // result)
+    if inner * inner * result != left * right or left % inner or right % inner:
+        return None
+    return _plausible(Product(2 * result * inner, 2 * (left + right + result)))
+
+
+def _products(trace: Trace) -> Known | None:
+    """Time of products of matrices in half precision by what they have to do."""
+    rows = kernels(trace, OpClass.COMPUTE)
+    steps = max(len(measured(trace.steps)), 1)
+    if not len(rows) or trace.hints.partial_device:
+        return None
+    look = _ascend_products if is_ascend(trace) else _gpu_products
+    rows, call, texts = look(trace, rows)
+    groups = Groups.of(call)
+    time = groups.total(trace.events.dur_ns[rows])
+    found: dict[tuple[str, Product], list[int]] = {}
+    shown = []
+    for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
+        if ns < _LEAST_NS or (of := _read(texts[first])) is None:
+            continue
+        sums = found.setdefault((texts[first][0], of), [0, 0])
+        sums[0] += ns
+        sums[1] += 1
+        shown.append(rows[first])
+    if not found:
+        return None
+    most = sorted(found.items(), key=lambda item: -item[1][0])[:_SHAPES_KEPT]
+    names = set(trace.hints.device_names.values())
+    return {
+        **_peaks(names.pop() if len(names) == 1 else ""),
+        "steps": steps,
+        "compute_ns": int(trace.events.dur_ns[kernels(trace, OpClass.COMPUTE)].sum()),
+        "products": [(text, *of, *sums) for (text, of), sums in most],
+        "longest": longest(trace, np.array(shown, np.intp)),
+    }
+
+
+def _peaks(name: str) -> dict[str, Any]:
+    """What a data sheet says of a device of this name; {} if none does."""
+    for pattern, (peak, bandwidth) in _PEAKS.items():
+        if re.fullmatch(pattern, name):
+            return {"device": name, "peak": float(peak), "bandwidth": float(bandwidth)}
+    return {}
+
+
+Said = tuple[str, str, str]
+"""Shapes in text, types, and how to read them: numbers of two inputs, or "ND"."""
+
+
+def _gpu_products(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
+    """Kernels that operators of :data:`_FACTORS` launched, and the row of the operator."""
+    call = launching(trace, rows)
+    wanted = [i for i, name in enumerate(trace.strings) if name in _FACTORS]
+    kept = (call >= 0) & np.isin(trace.events.name[np.maximum(call, 0)], wanted)
+    rows, call = rows[kept], call[kept]
+    dims, types = fields(trace, call, "Input Dims", "Input type")
+    names = [trace.strings[i] for i in trace.events.name[call].tolist()]
+    return rows, call, list(zip(dims.tolist(), types.tolist(), names, strict=True))
+
+
+def _ascend_products(
+    trace: Trace, rows: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], I64, list[Said]]:
+    kinds = operator_columns(trace, rows)["OP Type"].tolist()
+    rows = rows[[bool(_PRODUCT.fullmatch(kind)) for kind in kinds]]
+    shapes, results, types, formats = fields(
+        trace, rows, "Input Shapes", "Output Shapes", "Input Data Types", "Input Formats"
+    )
+    texts = [
+        (f"{shape.strip(QUOTE)} -> {result.strip(QUOTE)}", kind.strip(QUOTE), form.strip(QUOTE))
+        for shape, result, kind, form in zip(
+            *(column.tolist() for column in (shapes, results, types, formats)), strict=True
+        )
+    ]
+    return rows, rows.astype(np.int64), texts
+
+
+QUOTE = '"'
+
+
+@lru_cache(10_000)
+def _read(said: Said) -> Product | None:
+    """The product that shapes and types describe; None if they do not, or of other types."""
+    text, types, how = said
+    try:
+        if how in _FACTORS:
+            dims, kinds = orjson.loads(text), orjson.loads(types)
+            one, other = _FACTORS[how]
+            if kinds[one] not in _HALF or kinds[other] not in _HALF:
+                return None
+            return product(dims[one], dims[other])
+        inputs, _, result = text.partition(" -> ")
+        shapes = [tuple(map(int, one.split(","))) for one in (*inputs.split(";")[:2], result)]
+        plain = all(one == "ND" for one in how.split(";")[:2])
+        half = len(types.split(";")) > 1 and {*types.upper().split(";")[:2]} <= _HALF
+        if not plain or not half or any(len(shape) != 2 for shape in shapes):
+            return None
+        return flat_product(*map(math.prod, shapes))
+    except (ValueError, TypeError, IndexError, KeyError):
+        return None
+
+
+def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """By the time that these products take at least: for their operations at the peak, or to move
+    their matrices once."""
+    spent = best = operations = 0.0
+    worst: tuple[float, str] = (0.0, "")
+    for text, n_operations, n_bytes, ns, calls in known["products"]:
+        least = calls * max(n_operations / limits["peak"] / 1e3, n_bytes / limits["bandwidth"])
+        spent, best, operations = spent + ns, best + least, operations + calls * n_operations
+        worst = max(worst, (ns - least, text))
+    value = 100 * best / spent
+    share_percent = 100 * spent / known["compute_ns"]
+    if value < limits[""] and share_percent > limits["share"]:
+        figures = {
+            "share_percent": share_percent,
+            "reached_tflops": operations / spent / 1e3,
+            "peak_tflops": limits["peak"],
+            "memory_gbs": limits["bandwidth"],
+            "most_lost_on": worst[1][:100],
+        }
+        figures |= {"device": known["device"]} if "device" in known else {}
+        yield Case(
+            rank, value, figures, "", (), slices(known["longest"]),
+            saves_ns=max(spent - best, 0.0) / known["steps"], part_of=(COMPUTING,),
+        )  # fmt: skip
+
+
+# -- shapes that are served badly -----------------------------------------------------------
+
+_CALLS = 5  # of a shape, so that its median says something
+_SHAPES = 64  # of an operator, those that take most
+_MUCH = 1.5
+
+
+def _odd_shapes(trace: Trace) -> Known | None:
+    """Time of operators on shapes that are no larger than others in any dimension of any input or
+    output, and take longer."""
+    if not is_ascend(trace) or trace.hints.partial_device:
+        return None
+    rows = kernels(trace, OpClass.COMPUTE)
+    names = ("Input Shapes", "Output Shapes", "Input Data Types", "Input Formats", "Output Formats")
+    columns = fields(trace, rows, *names) if len(rows) else []
+    if not columns or not ((columns[0] != "") & (columns[1] != "")).any():
+        return None
+    kinds = operator_columns(trace, rows)["OP Type"]
+    told = (columns[0] != "") & (columns[1] != "") & (kinds != "")
+    rows, columns = rows[told], [column[told] for column in (kinds, *columns)]
+    length = trace.events.dur_ns[rows]
+    groups = Groups.of(*(numbered(column) for column in columns))
+    operators: dict[tuple[str, ...], list[_Shape]] = {}
+    for number, first in enumerate(groups.first.tolist()):
+        if groups.size[number] < _CALLS:
+            continue
+        kind, inputs, outputs, *how = (str(column[first]).strip(QUOTE) for column in columns)
+        mine = groups.order[groups.start[number] :][: groups.size[number]]
+        text = f"{inputs} -> {outputs}"
+        parts = _DIMENSIONS.split(text)
+        shape = _Shape(text, tuple(map(int, _DIMENSIONS.findall(text))), len(mine),
+                       float(np.median(length[mine])), mine)  # fmt: skip
+        operators.setdefault((kind, *how, *parts), []).append(shape)
+    found = []
+    for (kind, *_), shapes in operators.items():
+        shapes = sorted(shapes, key=lambda one: -one.calls * one.median)[:_SHAPES]
+        for one in shapes:
+            larger = [other for other in shapes if other is not one and other.holds(one)]
+            fastest = min(larger, key=lambda other: other.median, default=one)
+            if one.median > _MUCH * fastest.median:
+                found.append((one.calls * (one.median - fastest.median), kind, one, fastest))
+    known = {"steps": max(len(measured(trace.steps)), 1), "compute_ns": int(length.sum())}
+    if not found:
+        return {**known, "lost_ns": 0.0}
+    _, kind, one, fastest = max(found, key=lambda item: item[0])
+    return {
+        **known,
+        "lost_ns": sum(lost for lost, *_ in found),
+        "operator": kind,
+        "shape": one.text[:200],
+        "median_ns": round(one.median),
+        "calls": one.calls,
+        "larger_shape": fastest.text[:200],
+        "larger_median_ns": round(fastest.median),
+        "longest": longest(trace, rows[one.rows]),
+    }
+
+
+_DIMENSIONS = re.compile(r"\d{1,12}")
+
+
+class _Shape(NamedTuple):
+    """Calls of an operator on one shape."""
+
+    text: str
+    dims: tuple[int, ...]
+    calls: int
+    median: float
+    rows: NDArray[np.intp]
+
+    def holds(self, other: _Shape) -> bool:
+        """Whether it is at least as large in every dimension."""
+        return all(mine >= its for mine, its in zip(self.dims, other.dims, strict=True))
+
+
+def _varying(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = 100 * known["lost_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
+    if known["lost_ns"] and value > limits[""]:
+        names = ("shape", "median_ns", "calls", "larger_shape", "larger_median_ns", "compute_ns")
+        yield Case(
+            rank, value, {name: known[name] for name in names}, known["operator"], (),
+            slices(known["longest"]), saves_ns=known["lost_ns"] / known["steps"],
+            part_of=(COMPUTING,),
+        )  # fmt: skip
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "frequency-drop",
@@ -139,5 +430,40 @@ RULES: tuple[Rule, ...] = (
         "power; a rank that runs slower makes all others wait.",
         _clocks,
         _slowed,
+    ),
+    Rule(
+        "matmul-efficiency",
+        "Products of matrices take much longer than the device needs for them",
+        THEME,
+        "least time of products in half precision (operations at the device's peak, or moving the "
+        "matrices once, whichever is longer), of the time that they take; of those of 10 µs and "
+        "more",
+        (
+            Limit(40.0, "%", OWN, below=True),
+            Limit(5.0, "%", f"{OWN}: of the time of compute tasks", "share"),
+            Limit(UNSAID, "TFLOP/s", f"{_DATA_SHEETS}, where the device is known", "peak"),
+            Limit(UNSAID, "GB/s", f"{_DATA_SHEETS}, where the device is known", "bandwidth"),
+        ),
+        "shapes and types of products of matrices (record_shapes; Ascend: level 1), and peak and "
+        "bandwidth of the device (known of some GPUs by their name; else "
+        '`threshold={"matmul-efficiency.peak": TFLOP/s, "matmul-efficiency.bandwidth": GB/s}`)',
+        "Look at the shapes named: sizes that are no multiples of the tiles, few rows, layouts "
+        "that are converted on the way, a library without a kernel for them, or a lower clock.",
+        _products,
+        each_rank(_inefficient),
+    ),
+    Rule(
+        "slow-shape",
+        "An operator takes longer on a shape than on a larger one",
+        THEME,
+        "what operators take beyond their time on a shape that is at least as large in every "
+        "dimension of every input and output (medians of 5 calls and more that differ by half), of "
+        "the time of compute tasks",
+        (Limit(5.0, "%", OWN),),
+        "compute tasks of an Ascend device with shapes of their input and output",
+        "Pad to the larger shape, or choose sizes that the operator is tuned for; if only values "
+        "or attributes decide on the work, leave it.",
+        _odd_shapes,
+        each_rank(_varying),
     ),
 )

@@ -112,6 +112,11 @@ class Finding:
         """The threshold that the value is compared with."""
         return next(one for one in self.rule.limits if one.name == self.case.limit)
 
+    @property
+    def measure(self) -> str:
+        """What the value is, in words."""
+        return self.limit.measure or self.rule.measure
+
     def amount(self) -> str:
         """The value with its unit."""
         return f"{self.case.value:.4g} {self.limit.spelled}"
@@ -120,7 +125,7 @@ class Finding:
         """What was measured, and the threshold."""
         side = "below" if self.limit.below else "above"
         value = f"{self.limits[self.limit.name]:g} {self.limit.spelled}"
-        return f"{self.rule.measure}; {side} {value}"
+        return f"{self.measure}; {side} {value}"
 
     def saving(self) -> str:
         """What a step would save; "" if that is unknown."""
@@ -143,7 +148,7 @@ class Finding:
             "rank": case.rank,
             "where": case.where,
             "steps": list(case.steps),
-            "measure": self.rule.measure,
+            "measure": self.measure,
             "value": case.value,
             "unit": self.limit.unit,
             "ms_per_step": self.ms_per_step,

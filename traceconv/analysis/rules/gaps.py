@@ -1,5 +1,5 @@
 """Rules of gaps between kernels: what was launched too late to run beside communication, pauses of
-the host, and sequences of short kernels that repeat."""
+the host, threads that are off the CPU, and sequences of short kernels that repeat."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ from traceconv.analysis.rules.host import (
     idle_gaps,
     inside,
 )
+from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.intervals import intersection, length_within, subtraction, total, union
 from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
+from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
 _PAUSE_NS = 1_000_000  # collections that msprof-analyze reports are at least that long
@@ -178,6 +180,54 @@ def _pausing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         yield _lost(rank, known, value, IDLE, figures)
 
 
+# -- off the CPU --------------------------------------------------------------------------
+
+_OFF = "CPU Scheduling"
+_BLOCKING = ("OS Runtime", "MPI", "NVTX MPI")
+"""Headings of lanes with calls that may give the CPU away, besides those of the runtime."""
+
+
+def _descheduled(trace: Trace) -> Known | None:
+    """Idle time of the device while a thread that launches work is off the CPU, and in none of the
+    recorded calls that may block. Of ranks of which these calls were recorded."""
+    steps, events = measured(trace.steps), trace.events
+    lead = leading(trace)
+    headings = [t.heading if mine else "" for t, mine in zip(trace.tracks, lead, strict=True)]
+    off = np.flatnonzero(np.array([h == _OFF for h in headings], bool)[events.track])
+    if not len(steps) or not len(off) or "OS Runtime" not in headings:
+        return None
+    blocking = np.array([h in _BLOCKING for h in headings], bool)[events.track]
+    blocking |= trace.rows_of(Layer.RUNTIME) & lead[events.track]
+    calls = np.flatnonzero(blocking & (events.kind == Kind.SLICE))
+    away = subtraction(
+        union(events.start_ns[off], events.end_ns[off]),
+        union(events.start_ns[calls], events.end_ns[calls]),
+    )
+    marks = union(steps.start_ns, steps.end_ns)
+    parts = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
+    spans = np.stack((events.start_ns[off], events.end_ns[off]), axis=1)
+    shared = length_within(union(*np.concatenate([away[:0], *parts]).T), spans)
+    moves = [column.astype(object) for column in fields(trace, off, "from CPU", "to CPU")]
+    within = inside(events.start_ns[off], marks)
+    return {
+        "steps": len(steps),
+        "switches": int(within.sum()),
+        "moved": int((within & (moves[0] != moves[1])).sum()),
+        "lost_ns": sum(map(total, parts)),
+        "known_ns": int(steps.known_ns.sum()),
+        "longest": longest(trace, off[shared > 0]),
+    }
+
+
+def _off_cpu(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = float(share(known["lost_ns"], known["known_ns"]))
+    if value > limits[""]:
+        steps = known["steps"]
+        figures = {"switches_per_step": known["switches"] / steps,
+                   "moved_to_another_cpu_per_step": known["moved"] / steps}  # fmt: skip
+        yield _lost(rank, known, value, IDLE, figures)
+
+
 # -- sequences of short kernels -------------------------------------------------------------
 
 
@@ -310,6 +360,19 @@ RULES: tuple[Rule, ...] = (
         _paused,
         each_rank(_pausing),
         Severity.NOTE,
+    ),
+    Rule(
+        "off-cpu",
+        "The thread that launches work is off the CPU while the device is idle",
+        THEME,
+        "share of the steps in which a launching thread is off the CPU outside of recorded calls "
+        "that may block, while the device is idle",
+        (Limit(2.0, "%", OWN),),
+        "records of the scheduler and calls of the operating system (nsys --cpuctxsw, osrt)",
+        "Look for other processes and for more threads than processors on this machine, and bind "
+        "the process to processors of its own, near its device.",
+        _descheduled,
+        each_rank(_off_cpu),
     ),
     Rule(
         "kernel-sequence",

@@ -34,7 +34,16 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, Kind, Layer, Mask, OpClass, StepTable, Trace
+from traceconv.core.model import (
+    I64,
+    Kind,
+    Layer,
+    Mask,
+    OpClass,
+    StepSource,
+    StepTable,
+    Trace,
+)
 from traceconv.passes.input_wait import input_spans, leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -42,11 +51,12 @@ THEME = "host"
 MSPROF_ANALYZE = "msprof-analyze"
 
 _VERSION = r"(?:_v\d+|_ptsz|_ptds)*(?:\[.*)?"
-_SYNC = re.compile(
-    r"(?:(?:cuda|hip|cu|rt)(?:Device|Stream|Event|Ctx)Synchronize(?:WithTimeout)?"
+_WAITS = (
+    r"(?:cuda|hip|cu|rt)(?:Device|Stream|Event|Ctx)Synchronize(?:WithTimeout)?"
     r"|(?:AscendCL@)?aclrtSynchronize(?:Device|Stream|Event)(?:WithTimeout)?"
-    r"|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?)" + _VERSION
 )
+_ONLY_WAITS = re.compile(f"(?:{_WAITS}){_VERSION}")
+_SYNC = re.compile(rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}")
 _ALLOCATION = re.compile(
     r"(?:(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister)\w*"
     r"|cuMem(?:Alloc|Free|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)\w*"
@@ -89,18 +99,24 @@ def _marked(steps: StepTable) -> I64:
     return np.stack((steps.start_ns, steps.end_ns), axis=1)
 
 
-def _calls(names: re.Pattern[str], *layers: Layer, recorded: bool = False) -> Any:
+def _calls(
+    names: re.Pattern[str], *layers: Layer, recorded: bool = False, marked: bool = False
+) -> Any:
     """What is known of calls of these names: of each step how many begin in it and for how long
     any of them runs, ns.
 
     Args:
         layers:   on which they are; of the first one something has to be recorded.
         recorded: whether a rank without any of them may have done them all the same.
+        marked:   whether steps have to be marked: a capture that counts as one is as long as it is,
+            and holds the beginning of a program.
     """
 
     def facts(trace: Trace) -> Known | None:
         steps = measured(trace.steps)
         if not len(steps) or not trace.rows_of(layers[0]).any():
+            return None
+        if marked and (steps.source == StepSource.WHOLE_RANGE).any():
             return None
         rows = _rows(trace, names, *layers)
         if recorded and not len(rows):
@@ -195,8 +211,11 @@ def _synchronised(trace: Trace) -> Known | None:
     behind = sum(
         total(gaps[inside(gaps[:, 0], calls)]) for _, gaps in idle_gaps(trace, steps) if len(gaps)
     )
+    waits = trace.events.start_ns[_rows(trace, _ONLY_WAITS, Layer.RUNTIME)]
+    marks = union(steps.start_ns, steps.end_ns)
     return {
         **known,
+        "waits": int(inside(waits, marks).sum()),
         "behind_ns": behind,
         "known_ns": int(steps.known_ns.sum()),
         "launches": len(launches(trace).device),
@@ -204,24 +223,28 @@ def _synchronised(trace: Trace) -> Known | None:
 
 
 def _synchronising(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """By the idle time that follows them; by their number, if most launches have one."""
+    """By the idle time that follows them; by the number of those that do nothing else than waiting,
+    if most launches have one."""
     steps, many = len(known["step"]), known["launches"]
     idle = float(share(known["behind_ns"], known["known_ns"]))
     figures = {"idle_behind_them_ns": round(known["behind_ns"] / steps)}
     if many:
-        figures["per_launch_percent"] = 100 * sum(known["calls"]) / many
+        figures["per_launch_percent"] = 100 * known["waits"] / many
     ratio = figures.get("per_launch_percent", 0)
     if not sum(known["calls"]):
+        return
+    if idle <= limits[""]:
         return
     if ratio > limits["per-launch"]:
         yield _case(
             rank, known, ratio, lambda ns: ns > 0, limit="per-launch", advice=_BLOCKING,
             figures=figures,
         )  # fmt: skip
-    elif idle > limits[""]:
+    else:
         yield _case(rank, known, idle, lambda ns: ns > 0, figures=figures)
 
 
+_PER_LAUNCH = "calls that only wait for the device, of its launches"
 _BLOCKING = (
     "Most launches are waited for: look whether CUDA_LAUNCH_BLOCKING, ASCEND_LAUNCH_BLOCKING or a "
     "debugging mode is set."
@@ -335,6 +358,7 @@ _PIN = (
 )
 
 _RUNTIME = "calls of the device's runtime on the host, and steps with device work"
+_MARKED = "calls of the device's runtime on the host, and marks of steps with device work"
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -344,7 +368,7 @@ RULES: tuple[Rule, ...] = (
         "share of the steps in which the device is idle after a synchronisation of the host",
         (
             Limit(2.0, "%", OWN),
-            Limit(50.0, "%", MSPROF_ANALYZE, "per-launch"),
+            Limit(50.0, "%", MSPROF_ANALYZE, "per-launch", measure=_PER_LAUNCH),
         ),
         _RUNTIME,
         "Avoid .item(), .cpu(), nonzero and prints of tensors within steps, or read results some "
@@ -358,10 +382,10 @@ RULES: tuple[Rule, ...] = (
         THEME,
         "time of calls that allocate or free memory, per step",
         (Limit(10.0, "ms", MSPROF_ANALYZE),),
-        _RUNTIME,
+        _MARKED,
         "Memory is short or fragmented, so that the framework's cache does not hold: lower the "
         "batch, use expandable segments, and do not empty the cache within steps.",
-        _calls(_ALLOCATION, Layer.RUNTIME),
+        _calls(_ALLOCATION, Layer.RUNTIME, marked=True),
         each_rank(_per_step),
     ),
     Rule(
@@ -382,10 +406,10 @@ RULES: tuple[Rule, ...] = (
         THEME,
         "time of compiling, per step",
         (Limit(10.0, "ms", OWN),),
-        _RUNTIME,
+        _MARKED,
         "Shapes change from step to step: pad them, use binaries that are compiled already "
         "(torch_npu: jit_compile=False), or mark dimensions as dynamic for torch.compile.",
-        _calls(_COMPILATION, Layer.RUNTIME, Layer.HOST),
+        _calls(_COMPILATION, Layer.RUNTIME, Layer.HOST, marked=True),
         each_rank(_per_step),
     ),
     Rule(

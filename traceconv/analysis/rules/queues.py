@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.analysis.losses import INPUT, INPUT_MS, INPUT_PERCENT
+from traceconv.analysis.losses import IDLE, INPUT, INPUT_MS, INPUT_PERCENT
 from traceconv.analysis.rules.definition import (
     ALL,
     SLICES_KEPT,
@@ -22,6 +22,7 @@ from traceconv.analysis.rules.definition import (
     Limit,
     Limits,
     Rule,
+    Severity,
     each_rank,
     longest,
     of_table,
@@ -32,7 +33,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import named, numbers
 from traceconv.analysis.utilisation import measured, share
-from traceconv.core.model import Trace
+from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.input_wait import input_rows
 
@@ -78,6 +79,34 @@ def _device_queue(trace: Trace) -> Known | None:
 def _both_queues(trace: Trace) -> Known | None:
     host, device = _host_queue(trace), _device_queue(trace)
     return {"host": host, "device": device} if host and device else None
+
+
+def _sinking(trace: Trace) -> Known | None:
+    """Whether the dataset is sent to the device ahead of the steps, and how idle these are."""
+    host, steps = _host_queue(trace), measured(trace.steps)
+    if host is None or not len(steps) or trace.hints.partial_device:
+        return None
+    free = np.flatnonzero((trace.events.op == OpClass.FREE) & (trace.events.kind == Kind.SLICE))
+    return {
+        "sunk": host["Queue"] != _NOT_SUNK,
+        "steps": len(steps),
+        "free_ns": int(steps.free_ns.sum()),
+        "known_ns": int(steps.known_ns.sum()),
+        "longest": longest(trace, free),
+    }
+
+
+_NOT_SUNK = "dataset_iterator"
+
+
+def _unsunk(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = float(share(known["free_ns"], known["known_ns"]))
+    if not known["sunk"] and value > limits[""]:
+        figures = {"idle_ns": round(known["free_ns"] / known["steps"]), "steps": known["steps"]}
+        yield Case(
+            rank, value, figures, "", (), slices(known["longest"]), saves_ns=ALL,
+            part_of=(IDLE,),
+        )  # fmt: skip
 
 
 def _figures(host: Known) -> dict[str, Any]:
@@ -194,7 +223,14 @@ RULES: tuple[Rule, ...] = (
         "time per step in which the device is idle because the host waits for data",
         (
             Limit(INPUT_MS, "ms", "msprof-analyze (a DataLoader that takes longer is slow)"),
-            Limit(INPUT_PERCENT, "%", "PaddlePaddle's tuning guide, of its Reader Ratio", "share"),
+            Limit(
+                INPUT_PERCENT,
+                "%",
+                "PaddlePaddle's tuning guide, of its Reader Ratio",
+                "share",
+                measure="share of the steps in which the device is idle because the host waits for "
+                "data",
+            ),
         ),
         "steps with device work, and what waits for data: ranges of a DataLoader, GetNext, the "
         "tables of the device queue, or Preparing of step_trace_time",
@@ -240,6 +276,19 @@ RULES: tuple[Rule, ...] = (
         "link between host and device.",
         _both_queues,
         each_rank(_sending),
+    ),
+    Rule(
+        "not-sunk",
+        "The dataset is not sunk to the device, which is idle for much of the steps",
+        THEME,
+        "share of the steps in which the device is idle, of a dataset that is not sunk",
+        (Limit(20.0, "%", "PaddlePaddle's tuning guide, of utilisation"),),
+        f"{_HOST}, and steps with device work",
+        "Let the device fetch steps by itself: dataset_sink_mode=True, in graph mode, where "
+        "nothing has to happen on the host after every step.",
+        _sinking,
+        each_rank(_unsunk),
+        Severity.NOTE,
     ),
     Rule(
         "reader-ratio",

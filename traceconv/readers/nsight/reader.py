@@ -16,7 +16,7 @@ Quirks:     tables are created only where there is data; NVTX names are in ``tex
             calls, as PyTorch's do, not on the stream they wait for (training).
             Errors and warnings of the profiler itself are issues of the first process. Rows that
             name no process are given to one or counted (unnamed_rows).
-Ignored:    CPU samples, scheduling, profiler overhead, CUDA events, allocations; and, on purpose,
+Ignored:    CPU samples, profiler overhead, CUDA events, allocations; and, on purpose,
             everything about users: environment, command lines, paths, standard output.
 Source:     the tables' own columns, read by name.
 """
@@ -44,7 +44,6 @@ REPORTS = (".nsys-rep", ".qdrep")
 _SIGNS = ("TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
 _UNREAD = (
     "COMPOSITE_EVENTS",
-    "SCHED_EVENTS",
     "PROFILER_OVERHEAD",
     "CUPTI_ACTIVITY_KIND_OVERHEAD",
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
@@ -129,6 +128,7 @@ class NsightReader:
             gpu_metrics,
             library_calls,
         )
+        from traceconv.readers.nsight.scheduling import scheduling
         from traceconv.readers.shared.sqlite.database import opened
 
         process: Process = capture.detail
@@ -141,6 +141,7 @@ class NsightReader:
             kernels(report, issued(ranges, build.strings), sizes_of(ranges))
             events.device_tables(report)
             library_calls(report)
+            scheduling(report)
             gpu_memory(report)
             gpu_metrics(report)
             events.arrows(report)

@@ -26,7 +26,7 @@ from traceconv.core.columns import distinct
 from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.readers.nsight.processes import NOBODY, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import Values, register
-from traceconv.readers.shared.gpu_kernels import note_memory
+from traceconv.readers.shared.gpu_kernels import note_devices
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.sqlite.database import Column, Database
 
@@ -278,14 +278,14 @@ def gpu_metrics(report: Report) -> None:
 
 
 def gpu_memory(report: Report) -> None:
-    """Note the memory of the GPUs that this process uses, as CUDA numbers them."""
-    arguments = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory")
-    named = [(gpu if device is None else device, size) for gpu, device, size in arguments]
-    note_memory(
+    """Note memory and names of the GPUs that this process uses, as CUDA numbers them."""
+    arguments = report.database.rows("TARGET_INFO_GPU", "id", "cuDevice", "totalMemory", "name")
+    named = [(gpu if device is None else device, *said) for gpu, device, *said in arguments]
+    note_devices(
         report.build.hints,
         [
-            {"id": device, "totalGlobalMem": size}
-            for device, size in named
+            {"id": device, "totalGlobalMem": size, "name": name}
+            for device, size, name in named
             if device in report.process.devices
         ],
     )

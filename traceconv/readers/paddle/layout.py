@@ -16,7 +16,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import distinct
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
 from traceconv.readers.shared.collective_names import lane_title
-from traceconv.readers.shared.gpu_kernels import kernel_class, note_memory
+from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
 
 TYPES = (
     "Operator", "Dataloader", "ProfileStep", "CudaRuntime", "Kernel", "Memcpy", "Memset",
@@ -258,7 +258,7 @@ def noted(build: TraceBuilder, **facts: Any) -> None:
     Version 1.0.0 printed sizes of memory with 32 bits: they are not believed.
     """
     if facts.get("version") != "1.0.0":
-        note_memory(build.hints, facts.get("devices"))
+        note_devices(build.hints, facts.get("devices"))
     found = facts.get("extra_info")
     extra: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     for key, scope in _CPU.items():

@@ -208,9 +208,9 @@ def _take_hints(into: HintsBuilder, stated: Mapping[str, Any]) -> None:
         known = getattr(into, one.name)
         if type(value) is not type(known) or not _is_hint(one.name, value):
             continue
-        if one.name == "device_memory_bytes":
+        if one.name in ("device_memory_bytes", "device_names"):
             digits = re.compile("[0-9]{1,18}").fullmatch
-            value = {int(device): size for device, size in value.items() if digits(device)}
+            value = {int(device): said for device, said in value.items() if digits(device)}
         setattr(into, one.name, value)
 
 
@@ -219,7 +219,7 @@ def _is_hint(name: str, value: Any) -> bool:
         return all(isinstance(one, str) for one in value)
     if name == "device_memory_bytes":
         return all(type(size) is int and 0 < size <= INT64_MAX for size in value.values())
-    if name == "phase_names":
+    if name in ("phase_names", "device_names"):
         return all(isinstance(one, str) for one in value.values())
     if name == "cpu_percent":
         return all(

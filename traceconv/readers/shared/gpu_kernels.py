@@ -53,8 +53,8 @@ def step_number(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def note_memory(hints: HintsBuilder, devices: Any) -> None:
-    """Add the memory of GPUs, by their number, to ``hints.device_memory_bytes``.
+def note_devices(hints: HintsBuilder, devices: Any) -> None:
+    """Add the memory and the names of GPUs, by their number, to ``hints``.
 
     Args:
         devices: what a profiler says of each, as JSON values; what is no size is passed over.
@@ -66,6 +66,8 @@ def note_memory(hints: HintsBuilder, devices: Any) -> None:
         size = one.get("totalGlobalMem", one.get("total_global_memory"))
         if type(number) is int and type(size) is int and number >= 0 and 0 < size <= INT64_MAX:
             hints.device_memory_bytes.setdefault(number, size)
+        if type(number) is int and number >= 0 and isinstance(name := one.get("name"), str):
+            hints.device_names.setdefault(number, name[:100])
 
 
 _STREAM = re.compile(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)

@@ -17,7 +17,7 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
 from traceconv.readers.shared.collective_names import lane_title
-from traceconv.readers.shared.gpu_kernels import note_memory
+from traceconv.readers.shared.gpu_kernels import note_devices
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.profiler_messages import book_messages
 from traceconv.readers.shared.trace_events.timeline import Incoming, Probes, read_events
@@ -332,7 +332,7 @@ class File:
         """Take in the keys around the events; what is to be added to stamps, ns."""
         self._collectives.groups = process_groups(keys.get("distributedInfo"))
         self._book_keys(keys)
-        note_memory(self._build.hints, keys.get("deviceProperties"))
+        note_devices(self._build.hints, keys.get("deviceProperties"))
         base_ns = count_of(keys.get(BASE), INT64_MAX)
         return base_ns if 0 <= base_ns <= INT64_MAX and not self._is_unix else 0
 
