@@ -161,7 +161,7 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
         queued=_queued(known, sets[COMPUTE]),
         direction=direction,
         peer=peer,
-        phases=_phases(trace, where, _bubbles(known, sets[COMMUNICATION]), spans),
+        phases=_phases(trace, where, bubbles(known, sets[COMMUNICATION]), spans),
     )
 
 
@@ -227,8 +227,12 @@ def _queued(known: CollectiveRecords, compute: I64) -> NDArray[np.bool_]:
     return found & (computing > 0)
 
 
-def _bubbles(known: CollectiveRecords, exposed: I64) -> I64:
-    """When a rank does nothing but send or receive."""
+def bubbles(known: CollectiveRecords, exposed: I64) -> I64:
+    """When a rank does nothing but send or receive.
+
+    Args:
+        exposed: when it communicates and does not compute.
+    """
     messages = known.messages
     others = union(known.start_ns[~messages], known.end_ns[~messages])
     return intersection(
