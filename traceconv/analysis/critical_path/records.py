@@ -247,12 +247,14 @@ def _phases(trace: Trace, where: Placed, bubbles: I64, steps: I64) -> I64:
     own = np.flatnonzero((where.row >= 0) & compute[where.item]) if len(compute) else where.row
     kinds = np.concatenate((phase[where.row[own]], np.full(len(bubbles), BUBBLE)))
     spans = np.concatenate((where.spans[own], bubbles))
+    if not len(kinds):
+        return np.zeros((0, 3), np.int64)
     order = np.argsort(spans[:, 0], kind="stable")
     kinds, spans = kinds[order], spans[order]
     step = np.searchsorted(steps[:, 0], spans[:, 0], "right")
     follows = (kinds[1:] == kinds[:-1]) & (step[1:] == step[:-1])
     follows &= (kinds[1:] != BUBBLE) | (spans[1:, 0] == spans[:-1, 1])
-    first = np.flatnonzero(np.concatenate((np.ones(min(len(kinds), 1), bool), ~follows)))
+    first = np.flatnonzero(np.concatenate(([True], ~follows)))
     last = np.append(first[1:], len(kinds)) - 1
     found = np.stack((kinds[first], spans[first, 0], spans[last, 1]), axis=1)
     kept: I64 = found[found[:, 0] >= 0]
