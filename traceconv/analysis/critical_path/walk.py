@@ -416,7 +416,7 @@ class _Job:
             return _Found((), (own, *nodes), lost)
         if loose == LATE:
             why = why or "nothing followed at once when it ended"
-            nodes = (*nodes, own)
+            nodes = (*nodes, own) if begun[main] > start else ()
         known = rank.known
         begin = max(begun[main], start)
         segment = Segment(
