@@ -120,7 +120,8 @@ def merge(
         copy:   whether trace-event JSON may be copied where nothing else is asked; see ``mode``.
         allow_missing_ranks: go on without ranks that are not there or cannot be read; each is an
             issue.
-        jobs:   workers; None for as many as suit the machine. Bytes do not depend on it.
+        jobs:   workers, and threads where ranks are fewer; None for as many as suit the machine.
+            Bytes do not depend on it.
         mem_limit: memory this process and its workers may take, bytes or ``"600M"``; None for no
             limit. What does not fit is kept in temporary files. Bytes do not depend on it.
         engine: "local" (processes of this machine), "dask" or "ray".

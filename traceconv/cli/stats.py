@@ -81,6 +81,13 @@ def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> i
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @click.option(
+    "--group-by",
+    callback=options.parsed("words"),
+    default="",
+    metavar="pp,tp,node,...",
+    help="One row for all ranks with equal coordinates; see `inspect` for what is known of them.",
+)
+@click.option(
     "--columns",
     callback=options.parsed("words"),
     default="",
@@ -146,6 +153,7 @@ def stats(
     traceconv stats ./prof --by step,overlap
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
     traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
+    traceconv stats ./prof --by overlap,comm --group-by pp
     traceconv stats ./prof --by all -o tables.xlsx
 
     Without a single row in any of the tables the exit code is 3.
