@@ -161,12 +161,14 @@ class Path:
         steps: the steps, start and end on the shared clock, and the rank that ends last.
         segments: backwards in time within a step.
         left_out: steps without a path, and why.
+        missing: ranks of the job that have no capture; -1 if how many there are is unknown.
     """
 
     why: str = ""
     steps: Mapping[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    missing: int = 0
 
 
 NOT_FOLLOWED = Path(NOT_LOOKED_AT)
@@ -257,7 +259,8 @@ def walk(
         segments = job.path(step, start, end)
         ends[step] = (start, end, segments[0].rank)
         found += segments
-    return Path("" if steps else "no step is on all ranks", ends, tuple(found), left_out)
+    missing = max(world_size - len(ranks), 0) if world_size > 0 else -1
+    return Path("" if steps else "no step is on all ranks", ends, tuple(found), left_out, missing)
 
 
 def _steps(
