@@ -22,6 +22,7 @@ from rule_cases import (
     passed,
     pipeline,
     side_table,
+    staged,
     waiting,
 )
 
@@ -509,3 +510,27 @@ def test_cpu_of_paddle_is_one_figure():
     ranks = [builder(cpu_percent={"system": [95.0]})]
     assert _only("cpu-busy", ranks).case.value == 95.0
     assert [one.rule.id for one in _judged("cpu-system", ranks).unchecked] == ["cpu-system"]
+
+
+def test_bubbles_are_what_nothing_hides_in_each_stage():
+    """What is received while the rank computes is none; stages are named, with what they cost."""
+    stages = staged((700 * US, 100 * US), (600 * US, 300 * US), (500 * US, 400 * US))
+    found = _judged("pipeline-bubbles", stages).findings
+    assert {one.case.where: one.case.value for one in found} == {"stage 1": 30.0, "stage 2": 40.0}
+    assert {one.case.saves_ns for one in found} == {300 * US, 400 * US}
+
+
+def test_stages_are_compared_with_their_mean():
+    """And with nothing else: the rank that is named is in the stage that computes most."""
+    found = _only("stage-imbalance", staged((400 * US, 0), (800 * US, 0), (600 * US, 0)))
+    assert (found.rank, found.case.where) == (1, "stage 1")
+    assert found.case.value == pytest.approx(100 / 3)
+    assert found.case.saves_ns == 200 * US
+
+
+@pytest.mark.parametrize("rule", ["pipeline-bubbles", "stage-imbalance"])
+def test_stages_that_nothing_states_are_not_checked(rule):
+    """No stage is guessed from numbers of ranks."""
+    judged = _judged(rule, staged((400 * US, 300 * US), (800 * US, 0), stages=False))
+    assert judged.findings == ()
+    assert [one.rule.id for one in judged.unchecked] == [rule]

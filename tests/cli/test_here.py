@@ -8,7 +8,7 @@ import pytest
 import traceconv
 from traceconv.cli import outcome, run
 
-COMMANDS = ["merge", "inspect", "stats", "diagnose", "stragglers", "align"]
+COMMANDS = ["merge", "inspect", "stats", "diagnose", "stragglers", "align", "critical-path"]
 
 
 @pytest.fixture

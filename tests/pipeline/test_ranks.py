@@ -20,6 +20,7 @@ VERBS = {
     "stats on one clock": lambda path, **more: traceconv.stats(path, align="collective", **more),
     "align": traceconv.align,
     "stragglers": traceconv.stragglers,
+    "critical path": lambda path, **m: traceconv.critical_path(path, clock_error_ns=1000, **m),
     "diagnose": lambda path, **more: traceconv.diagnose(path, analyse=True, **more),
 }
 

@@ -1,11 +1,13 @@
 """For every rule, ranks on which it speaks and ranks on which it must not. Times are ns."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.core.side_tables import ABSENT
 from traceconv.io.sources import FileSource
@@ -434,6 +436,27 @@ def shaped(*calls, each=6):
     return [build]
 
 
+def staged(*times, steps=3, stages=True, every=MS):
+    """A rank per stage that computes and then receives, as (compute, receive) in every step."""
+    found = []
+    for rank, (compute, receive) in enumerate(times):
+        build = builder(rank)
+        if stages:
+            place = Placement(coordinates={"pp": rank}, place="paths")
+            build.capture = replace(build.capture, placement=place)
+        lane, kernels = build.track(Layer.STEP, "Model 1"), build.track(Layer.DEVICE, "Stream 7")
+        comm = build.track(Layer.COMM, "Group 3")
+        for number in range(steps):
+            start = number * every
+            build.slice(lane, start, every, f"Iteration {number}", op=OpClass.ITERATION,
+                        step=number)  # fmt: skip
+            build.slice(kernels, start, compute, "gemm", op=OpClass.COMPUTE)
+            build.slice(comm, start + compute // 2, compute - compute // 2 + receive,
+                        "ncclDevKernel_Recv", op=OpClass.COMM)  # fmt: skip
+        found.append(build)
+    return found
+
+
 def memory(*gib):
     """Memory taken from the device."""
     build = builder()
@@ -494,6 +517,8 @@ FIRES = {
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1200, rank=1)],
     "matmul-efficiency": products(500 * US),
     "slow-shape": shaped(("128,1000", 90 * US), ("128,1024", 40 * US)),
+    "pipeline-bubbles": staged((700 * US, 100 * US), (600 * US, 300 * US)),
+    "stage-imbalance": staged((900 * US, 50 * US), (600 * US, 100 * US)),
 }
 """Ranks on which each rule speaks."""
 
@@ -546,5 +571,7 @@ QUIET = {
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1780, rank=1)],
     "matmul-efficiency": products(250 * US),
     "slow-shape": shaped(("128,1000", 40 * US), ("64,2048", 20 * US)),
+    "pipeline-bubbles": staged((800 * US, 100 * US), (750 * US, 150 * US)),
+    "stage-imbalance": staged((650 * US, 300 * US), (600 * US, 300 * US)),
 }
 """Ranks that each rule looks at and finds nothing to say of."""

@@ -33,8 +33,8 @@ from traceconv.cli import open as viewer
 @click.option(
     "--annotate",
     is_flag=True,
-    help="Draw in what the analyses know: findings and stragglers as marks, the overlap of each "
-    "step as its arguments.",
+    help="Draw in what the analyses know: findings and stragglers as marks, the critical path and "
+    "pipeline stages as slices, the overlap of each step as its arguments.",
 )
 @click.option(
     "--layout",

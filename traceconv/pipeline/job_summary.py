@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from traceconv.alignment.plan import Plan
 from traceconv.analysis import rank_summary
 from traceconv.analysis.critical_path.records import PARTS as PATH_PARTS
+from traceconv.analysis.critical_path.records import PHASE_NAMES
 from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
+from traceconv.analysis.job_shape import job_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings
 from traceconv.analysis.rules.definition import SLICES_KEPT
@@ -98,6 +100,11 @@ class JobSummary:
             start, end = to.before(one.start_ns), to.before(one.end_ns)
             if end > start:
                 found.setdefault(one.rank, []).append(_path_mark(one, start, end - start))
+        shape = job_shape(self.summaries)
+        for summary in self.summaries:
+            stage = shape.stage(summary.rank)
+            if stage >= 0:
+                found.setdefault(summary.rank, []).extend(_stage_marks(summary, stage))
         return found
 
 
@@ -156,3 +163,10 @@ def _path_mark(one: Segment, start_ns: int, dur_ns: int) -> Mark:
     }
     name = one.kind or max(parts, key=lambda part: parts[part])
     return Mark(name, PATH, _known(args), times_ns=(start_ns,), dur_ns=dur_ns)
+
+
+def _stage_marks(summary: RankSummary, stage: int) -> Iterator[Mark]:
+    """What a rank does as a stage of a pipeline, as far as that is known."""
+    lane = f"Pipeline stage {stage}"
+    for kind, start, end in summary.path.phases.tolist():
+        yield Mark(PHASE_NAMES[kind], lane, times_ns=(start,), dur_ns=end - start)

@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
-from traceconv.analysis.diff.items import placed
+from traceconv.analysis.diff.items import Placed, placed
 from traceconv.analysis.diff.labels import KEY, Cause, Sort, Sources
+from traceconv.analysis.tables.host import Nest, launches
+from traceconv.analysis.tables.module import marked_phases
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I8, I32, I64
-from traceconv.core.intervals import length_within, subtraction, union
-from traceconv.core.model import Covered, StepSource, Trace
+from traceconv.core.intervals import intersection, length_within, subtraction, union
+from traceconv.core.model import Covered, Kind, Layer, StepSource, Trace
 from traceconv.passes.overlap import device_times
 
 PARTS = (
@@ -55,6 +57,13 @@ gap of this that is as brief as any, or goes on for a while: it may have ended t
 """
 
 
+PHASES = FORWARD, BACKWARD, BUBBLE = range(3)
+"""What a stage of a pipeline does: computing that was launched within ranges that are a forward or
+a backward pass (as the table "phase" knows them), and waiting for its neighbours: while it does
+nothing but send or receive. Of computing nothing is assumed that no range says."""
+
+PHASE_NAMES = ("forward", "backward", "bubble")
+
 NOT_LOOKED_AT = "not looked at"
 
 
@@ -73,6 +82,9 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         queued: per operation, whether it waited for the one before it in its group.
         direction, peer: per operation: :data:`SEND`, :data:`RECEIVE` or 0, and the other rank as
             its arguments state it, -1 if they do not.
+        phases: (n, 3): what it did as a stage of a pipeline, one of :data:`PHASES`, start and end;
+            disjoint, by start. A pass lasts from its first task to the last before the other one,
+            a bubble or other work. Without bubbles where no messages were recorded.
     """
 
     why: str = NOT_LOOKED_AT
@@ -86,6 +98,7 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     queued: NDArray[np.bool_] = np.zeros(0, np.bool_)
     direction: I8 = np.zeros(0, np.int8)
     peer: I32 = np.zeros(0, np.int32)
+    phases: I64 = np.zeros((0, 3), np.int64)
 
     def check(self, operations: int) -> None:
         """Raise ValueError unless columns fit together and the pieces tile the points."""
@@ -93,7 +106,8 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return
         every = (self.blocking, self.loose, self.queued, self.direction, self.peer)
         cells = max(len(self.points) - 1, 0)
-        if {len(one) for one in every} != {operations} or self.steps.shape[1:] != (3,):
+        tables = {self.steps.shape[1:], self.phases.shape[1:]}
+        if {len(one) for one in every} != {operations} or tables != {(3,)}:
             raise ValueError("critical path: columns differ in length")
         if not len(self.at) == len(self.part) == len(self.ns) or (np.diff(self.points) <= 0).any():
             raise ValueError("critical path: columns differ in length")
@@ -125,7 +139,8 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
     spans = steps.device_spans
     points = _points(spans, known)
     cells = np.stack((points[:-1], points[1:]), axis=1)
-    sets = _sets(trace, known)
+    where = placed(trace, known)
+    sets = _sets(where, known)
     lengths = np.stack([length_within(one, cells) for one in sets])
     inside = length_within(union(*spans.T), cells)
     lengths[UNRECORDED] = inside - lengths.sum(axis=0)
@@ -146,6 +161,7 @@ def path_records(trace: Trace, known: CollectiveRecords) -> PathRecords:
         queued=_queued(known, sets[COMPUTE]),
         direction=direction,
         peer=peer,
+        phases=_phases(trace, where, bubbles(known, sets[COMMUNICATION]), spans),
     )
 
 
@@ -156,9 +172,8 @@ def _points(spans: I64, known: CollectiveRecords) -> I64:
     return kept
 
 
-def _sets(trace: Trace, known: CollectiveRecords) -> list[I64]:
+def _sets(where: Placed, known: CollectiveRecords) -> list[I64]:
     """When the rank did what, within its steps; empty of what is known by the rest."""
-    where = placed(trace, known)
     sort, cause = KEY.index("sort"), KEY.index("type")
     parts: Mapping[tuple[str, str], int] = {
         (Sort.COMPUTE, ""): COMPUTE, (Sort.COMMUNICATION, ""): COMMUNICATION, (Sort.COPY, ""): COPY,
@@ -210,6 +225,58 @@ def _queued(known: CollectiveRecords, compute: I64) -> NDArray[np.bool_]:
     found[1:] = _adjacent(known)
     computing = length_within(compute, np.stack((known.start_ns - 1, known.start_ns + 1), axis=1))
     return found & (computing > 0)
+
+
+def bubbles(known: CollectiveRecords, exposed: I64) -> I64:
+    """When a rank does nothing but send or receive.
+
+    Args:
+        exposed: when it communicates and does not compute.
+    """
+    messages = known.messages
+    others = union(known.start_ns[~messages], known.end_ns[~messages])
+    return intersection(
+        exposed, subtraction(union(known.start_ns[messages], known.end_ns[messages]), others)
+    )
+
+
+def _phases(trace: Trace, where: Placed, bubbles: I64, steps: I64) -> I64:
+    """Passes and bubbles; see :class:`PathRecords`."""
+    phase = _launched_in(trace)
+    compute = np.array([key[KEY.index("sort")] == Sort.COMPUTE for key in where.keys], bool)
+    own = np.flatnonzero((where.row >= 0) & compute[where.item]) if len(compute) else where.row
+    kinds = np.concatenate((phase[where.row[own]], np.full(len(bubbles), BUBBLE)))
+    spans = np.concatenate((where.spans[own], bubbles))
+    if not len(kinds):
+        return np.zeros((0, 3), np.int64)
+    order = np.argsort(spans[:, 0], kind="stable")
+    kinds, spans = kinds[order], spans[order]
+    step = np.searchsorted(steps[:, 0], spans[:, 0], "right")
+    follows = (kinds[1:] == kinds[:-1]) & (step[1:] == step[:-1])
+    follows &= (kinds[1:] != BUBBLE) | (spans[1:, 0] == spans[:-1, 1])
+    first = np.flatnonzero(np.concatenate(([True], ~follows)))
+    last = np.append(first[1:], len(kinds)) - 1
+    found = np.stack((kinds[first], spans[first, 0], spans[last, 1]), axis=1)
+    kept: I64 = found[found[:, 0] >= 0]
+    return kept
+
+
+def _launched_in(trace: Trace) -> I64:
+    """The pass in whose outermost range the call that launched each event row was, -1 if none."""
+    found = np.full(len(trace.events), -1, np.int64)
+    host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
+    rows, names = marked_phases(trace, np.flatnonzero(host))
+    if not len(rows):
+        return found
+    nest, calls = Nest.of(trace, rows), launches(trace)
+    at = nest.at(calls.thread, calls.time_ns)
+    while (inner := (at >= 0) & (nest.parent[at] >= 0)).any():
+        at = np.where(inner, nest.parent[at], at)
+    kind = np.select([names == "Forward", names == "Backward"], [FORWARD, BACKWARD], -1)
+    of = kind[np.searchsorted(rows, nest.rows)]
+    held = at >= 0
+    found[calls.device[held]] = of[at[held]]
+    return found
 
 
 _SENDS, _RECEIVES = re.compile(r"send(?!recv)|isend"), re.compile(r"(?<!send)(recv|receive)")

@@ -215,9 +215,10 @@ def line(path: Path) -> str:
     n = len(path.steps)
     sure = float((steps["Certain(%)"] * steps["Length(ns)"]).sum() / total)
     mean = total / n / 1e6
+    lacking = f"; {path.missing} ranks have no capture" if path.missing > 0 else ""
     return (
         f"critical path of {n} step{'s' * (n != 1)}, {mean:.3f} ms a step: {said}; on {where}; "
-        f"{sure:.0f} % of it certain"
+        f"{sure:.0f} % of it certain{lacking}"
     )
 
 
@@ -227,8 +228,9 @@ def document(path: Path) -> dict[str, Any]:
         {"step": number, "occurrence": occurrence, "why": why}
         for (number, occurrence), why in path.left_out.items()
     ]
+    missing = path.missing if path.missing >= 0 and not path.why else None
     return {"known": bool(path.segments), "text": line(path), "why": path.why or None,
-            "left_out": left_out}  # fmt: skip
+            "ranks_without_capture": missing, "left_out": left_out}  # fmt: skip
 
 
 RANKS_KEPT = 20

@@ -34,7 +34,6 @@ from traceconv.analysis.critical_path.records import (
     PARTS,
     SEND,
     UNMATCHED,
-    UNRECORDED,
     PathRecords,
 )
 from traceconv.analysis.rank_summary import RankSummary
@@ -45,8 +44,8 @@ RESOLUTION_NS = 1000
 """Starts that differ by less are not told apart, however well clocks agree: devices stamp no
 finer."""
 
-MOST = 20_000
-"""Operations that are looked at for one step."""
+MOST = 5000
+"""Operations of one step at which ways are followed that may be the path; then none is certain."""
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Operations in which ranks wait for one of them, and not for all."""
@@ -162,12 +161,14 @@ class Path:
         steps: the steps, start and end on the shared clock, and the rank that ends last.
         segments: backwards in time within a step.
         left_out: steps without a path, and why.
+        missing: ranks of the job that have no capture; -1 if how many there are is unknown.
     """
 
     why: str = ""
     steps: Mapping[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    missing: int = 0
 
 
 NOT_FOLLOWED = Path(NOT_LOOKED_AT)
@@ -258,7 +259,8 @@ def walk(
         segments = job.path(step, start, end)
         ends[step] = (start, end, segments[0].rank)
         found += segments
-    return Path("" if steps else "no step is on all ranks", ends, tuple(found), left_out)
+    missing = max(world_size - len(ranks), 0) if world_size > 0 else -1
+    return Path("" if steps else "no step is on all ranks", ends, tuple(found), left_out, missing)
 
 
 def _steps(
@@ -324,21 +326,19 @@ class _Job:
         near = [r for r in order if last[first] - last[r] <= self._unsure(first, r)]
         heads = [(rank, last[rank], _FIRST) for rank in near]
         found, certain = self._explored(step, start, heads)
-        segments, node = [], heads[0]
-        while True:
-            here = found.get(node)
-            if here is None:  # more than is looked at
-                rank, time, _ = node
-                rest = _only(UNRECORDED if time <= start else OUTSIDE, time - start)
-                if time > start:
-                    segments.append(Segment(step, rank, start, time, rest, certain=False,
-                                            why="too many operations to look at"))  # fmt: skip
-                break
+        segments: list[Segment] = []
+        nodes: tuple[Node, ...] = (heads[0],)
+        seen: set[Node] = set()
+        while nodes:
+            node = nodes[0]
+            if node in seen:  # operations without length that wait for each other
+                own = self._own(step, self.ranks[node[0]], start, node[1])
+                return segments + [replace(one, certain=False) for one in own]
+            seen.add(node)
+            here = found.get(node) or self._before(step, start, node)
             sure = node in certain
             segments += [one if sure else replace(one, certain=False) for one in here.segments]
-            if not here.nodes:
-                break
-            node = here.nodes[0]
+            nodes = here.nodes
         return segments
 
     def _unsure(self, one: int, other: int) -> int:
@@ -350,20 +350,21 @@ class _Job:
     def _explored(
         self, step: tuple[int, int], start: int, heads: Sequence[Node]
     ) -> tuple[dict[Node, _Found], set[Node]]:
-        """What is before every node that walks may come to, and the nodes they all come to."""
+        """What is before the nodes that walks may come to, and the nodes they all come to, as long
+        as there can be any."""
         found: dict[Node, _Found] = {}
         certain: set[Node] = set()
         waiting = [(-time, rank, at) for rank, time, at in heads]
         heapq.heapify(waiting)
         seen = set(heads)
         lost = False
-        while waiting and len(found) < MOST:
+        while waiting and not lost and len(found) < MOST:
             negative, rank, at = heapq.heappop(waiting)
             node = (rank, -negative, at)
-            if not waiting and not lost:
+            if not waiting:
                 certain.add(node)
             here = found[node] = self._before(step, start, node)
-            lost |= here.lost or (not here.nodes and bool(waiting))
+            lost = here.lost or (not here.nodes and bool(waiting))
             for one in here.nodes:
                 if one not in seen:
                     seen.add(one)
@@ -377,7 +378,7 @@ class _Job:
         if at == _FIRST:
             at = rank.before(time)
         row = -1 if at == _START or at == -1 else -3 - at if at <= -3 else int(rank.ends[at])
-        released = int(rank.end_ns[row]) if row >= 0 else start
+        released = min(int(rank.end_ns[row]), time) if row >= 0 else start
         first = row < 0 or released <= start
         own = self._own(step, rank, start if first else released, time)
         lost = any(one.why for one in own)
@@ -386,7 +387,7 @@ class _Job:
         if own and not lost and int(rank.path.loose[row]) == ASIDE:
             why = "communication ended before it that had been hidden, maybe by chance"
             own = (replace(own[0], why=why),)
-        after = self._released(step, start, rank, row, at)
+        after = self._released(step, start, rank, row, at, released)
         return _Found((*own, *after.segments), after.nodes, after.lost or lost)
 
     def _own(
@@ -401,10 +402,9 @@ class _Job:
         return (Segment(step, rank.rank, start, end, parts, why=why, certain=not lost),)
 
     def _released(
-        self, step: tuple[int, int], start: int, rank: RankTime, row: int, at: int
+        self, step: tuple[int, int], start: int, rank: RankTime, row: int, at: int, end: int
     ) -> _Found:
         """The communication that ended, and where the path may go on."""
-        end = int(rank.end_ns[row])
         members, why, lost = self._last(rank, row)
         begun = {r: min(int(self.ranks[r].start_ns[n]), end) for r, n in members.items()}
         nodes = tuple(
@@ -419,7 +419,7 @@ class _Job:
             return _Found((), (own, *nodes), lost)
         if loose == LATE:
             why = why or "nothing followed at once when it ended"
-            nodes = (*nodes, own)
+            nodes = (*nodes, own) if begun[main] > start else ()
         known = rank.known
         begin = max(begun[main], start)
         segment = Segment(

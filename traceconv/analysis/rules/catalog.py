@@ -13,6 +13,7 @@ from traceconv.analysis.rules import host as _rules_host
 from traceconv.analysis.rules import operators as _rules_ops
 from traceconv.analysis.rules import pipeline as _rules_pipeline
 from traceconv.analysis.rules import queues as _rules_queue
+from traceconv.analysis.rules import stages as _rules_stages
 from traceconv.analysis.rules import steps as _rules_steps
 from traceconv.analysis.rules.definition import Limits, Rule
 from traceconv.core.choices import unknown
@@ -22,7 +23,7 @@ RULES: Mapping[str, Rule] = {
     rule.id: rule
     for module in (
         _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_gaps,
-        _rules_comm, _rules_ops, _rules_efficiency,
+        _rules_comm, _rules_ops, _rules_efficiency, _rules_stages,
     )
     for rule in module.RULES
 }  # fmt: skip

@@ -75,7 +75,7 @@ def _phase_facts(trace: Trace) -> Columns:
     events = trace.events
     steps = np.flatnonzero((events.op == OpClass.ITERATION) & trace.rows_of(Layer.STEP))
     host = trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE) & (events.step < 0)
-    rows, phase = _marked(trace, np.flatnonzero(host))
+    rows, phase = marked_phases(trace, np.flatnonzero(host))
     if not len(rows) or not len(steps):
         return NOTHING
     nest = Nest.of(trace, rows)
@@ -106,8 +106,9 @@ def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:
     return alone
 
 
-def _marked(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Host rows that are phases, ascending, and which."""
+def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Which of these host rows are phases of a step, ascending, and which phases: "Dataloader",
+    "Forward", "Backward" or "Optimization"."""
     if trace.capture.reader == "paddle":
         types = paddle_types(trace, host)
         phase = np.array([_PADDLE_PHASES.get(t, t) for t in types.tolist()], object)

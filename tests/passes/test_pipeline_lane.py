@@ -1,0 +1,112 @@
+"""The lane of a stage: passes as ranges of the host say them, bubbles as messages do."""
+
+import numpy as np
+import pytest
+from job_simulator import Job, write_kineto
+from job_simulator import run as simulated
+
+import traceconv
+from traceconv.analysis.critical_path.records import BACKWARD, BUBBLE, FORWARD
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.passes import compose
+from traceconv.pipeline.stages import passed
+
+PIPE = Job(pp=2, dp=2, steps=12, micro_batches=3, coalesced=False, pace=0.2, layers=3)
+RANK_FROM = r"pp(?P<pp>\d+)_rank(?P<rank>\d+)"
+
+
+def phases_of(ranges, kernels, messages=()):
+    """What is found of a rank: (start, length) of ranges and messages by name, kernels with the
+    time of the call that launched them."""
+    build = TraceBuilder(Capture("made", None, ("x",), 0, label="made"))
+    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "Thread 1")
+    lane, comm = build.track(Layer.DEVICE, "Stream 7"), build.track(Layer.COMM, "Group 3")
+    build.slice(build.track(Layer.STEP, "iterations"), 0, 1000, "Iteration 1",
+                op=OpClass.ITERATION, step=1)  # fmt: skip
+    for name, start, dur in ranges:
+        build.slice(host, start, dur, name, op=OpClass.HOST)
+    for launched, start, dur in kernels:
+        first = build.rows
+        build.slice(calls, launched, 1, "cudaLaunchKernel", op=OpClass.HOST)
+        build.slice(lane, start, dur, "gemm", op=OpClass.COMPUTE)
+        build.flow(first, first + 1, "launch")
+    for name, start, dur in messages:
+        build.slice(comm, start, dur, name, op=OpClass.COMM)
+    trace = passed(build.finish(), compose(mode="detail"))
+    return summarize(trace, SummaryRequest(lateness=True, path=True)).path.phases.tolist()
+
+
+def test_passes_are_those_that_ranges_say():
+    """From the first task launched within to the last before another pass; other work is none."""
+    ranges = [("forward", 0, 100), ("backward", 100, 100), ("forward", 120, 10)]
+    kernels = [(10, 50, 100), (50, 200, 50), (110, 300, 50), (125, 360, 10), (250, 400, 50)]
+    assert phases_of(ranges, kernels) == [[FORWARD, 50, 250], [BACKWARD, 300, 370]]
+
+
+def test_bubbles_are_messages_that_nothing_hides():
+    """They end a pass; what computing hides of them is none, nor is another collective."""
+    ranges, kernels = [("forward", 0, 100)], [(10, 50, 100), (20, 300, 50), (30, 500, 50)]
+    messages = [("ncclDevKernel_Recv", 140, 100), ("ncclDevKernel_AllReduce", 400, 50),
+                ("ncclDevKernel_Send", 440, 50)]  # fmt: skip
+    assert phases_of(ranges, kernels, messages) == [
+        [FORWARD, 50, 150], [BUBBLE, 150, 240], [FORWARD, 300, 350], [BUBBLE, 450, 490],
+        [FORWARD, 500, 550],
+    ]  # fmt: skip
+
+
+def test_nothing_is_guessed():
+    """Without ranges and messages there is nothing to draw."""
+    assert phases_of([], [(10, 50, 100), (20, 300, 50)]) == []
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A pipeline of two stages whose files are named by their coordinates, and its run."""
+    folder = tmp_path_factory.mktemp("job")
+    happened = simulated(PIPE)
+    for path in write_kineto(happened, folder):
+        rank = int(path.name.split(".")[0].removeprefix("rank"))
+        path.rename(folder / f"pp{rank // PIPE.stage_size}_rank{rank}.pt.trace.json")
+    return folder, happened
+
+
+def lanes(folder, tmp_path, **how):
+    """Slices of the lanes of stages in a merged trace: rank: {lane: lengths}."""
+    out = str(tmp_path / "t.pftrace")
+    traceconv.merge(folder, out=out, annotate=True, mode="detail", align="wall", **how)
+    found = {}
+    for trace in traceconv.open(out).traces(None):
+        for i, track in enumerate(trace.tracks):
+            if track.name.startswith("Pipeline"):
+                rows = trace.events.take(trace.events.track == i)
+                names = {trace.strings[name] for name in rows.name.tolist()}
+                found.setdefault(trace.rank, {})[track.name] = names, int(rows.dur_ns.sum())
+    return found
+
+
+def test_the_stage_is_where_it_is_known(job, tmp_path):
+    """One lane per rank, of its stage; its bubbles are what the simulation spent in messages."""
+    folder, happened = job
+    found = lanes(folder, tmp_path, rank_from=RANK_FROM)
+    assert {rank: list(one) for rank, one in found.items()} == {
+        rank: [f"Pipeline stage {rank // PIPE.stage_size}"] for rank in range(PIPE.ranks)
+    }
+    for rank, one in found.items():
+        stage, column = divmod(rank, PIPE.stage_size)
+        own = happened.stages[stage]
+        rows = [i for i, op in enumerate(own.ops) if op.what == "pp"]
+        spans = [(own.starts[i][column], own.ends[i][column]) for i in rows]
+        true = np.unique(np.array(spans), axis=0)
+        reached = np.maximum.accumulate(true[:, 1])
+        start = np.maximum(true[1:, 0], reached[:-1])
+        spent = true[0, 1] - true[0, 0] + np.maximum(true[1:, 1] - start, 0).sum()
+        ((names, length),) = one.values()
+        assert names == {"bubble"}
+        assert length == pytest.approx(spent, abs=2 * len(rows))
+
+
+def test_the_stage_is_not_drawn_where_it_is_unknown(job, tmp_path):
+    """Ranks alone say nothing of stages."""
+    assert lanes(job[0], tmp_path, rank_from=r"rank(\d+)") == {}
