@@ -142,6 +142,8 @@ OPEN = {
     "equal traffic": [(("tp",), "buckets"), (("dp",), "buckets")],
     "sequences or shards": [(("tp",), "sequences")],
     "shards and replicas": [(("tp",), "fully sharded"), (("dp",), "buckets")],
+    "shards and replicas, late": [(("tp",), "sharded"), (("dp",), "one")],
+    "replicas of replicas": [(("tp",), "buckets"), (("dp",), "one")],
     "serving": [(("tp",), "activations"), (("dp",), "ring")],
     "a ring of one context": [(("tp",), "ring"), (("tp", "dp"), "buckets")],
     "experts": [(("tp",), "exchange"), (("tp", "dp"), "sharded")],

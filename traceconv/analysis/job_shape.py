@@ -6,8 +6,10 @@ scattering per layer of tensor parallelism with sequences or of sharded data par
 are
 
 * ``dp``: a group that reduces (all-reduces, or reduce-scatters and then all-gathers) in the later
-  part of every step only, among other communication that begins the step. Its ranks have no other group
-  with each other: gradients are reduced over the ranks of one context, and of experts, too;
+  part of every step only, among other communication that begins the step. Its ranks have no other
+  group with each other: gradients are reduced over the ranks of one context, and of experts, too.
+  Nor is there another group that gathers, scatters or reduces, but for that of ``tp``: it could
+  share the data, too;
 * ``tp``: beside it, a group of all-reduces of one size, several times as many, that go on through
   the step, across the groups of ``dp``;
 * ``pp``: beside ``dp``, a group of nothing but messages, whose ranks have no other group with each
@@ -31,8 +33,8 @@ from traceconv.core.columns import I32, I64, UNKNOWN, Mask
 from traceconv.core.job_shape import STAGE, Axis, JobShape, Origin, recorded_shape, shape_of
 
 EARLIEST_REDUCTION = 0.3
-"""Share of a step's communication, in time, before which no gradient is reduced: backward takes
-about twice as long as forward."""
+"""Share of a step, in time, before which no gradient is reduced, and some activations are: backward
+takes about twice as long as forward."""
 
 TIMES_AS_MANY = 3
 """All-reduces of activations per reduction of gradients, at least."""
@@ -51,6 +53,7 @@ SLIGHT_OPERATIONS = 8
 
 _MEMBERS = re.compile(r"group \S+ \[(\d{1,7}(?:, ?\d{1,7})*)\]")
 _REDUCTIONS = ("allreduce", "reducescatter")
+_SHARING = (*_REDUCTIONS, "allgather")
 
 
 def job_shape(summaries: Iterable[RankSummary]) -> JobShape:
@@ -95,7 +98,8 @@ class _Traffic:
     Attributes:
         kinds: names of the kinds of operations.
         kind, size, step: int per operation.
-        place: when it began, from 0 to 1 of the communication of its step.
+        place: when it began, from 0 to 1 of the time from the last communication of the step before
+            to the last of its own.
         steps: how many there are in all.
     """
 
@@ -126,7 +130,7 @@ class _Traffic:
         """Whether it reduces in every step, and all it does, maybe gathering what was reduced, is
         late in the step. What gathers early may be sharded data, or keys of one context."""
         rows = self.of(*_REDUCTIONS)
-        alone = (rows | self.of("allgather")).all() and (self.size[rows] > 0).all()
+        alone = self.of(*_SHARING).all() and (self.size[rows] > 0).all()
         everywhere = len(np.unique(self.step[rows])) == self.steps
         return bool(alone and everywhere and self.place.min() >= EARLIEST_REDUCTION)
 
@@ -136,7 +140,11 @@ class _Traffic:
         if not rows.all() or self.size.min() <= 0:
             return False
         _, same = np.unique(self.size, return_counts=True)
-        if same.max() < OF_ONE_SIZE * len(rows) or len(rows) < TIMES_AS_MANY * late.sum():
+        if (
+            self.place.min() >= EARLIEST_REDUCTION
+            or same.max() < OF_ONE_SIZE * len(rows)
+            or len(rows) < TIMES_AS_MANY * late.sum()
+        ):
             return False
         return (
             all(
@@ -157,17 +165,22 @@ def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, I32]]:
     traffic = [_by_members(one.collectives, members) for one in every]
     ranks = [one.rank for one in every]
     gradients = _one_each(
-        [[group for group, one in of.items() if one.reduces_late]
+        [[group for group, one in of.items() if one.reduces_late and _begun_by_others(group, of)]
          for of in traffic], ranks
     )  # fmt: skip
     if gradients is None or not _apart(gradients, traffic):
         return []
     found = {"dp": gradients}
     beside = [
-        [group for group, one in of.items()
-         if group != mine and one.goes_on_beside(of[mine]) and not _meet(group, mine)]
+        [group for group, one in of.items() if group != mine and one.of(*_SHARING).any()]
         for of, mine in zip(traffic, gradients, strict=True)
-    ]  # fmt: skip
+    ]
+    if not all(
+        of[group].goes_on_beside(of[mine])
+        for groups, of, mine in zip(beside, traffic, gradients, strict=True)
+        for group in groups
+    ):
+        return []
     found |= {"tp": tensor} if (tensor := _one_each(beside, ranks)) else {}
     messages = [[group for group, one in of.items() if one.is_messages] for of in traffic]
     stages = _one_each(messages, ranks)
@@ -208,16 +221,16 @@ def _members(every: Sequence[CollectiveRecords]) -> dict[str, _Members]:
 def _by_members(
     known: CollectiveRecords, members: Mapping[str, _Members]
 ) -> dict[_Members, _Traffic]:
-    """The traffic of one rank; without its first and last step, if there are others: a capture may
-    hold parts of these.
+    """The traffic of one rank in its steps that follow another one, without the last: a capture may
+    hold a part of it.
     """
-    steps = np.unique(known.step[known.step >= 0])
-    steps = steps[1:-1] if len(steps) > 2 else steps
+    every = np.unique(known.step[known.step >= 0])
+    steps = every[1:-1][np.diff(every[:-1]) == 1]
     place = np.zeros(len(known))
     for step in steps.tolist():
         rows = known.step == step
-        first, last = known.start_ns[rows].min(), known.end_ns[rows].max()
-        place[rows] = (known.start_ns[rows] - first) / max(int(last - first), 1)
+        before, last = (int(known.end_ns[known.step == n].max()) for n in (step - 1, step))
+        place[rows] = (known.start_ns[rows] - before) / max(last - before, 1)
     found = {}
     whole = np.isin(known.step, steps)
     of_group = [members[group.key] for group in known.groups]
@@ -240,6 +253,17 @@ def _one_each(groups: Sequence[Sequence[_Members]], ranks: Sequence[int]) -> lis
     by_rank = dict(zip(ranks, found, strict=True))
     agreed = all(by_rank.get(member, group) == group for group in found for member in group)
     return found if agreed and len({len(group) for group in found}) == 1 else None
+
+
+def _begun_by_others(group: _Members, traffic: Mapping[_Members, _Traffic]) -> bool:
+    """Whether there is communication of other groups early in every step: else a step may begin
+    with a pause, and nothing is late in it.
+    """
+    early: set[int] = set()
+    for other, one in traffic.items():
+        if other != group:
+            early.update(one.step[one.place < EARLIEST_REDUCTION].tolist())
+    return len(early) == traffic[group].steps
 
 
 def _meet(one: _Members, other: _Members) -> bool:
