@@ -76,6 +76,16 @@ def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
     return known[ending] if ending else form or forms[0]
 
 
+def refuse_binary(form: str) -> None:
+    """Raise for a form that is no text, where nothing but standard output is named.
+
+    Raises:
+        click.UsageError: it is Parquet or a workbook.
+    """
+    if form in BINARY:
+        raise click.UsageError(f"{form} goes into a file: name one with -o FILE.{form}")
+
+
 def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
     """What --format says where --json may ask for one document on stdout instead.
 
@@ -88,6 +98,9 @@ def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None
         raise click.UsageError(f"--json and --format {form} both want stdout; name a file with -o")
     return "json"
 
+
+BINARY = ("parquet", "xlsx")
+"""Forms of tables that a terminal cannot show."""
 
 SECTIONS = {
     "Where to": "output writer form force dry_run",
@@ -358,8 +371,9 @@ working = together(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Worker processes; default TRACECONV_JOBS, else what suits the machine and the input. "
-        "The result does not depend on it.",
+        help="Worker processes, one per rank at most, and threads where ranks are fewer; default "
+        "TRACECONV_JOBS, else what suits the machine and the input. The result does not depend on "
+        "it.",
     ),
     click.option(
         "--mem-limit",

@@ -26,8 +26,8 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 _LOOSE = (
-    re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
-    re.compile(r"(?:^|[_\-.])r(\d+)(?=[_\-./]|$)"),
+    re.compile(r"rank[_\-. ]?(\d{1,18})(?!\d)", re.IGNORECASE),
+    re.compile(r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)"),
     re.compile(r"worker[_\-. ]?(\d{1,7})(?!\d)", re.IGNORECASE),
     re.compile(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
 )

@@ -46,6 +46,7 @@ from traceconv.core.model import (
 )
 from traceconv.core.version import RANK_FILE as VERSION
 from traceconv.io.atomic import replacing
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
@@ -225,7 +226,7 @@ class _Opened:
         self.path = path
         try:
             with path.open("rb") as file:
-                self.mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.mapped = ReadMapping(file.fileno())
         except (OSError, ValueError) as e:
             raise SourceError(f"{path}: the file of a spilled rank cannot be read: {e}") from e
         end = len(self.mapped) - 16

@@ -35,13 +35,13 @@ _SIZES = {
 
 _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
-_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d+)')
-_PROFILER_INFO = re.compile(r"profiler_info(?:_(\d+))?\.json")
-_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d+)\.db")
-_INFO_JSON = re.compile(r"(?:device_(\d+)|host)/info\.json(?:\.(\d+))?")
+_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
+_PROFILER_INFO = re.compile(r"profiler_info(?:_(\d{1,18}))?\.json")
+_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d{1,18})\.db")
+_INFO_JSON = re.compile(r"(?:device_(\d{1,18})|host)/info\.json(?:\.(\d{1,18}))?")
 _WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
-_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
-_FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d+)(?=[_/]|$)", re.IGNORECASE)
+_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,18})")
+_FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d{1,18})(?=[_/]|$)", re.IGNORECASE)
 
 
 def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
@@ -294,7 +294,7 @@ class Identity:
             device: only this device's; -1 for any.
         """
         wanted = re.compile(
-            r"(?:^|/)(?:device_(?P<d>\d+)/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
+            r"(?:^|/)(?:device_(?P<d>\d{1,18})/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
         )
         found = []
         for name in names:
