@@ -1,6 +1,7 @@
 """The trace that was written, as rows: Chrome JSON by ``json``, Perfetto by its own classes."""
 
 import json
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -120,7 +121,8 @@ def _described(events):
         said, pid = event["args"], event["pid"]
         if event["name"] == "process_name":
             ranks.setdefault(said["rank"], Rank(said["rank"]))
-            headings[pid] = (said["rank"], said["name"].removeprefix(f"Rank {said['rank']} "))
+            plain = re.sub(r"^Rank \d+ (· (\w+\d+ )+)?", "", said["name"])  # and coordinates
+            headings[pid] = (said["rank"], plain)
         elif event["name"] == "process_labels":
             device = [w for w in said["labels"].split(", ") if w.startswith("device ")]
             ranks[headings[pid][0]].device = int(device[-1].split()[1]) if device else -1
