@@ -41,6 +41,7 @@ def placed(*groups, sizes=None, **coordinates):
         ("default_pg", ""),
         ("undefined", ""),
         ("https", ""),
+        ("tp\u00e9", ""),
         ("", ""),
     ],
 )
@@ -96,6 +97,13 @@ def test_what_contradicts_itself_is_unknown(stated):
     assert shape.column("dp").tolist() == [-1, -1]
     assert (axis.origin, shape.line()) == (Origin.UNKNOWN, "")
     assert axis.lacking
+
+
+def test_groups_of_no_known_axis_do_not_matter():
+    """All ranks, embeddings, models: they are groups of none."""
+    others = [(name, (0, 1, 2, 3)) for name in ("default_group", "mp", "embd", "")]
+    shape = recorded_shape({1: placed(*others, ("pp", (1, 3)))}, {})
+    assert (shape.names, shape.values.tolist()) == (("pp",), [[0]])
 
 
 def test_a_stated_size_of_one_is_the_coordinate_zero():

@@ -121,9 +121,8 @@ def _described(events):
         said, pid = event["args"], event["pid"]
         if event["name"] == "process_name":
             ranks.setdefault(said["rank"], Rank(said["rank"]))
-            heading = said["name"].removeprefix(f"Rank {said['rank']} ")
-            heading = re.sub(r"· (?:[a-z]+\d+ )+", "", heading)  # its place in the job
-            headings[pid] = (said["rank"], heading)
+            plain = re.sub(r"^Rank \d+ (· (\w+\d+ )+)?", "", said["name"])  # and coordinates
+            headings[pid] = (said["rank"], plain)
         elif event["name"] == "process_labels":
             device = [w for w in said["labels"].split(", ") if w.startswith("device ")]
             ranks[headings[pid][0]].device = int(device[-1].split()[1]) if device else -1

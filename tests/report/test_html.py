@@ -16,10 +16,13 @@ from html_page import SECTIONS, Reader
 from report_job import curve, document, matrix, operators, page, small, texts
 from synthetic_job import Job
 
+from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.cli import cli
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import ParallelGroup, Placement
 from traceconv.core.markup import el, esc
-from traceconv.report import excerpts, markdown
+from traceconv.report import excerpts, markdown, page_charts, sections
 from traceconv.report.charts import HEIGHT, Line, lines
 from traceconv.report.figures import exact
 
@@ -78,6 +81,27 @@ def test_every_section_has_its_drawing(told):
     """None of them falls back to saying that data are missing."""
     overview = told["overview"]
     assert [k for k in SECTIONS if "missing" in overview.get(k, ())] == []
+
+
+def test_ranks_are_drawn_at_their_coordinates(told):
+    """Stages beside each other, the rest below; ranks with an unknown coordinate are named."""
+    assert "missing" in told["overview"]["shape"]
+    groups = [ParallelGroup("pp", (r % 2, r % 2 + 2), "a list") for r in range(3)]
+    groups += [ParallelGroup("tp", (r // 2 * 2, r // 2 * 2 + 1), "a list") for r in (0, 1)]
+    every = [RankSummary(rank=rank, placement=Placement(tuple(groups))) for rank in range(4)]
+    section = sections.job_shape(
+        job_shape(every),
+        {"rows": [{"rank": 1, "pure_compute_ns": 5_250_000, "overlapped_ns": 1_000_000}]},
+    )
+    assert section["rows"][1] == {"rank": 1, "pp": 0, "tp": 1, "computing_ns": 6_250_000}
+    assert section["rows"][3] == {"rank": 3, "pp": 1, "tp": None, "computing_ns": None}
+    drawn = str(page_charts.shape(section))
+    assert 'title="rank 1 pp0 tp1: computing 6.25 ms">1<' in drawn
+    assert 'title="rank 0 pp0 tp0: computing –">0<' in drawn
+    assert "unknown of ranks 2-3: tp: no group of it is named" in drawn
+    assert "tp 2 (unknown of 2 of 4 ranks)" in drawn
+    table = "\n".join(markdown.lines({**told["overview"], "shape": section}))
+    assert "| 3 | 1 | – | – |" in table
 
 
 def test_sections_without_data_say_what_they_need():

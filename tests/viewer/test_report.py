@@ -128,7 +128,7 @@ def test_places_are_copied(shown):
     shown.click("#heat .cells b >> nth=30")  # the second row begins with the 23rd, of step 1
     found = shown.evaluate("navigator.clipboard.readText()")
     assert found.startswith("SELECT ")
-    assert found.endswith("process.name = 'Rank 1' AND "
+    assert found.endswith("process.name || ' ' GLOB 'Rank 1 *' AND "
                           "EXTRACT_ARG(slice.arg_set_id, 'debug.step') = 8")  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def critical_path(
     align: options.Align = "auto",
     align_max_error_ns: options.Length | None = None,
     clock_error_ns: options.Length | None = None,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     steps: options.Numbers | None = None,
     top: int | None = None,
     rank_from: str = "meta",

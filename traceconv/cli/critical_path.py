@@ -25,7 +25,7 @@ TABLES = ("steps", "ranks", "segments")
     help="steps, ranks, segments (every stretch of the path), or all.",
 )
 @click.option(
-    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
 )
 @click.option(
     "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."

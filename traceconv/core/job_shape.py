@@ -76,7 +76,7 @@ class Placement:
     """What a capture states of the place of its rank in the job.
 
     Attributes:
-        groups: its groups by name.
+        groups: its groups whose names tell an axis.
         sizes:  stated ranks per group of an axis.
         coordinates: stated by themselves, by axis: in the name of a file, in our own outputs.
         place:  what states these.
@@ -241,6 +241,8 @@ def axes_of(name: str) -> tuple[str, ...]:
     ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` of "dp" and "cp". Those of other axes together are
     left out: what is the data parallel group of experts depends on more than its name.
     """
+    if not name.isascii():
+        return ()
     words = [word for word in _LETTERS.findall(name.lower()) if word not in _IDLE]
     axes = tuple(_WORDS.get(word, "") for word in words if word != "with")
     if axes == ("dp", "cp"):
@@ -339,11 +341,12 @@ def _groups_by_rank(
         plain: nothing is context parallel, so that a group for data and context is one for data.
     """
     found: dict[int, dict[tuple[int, ...], str]] = {}
+    wanted = {(name,), (name, "cp")} if plain and name == "dp" else {(name,)}
     every = {
         group.ranks: group.place
         for one in placements.values()
         for group in one.groups
-        if axes_of(group.name) in ((name,), (name, "cp") if plain and name == "dp" else ())
+        if axes_of(group.name) in wanted
     }
     for members, place in every.items():
         for rank in members:

@@ -38,6 +38,12 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
         "From the beginning to the end of every step, as marked.",
         charts.steps,
     ),
+    (
+        "shape",
+        "Ranks at their coordinates",
+        "What each rank computes per step, ranks where they stand in the job.",
+        charts.shape,
+    ),
     ("heat", "Who is behind, step by step", "", charts.heat),
     (
         "critical_path",
@@ -144,6 +150,8 @@ def _sections(document: Document) -> Iterator[Piece]:
     overview = document.get("overview")
     if overview:
         for key, title, words, draw in _CHARTS:
+            if key == "shape" and "missing" in overview[key]:
+                continue  # of one rank, and of most small jobs, there is no more to say
             yield key, title, _drawn(key, overview[key], words, draw)
             if key == "overlap":
                 yield "findings", "Findings", _findings(overview)

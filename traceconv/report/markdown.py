@@ -25,6 +25,9 @@ def lines(overview: Section | None) -> list[str]:
         list(_findings(overview["findings"])),
         _part("Where the time goes", overview["overlap"], _overlap),
         _part("Step times", overview["steps"], _steps),
+        []
+        if "missing" in (at := overview["shape"])
+        else _part("Ranks at their coordinates", at, _shape),
         _part("Who is behind, step by step", overview["heat"], _heat),
         _part("What bounds a step", overview["critical_path"], _path),
         _part("Communication", overview["communication"], _rows),
@@ -108,6 +111,13 @@ def _steps(section: Section) -> Iterator[str]:
             for step, dur in zip(row["step"], row["dur_ns"], strict=True)
         ],
     )
+
+
+def _shape(section: Section) -> Iterator[str]:
+    yield from (text(section["text"]), "")
+    names = ["rank", *(one["name"] for one in section["axes"]), "computing_ns"]
+    head = [name.removesuffix("_ns") for name in names]
+    yield from table(head, [[_cell(name, row[name]) for name in names] for row in section["rows"]])
 
 
 def _heat(section: Section) -> Iterator[str]:

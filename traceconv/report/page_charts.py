@@ -205,6 +205,47 @@ def heat(section: Section) -> Markup:
     return join([_scale(say.time(most)), chart])
 
 
+def shape(section: Section) -> Markup:
+    """Ranks at their coordinates, darker where they compute longer: stages beside each other, other
+    axes below each other; ranks of which a coordinate is unknown in a line.
+    """
+    known = [one for one in section["axes"] if one["source"] != "unknown"]
+    axes = [one["name"] for one in known if one["name"] != "node" and one["size"] != 1]
+    across = "pp" if "pp" in axes else axes[-1] if axes else ""
+    down = [name for name in axes if name != across]
+    placed = [row for row in section["rows"] if None not in [row[name] for name in axes]]
+    while down and len({tuple(row[name] for name in down) for row in placed}) > RANKS_DRAWN:
+        down.pop()  # the fastest: ranks of several coordinates share a cell
+    at: dict[tuple[tuple[int, ...], int], list[Section]] = {}
+    for row in placed if across else ():
+        at.setdefault((tuple(row[name] for name in down), row[across]), []).append(row)
+    left = sorted({place for place, _ in at})
+    below = sorted({column for _, column in at})
+    most = max((row["computing_ns"] or 0 for row in placed), default=0) or 1
+    grid = [[_rank_cell(at.get((place, n), ()), axes, most) for n in below] for place in left]
+    names = [" ".join(f"{a}{n}" for a, n in zip(down, place, strict=True)) for place in left]
+    chart = cells(grid, names, [f"{across}{n}" for n in below], across, 96) if at else None
+    parts = [el("p", section["text"], class_="words")]
+    parts += [_scale(say.time(most)), chart] if chart is not None else []
+    there = {row["rank"] for row in placed}
+    if rest := [row["rank"] for row in section["rows"] if row["rank"] not in there]:
+        why = [f"{one['name']}: {one['lacking']}" for one in section["axes"] if one["lacking"]]
+        parts.append(el("p", f"unknown of {say.ranks(rest)}: {'; '.join(why)}", class_="missing"))
+    return join(parts)
+
+
+def _rank_cell(rows: Sequence[Section], axes: Sequence[str], most: int) -> Cell:
+    """One cell: the rank that computes longest decides its colour."""
+    if not rows:
+        return Cell(None, "no capture")
+    known = [row["computing_ns"] for row in rows if row["computing_ns"] is not None]
+    numbers = [row["rank"] for row in rows]
+    places = " ".join(f"{name}{rows[0][name]}" for name in axes) if len(rows) == 1 else ""
+    length = say.time(max(known)) if known else say.UNKNOWN
+    words = f"{say.ranks(numbers)} {places}".rstrip() + f": computing {length}"
+    return Cell(max(known) / most if known else None, words, _short(numbers))
+
+
 def _scale(most: str) -> Markup:
     ramp = [el("i", class_=f"h{i}") for i in range(9)]
     return el("p", "0 ", el("span", ramp, class_="ramp"), f" {most}", class_="legend")

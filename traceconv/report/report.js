@@ -283,7 +283,7 @@
         const query = (
           "SELECT slice.id AS slice_id, ts, dur, track_id, slice.name FROM slice JOIN process_track "
           + "ON track_id = process_track.id JOIN process USING (upid) WHERE "
-          + `process.name = 'Rank ${rank[0]}' AND EXTRACT_ARG(slice.arg_set_id, 'debug.step') = ${step[0]}`
+          + `process.name || ' ' GLOB 'Rank ${rank[0]} *' AND EXTRACT_ARG(slice.arg_set_id, 'debug.step') = ${step[0]}`
         );
         if (linked) open(leading(query), "_blank", "noopener"); else copied(query);
       });

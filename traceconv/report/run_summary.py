@@ -18,6 +18,7 @@ from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path import tables as path_tables
 from traceconv.analysis.critical_path import walk
+from traceconv.analysis.job_shape import job_shape
 from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
@@ -143,7 +144,7 @@ def overview(
     Returns:
         ``headline``, ``losses`` (what it is made of), ``sentences`` (three), ``tiles``;
         ``findings``, most lost time first, ``good`` and ``places`` with evidence
-        and where to look; ``not_checked``; the sections "overlap", "steps", "heat",
+        and where to look; ``not_checked``; the sections "overlap", "steps", "shape", "heat",
         "communication", "links", "operators", "curves" (see :mod:`.sections`), "critical_path".
     """
     summaries = sorted(summaries, key=lambda one: one.rank)
@@ -173,6 +174,7 @@ def overview(
             "places": rows.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
+            "shape": sections.job_shape(job_shape(summaries), drawn["overlap"]),
             "heat": sections.heat(summaries, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
             "critical_path": path_tables.section(judged.path),

@@ -16,6 +16,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64, distinct
+from traceconv.core.job_shape import NODE, JobShape
 from traceconv.core.side_tables import ABSENT, Columns
 
 Section = dict[str, Any]
@@ -336,3 +337,21 @@ def _excess(overlap: Result) -> dict[tuple[int, int], int]:
             for rank, more in zip(rows[RANK][mine].tolist(), over.tolist(), strict=True):
                 found[rank, step] = max(round(more), 0)
     return found
+
+
+def job_shape(shape: JobShape, overlap: Section) -> Section:
+    """The coordinates of the ranks, and what each computes per step (of the capture, where no step
+    has device work), ns; null where unknown.
+
+    Args:
+        overlap: that section.
+    """
+    if not set(shape.names) - {NODE}:
+        return {"missing": "no data: nothing states or determines the coordinates of ranks"}
+    known = {
+        row["rank"]: row["pure_compute_ns"] + row["overlapped_ns"]
+        for row in overlap.get("rows", ())
+    }
+    document = shape.as_dict()
+    rows = [{**row, "computing_ns": known.get(row["rank"])} for row in document["ranks"]]
+    return {"text": shape.line(), "axes": document["axes"], "rows": rows}

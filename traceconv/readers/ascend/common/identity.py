@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
-from traceconv.core.job_shape import ParallelGroup, Placement
+from traceconv.core.job_shape import ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
@@ -33,6 +33,7 @@ _SIZES = {
 }
 """Keys of ``distributed_args``, by axis."""
 
+_MOST_RANKS = 1 << 24
 _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
@@ -230,7 +231,11 @@ class Identity:
         args = info.get("distributed_args")
         sizes: dict[str, int] = {}
         if isinstance(args, dict):
-            sizes = {axis: n for axis, key in _SIZES.items() if (n := _whole(args.get(key))) > 0}
+            sizes = {
+                axis: n
+                for axis, key in _SIZES.items()
+                if 0 < (n := _whole(args.get(key))) <= _MOST_RANKS
+            }
             self.claim(Trust.METADATA, args.get("rank"), place)
             self.world_size = max(self.world_size, _whole(args.get("world_size")))
         groups = info.get("parallel_group_info")
@@ -246,7 +251,7 @@ class Identity:
                 tuple(
                     ParallelGroup(g["name"], tuple(g["ranks"]), listed)
                     for g in named
-                    if g["ranks"] and min(g["ranks"]) >= 0
+                    if g["ranks"] and axes_of(g["name"])
                 ),
                 sizes,
                 place=f"{place}: distributed_args",
@@ -359,7 +364,8 @@ def _group(entry: Any) -> dict[str, Any] | None:
     name, ranks = entry.get("group_name"), entry.get("global_ranks")
     if not isinstance(name, str) or not isinstance(ranks, list):
         return None
-    return {"name": name, "ranks": ranks} if all(type(r) is int for r in ranks) else None
+    known = all(type(rank) is int and 0 <= rank <= _MOST_RANKS for rank in ranks)
+    return {"name": name, "ranks": ranks} if known else None
 
 
 def _whole(value: object) -> int:
