@@ -38,7 +38,7 @@ _LEAST_NS, _SIZES = 1e3, 10  # the smallest, and how many, other values of a bia
 _REFUTED = 9.0  # by how much more squares of scatters add up to where that is no chance
 _WILDEST = 4.0  # standard deviations; what is further off counts as that there
 _FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
-_OUTSIDE = 0.2  # so much of a capture outside its matched operations is said
+_OUTSIDE = 0.05  # so much of a capture outside its matched operations is said
 
 Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
