@@ -446,7 +446,9 @@ def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
                 z = student(-NormalDist().inv_cdf(max(level, 1e-300)), n - 1)
                 if mine.mean() - rest.mean() <= z * spread / math.sqrt(n):
                     continue
-            found[place, rank] = _share(np.concatenate((mine, rest)), n, float(mine.sum())) < level
+            found[place, rank] = (
+                share_of_draws(np.concatenate((mine, rest)), n, float(mine.sum())) < level
+            )
     return found
 
 
@@ -463,9 +465,14 @@ def _scatter(values: F64) -> F64:
     return unlike
 
 
-def _share(values: F64, drawn: int, total: float) -> float:
+def share_of_draws(values: F64, drawn: int, total: float) -> float:
     """The share of draws of so many of ``values`` that add up to at least ``total``: the double
-    saddle point approximation (Skovgaard; Robinson for permutations)."""
+    saddle point approximation (Skovgaard; Robinson for permutations), exact at the end.
+
+    Args:
+        values: any, without NaN.
+        drawn:  fewer than these, without putting any back.
+    """
     every = len(values)
     ordered = np.sort(values)[::-1]
     if total >= ordered[:drawn].sum() - 1e-9:
