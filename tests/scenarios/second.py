@@ -412,7 +412,9 @@ def answer(w: World) -> Answer:
         wrong += apart > 3 * (stated + 2)
         notes.append(f"{rank}: {apart / 1e3:.1f} of {stated / 1e3:.1f} us")
     per_stage = w.dp * w.tp
-    work = np.array([np.mean(one.work[1:-1] or one.work[:-1]) for one in cluster.ranks]).reshape(-1, per_stage)
+    work = np.array([np.mean(one.work[1:-1] or one.work[:-1]) for one in cluster.ranks]).reshape(
+        -1, per_stage
+    )
     more = (work - np.median(work, axis=1, keepdims=True)).reshape(-1)
     much = frozenset(np.flatnonzero(more > _MATERIAL / _CLEAR * length / w.steps).tolist())
     return Answer(
