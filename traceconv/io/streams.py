@@ -9,12 +9,14 @@ import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
+from traceconv.io.memory import ReadMapping
+from traceconv.io.threads import ahead
 
 Progress = Callable[[int], None]
 """Called with the number of (stored) bytes read since the last call."""
@@ -31,6 +33,9 @@ _PACKED_BYTES = 1 << 16
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How compressed data begins."""
+
+BATCH = 8
+"""So many pieces of a stream are handed from thread to thread at once."""
 
 COPY_BYTES = 1 << 20
 """What is copied from file to file at a time."""
@@ -60,6 +65,7 @@ class Stream:
         self, raw: IO[bytes], label: str, progress: Progress, mapped: mmap.mmap | None = None
     ) -> None:
         self._raw, self.label, self._progress, self.mapped = raw, label, progress, mapped
+        self._ahead: Generator[bytes] | None = None
 
     def read(self, n: int) -> bytes:
         """Up to ``n`` bytes.
@@ -79,6 +85,28 @@ class Stream:
         ) as e:
             raise SourceError(f"{self.label}: cannot read: {e}") from e
 
+    def ahead(self, size: int) -> Iterator[bytes]:
+        """The rest of it, read (and inflated) on a thread of its own, ``size`` bytes at a time.
+
+        Raises:
+            SourceError: as :meth:`read`, behind all that could be read.
+        """
+        self._ahead = ahead(self._batches(size))
+        return self._ahead
+
+    def _batches(self, size: int) -> Iterator[bytes]:
+        while True:
+            batch: list[bytes] = []  # a few at once: handing over costs time
+            try:
+                while len(batch) < BATCH and (piece := self.read(size)):
+                    batch.append(piece)
+            except SourceError:
+                yield b"".join(batch)
+                raise
+            if not batch:
+                return
+            yield b"".join(batch)
+
     def advance(self, n: int) -> None:
         """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
         self._progress(n)
@@ -87,6 +115,8 @@ class Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         self._raw.close()
 
 
@@ -273,7 +303,7 @@ def _broken_gzip() -> type[Exception]:
     return cast(type[Exception], IsalError)
 
 
-class MappedFile(mmap.mmap):
+class MappedFile(ReadMapping):
     """A whole file mapped into memory, with what another process needs to map it again.
 
     Attributes:
@@ -300,7 +330,7 @@ def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
     if path is None or _is_written(raw):
         return None
     try:
-        found = MappedFile(raw.fileno(), 0, access=mmap.ACCESS_READ)
+        found = MappedFile(raw.fileno())
         found.path, found.mtime_ns = str(path.absolute()), os.fstat(raw.fileno()).st_mtime_ns
     except (OSError, ValueError):  # empty file, or a file system that cannot map
         return None

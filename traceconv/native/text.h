@@ -4,8 +4,21 @@
  */
 #ifndef TRACECONV_TEXT_H
 #define TRACECONV_TEXT_H
+#include <float.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* What all parts rely on. Where it does not hold they are not built, and Python does the work.
+ * Nothing relies on the order of bytes: numbers of files are read byte by byte, and columns go to
+ * numpy in the order of this machine. */
+_Static_assert(CHAR_BIT == 8 && sizeof(int) == 4, "bytes of 8 and int of 32 bits");
+_Static_assert(sizeof(size_t) == 8 && sizeof(void *) == 8, "sizes and addresses of 64 bits");
+_Static_assert(sizeof(double) == 8 && FLT_RADIX == 2 && DBL_MANT_DIG == 53, "IEEE 754 doubles");
+_Static_assert(-1 == ~0 && (-3 >> 1) == -2, "two's complement, shifted with its sign");
 
 typedef uint8_t u8;
 typedef uint64_t u64;
@@ -17,6 +30,17 @@ static inline const u8 *blank(const u8 *p, const u8 *end)
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
     return p;
 }
+
+#if defined(__SSE2__)
+/* Which of the 16 bytes at p are a quote, a backslash, or (signed) below `low`: a bit each. With ' '
+   these are control characters and all from 0x80 up, with -128 none. */
+static inline unsigned special16(const u8 *p, char low)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(hit, _mm_cmplt_epi8(x, _mm_set1_epi8(low))));
+}
+#endif
 
 /* The value of a hexadecimal digit, -1 if it is none. */
 static inline int hexadecimal(u8 c)
