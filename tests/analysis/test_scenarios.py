@@ -25,6 +25,7 @@ from job_simulator.harness import SCENARIOS, failed, rows
 from job_simulator.noise import draw
 
 import traceconv
+from tests.scenarios import second
 from traceconv.alignment.collective_records import collective_records
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
@@ -185,3 +186,33 @@ def test_ends_of_captures_that_fit_by_chance_prove_nothing(seed):
     are complete and side by side 7 to 11 steps further on: clocks would be off by 48 to 75 ms."""
     for _, row in rows(SCENARIOS["clocks/lost-alike"], [seed]):
         assert row.get("wrong", 0) == 0
+
+
+# -- the second simulator -----------------------------------------------------------------------
+
+SECOND = {f"{what}/{name}": job for what, name, job in second.table()}
+
+
+@pytest.mark.parametrize(
+    "name", ["nobody/dp8/wild", "nobody/experts-pp/one-step", "nobody/tp2-dp2-pp2/all"]
+)
+def test_nobody_is_named_in_jobs_of_another_make(name):
+    """Wild noise, uneven experts and micro-batches, pauses; two seeds of each."""
+    for seed in range(2):
+        said = second.answer(second.of_seed(SECOND[name], seed))
+        assert not said.named - said.much
+        assert not said.groups
+
+
+@pytest.mark.parametrize("name", ["clocks/tp2-dp4/behind-100us", "clocks/dp8/ring-100us"])
+def test_what_looks_like_a_clock_is_part_of_its_error(name):
+    """Ranks leave each collective up to 0.7 ms after the first, and begin the next as much later:
+    the first errors that were stated for these jobs were up to ten times too small."""
+    said = second.answer(second.of_seed(SECOND[name], 1))
+    assert said.inside == said.fits > 0
+
+
+def test_who_is_slow_is_named_in_jobs_of_another_make():
+    """6 % in all of its computing; all other ranks wander, too."""
+    job = second.of_seed(SECOND["slow/dp2-pp4/6-percent"], 3)
+    assert second.answer(job).named == {3}

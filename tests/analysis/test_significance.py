@@ -46,10 +46,10 @@ def test_a_test_of_draws_counts_draws():
     for share in (0.2, 0.02, 0.003):
         total = float(np.quantile(sums, 1 - share))
         exact = float((sums >= total - 1e-12).mean())
-        assert significance._share(values, 4, total) == pytest.approx(exact, rel=0.25)
-    assert significance._share(values, 4, float(sums.max())) == pytest.approx(1 / len(sums))
+        assert significance.share_of_draws(values, 4, total) == pytest.approx(exact, rel=0.25)
+    assert significance.share_of_draws(values, 4, float(sums.max())) == pytest.approx(1 / len(sums))
     alike = np.r_[np.ones(6), np.zeros(10)]
-    assert significance._share(alike, 4, 4.0) == pytest.approx(15 / len(sums))
+    assert significance.share_of_draws(alike, 4, 4.0) == pytest.approx(15 / len(sums))
 
 
 def test_a_rank_that_scatters_more_is_not_slow():

@@ -34,8 +34,11 @@ _TIED = 1e-3  # what an operation counts in which two ranks come at once
 _WILD = 3.0  # standard deviations beyond which a value counts no more
 _UNKNOWN_NS = 1e7  # what a bias may be where nothing is known of it
 _KNOWN_NS = 1e6  # with a standard error below that, something is
+_LEAST_NS, _SIZES = 1e3, 10  # the smallest, and how many, other values of a bias are tried
+_REFUTED = 9.0  # by how much more squares of scatters add up to where that is no chance
+_WILDEST = 4.0  # standard deviations; what is further off counts as that there
 _FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
-_OUTSIDE = 0.2  # so much of a capture outside its matched operations is said
+_OUTSIDE = 0.05  # so much of a capture outside its matched operations is said
 
 Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
@@ -231,11 +234,59 @@ def _bias(start: F64, took: F64, sort: NDArray[np.intp]) -> _Bias:
     shortest = np.where(np.isfinite(shortest), shortest, median(shortest))
     known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
     late, covariance, dof, _ = min(known, key=lambda k: k[-1])
+    covariance = covariance + np.diag((_otherwise(start, took, sort, late, dof) / Z99) ** 2)
     last = distinct(np.argmax(start + late, axis=1))
     least = took.min(axis=0)
     waiting = np.delete(np.arange(len(least)), last)
     least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
     return _Bias(late, covariance, dof, least, True)
+
+
+def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: int) -> F64:
+    """(ranks,): by how much the bias of each might be another, if times inside would then scatter
+    no more, ns.
+
+    Where ranks have nothing to do between two collectives, or the same, a rank whose ends come late
+    begins the next as much later: its times inside are then what they would be if its clock was
+    wrong instead, and nothing tells these apart.
+    """
+    rows, ranks = start.shape
+    at = np.arange(rows)
+    shown, value = start + late, took - late
+    order = np.argsort(shown, axis=1)
+    last, second = order[:, -1], order[:, -2] if ranks > 1 else order[:, -1]
+    usual = value[at, last]
+    instead = np.where(np.isfinite(value[at, second]), value[at, second], usual)
+    kinds = [np.flatnonzero(sort == one) for one in np.unique(sort).tolist()]
+    most = float(np.median(usual))
+    sizes = np.geomspace(_LEAST_NS, max(most, 2 * _LEAST_NS), _SIZES)
+    rest = _around(usual[:, None], kinds)[:, 0]
+    sigma = scale(rest, dof)
+    limit = float(np.minimum((rest / sigma) ** 2, _WILDEST**2).sum()) + _REFUTED
+    found = np.zeros(ranks)
+    for rank in range(ranks):
+        for by in (sizes, -sizes):
+            moved = shown[:, rank, None] + by
+            others = np.where(last == rank, shown[at, second], shown[at, last])
+            hit = moved >= others[:, None]
+            other = np.where(last == rank, instead, usual)[:, None]
+            own = np.where(np.isfinite(took[:, rank]), value[:, rank], usual)[:, None] - by
+            rest = _around(np.where(hit, own, other), kinds)
+            fits = np.minimum((rest / sigma) ** 2, _WILDEST**2).sum(axis=0) <= limit
+            reach = int(np.argmin(fits)) if not fits.all() else _SIZES + 1
+            if reach > _SIZES:
+                found[rank] = _UNKNOWN_NS
+            elif reach:
+                found[rank] = max(found[rank], float(sizes[reach - 1]))
+    return found
+
+
+def _around(values: F64, kinds: Sequence[NDArray[np.intp]]) -> F64:
+    """Values by column, less the medians of their kinds."""
+    rest = values.copy()
+    for rows in kinds:
+        rest[rows] -= np.median(rest[rows], axis=0)
+    return rest
 
 
 def _by_last(

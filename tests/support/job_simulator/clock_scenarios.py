@@ -77,6 +77,10 @@ def _clocks() -> None:
         ramp = tuple(size * 1e3 * rank for rank in range(8))
         add(f"clocks/ring-{size}us", REGULAR, COVERED, end_bias=ramp)
         add(f"clocks/ring-{size}us-dp8", DP8, COVERED, end_bias=ramp)
+    # before the first match ends nothing shows it: intervals hold where operations are matched
+    add("clocks/jump-near-ends", jump_near_ends, ({"middle": 0.98}, {"kept": 0.0}))
+    add("clocks/jump-near-ends-dp8", lambda seed: jump_near_ends(seed, DP8),
+        ({"middle": 0.98}, {"kept": 0.0}))  # fmt: skip
     add("clocks/several-jumps", several_jumps, COVERED)
     add("clocks/jump-and-back", lambda seed: several_jumps(seed, back=True), COVERED)
     for numbering in ("absolute", "relative"):
@@ -150,6 +154,18 @@ def jumping(seed: int, by: int, job: Job = REGULAR) -> Job:
     every = list(any_clocks(seed, job.ranks))
     rank = int(rng.integers(1, job.ranks))
     every[rank] = replace(every[rank], jumps=((int(rng.uniform(0.25, 0.75) * length), by),))
+    return replace(job, clocks=tuple(every))
+
+
+def jump_near_ends(seed: int, job: Job = REGULAR) -> Job:
+    """A clock is set within the first or last 6 % of the run."""
+    rng = np.random.default_rng((seed, 41))
+    at = rng.uniform(0, 0.06)
+    at = job.steps * 7.2e6 * (at if rng.random() < 0.5 else 1 - at)
+    every = list(any_clocks(seed, job.ranks))
+    rank = int(rng.integers(1, job.ranks))
+    by = int(rng.choice((-1, 1)) * 10 ** rng.uniform(4.3, 6))
+    every[rank] = replace(every[rank], jumps=((int(at), by),))
     return replace(job, clocks=tuple(every))
 
 

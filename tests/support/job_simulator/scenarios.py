@@ -385,7 +385,7 @@ def _sometimes() -> None:
             steps=count)  # fmt: skip
     add("sometimes/10x-every-5-20-steps", one_slow(grid, 10, every=5), NAMED, steps=20)
     add("sometimes/100x-every-5", one_slow(GRID, 100, every=5, phase=4), NAMED, steps=30)
-    # two late steps of one of eight ranks may be chance
+    # two late steps are of the same of eight ranks in one of eight jobs by chance: no test can tell
     add("sometimes/100x-every-5-10-steps", one_slow(GRID, 100, every=5, phase=4), HARMLESS,
         steps=10)  # fmt: skip
     add("sometimes/100x-every-3", one_slow(DP8, 100, every=3, phase=1), NAMED, steps=12)

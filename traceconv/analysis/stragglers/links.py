@@ -17,6 +17,7 @@ import numpy as np
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.stragglers.significance import share_of_draws
 from traceconv.analysis.tables.communication import TABLES
 from traceconv.core.clock import time_text
 from traceconv.core.columns import F64
@@ -31,6 +32,7 @@ _SLOW = 0.7  # of the usual bandwidth
 _DEVIATIONS = 4.0
 _TIMES = 1.5  # as long as usual is the least that a slow group takes
 _TRANSFERS = 5  # of a group; from fewer nothing is concluded
+_CHANCE = 0.002  # probability that groups that are alike have one that seems to be slow
 _MESSAGES = 0.1  # of the messages of a group wait for nobody, whichever side comes last
 
 
@@ -211,8 +213,9 @@ def slow_groups(
         if len(times) >= _TRANSFERS:
             alike.setdefault((len(ranks), kind, size), []).append((key, ranks, times, per_step))
     found: dict[str, SlowGroup] = {}
+    looked_at = sum(len(several) for several in alike.values())
     for (_, kind, size), several in alike.items():
-        for one in _slow_of(kind, size, several):
+        for one in _slow_of(kind, size, several, _CHANCE / looked_at):
             known = found.get(one.key)
             gain = one.gain_ns + (known.gain_ns if known else 0.0)
             most = max((one, known or one), key=lambda group: group.gain_ns)
@@ -222,9 +225,13 @@ def slow_groups(
 
 
 def _slow_of(
-    kind: str, size: int, several: Sequence[tuple[str, tuple[int, ...], F64, float]]
+    kind: str,
+    size: int,
+    several: Sequence[tuple[str, tuple[int, ...], F64, float]],
+    level: float,
 ) -> Iterator[SlowGroup]:
-    """Those of one kind and size, unless they are not few."""
+    """Those of one kind and size, unless they are not few, or by chance with a probability of more
+    than ``level``."""
     share = _MESSAGES if kind == P2P else 0.5
     usual = np.array([np.quantile(times, share) for _, _, times, _ in several])
     slow = []
@@ -234,12 +241,21 @@ def _slow_of(
             continue
         elsewhere = float(np.median(np.delete(usual, at)))
         apart = np.quantile(times, share / 2) > np.quantile(np.concatenate(others), 1.5 * share)
-        if usual[at] > _TIMES * elsewhere and apart:
+        if usual[at] > _TIMES * elsewhere and apart and _by_chance(kind, times, others) < level:
             gain = (float(usual[at]) - elsewhere) * per_step
             slow.append(SlowGroup(key, ranks, kind, size, float(usual[at]), elsewhere,
                                   len(others), gain))  # fmt: skip
     if len(slow) * 2 < len(several) or len(several) == 2:
         yield from slow
+
+
+def _by_chance(kind: str, times: F64, others: Sequence[F64]) -> float:
+    """How often as many transfers, drawn from those of all groups, would take as long; 0 of
+    messages, which wait."""
+    if kind == P2P:
+        return 0.0
+    every = np.log(np.maximum(np.concatenate((times, *others)), 1.0))
+    return share_of_draws(every, len(times), float(every[: len(times)].sum()))
 
 
 _Transfers = tuple[str, tuple[int, ...], str, int, F64, float]

@@ -3,8 +3,8 @@
 Tables have axes (places, steps, ranks): how long each rank worked by itself. What a rank does more
 than the median of the others, step by step, has the pace of the step taken out. Two tests look at
 whether it does more in all steps, and either is enough: Student's, and one for noise of any kind,
-where there are enough values: if nobody were slow, those of a rank might as well be any, of four
-ranks or more; of two or three, those of a step might be those of other ranks. Student's takes noise
+where there are enough values: if nobody were slow, those of a rank might as well be any, of six
+ranks or more; of fewer, those of a step might be those of other ranks. Student's takes noise
 for normal. Between two or three ranks differences are symmetric whatever it is; among more a few
 wild values fall on one rank too often, so its values have to stand apart from all others, too. A
 last test looks at whether what is wild falls on one rank more often than on others, or regularly.
@@ -36,6 +36,7 @@ RECURS = 0.006
 
 _FEW_VALUES = 12  # degrees of freedom of the differences between ranks
 _FEW = 4  # ranks or steps; below, medians over them mean nothing
+_SEVERAL = 6  # ranks; of fewer one is too large a part of all that is drawn from
 _WILD = 6.0  # times the usual scatter between ranks: a step like no other
 _CLIPPED = 3.0  # standard deviations; what is further says no more
 _PRONE = 0.99  # a rank whose variance exceeds that of others so rarely by chance has its own
@@ -122,7 +123,7 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
             own, rest = more[place, :, rank], np.delete(more[place], rank, axis=1)
             certain[place, rank] = _apart(own, rest) < each_level[place]
     table = np.where(known, table, np.nan)
-    if ranks >= _FEW:
+    if ranks >= _SEVERAL:
         certain |= _drawn(table, level**inertia)
     else:
         certain |= _permuted(table, level**inertia)
@@ -446,7 +447,9 @@ def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
                 z = student(-NormalDist().inv_cdf(max(level, 1e-300)), n - 1)
                 if mine.mean() - rest.mean() <= z * spread / math.sqrt(n):
                     continue
-            found[place, rank] = _share(np.concatenate((mine, rest)), n, float(mine.sum())) < level
+            found[place, rank] = (
+                share_of_draws(np.concatenate((mine, rest)), n, float(mine.sum())) < level
+            )
     return found
 
 
@@ -463,9 +466,14 @@ def _scatter(values: F64) -> F64:
     return unlike
 
 
-def _share(values: F64, drawn: int, total: float) -> float:
+def share_of_draws(values: F64, drawn: int, total: float) -> float:
     """The share of draws of so many of ``values`` that add up to at least ``total``: the double
-    saddle point approximation (Skovgaard; Robinson for permutations)."""
+    saddle point approximation (Skovgaard; Robinson for permutations), exact at the end.
+
+    Args:
+        values: any, without NaN.
+        drawn:  fewer than these, without putting any back.
+    """
     every = len(values)
     ordered = np.sort(values)[::-1]
     if total >= ordered[:drawn].sum() - 1e-9:

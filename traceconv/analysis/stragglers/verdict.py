@@ -289,7 +289,7 @@ def judge(
         one.judge(among, material)
     lengths = [one.program.step_ns for one in found] or [_step_ns(one) for one in every]
     step_ns = float(np.median([ns for ns in lengths if ns] or [0.0]))
-    suspects = [suspect for one in found for suspect in one.suspects]
+    suspects = [suspect for one in found for suspect in one.suspects if _beyond(suspect)]
     named = _named(suspects, waits, clocks, material)
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
     steps = _by_step(found, waits, material)
@@ -389,6 +389,11 @@ def _finding(
         tuple(together),
         waits.incomplete(one.rank),
     )
+
+
+def _beyond(one: Suspect) -> bool:
+    """Whether what a rank does more in all steps is more than it may be off by."""
+    return one.pattern != CONSTANT or one.excess_ns > _uncertain(one)
 
 
 def _uncertain(one: Suspect) -> int:
