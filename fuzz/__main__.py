@@ -1,11 +1,16 @@
-"""``python -m fuzz mutants|coverage|matrix``: see the modules :mod:`fuzz.run`, :mod:`fuzz.targets`
-and :mod:`fuzz.matrix`.
+"""``python -m fuzz mutants|differential|coverage|matrix``: see the modules :mod:`fuzz.run`,
+:mod:`fuzz.differential`, :mod:`fuzz.targets` and :mod:`fuzz.matrix`.
 """
 
 import sys
 from importlib import import_module
 
-COMMANDS = {"mutants": "fuzz.run", "coverage": "fuzz.targets", "matrix": "fuzz.matrix"}
+COMMANDS = {
+    "mutants": "fuzz.run",
+    "differential": "fuzz.differential",
+    "coverage": "fuzz.targets",
+    "matrix": "fuzz.matrix",
+}
 
 if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
     sys.exit(f"usage: python -m fuzz {'|'.join(COMMANDS)} [--help]")

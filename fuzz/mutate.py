@@ -179,11 +179,29 @@ def lines(rng: Random, data: bytes, other: bytes) -> bytes:
     return b"\n".join(rows)
 
 
+_MEMBER = re.compile(
+    rb'"\w{1,16}"\s*:\s*(?:"[^"\\]{0,64}"|-?[0-9][-+.0-9eE]{0,30}|\{[^{}]{0,256}\})'
+)
+
+
+def member(rng: Random, data: bytes, other: bytes) -> bytes:
+    """A member of one object stands in another, too, where its key may be doubled."""
+    found = _MEMBER.search(data, rng.randrange(len(data) + 1))
+    brace = data.find(b"{", rng.randrange(len(data) + 1))
+    if found is None or brace < 0:
+        return data
+    where = brace + 1 if rng.random() < 0.5 else data.find(b"}", brace)
+    if where < 0:
+        return data
+    joint = (b"", b",") if where == brace + 1 else (b",", b"")
+    return data[:where] + joint[0] + found[0] + joint[1] + data[where:]
+
+
 KINDS: dict[str, Mutation] = {
     one.__name__: one
     for one in (
         *(cut, bit_flip, noise, zeros, hole, double, swap),
-        *(splice, implant, token, number, field, lines),
+        *(splice, implant, token, number, field, lines, member),
     )
 }
 """All mutations, by name."""

@@ -21,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -42,9 +43,20 @@ _FRAME = re.compile(r'File "[^"]*?(traceconv/[^"]*|fuzz/[^"]*)", line (\d+)')
 MODES = ("summary", "detail", None)
 
 
-def main(given: list[str]) -> int:
-    """Parse arguments, run, print the table; 1 if anything was found."""
-    parser = argparse.ArgumentParser(prog="python -m fuzz mutants", description=__doc__)
+Examine = Callable[[Seed, Path, Random, argparse.Namespace], str]
+"""What is done with a damaged input: its copy, a folder for outputs, chance, what was given. Says
+whether it was ``read`` or ``refused``; whatever it raises is a finding.
+"""
+
+
+def main(given: list[str], name: str = "mutants", examine: Examine | None = None) -> int:
+    """Parse arguments, run, print the table; 1 if anything was found.
+
+    Args:
+        name:    of the command, under which children are started.
+        examine: None takes inputs through the pipeline, and cuts some of them cleanly.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m fuzz {name}", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="inputs per reader")
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long; 0: never")
     parser.add_argument("--reader", default="", help="this one only")
@@ -57,8 +69,8 @@ def main(given: list[str]) -> int:
     parser.add_argument("--child", type=int, default=-1, help=argparse.SUPPRESS)
     args = parser.parse_args(given)
     if args.child >= 0:
-        return _child(args)
-    return _parent(args, given)
+        return _child(args, examine)
+    return _parent(args, [name, *given])
 
 
 # -- the parent --------------------------------------------------------------------------------
@@ -68,7 +80,7 @@ def _parent(args: argparse.Namespace, given: list[str]) -> int:
     begun, tally, found = time.monotonic(), _Tally(), []
     after = 0
     while True:
-        command = [sys.executable, "-m", "fuzz", "mutants", *given, "--child", str(after)]
+        command = [sys.executable, "-m", "fuzz", *given, "--child", str(after)]
         with (
             tempfile.TemporaryFile() as told,  # a pipe nobody reads would stop the child
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told) as child,
@@ -147,9 +159,10 @@ def _cells(name: str, row: Counter[str]) -> tuple:
 # -- the child ---------------------------------------------------------------------------------
 
 
-def _child(args: argparse.Namespace) -> int:
+def _child(args: argparse.Namespace, examine: Examine | None) -> int:
     warnings.simplefilter("error")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    if "asan" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers map all there is
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
         seeds = list(golden(Path(place) / "golden", args.reader))
         for i, folder in enumerate(args.samples):
@@ -162,7 +175,11 @@ def _child(args: argparse.Namespace) -> int:
         for number in range(args.child, args.count * len(readers)):
             reader = readers[number % len(readers)]
             rng = Random(f"{args.seed} {number}")
-            _one(number, rng, rng.choice(by_reader[reader]), pool, whole, Path(place), args)
+            seed = rng.choice(by_reader[reader])
+            if examine is None:
+                _one(number, rng, seed, pool, whole, Path(place), args)
+            else:
+                _other(number, rng, seed, pool, Path(place), args, examine)
     return 0
 
 
@@ -211,12 +228,46 @@ def _one(
             raise Wrong(f"{len(extra)} events that were not there: {extra[:3]}")
         said["outcome"] = "refused" if outcome.error and not outcome.rows else "read"
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
-        said["outcome"], said["found"] = "found", traceback.format_exc()[-3000:]
-        if given.findings is not None:
-            given.findings.mkdir(parents=True, exist_ok=True)
-            (given.findings / f"{seed.reader}-{number}-{file.name}").write_bytes(data)
+        _note(said, given, number, file, data)
     finally:
         faulthandler.cancel_dump_traceback_later()
         file.write_bytes(original)
     said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
     print(json.dumps(said), flush=True)
+
+
+def _other(
+    number: int,
+    rng: Random,
+    seed: Seed,
+    pool: list[bytes],
+    scratch: Path,
+    given: argparse.Namespace,
+    examine: Examine,
+) -> None:
+    """One input for an ``examine`` of its own."""
+    file = rng.choice(seed.files)
+    original = file.read_bytes()
+    how, data = mutated(rng, original, rng.choice(pool))
+    said = {"number": number, "reader": seed.reader, "name": f"{seed.name}:{file.name}", "how": how}
+    print(json.dumps(said), flush=True)
+    begun = time.perf_counter()
+    file.write_bytes(data)
+    faulthandler.dump_traceback_later(6 * HANG_S, exit=True)
+    try:
+        said["outcome"] = examine(seed, scratch, rng, given)
+    except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
+        _note(said, given, number, file, data)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        file.write_bytes(original)
+    said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
+    print(json.dumps(said), flush=True)
+
+
+def _note(said: dict, given: argparse.Namespace, number: int, file: Path, data: bytes) -> None:
+    """A finding: what was raised, and the input."""
+    said["outcome"], said["found"] = "found", traceback.format_exc()[-3000:]
+    if given.findings is not None:
+        given.findings.mkdir(parents=True, exist_ok=True)
+        (given.findings / f"{said['reader']}-{number}-{file.name}").write_bytes(data)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from bench.generate import generate
+
 HEAVY = ["numpy", "msgspec", "orjson", "isal", "google.protobuf", "perfetto", "tqdm"]
 
 
@@ -59,25 +61,29 @@ UNASKED = (
 )
 
 
-@pytest.fixture(scope="module")
-def of_merge(tmp_path_factory):
-    """Tells which modules a merge of a ``trace_view`` capture to a file with some ending loads."""
+def loaded_by(*words):
+    """The modules that a command has loaded when it is done."""
     script = (
         "import sys\n"
         "from traceconv.cli import run\n"
         "assert run(sys.argv[1:]) == 0\n"
         "print(*sys.modules)"
     )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()[-1].split()
+
+
+@pytest.fixture(scope="module")
+def of_merge(tmp_path_factory):
+    """Tells which modules a merge of a ``trace_view`` capture to a file with some ending loads."""
     sample = ROOT / "golden" / "trace_view" / "demo" / "input"
 
     @cache
     def modules(ending, *options):
         out = tmp_path_factory.mktemp("out") / f"out.{ending}"
-        words = ["merge", str(sample), "-o", str(out), "-q", *options]
-        done = subprocess.run(
-            [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
-        )
-        return done.stdout.split()
+        return loaded_by("merge", str(sample), "-o", str(out), "-q", *options)
 
     return modules
 
@@ -125,6 +131,18 @@ def test_a_merge_loads_one_encoder(of_merge, ending, others):
     """Of writers that are not used only the names are known."""
     helpers = [m.removeprefix("traceconv.writers.") for m in of_merge(ending)]
     assert [m for m in helpers if m.startswith(others)] == []
+
+
+def test_a_merge_loads_no_masked_arrays(of_merge, tmp_path):
+    """``numpy.unique``, ``median`` and ``quantile`` import them to ask for their type: a
+    twentieth of a small merge. Of one rank, and of two whose clocks are aligned."""
+    assert "numpy.ma" not in of_merge("json")
+    two = tmp_path / "two"
+    generate(two, 0, 2000)
+    generate(two, 1, 2000)
+    names = loaded_by("merge", str(two), "-o", str(tmp_path / "two.pftrace"), "-q")
+    assert "traceconv.alignment.hypotheses" in names
+    assert "numpy.ma" not in names
 
 
 def test_a_copy_loads_no_reading(of_merge):

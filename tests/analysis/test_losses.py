@@ -129,6 +129,13 @@ def test_starved_steps_are_not_called_device_bound(tmp_path):
     assert "device-busy" in {rule.id for rule in found.quiet}
 
 
+def test_waiting_for_other_ranks_is_not_called_good(tmp_path):
+    """A device that is busy with collectives alone is not what "only faster kernels" is about."""
+    found = traceconv.diagnose(loop(tmp_path, kernel=(0, 50), comm=(50, 100))).findings
+    assert [one.rule.id for one in found.findings] == ["exposed-communication"]
+    assert found.good == ()
+
+
 def test_a_long_wait_is_named_with_its_steps(tmp_path):
     """Above the limit of msprof-analyze."""
     [found] = traceconv.diagnose(loop(tmp_path, fetch=(0, 18), kernel=(18, 100))).findings.findings

@@ -1,6 +1,6 @@
 """Whether a rank does more than its peers, or whether that is chance: the tests of figures."""
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -37,6 +37,30 @@ def test_a_permutation_test_counts_permutations():
         exact = float((sums >= total - 1e-12).mean())
         found = significance._tail(scores, np.ones((5, 4), bool), total)
         assert found == pytest.approx(exact, rel=0.35)
+
+
+def test_a_test_of_draws_counts_draws():
+    """The share of all draws without replacement is what enumerating them gives."""
+    values = np.random.default_rng(4).standard_t(3, 16)
+    sums = np.array([values[list(one)].sum() for one in combinations(range(16), 4)])
+    for share in (0.2, 0.02, 0.003):
+        total = float(np.quantile(sums, 1 - share))
+        exact = float((sums >= total - 1e-12).mean())
+        assert significance._share(values, 4, total) == pytest.approx(exact, rel=0.25)
+    assert significance._share(values, 4, float(sums.max())) == pytest.approx(1 / len(sums))
+    alike = np.r_[np.ones(6), np.zeros(10)]
+    assert significance._share(alike, 4, 4.0) == pytest.approx(15 / len(sums))
+
+
+def test_a_rank_that_scatters_more_is_not_slow():
+    """Its values are far from those of others, on either side."""
+    rng = np.random.default_rng(8)
+    scatter = np.array([1, 1, 3, 1, 1, 2, 1, 1.0])
+    named = 0
+    for _ in range(150):
+        table = rng.normal(0, 1e5, (4, 8, 8)) * scatter
+        named += bool(significance._drawn(table, np.full(4, 0.0015 / 32)).any())
+    assert named <= 1
 
 
 def test_regular_steps_are_counted():

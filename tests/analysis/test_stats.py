@@ -165,7 +165,7 @@ def _launched(build):
     """aten::linear calls aten::mm, which launches two kernels; one more comes from nowhere."""
     build.hints.free_rule = "device"
     host, calls = build.track(Layer.HOST, "Thread 7"), build.track(Layer.RUNTIME, "Thread 7")
-    stream = build.track(Layer.DEVICE, "Stream 1")
+    stream = build.track(Layer.DEVICE, "Stream 1", title="GPU Hardware")
     build.slice(host, 0, 100, "aten::linear", op=OpClass.HOST)
     build.slice(host, 10, 60, "aten::mm", op=OpClass.HOST)
     for at, length in ((20, 7), (40, 5)):
@@ -182,6 +182,17 @@ def test_kernels_of_a_gpu_have_the_type_of_the_operator_that_launched_them(build
     assert _only(rows, "OP Type", "Core Type", "Count", "Total Time(ns)", "Ratio(%)") == [
         ("aten::mm", "GPU", 2, 12, 60.0), ("", "GPU", 1, 8, 40.0),
     ]  # fmt: skip
+
+
+def test_operations_of_xla_have_their_category(build):
+    """On the device that the title of their lane names; nothing is said where nothing says it."""
+    build.hints.free_rule = "device"
+    known = build.track(Layer.DEVICE, "XLA Ops", title="TPU Hardware")
+    other = build.track(Layer.DEVICE, "Lane")
+    build.slice(known, 0, 9, "add.1", args={"hlo_category": "loop fusion"}, op=OpClass.COMPUTE)
+    build.slice(other, 0, 5, "add.2", op=OpClass.COMPUTE)
+    rows = _table("type", build)
+    assert _only(rows, "OP Type", "Core Type") == [("loop fusion", "TPU"), ("", "")]
 
 
 def test_host_operators_with_their_own_and_their_device_time(build):

@@ -579,3 +579,14 @@ def test_an_alignment_that_is_too_uncertain_is_refused(tmp_path, command):
     result, _ = call(command, source, "--align-max-error", "1ns", "-q", *more)
     assert result.exception.exit_code == 5
     assert not (tmp_path / "t.pftrace").exists()
+
+
+def test_a_step_of_no_pattern_may_be_chance():
+    """What is there once is an observation; a step of an intermittent straggler is more."""
+    once = TrainingJob(dp=4, steps=12, delays=(Delay((2,), 3e6, only=(7,)),))
+    assert of_job(once).step_lines()[7].endswith("; that may be chance")
+    often = replace(once, steps=24, delays=(Delay((2,), 3e6, every=4),))
+    found = of_job(often)
+    assert found.culprits[0].pattern == "intermittent"
+    assert [one.pattern for one in found.steps.values() if one] == ["intermittent"] * 6
+    assert "chance" not in found.step_lines()[8]

@@ -136,7 +136,7 @@ def test_no_color_is_respected(here, monkeypatch, capsys):
         (["merge", SAMPLE, "--shard", "0/2", "-o", "a.pftrace"], 2),
         (["merge", SAMPLE, "--engine-address", "tcp://x"], 2),
         (["merg", SAMPLE], 2),
-        (["stats", SAMPLE, "-o", "tables.xlsx"], 2),
+        (["stats", SAMPLE, "-o", "tables.ods"], 2),
         (["stats", SAMPLE, "--by", "opp"], 2),
         (["diagnose", SAMPLE, "-o", "found.htm"], 2),
         (["diagnose", SAMPLE, "--rule", "long-tial"], 2),

@@ -296,3 +296,34 @@ def test_a_browser_is_opened_where_there_is_a_window(monkeypatch, trace):
     monkeypatch.setenv("DISPLAY", ":0")
     assert viewer._browse("x")
     assert opened == ["x"]
+
+
+# -- with a report -------------------------------------------------------------------------
+
+
+def test_a_report_is_served_beside_its_trace(trace):
+    """At the root, to people; what follows a question mark is for its script. Nothing else."""
+    with loopback.offered(trace, PAGE, 0, b"<p>report") as offer:
+        thread = threading.Thread(target=offer.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        status, headers, body = fetched(offer.report_address + "?trace=x")
+        assert (status, body) == (200, b"<p>report")
+        assert headers["Content-Type"] == "text/html; charset=utf-8"
+        assert not offer.taken
+        assert fetched(offer.address, Origin=PAGE)[2] == trace.read_bytes()
+        assert fetched(offer.report_address + "x")[0] == 404
+        assert fetched(offer.report_address, Origin="https://evil.example")[0] == 403
+        offer.shutdown()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"), [(None, "No such file"), ("<p>", "no report of ours")]
+)
+def test_only_reports_of_ours_are_served(trace, tmp_path, capsys, content, part):
+    """The places of another page lead nowhere."""
+    page = tmp_path / "page.html"
+    if content is not None:
+        page.write_text(content)
+    assert run(["open", str(trace), "--report", str(page)]) == 3
+    assert part in capsys.readouterr().err

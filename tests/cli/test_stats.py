@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 import shutil
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ import traceconv
 from traceconv.analysis.tables.catalog import FILES, TABLES
 from traceconv.analysis.tables.definition import Column, Result, Table
 from traceconv.cli import run
+from traceconv.core.errors import OptionError
 from traceconv.core.side_tables import ABSENT, DataTable
+from traceconv.report import table_files
 from traceconv.report import table_text as render
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
@@ -45,13 +49,15 @@ def _result(rows=2, columns=COLUMNS, values=VALUES):
 
 
 def test_text_suits_its_units_to_the_column():
-    """Instants stay in us, lengths are in the unit of the largest; what is absent is a dash."""
-    title, heading, first, second, *_ = render.text([_result()]).splitlines()
+    """Times are in the unit of the largest, instants from the first; what is absent is a dash."""
+    title, zero, heading, first, second, *_ = render.text([_result()]).splitlines()
+    known = "1736408883704643.212 us, 2025-01-09 07:48:03.704643212 UTC"
+    assert zero == f"  instants are counted from {known}"
     assert title == "Made by hand"
     assert heading.split() == [
         "Rank", "Name", "Start", "Time(us)", "Total", "Time(ms)", "Ratio(%)",
     ]  # fmt: skip
-    assert first.split() == ["3", "a|b", "c", "1736408883704643.212", "1.235", "12.346"]
+    assert first.split() == ["3", "a|b", "c", "0.000", "1.235", "12.346"]
     assert second.split()[0] == "all"
     assert second.split()[2:] == ["–", "0.000", "–"]
     assert len({len(heading), len(first), len(second)}) == 1
@@ -59,7 +65,7 @@ def test_text_suits_its_units_to_the_column():
 
 def test_text_shortens_long_names_by_the_arguments_of_their_templates():
     """They tell least."""
-    assert render.text([_result()]).splitlines()[3].split()[1] == "kernel"
+    assert render.text([_result()]).splitlines()[4].split()[1] == "kernel"
 
 
 def test_text_explains_on_request():
@@ -108,9 +114,10 @@ def test_markdown_escapes_what_would_break_it():
     """Bars in names, angle brackets, line ends."""
     lines = render.markdown([_result()]).splitlines()
     assert lines[0] == "## Made by hand"
-    assert lines[3] == "| ---: | --- | ---: | ---: | ---: |"
-    assert lines[4].startswith("| 3 | a\\|b c | 1736408883704643.212 |")
-    assert "kernel&lt;" in lines[5]
+    assert lines[2].startswith("instants are counted from 1736408883704643.212 us, 2025-01-09")
+    assert lines[5] == "| ---: | --- | ---: | ---: | ---: |"
+    assert lines[6].startswith("| 3 | a\\|b c | 0.000 |")
+    assert "kernel&lt;" in lines[7]
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -245,8 +252,12 @@ def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["-o", "t.xlsx"], "no format ends in '.xlsx'; there are: .txt, .csv, .json, .md"),
-        (["-o", "t.parquet", "--format", "text"], "no format ends in '.parquet'"),
+        (
+            ["-o", "t.ods"],
+            "no format ends in '.ods'; there are: .txt, .csv, .json, .md, .parquet, .xlsx",
+        ),
+        (["-o", "t.parquet", "--format", "text"], "the ending says parquet, and --format says"),
+        (["--format", "xlsx"], "xlsx goes into a file: name one with -o FILE.xlsx"),
         (["-o", "t.json", "--format", "csv"], "the ending says json, and --format says csv"),
         (["--json", "--format", "md"], "both want stdout"),
         (["--format", "csv"], "one (--by step_summary), or write a file for each (-o FILE.csv)"),
@@ -327,3 +338,59 @@ def test_a_file_that_exists_is_refused_before_anything_is_read(tmp_path, monkeyp
     monkeypatch.setattr("traceconv.api.stats.find", None)
     (tmp_path / "t.json").write_text("mine")
     assert run(["stats", SAMPLE, "-o", str(tmp_path / "t.json")]) == 2
+
+
+# -- files of other programs ---------------------------------------------------------------------
+
+
+def test_parquet_holds_what_data_frames_hold(tmp_path):
+    """A file per table, with the names and values of ``to_arrow``; absent cells are null."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert run(["stats", SAMPLE, "--by", "step,data", "-o", str(tmp_path / "t.parquet")]) == 0
+    found = traceconv.stats(SAMPLE, by="step,data")
+    written = {f"t_{one.table.name}.parquet": one for one in found.results if one.rows}
+    assert {file.name for file in tmp_path.iterdir()} == set(written)
+    for name, one in written.items():
+        assert parquet.read_table(tmp_path / name).equals(one.data.to_arrow())
+
+
+def test_a_workbook_holds_every_digit(tmp_path):
+    """A sheet per table with rows; numbers that Excel would round are texts, as are formulas."""
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("xlsxwriter")
+    path = tmp_path / "t.xlsx"
+    assert run(["stats", SAMPLE, "--by", "step,data", "-o", str(path)]) == 0
+    book = openpyxl.load_workbook(path)
+    found = [one for one in traceconv.stats(SAMPLE, by="step,data").results if one.rows]
+    assert book.sheetnames == [one.table.name for one in found]
+    for one in found:
+        lines = list(csv.reader(io.StringIO(render.csv_text(one))))
+        cells = [["" if v is None else v for v in row] for row in book[one.table.name].values]
+        assert cells[0] == lines[0]
+        for told, exact in zip(cells[1:], lines[1:], strict=True):
+            for value, text in zip(told, exact, strict=True):
+                if value != text and len(text) > 16:  # a share: the writer keeps 16 digits
+                    assert value == pytest.approx(float(text), 1e-15)
+                elif value != text:
+                    assert Decimal(repr(value)) == Decimal(text)
+    result = _result()
+    name = result.data.columns["Name"]
+    name[0] = "=1+1"
+    path.write_bytes(table_files.workbook({"a": render.exact_columns(result)}))
+    sheet = openpyxl.load_workbook(path)["a"]
+    assert (sheet["B2"].value, sheet["B2"].data_type) == ("=1+1", "s")
+    assert sheet["C2"].value == "1736408883704643.212"
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        (["x"] * (table_files.MOST_ROWS + 1), "has 1048576 rows, and a sheet of Excel holds"),
+        (["x" * 32768], "has a text of 32768 characters (Name)"),
+    ],
+)
+def test_what_a_sheet_cannot_hold_is_refused(cells, text):
+    """Rather than cut."""
+    pytest.importorskip("xlsxwriter")
+    with pytest.raises(OptionError, match=re.escape(text)):
+        table_files.workbook({"kernel": [render.ExactColumn("Name", cells, False)]})

@@ -1,5 +1,6 @@
 """Memory limits: where large arrays lie, and that nothing else changes."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -108,3 +109,43 @@ def test_temporary_files_in_memory_are_refused(monkeypatch):
     monkeypatch.setenv("TRACECONV_TMPDIR", "/dev/shm")
     with pytest.raises(ResourceError, match="TRACECONV_TMPDIR"), limited(LOWEST):
         pass
+
+
+def test_mapped_files_leave_memory_with_the_arrays():
+    """A file larger than the limit is gone through; closed or dropped, nothing is left of it."""
+    told = in_a_small_process(
+        """
+        import tempfile
+        import numpy as np
+        from traceconv.native import _memory
+        from traceconv.io.memory import LOWEST, ReadMapping, limited
+
+        with tempfile.TemporaryFile() as file, limited(LOWEST):
+            file.truncate(2 * LOWEST)
+            mapped, other = (ReadMapping(file.fileno()) for _ in range(2))
+            highest = 0
+            for at in range(0, 2 * LOWEST, 1 << 20):
+                assert not np.frombuffer(mapped, np.int64, 1 << 17, at).any()
+                highest = max(highest, _memory.resident())
+            print(highest < LOWEST)
+            mapped.close()
+            del other
+            kept = np.full(LOWEST // 4, 7)  # pages have to leave again
+            print(kept.min())
+        """
+    )
+    assert told == ["True", "7"]
+
+
+def test_only_what_is_mapped_for_reading_is_watched(tmp_path):
+    """Other pages would lose what was written there."""
+    from traceconv.native import _memory
+
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4096))
+    with (
+        path.open("r+b") as file,
+        mmap.mmap(file.fileno(), 0) as mapped,
+        pytest.raises(ValueError, match="for reading"),
+    ):
+        _memory.watch(mapped)

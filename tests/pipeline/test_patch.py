@@ -16,7 +16,7 @@ CASES = sorted(p for p in (ROOT / "golden").glob("*/*/input/**/*.json") if p.sta
 
 def copied(path, index=0, rank=0):
     """The events as JSON values, and the copier."""
-    copier = Copier(index, rank)
+    copier = Copier(index, f"Rank {rank}")
     (source,) = sources([str(path)])
     return b"".join(copier.blocks(source, source.names()[0])), copier
 
@@ -57,7 +57,7 @@ def test_every_byte_but_ids_is_kept(file, tier):
 
 def test_processes_of_ranks_do_not_meet(file, tier):
     """The same process id becomes another number in every rank, and says its rank."""
-    path = file([{"ph": "X", "pid": 5, "ts": 1}, {"ph": "X", "pid": "5", "ts": 2}])
+    path = file([{"ph": "i", "pid": 5, "ts": 1}, {"ph": "i", "pid": "5", "ts": 2}])
     first, second = events(path), events(path, index=1, rank=9)
     assert [e["pid"] for e in first] == [1] * 4
     assert [e["pid"] for e in second] == [4097] * 4
@@ -98,7 +98,7 @@ def test_names_and_order_of_processes_are_told_once(file, tier):
 )
 def test_ids_of_ranks_are_set_apart(file, tier, phase, given, index, expected):
     """Ids of arrows and asynchronous events, in either spelling; others are no links."""
-    path = file([{"ph": phase, "pid": 1, "id": given}])
+    path = file([{"ph": phase, "pid": 1, "id": given, "ts": 5, "dur": 1}])
     if isinstance(expected, str) and phase == "f":
         expected = f"{given:x}"
     assert events(path, index=index)[0]["id"] == expected
@@ -106,7 +106,9 @@ def test_ids_of_ranks_are_set_apart(file, tier, phase, given, index, expected):
 
 def test_other_members_are_kept_for_the_head(file, tier):
     """What stands before and behind the events is told, as it is written."""
-    path = file(b'\xef\xbb\xbf{"a": 1.50, "traceEvents": [{"ph":"X","pid":1}] , "b": {"c":[]}}')
+    path = file(
+        b'\xef\xbb\xbf{"a": 1.50, "traceEvents": [{"ph":"i","ts":1,"pid":1}] , "b": {"c":[]}}'
+    )
     _, copier = copied(path)
     assert copier.members == {"a": b"1.50", "b": b'{"c":[]}'}
 
@@ -116,26 +118,42 @@ def test_other_members_are_kept_for_the_head(file, tier):
     [
         b"",
         b"{}",
-        b'[{"ph":"X","pid":1},',
-        b'[{"ph":"X","pid":1',
-        b'[{"ph":"X","pid":1}] x',
-        b'[{"ph":"X","pid":1,"a":tru}]',
-        b'[{"ph":"X","pid":1,"a":"\x01"}]',
-        b'[{"ph":"X","pid":1,"pid":2}]',
-        b'[{"ph":"s","pid":1,"id":1.5}]',
-        b'[{"ph":"b","pid":1,"id2":{"global":1}}]',
-        b'[{"ph":"X","pid":1}{"ph":"X","pid":1}]',
-        b'[{"ph":"X","pid":1},,{"ph":"X","pid":1}]',
-        b'[{"ph":"X","pid":1},]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1},',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1}] x',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1,"a":tru}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1,"a":"\x01"}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1,"pid":2}]',
+        b'[{"ph":"s","ts":1,"pid":1,"id":1.5}]',
+        b'[{"ph":"b","ts":1,"pid":1,"id2":{"global":1}}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1}{"ph":"X","ts":1,"dur":1,"pid":1}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1},,{"ph":"X","ts":1,"dur":1,"pid":1}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1},]',
         b"[1]",
         b'{"traceEvents": {"a": 1}}',
-        b'[{"ph":"X","pid":1,"a":"\xff"}]',
-        b'[{"ph":"X","pid":1,"\xff":1}]',
-        b'[{"ph":"X","pid":"\xff"}]',
-        b'[{"ph":"s","pid":1,"id":"\xff"}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1,"a":"\xff"}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":1,"\xff":1}]',
+        b'[{"ph":"X","ts":1,"dur":1,"pid":"\xff"}]',
+        b'[{"ph":"s","ts":1,"pid":1,"id":"\xff"}]',
         b'[{"ph":"M","pid":1,"name":"process_name","args":{"name":"\xed\xa0\x80"}}]',
         b'{"\xff": 1, "traceEvents": []}',
         b'{"traceEvents": [], "a": "\xff"}',
+        b'{"a": 1, "a": 2, "traceEvents": []}',
+        b'{"a": 1, "traceEvents": [], "a": 2}',
+        b'{"traceEvents": [], "traceEvents": [{"ph":"i","ts":1,"pid":1}]}',
+        b'{"traceEven3"}, "traceEvents": []}',
+        b'{"a": tru, "traceEvents": []}',
+        b'[{"ph":"X","pid":1}]',
+        b'[{"ph":"X","pid":1,"ts":1}]',
+        b'[{"ph":"X","pid":1,"ts":1,"dur":-1}]',
+        b'[{"ph":"X","pid":1,"ts":9223372036854775.9,"dur":1}]',
+        b'[{"ph":"i","pid":1,"ts":"soon"}]',
+        b'[{"ph":"i","pid":1,"ts":1e400}]',
+        b'[{"ph":"i","pid":1,"ts":null}]',
+        b'[{"ph":"i","pid":1,"ts":1,"tid":4294967296}]',
+        b'[{"ph":"i","pid":1,"ts":1,"tid":-1}]',
+        b'[{"ph":"i","pid":1,"ts":1,"tid":1.5}]',
+        b'[{"ph":"i","pid":1,"ts":1,"tid":null}]',
     ],
 )
 def test_what_cannot_be_copied_is_left_to_readers(file, tier, content):

@@ -157,8 +157,17 @@ def typed(rank, host):
     nest, found = host.nested(host.operators), {}
     for row, thread, call in host.launched:
         holder = nest.innermost(thread, call.start)
-        found[id(row)] = (holder.name if holder is not None and holder.name else UNNAMED, "GPU")
-    return {id(row): found.get(id(row), (UNNAMED, "GPU")) for row in rows}
+        if holder is not None and holder.name:
+            found[id(row)] = holder.name
+    return {
+        id(row): (found.get(id(row)) or _said(row, "hlo_category"), _device(row)) for row in rows
+    }
+
+
+def _device(row):
+    """The kind of device that the heading of the lane names."""
+    kind, hardware, _ = row.lane.heading.partition(" Hardware")
+    return kind if hardware else UNNAMED
 
 
 def _ascend_type(row, stated):

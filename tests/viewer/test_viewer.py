@@ -19,6 +19,7 @@ import pytest
 from paths import ROOT
 
 import traceconv
+from traceconv.cli import run
 from traceconv.validation import decode
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra viewer-test")
@@ -243,3 +244,39 @@ def test_what_a_report_copies_finds_the_step(seen):
     query = "".join(*parts).replace("${rank[0]}", "1").replace("${step[0]}", "8")
     [(_, _, length, _, name)] = viewer.sql(query)
     assert (name, length) == ("ProfilerStep#8", 180_000)
+
+
+def test_a_finding_leads_to_its_place(seen, site, browser, tmp_path):
+    """From a report that is served beside the trace: the stretch is in view, the slice found."""
+    out, first = seen("trace_view/demo", ".pftrace", mode="detail")
+    page = tmp_path / "report.html"
+    sample = str(ROOT / "golden" / "trace_view" / "demo" / "input")
+    words = ["merge", sample, "-m", "detail", "-f", "-q", "-o", str(out), "--report", str(page)]
+    assert run(words) == 0
+    call = [sys.executable, "-m", "traceconv", "open", str(out), "--report", str(page)]
+    process = subprocess.Popen(
+        [*call, "--ui", site.address, "--no-browser"],
+        stdout=subprocess.PIPE, text=True, env=dict(os.environ),
+    )  # fmt: skip
+    try:
+        shown = browser.new_page()
+        shown.goto(process.stdout.readline().strip())
+        place = shown.locator(".place[data-start]").first
+        start, end = (int(place.get_attribute(f"data-{name}")) for name in ("start", "end"))
+        query = place.locator("code").inner_text()
+        viewer = Seen(browser, place.locator("a.open").get_attribute("href"), "place")
+    finally:
+        process.terminate()
+        process.stdout.close()
+        process.wait(timeout=30)
+    window = viewer.page.evaluate(
+        "() => { const s = app.trace.timeline.visibleWindow.toTimeSpan();"
+        " return [Number(s.start), Number(s.end)]; }"
+    )
+    (_, ts, length, *_), *_ = first.sql(query)
+    [[base]] = first.sql("select start_ts from trace_bounds")
+    assert (ts - base, length) == (start, end - start)
+    assert window[0] <= ts and ts + length <= window[1]
+    assert window[1] - window[0] < 10 * max(length, 10_000)
+    shown.close()
+    viewer.page.close()

@@ -25,8 +25,8 @@ from traceconv.alignment.fits import FEWEST, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction
-from traceconv.core.columns import F64
-from traceconv.core.robust import Z99, scale, student
+from traceconv.core.columns import F64, distinct
+from traceconv.core.robust import Z99, median, scale, student
 
 _CENTRES = 4  # of stars in a group, at most
 _ROUNDS = 20
@@ -199,7 +199,7 @@ def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
         took[on, i] = group.end_ns[rows[on], column] - began
     if _synchronous(group)[rows[0]]:
         return _Star(group, centre, fits, _bias(start, took, _sorts(group)[rows]), columns)
-    longest = float(np.median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
+    longest = float(median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
     nothing = np.empty(0), np.empty((0, 0))
     least = np.full(len(columns), longest)
     return _Star(group, centre, fits, _Bias(*nothing, 1, least, False), columns)
@@ -227,13 +227,13 @@ def _bias(start: F64, took: F64, sort: NDArray[np.intp]) -> _Bias:
             and inf where an operation was not seen.
         sort:  of each operation.
     """
-    shortest = np.quantile(took, 0.1, axis=0, method="lower")
-    shortest = np.where(np.isfinite(shortest), shortest, np.median(shortest))
+    shortest = np.sort(took, axis=0)[int(0.1 * (len(took) - 1))]
+    shortest = np.where(np.isfinite(shortest), shortest, median(shortest))
     known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
     late, covariance, dof, _ = min(known, key=lambda k: k[-1])
-    last = np.unique(np.argmax(start + late, axis=1))
+    last = distinct(np.argmax(start + late, axis=1))
     least = took.min(axis=0)
-    waiting = np.setdiff1d(np.arange(len(least)), last)
+    waiting = np.delete(np.arange(len(least)), last)
     least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
     return _Bias(late, covariance, dof, least, True)
 
@@ -249,13 +249,13 @@ def _by_last(
     normal, dof, every = np.eye(ranks), 1, 0.0
     for _ in range(_ROUNDS):
         value = took[np.arange(rows), last]
-        for one in np.unique(sort).tolist():
+        for one in distinct(sort).tolist():
             mine = sort == one
-            usual[one] = np.median((value - late[last])[mine])
+            usual[one] = median((value - late[last])[mine])
         rest = value - usual[sort] - late[last]
-        dof = max(rows - len(np.unique(sort)) - len(np.unique(last)) + 1, 1)
+        dof = max(rows - len(distinct(sort)) - len(distinct(last)) + 1, 1)
         every = scale(rest, dof)
-        for one in np.unique(sort).tolist():
+        for one in distinct(sort).tolist():
             mine = sort == one
             n = int(np.count_nonzero(mine))
             sigma[one] = scale(rest[mine], n * dof / rows) if n > 4 else every
@@ -280,7 +280,7 @@ def _two_ways(
     differ by anything."""
     normal = np.eye(ranks) / _UNKNOWN_NS**2
     right = np.zeros(ranks)
-    for one in np.unique(sort).tolist():
+    for one in distinct(sort).tolist():
         mine = sort == one
         count = np.bincount(last[mine], weight[mine], ranks)
         total = np.bincount(last[mine], (weight * value)[mine], ranks)
@@ -301,7 +301,7 @@ def _usual_bias(stars: Sequence[_Star]) -> float:
         if np.count_nonzero(known) < 2:
             continue
         late = bias.late[known]
-        weight = 1 / np.maximum(variance[known], np.median(variance[known]))
+        weight = 1 / np.maximum(variance[known], median(variance[known]))
         rest = late - (weight @ late) / weight.sum()
         squares, weights = squares + float(weight @ rest**2), weights + float(weight.sum())
         ranks, dof = ranks + len(late), dof + len(late) - 1

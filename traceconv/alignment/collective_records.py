@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,9 @@ from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Kind, OpClass, Trace, Track
 
 UNKNOWN = -1
+
+BLOCK = 1 << 16
+"""Operations whose arguments are in memory at a time."""
 
 P2P = "p2p"
 """The kind of sends, receives and exchanges: one side's send is the other's receive."""
@@ -36,7 +39,7 @@ _PERMUTE = re.compile(r"permute", re.IGNORECASE)
 _UNEVEN = ("alltoall", "gather", "scatter", P2P)
 """Kinds whose sizes may differ between the ranks of one operation."""
 
-_HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d+)_\d+_\d+")
+_HCCL = re.compile(r"hcom_[A-Za-z]+_*?__(\d{1,18})_\d+_\d+")
 _NUMBERED = re.compile(r"Group \d+( Communication)?\Z")
 _DEVICE = re.compile(r"(GPU|NPU|TPU|CPU) \d+\Z")
 _LANE = re.compile(
@@ -133,39 +136,61 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    facts = _facts(trace, events.args[rows].tolist())
-    names = [trace.strings[i] for i in events.name[rows].tolist()]
-    kept = [not _PERMUTE.search(_text(f.name) or n) for f, n in zip(facts, names, strict=True)]
-    rows = rows[kept]
-    facts = [one for one, yes in zip(facts, kept, strict=True) if yes]
-    names = [one for one, yes in zip(names, kept, strict=True) if yes]
-    kinds: dict[str, int] = {}
-    kind = [
-        kinds.setdefault(_kind(_text(f.name), n), len(kinds))
-        for f, n in zip(facts, names, strict=True)
-    ]
-    known = tuple(kinds)
-    size = [UNKNOWN if known[k] in _UNEVEN else _size(f) for k, f in zip(kind, facts, strict=True)]
-    groups: dict[str, int] = {}
-    largest: dict[str, Group] = {}
-    lanes: dict[Track, Group] = {}
-    group = []
-    for f, n, t in zip(facts, names, events.track[rows].tolist(), strict=True):
-        one = _group(f, n, trace.tracks[t], lanes)
-        group.append(groups.setdefault(one.key, len(groups)))
-        largest[one.key] = max(one, largest.get(one.key, one), key=lambda g: g.size)
-    order = np.argsort(np.array(group, np.int32), kind="stable")
+    named = _Named()
+    blocks = [named.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
+    columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 4
+    group, kind, size, kept = map(np.concatenate, columns)
+    rows = rows[kept.astype(bool)]
+    order = np.argsort(group, kind="stable")
     return CollectiveRecords(
         trace.rank,
-        tuple(largest.values()),
-        known,
-        np.array(group, np.int32)[order],
-        np.array(kind, np.int32)[order],
-        np.array(size, np.int64)[order],
+        tuple(named.largest.values()),
+        tuple(named.kinds),
+        group[order],
+        kind[order],
+        size[order].astype(np.int64),
         events.step[rows][order],
         events.start_ns[rows][order],
         events.end_ns[rows][order],
     )
+
+
+@dataclass
+class _Named:
+    """Numbers for the kinds and groups of operations.
+
+    Attributes:
+        kinds:   by name.
+        groups:  by key.
+        largest: groups by key, in the order of their numbers.
+        lanes:   groups that are but lanes.
+    """
+
+    kinds: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+    largest: dict[str, Group] = field(default_factory=dict)
+    lanes: dict[Track, Group] = field(default_factory=dict)
+
+    def take(self, trace: Trace, rows: NDArray[np.intp]) -> tuple[I32, I32, I64, NDArray[np.bool_]]:
+        """Group, kind and size of some operations; and which of the rows these are."""
+        events = trace.events
+        group, kind, size = [], [], []
+        kept = np.ones(len(rows), bool)
+        facts = _facts(trace, events.args[rows].tolist())
+        columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
+        for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
+            name, stated = trace.strings[n], _text(f.name)
+            if _PERMUTE.search(stated or name):
+                kept[at] = False
+                continue
+            what = _kind(stated, name)
+            kind.append(self.kinds.setdefault(what, len(self.kinds)))
+            size.append(UNKNOWN if what in _UNEVEN else _size(f))
+            one = _group(f, name, trace.tracks[t], self.lanes)
+            group.append(self.groups.setdefault(one.key, len(self.groups)))
+            if one.size > self.largest.setdefault(one.key, one).size:
+                self.largest[one.key] = one
+        return np.array(group, np.int32), np.array(kind, np.int32), np.array(size, np.int64), kept
 
 
 def _kind(stated: str, name: str) -> str:

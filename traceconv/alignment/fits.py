@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.clock import NO_CORRECTION, PPT, Correction
 from traceconv.core.columns import F64, I64
-from traceconv.core.robust import Z99, Line, line, median_ns, scale, student
+from traceconv.core.robust import Z99, Line, line, median, median_ns, scale, student
 
 FEWEST = 3
 """Fewer matches than this prove nothing: any two ends are some offset apart."""
@@ -159,7 +159,7 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
     span = int(end[0]), int(end[-1])
     error = Uncertainty(least, growth, centre)
     fit = Fit(correction, error, spread_ns=known.sigma, matches=n, span_ns=span, step_ns=size)
-    gap = float(np.median(np.diff(end)))
+    gap = float(median(np.diff(end)))
     return replace(
         fit,
         doubt=_doubt(fit, own, other, synchronous)
@@ -210,13 +210,13 @@ def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
     if n < 2 * FEWEST:
         return 0.0, 0.0
     width = min(5, n // 2)
-    windows = np.median(np.lib.stride_tricks.sliding_window_view(known.rest, width), axis=1)
+    windows = median(np.lib.stride_tricks.sliding_window_view(known.rest, width))
     jump = np.zeros(n)
     jump[width : n - width + 1] = windows[width:] - windows[:-width]
     for few in range(1, width):
-        jump[few] = np.median(known.rest[few : few + width]) - np.median(known.rest[:few])
+        jump[few] = median(known.rest[few : few + width]) - median(known.rest[:few])
         ahead = known.rest[max(n - few - width, 0) : n - few]
-        jump[n - few] = np.median(known.rest[n - few :]) - np.median(ahead)
+        jump[n - few] = median(known.rest[n - few :]) - median(ahead)
     least = np.minimum(np.arange(n), n - np.arange(n))
     for at in np.argsort(-np.abs(jump) * np.sqrt(np.minimum(least, width)))[:2].tolist():
         if least[at] >= FEWEST:

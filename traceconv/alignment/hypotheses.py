@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
+from traceconv.core.robust import median
 
 CERTAIN = 5.0
 """Logarithm of the odds at which a hypothesis is accepted: 150 to 1. (On sequences without any pace
@@ -154,7 +155,7 @@ class Beats:
         order = np.lexsort((self.end, self.token))
         same = np.diff(self.token[order]) == 0
         gaps = np.diff(self.end[order])[same]
-        self.gap = float(np.median(gaps)) if len(gaps) else float(max(self.end[-1], 1))
+        self.gap = float(median(gaps)) if len(gaps) else float(max(self.end[-1], 1))
 
     def __len__(self) -> int:
         return len(self.end)
@@ -221,7 +222,7 @@ class Found:
         """As it is told others, with rows of the whole sequences."""
         a, b = self.sides.a, self.sides.b
         zero = a.zero_ns - b.zero_ns
-        apart = zero + int(np.median(a.end[self.ours] - b.end[self.theirs]))
+        apart = zero + int(median(a.end[self.ours] - b.end[self.theirs]))
         least = float(min(self.odds.min(initial=np.inf), self.unseen))
         doubt = ""
         if self.share < _ENOUGH:
@@ -282,7 +283,7 @@ def drift_of(differ: F64, long: F64) -> float:
     known = long > 0
     if not known.any():
         return 0.0
-    return float(np.clip(np.median(differ[known] / long[known]), -FASTEST, FASTEST))
+    return float(np.clip(median(differ[known] / long[known]), -FASTEST, FASTEST))
 
 
 def usual_size(values: F64, floor: float) -> F64:
@@ -302,11 +303,23 @@ def _likelihood(values: F64, floor: float) -> tuple[F64, F64]:
     count = np.maximum(known.sum(axis=1), 1)
     square = np.where(known, values * values, 0.0)
     scale = 2.5 * usual_size(values, floor) ** 2
+    part = np.empty_like(square)
     for _ in range(_ROUNDS):
-        weight = (_FREEDOM + 1) / (_FREEDOM + square / scale[:, None])
-        scale = np.maximum((weight * square).sum(axis=1) / count, floor**2)
+        # The mean of the squares, each weighted by (_FREEDOM + 1) / (_FREEDOM + square / scale).
+        np.add(square, _FREEDOM * scale[:, None], out=part)
+        np.divide(square, part, out=part)
+        scale = np.maximum((_FREEDOM + 1) * scale * np.add.reduce(part, axis=1) / count, floor**2)
     rest = (_FREEDOM + 1) / 2 * np.log1p(square / scale[:, None] / _FREEDOM).sum(axis=1)
     return -count * np.log(scale) / 2 - rest, np.sqrt(scale)
+
+
+def _likelihoods(floor: float, *parts: F64) -> list[F64]:
+    """The first of :func:`_likelihood` for several tables at once: a call costs more than rows."""
+    rows = np.cumsum([0, *map(len, parts)])
+    every = np.full((rows[-1], max(part.shape[1] for part in parts)), np.nan)
+    for first, part in zip(rows.tolist(), parts, strict=False):
+        every[first : first + len(part), : part.shape[1]] = part
+    return np.split(_likelihood(every, floor)[0], rows[1:-1])
 
 
 def _contrast(one: F64, others: F64, floor: float, usual: F64 | None = None) -> F64:
@@ -316,18 +329,16 @@ def _contrast(one: F64, others: F64, floor: float, usual: F64 | None = None) -> 
     Args:
         usual: values that are from the larger one of both, if some are known.
     """
-    mine, _ = _likelihood(one[None], floor)
-    its, _ = _likelihood(others, floor)
-    count = np.maximum((~np.isnan(others)).sum(axis=1), 1)
     known = np.empty(0) if usual is None else usual
-    rows = [np.broadcast_to(v, (len(others), len(v))) for v in (one, known)]
+    same, large = (np.broadcast_to(v, (len(others), len(v))) for v in (one, known))
     if usual is None:
-        ratio = mine + its - _likelihood(np.concatenate((rows[0], others), axis=1), floor)[0]
-        ratio = np.where(mine / len(one) >= its / count, ratio, -ratio)
-    else:
-        right = mine + _likelihood(np.concatenate((others, rows[1]), axis=1), floor)[0]
-        ratio = right - its - _likelihood(np.concatenate(rows, axis=1), floor)[0]
-    return ratio
+        mine, its, all_same = _likelihoods(floor, one[None], others, np.hstack((same, others)))
+        count = np.maximum((~np.isnan(others)).sum(axis=1), 1)
+        ratio = mine + its - all_same
+        return np.where(mine / len(one) >= its / count, ratio, -ratio)
+    tables = one[None], others, np.hstack((others, large)), np.hstack((same, large))
+    mine, its, both_large, apart = _likelihoods(floor, *tables)
+    return mine + both_large - its - apart
 
 
 @dataclass(frozen=True)
@@ -365,7 +376,7 @@ def tested(
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
-    low = max(float(np.quantile(np.abs(differ), 0.25)) / 0.32, sides.floor)
+    low = max(_quartile(np.abs(differ)) / 0.32, sides.floor)
     clean = float(np.mean(np.abs(differ) > _STRANGE * low)) <= _STRANGERS
     noise = float(_likelihood(differ[None], sides.floor)[1][0])
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
@@ -379,6 +390,13 @@ def tested(
         unseen += _NUMBERED * (1 if agree else -1)
     odds = np.maximum(odds, 0.0)
     return Found(sides, ours, theirs, noise, rivals.apart, odds, max(unseen, 0.0), clean, share)
+
+
+def _quartile(values: F64) -> float:
+    """What a quarter of the values is below, as ``numpy.quantile``; see :func:`.robust.median`."""
+    at, ordered = 0.25 * (len(values) - 1), np.sort(values)
+    low, high = ordered[math.floor(at)], ordered[math.ceil(at)]
+    return float(low + (high - low) * (at % 1))
 
 
 def _odds(own: Sequence[F64], others: Sequence[F64], many: NDArray[np.bool_], floor: float) -> F64:
@@ -441,7 +459,7 @@ def likeliest(differ: Sequence[F64], pairs: I64, floor: float) -> int:
 def _smallest(differ: F64, many: NDArray[np.bool_], floor: float) -> int:
     count = (~np.isnan(differ)).sum(axis=1)
     size = np.log(usual_size(differ, floor))
-    usual = float(np.median(size[many & (count > 0)])) if (many & (count > 0)).any() else 0.0
+    usual = float(median(size[many & (count > 0)])) if (many & (count > 0)).any() else 0.0
     return int(np.argmax(np.where(count > 0, np.sqrt(count) * (usual - size), -np.inf)))
 
 

@@ -33,7 +33,8 @@ from traceconv.alignment.hypotheses import (
     usual_size,
 )
 from traceconv.core.clock import Correction
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64, I64, distinct
+from traceconv.core.robust import median
 
 _LIKENESS = 0.9  # share of operations that have to be of one kind and size, side by side
 _RIVALS = 12  # others that are looked at closely, and as many with few pairs
@@ -89,7 +90,7 @@ def _by_index(sides: Sides) -> Found | None:
         pairs = np.minimum(len(a), len(b) + shifts) - np.maximum(shifts, 0)
         some = _alikest(differ, pairs, sides.floor)
         known = np.flatnonzero(np.isin(shifts, (0, *_by_numbers(sides))))
-        shifts = shifts[np.union1d(some, known)]
+        shifts = shifts[distinct(np.concatenate((some, known)))]
     differ, long, good = _shifted(sides, shifts, _sample(b, _SAMPLE))
     if not len(good):
         return None
@@ -108,9 +109,9 @@ def _by_index(sides: Sides) -> Found | None:
     if len(ours) < FEWEST:
         return None
     alike = [_alikest(one, pairs, sides.floor, but=best) for one in near]
-    rest = np.unique(np.concatenate(alike))
+    rest = distinct(np.concatenate(alike))
     apart = np.array(
-        [np.median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
+        [median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
     ).astype(np.int64)
     rivals = Rivals(tuple(one[rest] for one in near), pairs[rest], apart, agree[rest])
     return tested(sides, ours, theirs, rivals, float(same.mean()), [one[best] for one in near])
@@ -164,11 +165,12 @@ def _alikest(differ: F64, pairs: I64, floor: float, but: int = -1) -> NDArray[np
 
 def _by_numbers(sides: Sides) -> list[int]:
     """The shift at which most numbers of steps agree, if these are those of the job."""
-    steps = np.intersect1d(sides.a.step, sides.b.step)
-    if not sides.numbered or not len(steps):
+    steps = distinct(sides.a.step) if sides.numbered else np.empty(0, np.int64)
+    steps = steps[np.isin(steps, sides.b.step)]
+    if not len(steps):
         return []
     first = [np.searchsorted(side.step, steps) for side in (sides.a, sides.b)]
-    return [int(np.median(first[0] - first[1]))]
+    return [int(median(first[0] - first[1]))]
 
 
 def _sample(b: Beats, most: int) -> NDArray[np.intp]:
@@ -179,7 +181,7 @@ def _sample(b: Beats, most: int) -> NDArray[np.intp]:
         return every
     longest = np.argsort(-np.diff(b.end), kind="stable")[: most // 2]
     others = np.linspace(0, len(every) - 1, most // 2).astype(np.intp)
-    return np.unique(np.concatenate((longest, others)))
+    return distinct(np.concatenate((longest, others)))
 
 
 def _diagonal(sides: Sides, shift: int) -> tuple[I64, I64]:
@@ -227,7 +229,7 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
     best = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
     share = np.array([_share(sides, o, t) for o, t in every])
     rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
-    apart = np.array([int(np.median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
+    apart = np.array([int(median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
     rivals = Rivals((differ[rest],), pairs[rest], apart[rest], agree[rest])
     return tested(sides, *every[best], rivals, float(share[best]), [differ[best]])
 
@@ -235,7 +237,7 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
 def _share(sides: Sides, ours: I64, theirs: I64) -> float:
     """Of the operations between the first and the last time that both captures were running, by
     these pairs, the share that is matched; of the rank that has fewer."""
-    apart = int(np.median(sides.a.end[ours] - sides.b.end[theirs]))
+    apart = int(median(sides.a.end[ours] - sides.b.end[theirs]))
     slack = int(max(sides.a.gap, sides.b.gap) / 2)
     first = max(0, apart) - slack
     last = min(int(sides.a.end[-1]), int(sides.b.end[-1]) + apart) + slack
@@ -297,7 +299,7 @@ def _around(
     if not enough.any():
         return []
     mean = logs / np.maximum(count, 1)
-    usual = max(float(np.median(mean[enough])), math.log(near) - 1.5)
+    usual = max(float(median(mean[enough])), math.log(near) - 1.5)
     better = np.sqrt(count) * (usual - mean)
     order = np.flatnonzero(enough)[np.argsort(-better[enough], kind="stable")][: 2 * _FOLLOWED]
     return [(float(better[i]), pivot, int(offset[i] + middle_of[i])) for i in order.tolist()]
@@ -327,7 +329,7 @@ def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> t
             break
         reach *= 3
     found, off = look(x.token, correction.of(x.end))
-    usual = float(np.median(np.abs(off[np.abs(off) <= limit]))) if len(off) else 0.0
+    usual = float(median(np.abs(off[np.abs(off) <= limit]))) if len(off) else 0.0
     good = np.abs(off) <= min(limit, max(20 * usual, 20.0 * FLOOR_NS))
     rows = np.flatnonzero(good)
     order = np.lexsort((np.abs(off[rows]), found[rows]))  # nobody has two partners
@@ -343,12 +345,12 @@ def _follow(x: Beats, look: _Nearest, pivot: int, offset: int, near: float) -> t
 def _corrected(end: I64, other: I64, before: Correction) -> Correction:
     """The line through ends that belong together."""
     apart = other - end
-    middle = int(np.median(end))
+    middle = int(median(end))
     drift = before.drift_ppt / 1e12
     half = len(end) // 2
     if half >= 4:
         run = (end[half:][:half] - end[:half]).astype(np.float64)
         rise = (apart[half:][:half] - apart[:half])[run > 0] / run[run > 0]
-        drift = float(np.clip(np.median(rise), -FASTEST, FASTEST)) if len(rise) else drift
+        drift = float(np.clip(median(rise), -FASTEST, FASTEST)) if len(rise) else drift
     rest = apart - drift * (end - middle)
-    return Correction(int(np.median(rest)), round(drift * 1e12), middle)
+    return Correction(int(median(rest)), round(drift * 1e12), middle)

@@ -16,16 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.analysis.critical_path.records import PathRecords
 from traceconv.analysis.diff.items import StepItems
 from traceconv.analysis.losses import Losses
 from traceconv.analysis.stragglers.own_work import OWN, OwnWork
 from traceconv.core.errors import Issue, Issues, MalformedInputError
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 5
+VERSION = 6
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -85,9 +87,13 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         losses:   what its steps lose; where a table of a cluster is all there is, those of every
             rank that it names, by rank.
         items:    what every nanosecond of its steps went to.
+        path:     what the critical path needs, of the same operations as ``collectives``.
         steps_marked: whether something marks its steps; else the whole range counts as one.
         partial:  names of those of the tables whose rows are known not to be all there was.
         world_size: ranks of the job, -1 if unknown.
+        host:     name of its host, "" if unknown.
+        placement: what its capture states of its place in the job; the coordinates of all ranks are
+            made of it by :func:`traceconv.analysis.job_shape.job_shape`.
         issues:   what was lost or is in doubt.
         unread:   why tables of the profiler could not be looked at.
     """
@@ -106,9 +112,12 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     coverage: Coverage = Coverage()
     losses: dict[int, Losses] = {}
     items: StepItems = StepItems()
+    path: PathRecords = PathRecords()
     steps_marked: bool = False
     partial: tuple[str, ...] = ()
     world_size: int = -1
+    host: str = ""
+    placement: Placement = Placement()
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -228,6 +237,7 @@ def _check(summary: RankSummary) -> None:
         if len(column) and not 0 <= column.min() <= column.max() < len(named):
             raise ValueError("collectives of no known group or kind")
     summary.items.check()
+    summary.path.check(len(known))
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses codes that nobody defined
 

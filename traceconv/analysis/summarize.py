@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traceconv.alignment.collective_records import collective_records
+from traceconv.analysis.critical_path.records import PathRecords, path_records
 from traceconv.analysis.diff.items import StepItems, step_items
 from traceconv.analysis.excerpts import excerpts
 from traceconv.analysis.losses import Losses, losses, stated_losses
@@ -32,6 +33,7 @@ class SummaryRequest:
         links:    links to other ranks.
         excerpts: what a report draws.
         items:    what every nanosecond of the steps went to.
+        path:     what the critical path needs; with ``lateness``.
         issues:   what was lost or is in doubt, of the trace and of its side tables. They are given
             out once: no other account of the trace gets those of the side tables.
         lenient:  a table of the profiler that cannot be read is noted in ``unread``, and costs
@@ -44,6 +46,7 @@ class SummaryRequest:
     links: bool = False
     excerpts: bool = False
     items: bool = False
+    path: bool = False
     issues: bool = True
     lenient: bool = False
 
@@ -76,9 +79,12 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         coverage=trace.coverage,
         losses=(lost := _losses(trace, unread)),
         items=step_items(trace, every) if requested.items else StepItems(),
+        path=path_records(trace, collectives) if requested.path else PathRecords(),
         steps_marked=_steps_marked(trace, lost),
         partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,
+        host=trace.capture.host,
+        placement=trace.capture.placement,
         issues=_issues(trace) if requested.issues else (),  # the last: tables have been read by now
         unread=tuple(dict.fromkeys(unread)),
     )

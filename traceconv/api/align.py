@@ -72,7 +72,7 @@ def align(
     *paths: options.Paths,
     method: options.Align = "auto",
     max_error_ns: options.Length | None = None,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     rank_from: str = "meta",
     reader: str | None = None,
     mapping: options.AnyPath | None = None,

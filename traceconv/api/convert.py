@@ -14,7 +14,7 @@ from traceconv.writers.output import Progress
 class MergeArguments(TypedDict, total=False):
     """Arguments of :func:`traceconv.merge` by keyword, but for the output."""
 
-    ranks: options.Numbers | None
+    ranks: options.Ranks | None
     mode: Mode | None
     graphs: options.Numbers | None
     steps: options.Numbers | None

@@ -15,6 +15,7 @@ from traceconv.analysis.diff.gates import Gate, GateResult, Outcome, judged
 from traceconv.analysis.diff.runs import RankPair, Run
 from traceconv.analysis.tables.definition import texts
 from traceconv.api import options
+from traceconv.api.open import Captures
 from traceconv.api.open import open as find
 from traceconv.core.errors import (
     ComparisonError,
@@ -22,6 +23,7 @@ from traceconv.core.errors import (
     OptionError,
     RankError,
 )
+from traceconv.core.job_shape import ByCoordinates
 from traceconv.core.model import Capture
 from traceconv.core.ranks import format_ranges, refuse_missing
 from traceconv.core.side_tables import ABSENT, DataTable
@@ -210,7 +212,7 @@ def diff(
     before: options.Paths,
     after: options.Paths | None = None,
     *,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     graphs: options.Numbers | None = None,
     steps: options.Numbers | None = None,
     tolerance: float | str = TOLERANCE,
@@ -260,12 +262,11 @@ def diff(
     """
     gates = [Gate.of(text) for text in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     percent = options.percent(tolerance, "tolerance")
-    *kept_ranks, paired = options.sides(ranks, "ranks")
+    *wanted, paired = options.rank_sides(ranks, "ranks")
     *kept_steps, apart = options.sides(steps, "steps")
     if after is None and not (paired or apart):
         why = 'one run needs two sides: `ranks="0:3"`, `steps="1-5:6-10"`, or another run'
         raise OptionError(why, "after")
-    pairs = _pairs(kept_ranks[0], kept_ranks[1]) if paired else None
     target = _target(out, writer, force)
     run = options.run_options(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
@@ -280,6 +281,9 @@ def diff(
         run,
     )
     issues = Issues()
+    places = zip((before, before if after is None else after), wanted, strict=True)
+    kept_ranks = [reading.by_number(paths, some) for paths, some in places]
+    pairs = _pairs(kept_ranks[0], kept_ranks[1]) if paired else None
     if after is None:
         every = sorted({rank for kept in kept_ranks for rank in kept or ()})
         whole = reading.run(before, None if None in kept_ranks else every, issues)
@@ -354,6 +358,28 @@ class _Reading:
         """Arguments of :func:`traceconv.passes.compose`."""
         return {"mode": "detail", "graphs": self.graphs}
 
+    def by_number(
+        self, paths: options.Paths, ranks: tuple[int, ...] | ByCoordinates | None
+    ) -> tuple[int, ...] | None:
+        """The numbers of ranks that are selected by coordinates; others as they are."""
+        if not isinstance(ranks, ByCoordinates):
+            return ranks
+        below = sources(options.paths([paths]))
+        if len(below) == 1 and run_items.is_report(below[0]):
+            why = f"{below[0].label} is a report: name its ranks by their numbers, not by {ranks}"
+            raise OptionError(why, "ranks")
+        found = self._found(paths).ranks(ranks, self.how.allow_missing_ranks).found
+        return tuple(one.rank for one in found if one.rank is not None)
+
+    def _found(self, paths: options.Paths) -> Captures:
+        return find(
+            paths,
+            reader=self.reader,
+            rank_from=self.rank_from,
+            mapping=self.mapping,
+            nsys=self.nsys,
+        )
+
     def run(self, paths: options.Paths, ranks: Sequence[int] | None, issues: Issues) -> _Read:
         """One side; ``issues`` grows.
 
@@ -365,13 +391,7 @@ class _Reading:
         label = ", ".join(source.label for source in below)
         if len(below) == 1 and run_items.is_report(below[0]):
             return _Read(_selected(run_items.of_report(below[0]), ranks))
-        found = find(
-            paths,
-            reader=self.reader,
-            rank_from=self.rank_from,
-            mapping=self.mapping,
-            nsys=self.nsys,
-        ).ranks(ranks, self.how.allow_missing_ranks)
+        found = self._found(paths).ranks(ranks, self.how.allow_missing_ranks)
         run, noted, numbers = run_items.of_captures(
             label, found.found, found.issues, self.how, self.view, self.comm_patterns
         )

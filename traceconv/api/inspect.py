@@ -12,8 +12,9 @@ from typing import Any
 
 from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
+from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import format_ranges
+from traceconv.core.ranks import format_ranges, shape_of_captures
 from traceconv.core.side_tables import SideTable
 from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.core.version import REPORT
@@ -119,6 +120,7 @@ class Inspection:
             ],
             "world_size": self.world_size if self.world_size > 0 else None,
             "missing_ranks": self.missing,
+            "shape": self.shape.as_dict(),
             "unknown": self.unknown,
             "problem": self.problem,
             **({"predicted": self.predicted} if self.predicted else {}),
@@ -139,7 +141,7 @@ class Inspection:
         """
         short = len(self.captures) > LINES and not every
         lines = _aligned([_TITLES, *(_alike(self.captures) if short else self._rows())])
-        lines += self._window_lines() + self._missing_line()
+        lines += self._window_lines() + self._missing_line() + self._shape_lines()
         lines += self._sum_lines() if short else self._count_lines()
         lines += self._table_lines(short)
         lines += self._left_out_lines()
@@ -176,6 +178,16 @@ class Inspection:
         there = len({c.rank for c in self.captures} - {None})
         of = f" of {self.world_size}" if self.world_size > 0 else ""
         return [f"{there}{of} ranks are here; missing: {self.missing}"]
+
+    @property
+    def shape(self) -> JobShape:
+        """The coordinates of the ranks, as far as the captures state them."""
+        return shape_of_captures(self.captures)
+
+    def _shape_lines(self) -> list[str]:
+        """The shape of the job, where anything is known of it."""
+        line = self.shape.line()
+        return _wrapped(f"shape: {line}") if line else []
 
     def _count_lines(self) -> list[str]:
         lines = [

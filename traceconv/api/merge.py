@@ -35,7 +35,7 @@ from traceconv.writers.output import Progress, silent
 def merge(
     *paths: options.Paths,
     out: options.AnyPath | None = None,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     mode: Mode | None = "summary",
     graphs: options.Numbers | None = None,
     steps: options.Numbers | None = None,
@@ -93,7 +93,7 @@ def merge(
         scope:  show module scopes (detail only).
         args:   keys of arguments that are kept; None = all, () = none.
         annotate: draw in what the analyses know: findings and stragglers as instants on lanes of
-            their own, the overlap of every step as its arguments.
+            their own, the critical path as slices, the overlap of every step as its arguments.
         analyse: judge the ranks, too, for ``Report.overview``. It changes no byte of the output.
         layout: "rank" for the lanes of each rank together, or "lane" for each lane of all ranks
             together, the rank that loses most first (Perfetto output only).

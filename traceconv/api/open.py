@@ -9,8 +9,9 @@ from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_records import collective_records
 from traceconv.api import options
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import chosen
+from traceconv.core.ranks import chosen, shape_of_captures
 from traceconv.io.sources import sources
 from traceconv.passes import Pass, compose
 from traceconv.pipeline import registry
@@ -33,15 +34,21 @@ class Captures:
     unknown: tuple[str, ...] = ()
     issues: Issues = field(default_factory=Issues)
 
-    def ranks(self, selected: options.Numbers | None, allow_missing: bool = False) -> Captures:
-        """Only these ranks (None = all): ``3``, ``[0, 2]``, ``range(4)`` or ``"0-7,12"``.
+    def ranks(self, selected: options.Ranks | None, allow_missing: bool = False) -> Captures:
+        """Only these ranks (None = all): ``3``, ``[0, 2]``, ``range(4)``, ``"0-7,12"``, or those at
+        coordinates, ``"tp=0,pp=1"``.
 
         Raises:
-            RankError: one of them is not there.
+            RankError: one of them is not there; coordinates are unknown, or no rank has them.
             OptionError: these are no ranks.
         """
-        issues, ranks = self.issues.copy(), options.numbers(selected, "ranks")
+        issues, ranks = self.issues.copy(), options.ranks(selected, "ranks")
         return replace(self, found=chosen(self.found, ranks, allow_missing, issues), issues=issues)
+
+    @property
+    def shape(self) -> JobShape:
+        """The coordinates of the ranks, as far as the captures state them."""
+        return shape_of_captures(self.found)
 
     def traces(
         self,

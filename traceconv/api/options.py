@@ -21,6 +21,7 @@ from traceconv.core.clock import INT64_MAX, to_ns
 from traceconv.core.errors import ClockError, OptionError
 
 if TYPE_CHECKING:
+    from traceconv.core.job_shape import ByCoordinates
     from traceconv.pipeline.options import (
         AlignMethod,
         EngineName,
@@ -43,6 +44,9 @@ Paths: TypeAlias = "AnyPath | Iterable[AnyPath]"
 
 Numbers: TypeAlias = "int | str | Iterable[int]"
 """``3``, ``[0, 2]``, ``range(4)``, ``"0-7,12"`` or ``"all"``."""
+
+Ranks: TypeAlias = "Numbers | Mapping[str, Numbers] | ByCoordinates"
+"""Numbers of ranks, or coordinates: ``"tp=0,pp=1"``, ``{"tp": 0, "pp": 1}``."""
 
 Names: TypeAlias = "str | Iterable[str]"
 """``"kernel"``, ``"step,overlap"`` or a list."""
@@ -73,6 +77,7 @@ MAX_RANGE = 1_000_000
 
 _NUMBERS = 'numbers like 3, [0, 2], range(4), "0-7,12" or "all"'
 _RANGE = re.compile(r"(\d{1,18})(?:\s*-\s*(\d{1,18}))?\Z")
+_AXIS = re.compile(r"[a-z][a-z_]*\Z")
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _TIME = re.compile(r"([+-]?\d[\d.]*(?:[eE][+-]?\d+)?)\s*(s|ms|us|µs|ns)\Z")
@@ -147,6 +152,46 @@ def _amount(value: Any, unit: int, option: str, valid: str) -> int:
     if number < 1:
         raise OptionError(f"{value!r} is less than 1", option)
     return int(number)
+
+
+def ranks(value: Ranks | None, option: str) -> tuple[int, ...] | ByCoordinates | None:
+    """Ranks by their numbers, as :func:`numbers`, or by coordinates: ``"tp=0,pp=1-3"``,
+    ``{"tp": 0, "pp": [1, 2, 3]}``; None for all.
+
+    Raises:
+        OptionError: it is none of these.
+    """
+    from traceconv.core.job_shape import ByCoordinates
+
+    if isinstance(value, ByCoordinates):
+        return value
+    if isinstance(value, Mapping):
+        wanted = {str(axis): numbers(some, option) for axis, some in value.items()}
+    elif isinstance(value, str) and "=" in value:
+        texts: dict[str, list[str]] = {}
+        axis = ""
+        for part in value.split(","):
+            name, equals, rest = part.rpartition("=")
+            axis = name.strip().lower() if equals else axis
+            if not _AXIS.fullmatch(axis) or (equals and axis in texts):
+                raise OptionError(f"{value!r} is not a list like tp=0,pp=1-3", option)
+            texts.setdefault(axis, []).append(rest)
+        wanted = {axis: numbers(",".join(some), option) for axis, some in texts.items()}
+    else:
+        return numbers(value, option)
+    if not wanted or None in wanted.values():
+        raise OptionError(f"{value!r} names no coordinates, like tp=0,pp=1-3", option)
+    return ByCoordinates({axis: some for axis, some in wanted.items() if some is not None})
+
+
+def rank_sides(
+    value: Ranks | None, option: str
+) -> tuple[tuple[int, ...] | ByCoordinates | None, tuple[int, ...] | ByCoordinates | None, bool]:
+    """Ranks before and after, as :func:`sides`."""
+    if isinstance(value, str) and ":" in value:
+        before, _, after = value.partition(":")
+        return ranks(before.strip(), option), ranks(after.strip(), option), True
+    return ranks(value, option), ranks(value, option), False
 
 
 def sides(
@@ -432,7 +477,7 @@ def shard(value: Shard | None, option: str = "shard") -> tuple[int, int] | None:
 def selection(
     whole: Selection | None = None,
     *,
-    ranks: Numbers | None = None,
+    ranks: Ranks | None = None,
     graphs: Numbers | None = None,
     steps: Numbers | None = None,
     time: Window | None = None,
@@ -457,7 +502,7 @@ def selection(
             raise OptionError(why + "put these into it", "selection")
         return selection(**vars(whole))
     return Selection(
-        numbers(ranks, "ranks"),
+        _ranks(ranks, "ranks"),
         numbers(graphs, "graphs"),
         numbers(steps, "steps"),
         window(time, "time"),
@@ -467,6 +512,7 @@ def selection(
 
 
 _layers = layers
+_ranks = ranks
 
 
 def refuse_others(kept: Selection, known: Sequence[str]) -> None:

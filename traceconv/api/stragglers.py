@@ -70,7 +70,7 @@ def stragglers(
     align: options.Align = "auto",
     align_max_error_ns: options.Length | None = None,
     material: float | str = 1.0,
-    ranks: options.Numbers | None = None,
+    ranks: options.Ranks | None = None,
     steps: options.Numbers | None = None,
     selection: Selection | None = None,
     rank_from: str = "meta",

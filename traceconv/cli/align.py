@@ -23,7 +23,7 @@ from traceconv.cli import completion, files, options, say
 )
 @options.aligning
 @click.option(
-    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
 )
 @options.reading
 @options.classing

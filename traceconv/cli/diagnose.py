@@ -35,7 +35,7 @@ GATE = 10
     help="Another threshold than the default; may be given several times.",
 )
 @click.option(
-    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
 )
 @click.option(
     "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."

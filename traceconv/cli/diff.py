@@ -25,8 +25,9 @@ _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
 @click.argument("after", required=False, shell_complete=completion.files)
 @click.option(
     "--ranks",
-    metavar="0-7|0:3",
-    help="Which ranks; BEFORE:AFTER compares one with the other: 0:3, 0-3:4-7.",
+    metavar="0-7|0:3|tp=0",
+    help="Which ranks, by number or coordinates; BEFORE:AFTER compares one with the other: 0:3, "
+    "0-3:4-7.",
 )
 @click.option(
     "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."

@@ -128,14 +128,16 @@ def show(
     wait_ns: int,
     quiet: bool,
     steps: Steps | None = None,
+    report: Path | None = None,
 ) -> None:
-    """Serve ``path`` until the viewer has it.
+    """Serve ``path`` until the viewer has it; with a report, until somebody ends it.
 
     Args:
         viewer:  address of the viewer.
         browser: whether to open one; the link is on stdout else.
         wait_ns: how long nobody may ask for it.
         steps:   of the trace; None to look for them.
+        report:  a page about the trace; it is opened, and its places lead into the viewer.
 
     Raises:
         SourceError: it is no file that can be read.
@@ -144,15 +146,24 @@ def show(
     from traceconv.io import loopback
 
     parts = urlsplit(viewer)
-    with loopback.offered(path, f"{parts.scheme}://{parts.netloc}", PORT) as offer:
-        target = link(viewer, offer.address, steps_in(path) if steps is None else steps)
+    page = _page(report) if report else b""
+    with loopback.offered(path, f"{parts.scheme}://{parts.netloc}", PORT, page) as offer:
+        if report:
+            given = {"trace": offer.address, "viewer": viewer}
+            target = f"{offer.report_address}?{urlencode(given, safe=':/', quote_via=quote)}"
+        else:
+            target = link(viewer, offer.address, steps_in(path) if steps is None else steps)
         if not browser or not _browse(target):
             say.data(target)
             sys.stdout.flush()
-            _advise(offer.server_port, quiet)
+            _advise(offer.server_port, quiet, bool(report))
         try:
+            if report:
+                offer.serve_forever(poll_interval=0.2)
             offer.until_taken(wait_ns)
         except KeyboardInterrupt:
+            if report:
+                return
             say.message(f"interrupted; nobody took {path}, which stays where it is")
             click.get_current_context().exit(130)
     if not quiet:
@@ -173,10 +184,28 @@ def _browse(target: str) -> bool:
         return False
 
 
-def _advise(port: int, quiet: bool) -> None:
+def _page(report: Path) -> bytes:
+    """A page that this program made.
+
+    Raises:
+        SourceError: it is none, or cannot be read: the places of another page lead nowhere.
+    """
+    try:
+        content = report.read_bytes()
+    except OSError as e:
+        raise SourceError(f"{report}: {e.strerror}") from e
+    if b'<meta name="generator" content="traceconv ' not in content[:4096]:
+        raise SourceError(
+            f"{report}: no report of ours; `traceconv merge --report FILE.html` makes one"
+        )
+    return content
+
+
+def _advise(port: int, quiet: bool, stays: bool) -> None:
     if quiet:
         return
-    say.message("Open this link in a browser on this machine; waiting for it. Ctrl-C ends.")
+    until = "it is there until Ctrl-C" if stays else "waiting for it. Ctrl-C ends"
+    say.message(f"Open this link in a browser on this machine; {until}.")
     if "SSH_CONNECTION" in os.environ:
         say.message(f"From where you sit: ssh -L {port}:127.0.0.1:{port} and this machine.")
 
@@ -221,23 +250,34 @@ viewing = options.together(
 @click.command("open", cls=options.Sectioned, short_help="Open a trace in the viewer.")
 @click.argument("path", metavar="TRACE", shell_complete=completion.files)
 @viewing
+@click.option(
+    "--report",
+    metavar="PAGE.html",
+    shell_complete=completion.files,
+    help="Open this report on the trace instead; its findings lead to their places in the viewer.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and the link.")
-def open_(path: str, viewer: str, no_browser: bool, wait: int, quiet: bool) -> None:
+def open_(
+    path: str, viewer: str, no_browser: bool, wait: int, report: str | None, quiet: bool
+) -> None:
     """Open TRACE, of whatever program, in ui.perfetto.dev: ranks expanded, steps in view.
 
     The page fetches the file from this machine, which gives it to that page only, and ends when
-    it has been given. Nothing else is sent; the link has the name of the file.
+    it has been given. Nothing else is sent; the link has the name of the file. With --report both
+    stay there until Ctrl-C.
 
     \b
     traceconv open trace_summary_ranks0-7.pftrace
     traceconv open trace.json --no-browser
+    traceconv open trace.pftrace --report trace.html
     """
     if Path(path).is_dir():
         import shlex
 
         call = f"traceconv merge {shlex.quote(path)} --open"
         raise SourceError(f"{path}: a folder, no trace; `{call}` makes one of it")
-    show(Path(path), viewer, not no_browser, wait, quiet)
+    page = Path(report) if report else None
+    show(Path(path), viewer, not no_browser, wait, quiet, report=page)
 
 
 def of_written(paths: Sequence[str]) -> Path:

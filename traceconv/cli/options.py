@@ -76,6 +76,16 @@ def form_of(output: str | None, form: str | None, forms: Sequence[str]) -> str:
     return known[ending] if ending else form or forms[0]
 
 
+def refuse_binary(form: str) -> None:
+    """Raise for a form that is no text, where nothing but standard output is named.
+
+    Raises:
+        click.UsageError: it is Parquet or a workbook.
+    """
+    if form in BINARY:
+        raise click.UsageError(f"{form} goes into a file: name one with -o FILE.{form}")
+
+
 def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None:
     """What --format says where --json may ask for one document on stdout instead.
 
@@ -89,10 +99,13 @@ def on_stdout(as_json: bool, form: str | None, output: str | None) -> str | None
     return "json"
 
 
+BINARY = ("parquet", "xlsx")
+"""Forms of tables that a terminal cannot show."""
+
 SECTIONS = {
     "Where to": "output writer form force dry_run",
     "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
-    "What it becomes": "mode annotate layout threshold tolerance force_compare columns "
+    "What it becomes": "mode annotate layout threshold tolerance force_compare group_by columns "
     "sort filters top explain counts",
     "In the viewer": "opened viewer no_browser wait",
     "How large": "max_size max_events target over_limit",
@@ -217,9 +230,9 @@ marking = click.option(
 selecting = together(
     click.option(
         "--ranks",
-        callback=parsed("numbers"),
-        metavar="0-7,12|all",
-        help="Which ranks; default all.",
+        callback=parsed("ranks"),
+        metavar="0-7,12|tp=0,pp=1|all",
+        help="Which ranks, by number or by coordinates; default all.",
     ),
     click.option(
         "--graphs", callback=parsed("numbers"), metavar="1,2|all", help="Which graphs (model ids)."

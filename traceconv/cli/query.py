@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-FORMATS = ("text", "csv", "json")
+FORMATS = ("text", "csv", "json", "parquet", "xlsx")
 
 
 @click.command(short_help="SQL over a trace, by Perfetto's trace processor.")
@@ -30,7 +30,9 @@ FORMATS = ("text", "csv", "json")
     type=options.Choice(FORMATS),
     help="How the rows are written; default text, or what the ending of -o says.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to a file: .txt, .csv or .json.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write to a file: .txt, .csv, .json, .parquet or .xlsx."
+)
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @options.as_json
 @options.chatter
@@ -55,7 +57,9 @@ def query(
     """
     form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
     target = None if output in (None, "-") else Path(str(output))
-    if target is not None:
+    if target is None:
+        options.refuse_binary(form)
+    else:
         files.refuse_existing(target, force)
     from traceconv import query
 
@@ -63,7 +67,7 @@ def query(
     if target is None:
         say.data(_rendered(found, form).rstrip("\n"))
         return
-    files.write(target, _rendered(found, form))
+    files.write(target, _binary(found, form) if form in options.BINARY else _rendered(found, form))
     if as_json:
         say.data(_rendered(found, "json").rstrip("\n"))
     elif not quiet:
@@ -82,6 +86,23 @@ def _rendered(found: DataTable, form: str) -> str:
         csv.writer(out, lineterminator="\n").writerows([columns, *rows])
         return out.getvalue()
     return "\n".join(_lines(columns))
+
+
+def _binary(found: DataTable, form: str) -> bytes:
+    from traceconv.report import table_files
+    from traceconv.report.table_text import ExactColumn
+
+    if form == "parquet":
+        return table_files.parquet(found)
+    columns = [
+        ExactColumn(
+            name,
+            ["" if value is None else str(value) for value in _values(found, name)],
+            found[name].dtype.kind in "if",
+        )
+        for name in found.columns
+    ]
+    return table_files.workbook({"query": columns})
 
 
 def _values(found: DataTable, name: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,16 @@ from traceconv.core.errors import EmptyResultError
 if TYPE_CHECKING:
     from traceconv.analysis.tables.definition import Result
 
-FORMATS = ("text", "csv", "json", "md")
+FORMATS = ("text", "csv", "json", "md", "parquet", "xlsx")
+ONE_TABLE = ("csv", "parquet")
+"""A file of these holds one table."""
+SHEETS = (*ONE_TABLE, "xlsx")
+"""Tables without rows are left out of these."""
+
 DEFAULT_TOP = 20
 
 
-def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """``20`` as a number, ``all`` as None; by default 20 rows for people, all for programs."""
     if value is None:
         return -1
@@ -46,7 +51,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     "files; one of their single tables; or all.",
 )
 @click.option(
-    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
 )
 @click.option(
     "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."
@@ -71,9 +76,17 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
     "--output",
     metavar="FILE",
     shell_complete=completion.files,
-    help="Where to, default standard output; several CSV tables go to FILE_<table>.csv each.",
+    help="Where to, default standard output; several tables in CSV or Parquet go to "
+    "FILE_<table>.csv each.",
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@click.option(
+    "--group-by",
+    callback=options.parsed("words"),
+    default="",
+    metavar="pp,tp,node,...",
+    help="One row for all ranks with equal coordinates; see `inspect` for what is known of them.",
+)
 @click.option(
     "--columns",
     callback=options.parsed("words"),
@@ -101,7 +114,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 )
 @click.option(
     "--top",
-    callback=_top,
+    callback=top_rows,
     metavar="N|all",
     help="Most rows of long tables, per rank unless they are sorted; default 20 in text and md, "
     "else all.",
@@ -140,15 +153,18 @@ def stats(
     traceconv stats ./prof --by step,overlap
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
     traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
-    traceconv stats ./prof --by all -o tables.json
+    traceconv stats ./prof --by overlap,comm --group-by pp
+    traceconv stats ./prof --by all -o tables.xlsx
 
     Without a single row in any of the tables the exit code is 3.
     """
     form = options.form_of(output, options.on_stdout(as_json, form, output), FORMATS)
     target = None if output in (None, "-") else Path(str(output))
-    if form == "csv" and target is None:
-        _refuse_several(given["by"])
-    elif form != "csv" and target is not None:
+    if target is None:
+        options.refuse_binary(form)
+        if form == "csv":
+            _refuse_several(given["by"])
+    elif form not in ONE_TABLE:
         files.refuse_existing(target, force)
     if given["top"] == -1:
         given["top"] = DEFAULT_TOP if form in ("text", "md") else None
@@ -163,16 +179,15 @@ def stats(
         if not quiet:
             say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
         raise EmptyResultError(_missing(found.results, bool(found.left_out)))
-    shown = _with_rows(found.results, quiet) if form == "csv" else found.results
+    shown = _with_rows(found.results, quiet) if form in SHEETS else found.results
     width = say.width() if target is None and say.fits() else None
-    texts = _rendered(shown, form, explain, width)
     if target is None:
-        say.data("\n".join(texts.values()).rstrip("\n"))
+        say.data("\n".join(rendered(shown, form, explain, width).values()).rstrip("\n"))
     else:
         several = len(found.results) + len(found.left_out) > 1
-        _write(texts, target, several, force, quiet)
+        write(contents(shown, form, explain), target, several, force, quiet)
         if as_json:
-            say.data(_rendered(found.results, "json", explain)[""].rstrip("\n"))
+            say.data(rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
         for line in found.step_lines:
             say.message(line)
@@ -198,11 +213,11 @@ def _refuse_several(by: Sequence[str]) -> None:
 
 
 def _with_rows(results: Sequence[Result], quiet: bool) -> list[Result]:
-    """The tables that have rows; the others, which would be empty CSV files, get a line."""
+    """The tables that have rows; the others, which would be empty files or sheets, get a line."""
     full = [one for one in results if one.rows]
     for one in results if not quiet else ():
         if not one.rows:
-            say.message(f"{_without_rows(one)}; no file is written")
+            say.message(f"{_without_rows(one)}; it is not written")
     return full
 
 
@@ -220,7 +235,7 @@ def _without_rows(result: Result) -> str:
     return f"table {result.table.name} has no data: needs {result.table.needs}"
 
 
-def _rendered(
+def rendered(
     results: Sequence[Result], form: str, explain: bool, width: int | None = None
 ) -> dict[str, str]:
     """The text by name of table; "" where one text holds all."""
@@ -235,7 +250,21 @@ def _rendered(
     return {"": say.with_flags(render.text(results, explain, width))}
 
 
-def _write(texts: dict[str, str], path: Path, several: bool, force: bool, quiet: bool) -> None:
+def contents(results: Sequence[Result], form: str, explain: bool) -> Mapping[str, str | bytes]:
+    """What files hold, by name of table; "" where one file holds all."""
+    from traceconv.report import table_files, table_text
+
+    if form == "parquet":
+        return {result.table.name: table_files.parquet(result.data) for result in results}
+    if form == "xlsx":
+        sheets = {result.table.name: table_text.exact_columns(result) for result in results}
+        return {"": table_files.workbook(sheets)}
+    return rendered(results, form, explain)
+
+
+def write(
+    contents: Mapping[str, str | bytes], path: Path, several: bool, force: bool, quiet: bool
+) -> None:
     """One file, or one per table.
 
     Args:
@@ -246,12 +275,12 @@ def _write(texts: dict[str, str], path: Path, several: bool, force: bool, quiet:
         OutputError: it exists, or cannot be written.
     """
     found = {
-        path.with_stem(f"{path.stem}_{name}") if several and name else path: text
-        for name, text in texts.items()
+        path.with_stem(f"{path.stem}_{name}") if several and name else path: content
+        for name, content in contents.items()
     }
     for file in found:
         files.refuse_existing(file, force)
-    for file, text in found.items():
-        files.write(file, text)
+    for file, content in found.items():
+        files.write(file, content)
         if not quiet:
             say.message(f"wrote {file}")

@@ -14,7 +14,7 @@ from traceconv.cli import options, say
 )
 @options.paths
 @click.option(
-    "--ranks", callback=options.parsed("numbers"), metavar="0-7,12|all", help="Which ranks."
+    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
 )
 @click.option(
     "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."

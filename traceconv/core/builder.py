@@ -11,7 +11,6 @@ Accounts: a reader says what it *saw* (:meth:`~TraceBuilder.seen`) and what it c
 from __future__ import annotations
 
 import json
-import mmap
 import os
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -41,6 +40,7 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.side_tables import Columns, SideTable
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import RecordedSource
 from traceconv.io.temporary import temporary_file
 
@@ -132,7 +132,9 @@ class TraceBuilder:
         """
         first = self._args
         self._address.append(np.asarray(address, np.int64))
-        self._length.append(np.asarray(length, np.int32))
+        length = np.asarray(length, np.int32)
+        # a view would keep what it is of, which no limit on memory would hold for
+        self._length.append(length if length.flags.owndata else length.copy())
         self._args += len(address)
         return first
 
@@ -467,7 +469,7 @@ class _Spill:
             return bytes(self._memory)
         with self._file:
             self._file.flush()
-            return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            return ReadMapping(self._file.fileno())
 
     def __del__(self) -> None:
         # a reader that raises never gets to close()

@@ -8,6 +8,7 @@ everywhere.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -102,6 +103,12 @@ def us_text(ns: int) -> str:
 
 
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
+
+
+def utc_text(ns: int) -> str:
+    """Nanoseconds of Unix time as date and time of day: ``2025-03-01 10:40:00.002309869 UTC``."""
+    seconds, rest = divmod(ns, 10**9)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{rest:09d} UTC"
 
 
 def unit_for(ns: float) -> tuple[str, int]:
@@ -203,6 +210,19 @@ class Correction:
         if not self.drift_ppt:
             return ns + self.offset_ns
         return ns + self.offset_ns + _scaled(ns - self.at_ns, self.drift_ppt)
+
+    def before(self, ns: int) -> int:
+        """The last stamp that is not after ``ns`` on the other clock."""
+        stamp = ns - self.offset_ns
+        while late := self.of(stamp) - ns:
+            stamp -= late
+            if abs(late) == 1:
+                break
+        while self.of(stamp) > ns:
+            stamp -= 1
+        while self.of(stamp + 1) <= ns:
+            stamp += 1
+        return stamp
 
     def then(self, outer: Correction) -> Correction:
         """This correction, and ``outer`` on its result, as one (of the first order in drifts)."""

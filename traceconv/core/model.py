@@ -36,6 +36,7 @@ from traceconv.core.columns import (
 )
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
+from traceconv.core.job_shape import Placement
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 
@@ -247,9 +248,11 @@ class Capture:
             workers, so it has to be plain values: no open files, no local functions.
         tables:   tables beside the timeline by name, and the files each is read from.
         uses:     files of ``known``: in a few words, why they are not read for events.
-        border_operators: names of the operators that forward begins and backward ends with, as the
-            user gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
+        border_operators: the operators that forward begins and backward ends with, as the user
+            gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
+        beside:   files an archive can hold beside the ranks, and what their stamps lack, ns.
         optional: whether a run goes on without it, where its rank is unknown.
+        placement: what its files state of the place of the rank in the job.
         parts:    the captures of a rank that has several, its collection windows: each is read
             by its own reader, and all together are the rank. ``files``, ``known``, ``tables`` and
             ``graphs`` are those of all parts; ``clock`` is the one their events come out on.
@@ -274,7 +277,9 @@ class Capture:
     uses: Mapping[str, str] = field(default_factory=dict)
     border_operators: tuple[str, str] = ("", "")
     optional: bool = False
+    placement: Placement = field(default_factory=Placement)
     parts: tuple[Capture, ...] = ()
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def title(self) -> str:
@@ -309,10 +314,7 @@ class Present:
 
 
 class OverlapTimes(NamedTuple):
-    """Lengths of the classes of the overlap analysis, ns; as in :class:`StepTable`.
-
-    ``known`` is how much was recorded.
-    """
+    """Lengths of the classes of the overlap analysis, ns; ``known`` is how much was recorded."""
 
     computing: int
     communication: int

@@ -26,8 +26,8 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 _LOOSE = (
-    re.compile(r"rank[_\-. ]?(\d+)", re.IGNORECASE),
-    re.compile(r"(?:^|[_\-.])r(\d+)(?=[_\-./]|$)"),
+    re.compile(r"rank[_\-. ]?(\d{1,18})(?!\d)", re.IGNORECASE),
+    re.compile(r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)"),
     re.compile(r"worker[_\-. ]?(\d{1,7})(?!\d)", re.IGNORECASE),
     re.compile(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
 )
@@ -53,8 +53,9 @@ def path_of(capture: Capture) -> str:
     return capture.source.title(capture.files[0]) if capture.files else capture.title
 
 
-def agreed(captures: Sequence[Capture]) -> list[tuple[int, int]] | None:
-    """The rank of each capture by its name, and the size of the job or -1, if names leave no doubt.
+def agreed(captures: Sequence[Capture]) -> list[tuple[int, int, Place]] | None:
+    """The rank of each capture by its name, the size of the job or -1, and the coordinates that
+    were found, if names leave no doubt.
 
     They do not if every name has a rank or coordinates, all have the same ones, each once; if
     ranks are below the size of the job where that is named, which is the same for all; if
@@ -74,7 +75,7 @@ def agreed(captures: Sequence[Capture]) -> list[tuple[int, int]] | None:
         return None
     if any(c.rank not in (None, rank) for c, rank in zip(captures, ranks, strict=True)):
         return None
-    return [(rank, size) for rank in ranks]
+    return [(rank, size, place) for rank, place in zip(ranks, places, strict=True)]
 
 
 def _in_name(capture: Capture) -> tuple[Place, int] | None:
@@ -144,8 +145,9 @@ def ranks_of(places: Sequence[Place]) -> list[int]:
     return ranks
 
 
-def by_pattern(captures: Sequence[Capture], pattern: str) -> list[int | None]:
-    """The ranks a user's pattern finds in the paths; None where it does not match.
+def by_pattern(captures: Sequence[Capture], pattern: str) -> list[tuple[int, Place] | None]:
+    """The ranks, and the coordinates, that a user's pattern finds in the paths; None where it does
+    not match.
 
     Args:
         pattern: a regular expression. Its named groups are coordinates (:data:`COORDINATES`), those
@@ -158,7 +160,7 @@ def by_pattern(captures: Sequence[Capture], pattern: str) -> list[int | None]:
     places = [_matched(compiled, path_of(capture)) for capture in captures]
     found = [place for place in places if place is not None]
     ranks = iter(ranks_of(found) if found else ())
-    return [None if place is None else next(ranks) for place in places]
+    return [None if place is None else (next(ranks), place) for place in places]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

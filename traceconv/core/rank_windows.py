@@ -16,6 +16,7 @@ from dataclasses import replace
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import RankError, SourceError
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import Capture
 from traceconv.io.sources import JoinedSource
 from traceconv.io.streams import pieces
@@ -146,5 +147,13 @@ def _of_all(capture: Capture) -> Capture:
         pid=next((part.pid for part in parts if part.pid >= 0), -1),
         world_size=max(part.world_size for part in parts),
         optional=all(part.optional for part in parts),
+        placement=_placement([part.placement for part in parts]),
         detail=None,
     )
+
+
+def _placement(stated: Sequence[Placement]) -> Placement:
+    """What windows state together; of what they contradict each other in, both."""
+    groups = tuple(dict.fromkeys(group for one in stated for group in one.groups))
+    first = next((one for one in stated if one.sizes or one.coordinates), Placement())
+    return Placement(groups, first.sizes, first.coordinates, first.place)

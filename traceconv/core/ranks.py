@@ -12,14 +12,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from traceconv.core.errors import Issues, RankError, SelectionError
+from traceconv.core.job_shape import ByCoordinates, JobShape, recorded_shape, where
 from traceconv.core.model import Capture
-from traceconv.core.rank_names import agreed, by_pattern, path_of, rank_in_name
+from traceconv.core.rank_names import Place, agreed, by_pattern, path_of, rank_in_name
 from traceconv.core.rank_windows import as_one
 
 MOST_RANKS = 1_000_000
 """No job has more ranks."""
 
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+_PATTERN = "the pattern of ranks in paths"
+_AXES = {"stage": "pp"}
+"""Names that users give to axes in patterns."""
 
 LARGEST_IN_NAME = 99_999
 """A larger number in a name is a time, not a rank."""
@@ -84,8 +89,10 @@ def _ranked(captures: Sequence[Capture], rule: str) -> list[Capture]:
         loose = (_replaced(c, rank_in_name(path_of(c)), "name") for c in captures)
         return names or [one or c for one, c in zip(loose, captures, strict=True)]
     return [
-        _replaced(c, rank, f"pattern {rule}") or replace(c, rank=None)
-        for c, rank in zip(captures, by_pattern(captures, rule), strict=True)
+        replace(c, rank=None)
+        if found is None
+        else _placed(replace(c, rank=found[0], rank_from=f"pattern {rule}"), found[1], _PATTERN)
+        for c, found in zip(captures, by_pattern(captures, rule), strict=True)
     ]
 
 
@@ -100,14 +107,32 @@ def _by_files(captures: Sequence[Capture]) -> list[Capture]:
     return [*named, *(c for c in captures if c.optional)] if named else list(captures)
 
 
-def _named(captures: Sequence[Capture], found: list[tuple[int, int]] | None) -> list[Capture]:
-    """The captures with the ranks and sizes of the job that were found in their names."""
+def _named(
+    captures: Sequence[Capture], found: list[tuple[int, int, Place]] | None
+) -> list[Capture]:
+    """The captures with the ranks, sizes of the job and coordinates that were found in their
+    names.
+    """
     return [
         c
         if c.rank == rank
-        else replace(c, rank=rank, rank_from="name", world_size=max(c.world_size, size))
-        for c, (rank, size) in zip(captures, found or (), strict=found is not None)
+        else _placed(
+            replace(c, rank=rank, rank_from="name", world_size=max(c.world_size, size)),
+            place,
+            "names of the captures",
+        )
+        for c, (rank, size, place) in zip(captures, found or (), strict=found is not None)
     ]
+
+
+def _placed(capture: Capture, place: Place, said_by: str) -> Capture:
+    """The capture with coordinates out of its path, where it states none itself."""
+    coordinates = {_AXES.get(name, name): n for name, n in place.items() if name != "rank"}
+    if not coordinates or capture.placement.groups or capture.placement.coordinates:
+        return capture
+    return replace(
+        capture, placement=replace(capture.placement, coordinates=coordinates, place=said_by)
+    )
 
 
 def _replaced(capture: Capture, rank: int | None, evidence: str) -> Capture | None:
@@ -129,16 +154,42 @@ def _nameless_message(captures: Sequence[Capture], rule: str) -> str:
     )
 
 
+def shape_of_captures(captures: Sequence[Capture]) -> JobShape:
+    """The coordinates that captures with ranks state."""
+    ranked = {c.rank: c for c in captures if c.rank is not None}
+    return recorded_shape(
+        {rank: c.placement for rank, c in ranked.items()},
+        {rank: c.host for rank, c in ranked.items()},
+    )
+
+
+def labelled(captures: Sequence[Capture]) -> tuple[Capture, ...]:
+    """The captures, called by their coordinates in viewers where these are known."""
+    shape = shape_of_captures(captures)
+    labels = [("" if c.rank is None else shape.label(c.rank)) for c in captures]
+    return tuple(
+        replace(c, name=f"Rank {c.rank} \u00b7 {label}") if label and not c.name else c
+        for c, label in zip(captures, labels, strict=True)
+    )
+
+
 def chosen(
-    captures: Sequence[Capture], selected: Sequence[int] | None, allow_missing: bool, issues: Issues
+    captures: Sequence[Capture],
+    selected: Sequence[int] | ByCoordinates | None,
+    allow_missing: bool,
+    issues: Issues,
 ) -> tuple[Capture, ...]:
     """The captures of the selected ranks (None = all).
 
     Raises:
-        RankError: a selected rank does not exist and ``allow_missing`` is off, or none exists.
+        RankError: a selected rank does not exist and ``allow_missing`` is off, or none exists; or
+            ranks are selected by coordinates that no rank has, or that are unknown of some which
+            may be meant (``allow_missing`` leaves those out, with an issue).
     """
     if selected is None:
         return tuple(captures)
+    if isinstance(selected, ByCoordinates):
+        return _at(captures, selected, allow_missing, issues)
     present = {c.rank for c in captures}
     missing = [r for r in selected if r not in present]
     kept = tuple(c for c in captures if c.rank in set(selected))
@@ -155,6 +206,64 @@ def chosen(
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
     return kept
+
+
+def _at(
+    captures: Sequence[Capture], selected: ByCoordinates, allow_missing: bool, issues: Issues
+) -> tuple[Capture, ...]:
+    """The captures at coordinates."""
+    shape = shape_of_captures(captures)
+    known = _known_axes(shape)
+    for name in selected.wanted:
+        if name not in known:
+            raise RankError(_unknown_axis(name, shape))
+    sure, possible = where(shape, selected.wanted)
+    doubtful = shape.ranks[possible].tolist()
+    if doubtful and not (allow_missing and sure.any()):
+        lacking = next(name for name in selected.wanted if (shape.column(name) < 0).any())
+        raise RankError(
+            f"{selected} may mean rank {format_ranges(doubtful)}, too, whose {lacking} is unknown: "
+            f"{shape.axis(lacking).lacking}. Select ranks by their numbers"
+            + (", or pass `allow_missing_ranks=True` to go on without." if sure.any() else ".")
+        )
+    for rank in doubtful:
+        issues.add("rank-missing", where=f"rank {rank}: not known whether {selected}")
+    if not sure.any():
+        there = "; ".join(
+            f"{name}: {format_ranges([v for v in shape.ranks_by(name) if v >= 0])}"
+            for name in selected.wanted
+        )
+        raise RankError(f"no rank has {selected}; there are {there}")
+    kept = set(shape.ranks[sure].tolist())
+    return tuple(c for c in captures if c.rank in kept)
+
+
+def _known_axes(shape: JobShape) -> list[str]:
+    return [axis.name for axis in shape.axes if (shape.column(axis.name) >= 0).any()]
+
+
+def refuse_unknown_axes(names: Sequence[str], shape: JobShape) -> None:
+    """See that at least one rank has a coordinate on every axis.
+
+    Raises:
+        SelectionError: none has one on some axis; the message lists those that are known.
+    """
+    for name in names:
+        if name not in _known_axes(shape):
+            raise SelectionError(_unknown_axis(name, shape))
+
+
+def _unknown_axis(name: str, shape: JobShape) -> str:
+    if known := _known_axes(shape):
+        axes = ", ".join(
+            f"{axis} {format_ranges([v for v in shape.ranks_by(axis) if v >= 0])}" for axis in known
+        )
+        return f"{name} is unknown of all ranks; known coordinates: {axes}"
+    return (
+        f"{name} is unknown: nothing in these captures states the coordinates of ranks. Select "
+        "ranks by their numbers, or say where paths have coordinates, e.g. "
+        "`rank_from='pp(?P<pp>\\d+)_tp(?P<tp>\\d+)'`"
+    )
 
 
 def parse_ranges(text: str) -> list[int]:

@@ -1,8 +1,8 @@
 """One file for one page: given on the loopback interface until somebody has all of it.
 
-The server knows one path, answers the page that it is for and nobody who comes by another name of
-this machine (a name of a foreign site that was made to point here), and reads the file it opened,
-whatever happens to its name.
+The server knows one path, and that of a report about the file if there is one, answers the page
+that it is for and nobody who comes by another name of this machine (a name of a foreign site that
+was made to point here), and reads the file it opened, whatever happens to its name.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from urllib.parse import quote
 from traceconv.core.errors import OutputError, SourceError
 
 HOST = "127.0.0.1"
+REPORT = "/"
+"""Where the report is; a file has a name."""
 
 _CHUNK = 1 << 20
 
 
 @contextmanager
-def offered(path: Path, origin: str, port: int) -> Iterator[Offer]:
+def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator[Offer]:
     """``path``, to be had by pages of ``origin``.
 
     Args:
         port: of this machine; 0 for any that is free.
+        report: a page about it, for people to look at.
 
     Raises:
         SourceError: it is no file that can be read.
@@ -38,7 +41,7 @@ def offered(path: Path, origin: str, port: int) -> Iterator[Offer]:
     """
     file = _opened(path)
     try:
-        with _listening(file, path.name, origin, port) as server:
+        with _listening(file, path.name, origin, port, report) as server:
             yield server
     finally:
         os.close(file)
@@ -56,8 +59,8 @@ class Offer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = os.name == "posix"
 
-    def __init__(self, file: int, name: str, origin: str, port: int) -> None:
-        self.file, self.origin = file, origin
+    def __init__(self, file: int, name: str, origin: str, port: int, report: bytes) -> None:
+        self.file, self.origin, self.report = file, origin, report
         self.path = "/" + quote(name, safe="")
         self.size = os.fstat(file).st_size
         self.taken = False
@@ -69,6 +72,11 @@ class Offer(ThreadingHTTPServer):
     def address(self) -> str:
         """Of the file."""
         return f"http://{HOST}:{self.server_address[1]}{self.path}"
+
+    @property
+    def report_address(self) -> str:
+        """Of the report."""
+        return f"http://{HOST}:{self.server_address[1]}{REPORT}"
 
     def until_taken(self, wait_ns: int) -> None:
         """Answer until the file was taken.
@@ -116,13 +124,19 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        if not self._refused() and self._head(HTTPStatus.OK, self.server.size):
+        if self._refused():
+            return
+        if self._is_report():
+            self._head(HTTPStatus.OK, len(self.server.report))
+            self.wfile.write(self.server.report)
+        elif self._head(HTTPStatus.OK, self.server.size):
             self.server.sending.add(self.request)
             self._send(self.server.files[self.request])
 
     def do_HEAD(self) -> None:
         if not self._refused():
-            self._head(HTTPStatus.OK, self.server.size)
+            size = len(self.server.report) if self._is_report() else self.server.size
+            self._head(HTTPStatus.OK, size)
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a public page fetches from this machine."""
@@ -135,11 +149,15 @@ class _Answer(BaseHTTPRequestHandler):
         hosts = {f"{host}:{self.server.server_address[1]}" for host in (HOST, "localhost")}
         if origin != self.server.origin or self.headers.get("Host") not in hosts:
             self._head(HTTPStatus.FORBIDDEN, 0)
-        elif self.path != self.server.path:
+        elif self.path != self.server.path and not self._is_report():
             self._head(HTTPStatus.NOT_FOUND, 0)
         else:
             return False
         return True
+
+    def _is_report(self) -> bool:
+        """What follows a question mark is for the script of the page."""
+        return bool(self.server.report) and self.path.partition("?")[0] == REPORT
 
     def _head(self, status: HTTPStatus, length: int) -> bool:
         self.send_response(status)
@@ -150,7 +168,8 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         if status is not HTTPStatus.NO_CONTENT:
-            self.send_header("Content-Type", "application/octet-stream")
+            kind = "text/html; charset=utf-8" if self._is_report() else "application/octet-stream"
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(length))
         self.end_headers()
         return True
@@ -184,9 +203,9 @@ def _opened(path: Path) -> int:
     raise SourceError(f"{path}: empty" if stat.S_ISREG(kind.st_mode) else f"{path}: no file")
 
 
-def _listening(file: int, name: str, origin: str, port: int) -> Offer:
+def _listening(file: int, name: str, origin: str, port: int, report: bytes) -> Offer:
     try:
-        return Offer(file, name, origin, port)
+        return Offer(file, name, origin, port, report)
     except OSError as e:
         raise OutputError(
             f"port {port} of this machine cannot be used ({e.strerror}), and the viewer asks no "

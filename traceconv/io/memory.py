@@ -9,8 +9,10 @@ is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import mmap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, Self
 
 from traceconv.core.errors import ResourceError
 from traceconv.io.temporary import ADVICE, temporary_folder
@@ -59,6 +61,40 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
 def scarce() -> bool:
     """Whether a limit is set and reached: pages of mapped inputs should be released."""
     return _limit is not None and _allocator().resident() > _limit
+
+
+class ReadMapping(mmap.mmap):
+    """A file mapped for reading; under a limit its pages leave memory with those of arrays."""
+
+    _forget: Callable[[mmap.mmap], None] | None = None
+
+    def __new__(cls, number: int) -> Self:
+        """Map the whole file with this descriptor.
+
+        Raises:
+            OSError, ValueError: it is empty, or cannot be mapped.
+        """
+        made = super().__new__(cls, number, 0, access=mmap.ACCESS_READ)
+        native = allocator()
+        made._forget = native.forget if native else None
+        if native:
+            native.watch(made)
+        return made
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._release()
+        super().close()
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if self._forget and not self.closed:
+            self._forget(self)
 
 
 def _allocator() -> Allocator:

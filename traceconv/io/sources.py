@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import glob
 import io
-import mmap
 import os
 import stat
 import sys
@@ -23,6 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
+from traceconv.io.atomic import is_incomplete
+from traceconv.io.memory import ReadMapping
 from traceconv.io.storage import is_url
 from traceconv.io.streams import (
     GZIP,
@@ -302,7 +303,7 @@ class TarSource(Source):
             with path.open("rb") as raw:
                 packed = raw.read(2) == GZIP
             with _spooled_gunzip(path, label) if packed else path.open("rb") as file:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._content = ReadMapping(file.fileno())
                 with tarfile.open(fileobj=file, mode="r:") as tar:
                     self._members = self.members(tar, label)
         except (OSError, ValueError, tarfile.TarError, EOFError, zlib.error) as e:
@@ -475,7 +476,7 @@ def _walk(root: Path, label: str) -> Iterator[str]:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
-                    if _leads_nowhere(entry):
+                    if is_incomplete(entry.name) or _leads_nowhere(entry):
                         continue
                     if entry.is_dir():
                         pending.append(name)

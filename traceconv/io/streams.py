@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
+from traceconv.io.memory import ReadMapping
 from traceconv.io.threads import ahead
 
 Progress = Callable[[int], None]
@@ -302,7 +303,7 @@ def _broken_gzip() -> type[Exception]:
     return cast(type[Exception], IsalError)
 
 
-class MappedFile(mmap.mmap):
+class MappedFile(ReadMapping):
     """A whole file mapped into memory, with what another process needs to map it again.
 
     Attributes:
@@ -329,7 +330,7 @@ def mapped(raw: IO[bytes], path: Path | None) -> MappedFile | None:
     if path is None or _is_written(raw):
         return None
     try:
-        found = MappedFile(raw.fileno(), 0, access=mmap.ACCESS_READ)
+        found = MappedFile(raw.fileno())
         found.path, found.mtime_ns = str(path.absolute()), os.fstat(raw.fileno()).st_mtime_ns
     except (OSError, ValueError):  # empty file, or a file system that cannot map
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
+from mmap import mmap
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -47,6 +48,14 @@ class Allocator(Protocol):
 
     def resident(self) -> int:
         """Bytes of this process that are in memory."""
+        ...
+
+    def watch(self, mapped: mmap, /) -> None:
+        """Let the pages of a file mapped for reading leave memory, too."""
+        ...
+
+    def forget(self, mapped: mmap, /) -> None:
+        """The opposite, before it is unmapped."""
         ...
 
 

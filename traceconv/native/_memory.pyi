@@ -1,5 +1,7 @@
 """Large numpy arrays in files instead of memory (``memory.c``)."""
 
+import mmap
+
 def start(folder: str, limit: int, /) -> bool:
     """Allocate in files of ``folder``; False if they would stay in memory."""
 
@@ -8,3 +10,13 @@ def stop() -> int:
 
 def resident() -> int:
     """Bytes of this process that are in memory."""
+
+def watch(mapped: mmap.mmap, /) -> None:
+    """Let the pages of a file mapped for reading leave memory, too, until :func:`forget`.
+
+    Raises:
+        ValueError: it is mapped for writing.
+    """
+
+def forget(mapped: mmap.mmap, /) -> None:
+    """The opposite of :func:`watch`, before it is unmapped."""

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "text.h"
+
 typedef struct {
     int64_t end;
     int32_t lane;
@@ -87,7 +89,7 @@ PyDoc_STRVAR(doc,
     "The lane of each slice, as int32, and how many were too deep for one that they would fit.\n"
     "Slices are int64 and sorted by (start, -end).");
 
-static PyObject *first_fit(PyObject *self, PyObject *args)
+static PyObject *first_fit(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer start, end;
     Py_ssize_t depth, nesting;
@@ -141,7 +143,7 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "traceconv.native._lanes",
-    "Lanes for slices that cross; see traceconv/passes/lanes.py.", 0, methods,
+    "Lanes for slices that cross; see traceconv/passes/lanes.py.", 0, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__lanes(void) { return PyModule_Create(&module); }

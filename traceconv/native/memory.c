@@ -4,7 +4,8 @@
  * unnamed files. Their pages can leave memory at any time: a thread checks the size of the
  * process every few milliseconds and unmaps the pages when it nears the limit. They stay in the
  * file and come back when they are touched. Arrays keep the allocator they were made with, so
- * those that outlive stop() are freed as they should be.
+ * those that outlive stop() are freed as they should be. Pages of files that are mapped for reading
+ * (watch) go with them.
  */
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
@@ -22,7 +23,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,8 +48,16 @@ typedef struct segment {
     struct segment *next;
 } segment;
 
+/* A mapping of a file that is only read: its pages can leave memory, too. */
+typedef struct mapping {
+    char *start;
+    size_t size;
+    struct mapping *next;
+} mapping;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static segment *segments;
+static mapping *mappings;
 static char folder[4096];
 static size_t limit_bytes, purges, lately;
 static int ticking;
@@ -104,12 +117,14 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Put the pages of all segments out; the thread and large requests call it. */
+/* Put the pages of all segments and mappings out; the thread and large requests call it. */
 static void purge(void)
 {
     pthread_mutex_lock(&lock);
     for (segment *s = segments; s; s = s->next)
         madvise(s->start, s->used, MADV_DONTNEED);
+    for (mapping *m = mappings; m; m = m->next)
+        madvise(m->start, m->size, MADV_DONTNEED);
     pthread_mutex_unlock(&lock);
     __atomic_add_fetch(&purges, 1, __ATOMIC_RELAXED);
 }
@@ -171,12 +186,12 @@ static int block_free(void *block)
     return s != NULL;
 }
 
-static void *take(void *context, size_t size)
+static void *take(void *Py_UNUSED(context), size_t size)
 {
     return size >= LARGE ? block_new(size) : malloc(size ? size : 1);
 }
 
-static void *take_zeroed(void *context, size_t count, size_t each)
+static void *take_zeroed(void *Py_UNUSED(context), size_t count, size_t each)
 {
     size_t size;
     if (__builtin_mul_overflow(count, each, &size))
@@ -184,13 +199,13 @@ static void *take_zeroed(void *context, size_t count, size_t each)
     return size >= LARGE ? block_new(size) : calloc(count ? count : 1, each ? each : 1);
 }
 
-static void give(void *context, void *block, size_t size)
+static void give(void *Py_UNUSED(context), void *block, size_t size)
 {
     if (size < LARGE || !block_free(block))
         free(block);
 }
 
-static void *grow(void *context, void *block, size_t size)
+static void *grow(void *Py_UNUSED(context), void *block, size_t size)
 {
     size_t old;
     pthread_mutex_lock(&lock);
@@ -211,15 +226,21 @@ static void *grow(void *context, void *block, size_t size)
 static PyDataMem_Handler handler = {
     "traceconv_on_disk", 1, {NULL, take, take_zeroed, grow, give}};
 
-static void *tick(void *nothing)
+static void *tick(void *Py_UNUSED(nothing))
 {
     struct timespec pause = {0, TICK_NS};
-    for (int i = 1; __atomic_load_n(&ticking, __ATOMIC_RELAXED); i++) {
+#ifdef __linux__ /* who waits behind others comes too late; not every process may ask for it */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), -20);
+#endif
+    for (int since = 0; __atomic_load_n(&ticking, __ATOMIC_RELAXED); since++) {
         nanosleep(&pause, NULL);
-        if (resident() > limit_bytes)
-            purge();
-        if (i % TRIM_EVERY == 0)
+        if (resident() <= limit_bytes)
+            continue;
+        purge();
+        if (since >= TRIM_EVERY && resident() > limit_bytes / 2) { /* long, and nothing else is done */
             trim();
+            since = 0;
+        }
     }
     return NULL;
 }
@@ -228,16 +249,16 @@ PyDoc_STRVAR(start_doc, "start(folder, limit)\n--\n\nAllocate large arrays of th
     " `folder`;\npages leave memory when the process takes more than `limit` bytes.\n"
     "Returns whether the folder is on a disk (not in memory).");
 
-static PyObject *memory_start(PyObject *self, PyObject *args)
+static PyObject *memory_start(PyObject *Py_UNUSED(self), PyObject *args)
 {
     const char *where;
     Py_ssize_t bytes;
     struct statfs about;
     if (!PyArg_ParseTuple(args, "sn", &where, &bytes))
         return NULL;
-    if (strlen(where) >= sizeof folder - 1 || statfs(where, &about)) {
+    errno = ENAMETOOLONG;
+    if (strlen(where) >= sizeof folder - 1 || statfs(where, &about))
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, where);
-    }
     strcpy(folder, where);
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, (int)LARGE); /* else it grows, and large buffers leave holes */
@@ -251,8 +272,9 @@ static PyObject *memory_start(PyObject *self, PyObject *args)
     Py_DECREF(before);
     if (!ticking) {
         ticking = 1;
-        if (pthread_create(&ticker, NULL, tick, NULL)) {
+        if ((errno = pthread_create(&ticker, NULL, tick, NULL))) { /* it does not set errno itself */
             ticking = 0;
+            Py_XDECREF(PyDataMem_SetHandler(NULL));
             return PyErr_SetFromErrno(PyExc_OSError);
         }
     }
@@ -261,7 +283,7 @@ static PyObject *memory_start(PyObject *self, PyObject *args)
 
 PyDoc_STRVAR(stop_doc, "stop()\n--\n\nAllocate as numpy does again; how often pages were written out.");
 
-static PyObject *memory_stop(PyObject *self, PyObject *nothing)
+static PyObject *memory_stop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
 {
     PyObject *before = PyDataMem_SetHandler(NULL);
     if (!before)
@@ -278,12 +300,61 @@ static PyObject *memory_stop(PyObject *self, PyObject *nothing)
 
 PyDoc_STRVAR(resident_doc, "resident()\n--\n\nBytes of the process that are in memory.");
 
-static PyObject *memory_resident(PyObject *self, PyObject *nothing)
+static PyObject *memory_resident(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
 {
     return PyLong_FromSize_t(resident());
 }
 
+PyDoc_STRVAR(watch_doc, "watch(mapped)\n--\n\nLet the pages of a file mapped for reading leave memory,"
+    " too, until forget().");
+
+static PyObject *memory_watch(PyObject *Py_UNUSED(self), PyObject *mapped)
+{
+    Py_buffer view;
+    mapping *made = malloc(sizeof *made);
+    if (!made)
+        return PyErr_NoMemory();
+    if (PyObject_GetBuffer(mapped, &view, PyBUF_SIMPLE)) {
+        free(made);
+        return NULL;
+    }
+    if (!view.readonly) {
+        PyBuffer_Release(&view);
+        free(made);
+        return PyErr_Format(PyExc_ValueError, "only what is mapped for reading can be read again");
+    }
+    *made = (mapping){view.buf, (size_t)view.len, NULL};
+    PyBuffer_Release(&view); /* forget() comes before the mapping goes */
+    pthread_mutex_lock(&lock);
+    made->next = mappings;
+    mappings = made;
+    pthread_mutex_unlock(&lock);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(forget_doc, "forget(mapped)\n--\n\nThe opposite of watch(), before it is unmapped.");
+
+static PyObject *memory_forget(PyObject *Py_UNUSED(self), PyObject *mapped)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(mapped, &view, PyBUF_SIMPLE))
+        return NULL;
+    pthread_mutex_lock(&lock);
+    mapping **link = &mappings, *found;
+    while (*link && (*link)->start != view.buf)
+        link = &(*link)->next;
+    found = *link;
+    if (found)
+        *link = found->next;
+    pthread_mutex_unlock(&lock);
+    free(found);
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"watch", memory_watch, METH_O, watch_doc},
+    {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},
     {"stop", memory_stop, METH_NOARGS, stop_doc},
     {"resident", memory_resident, METH_NOARGS, resident_doc},
@@ -292,7 +363,7 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "traceconv._memory", "Large arrays on disk; see traceconv/memory.py.",
-    -1, methods,
+    -1, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__memory(void)

@@ -2,8 +2,8 @@
  * traceconv/pipeline/patch.py, which says what is done and does what is unusual.
  *
  * Every event is checked to be JSON while it is copied. One that names something (phase M), has an
- * escaped or doubled key, or an id that is not a plain number stops the copying in front of it with
- * the status ODD, and Python takes it from there.
+ * escaped or doubled key, or an id, a time or a thread that is not a plain number stops the copying in
+ * front of it with the status ODD, and Python takes it from there.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,7 +15,7 @@
 #define LONGEST_PID 64
 #define ROOM 64          /* bytes an event may grow by: three numbers of 20 digits */
 
-enum { PH, PID, ID, BIND, FIELDS };
+enum { PH, PID, ID, BIND, TID, TS, DUR, FIELDS };
 
 typedef struct { u8 from[LONGEST_PID], to[24]; size_t n, m; } Process;
 
@@ -78,7 +78,10 @@ static int field_of(const u8 *k, size_t n)
 {
     if (n == 2 && !memcmp(k, "ph", 2)) return PH;
     if (n == 2 && !memcmp(k, "id", 2)) return ID;
+    if (n == 2 && !memcmp(k, "ts", 2)) return TS;
     if (n == 3 && !memcmp(k, "pid", 3)) return PID;
+    if (n == 3 && !memcmp(k, "tid", 3)) return TID;
+    if (n == 3 && !memcmp(k, "dur", 3)) return DUR;
     if (n == 7 && !memcmp(k, "bind_id", 7)) return BIND;
     return FIELDS;
 }
@@ -149,6 +152,33 @@ static const u8 *members(const u8 *p, const u8 *end, Token *f, int *why)
     }
 }
 
+/* Digits with at most one point, in microseconds that fit int64 nanoseconds: a time to any reader.
+ * Others may be one, too; Python decides. */
+static int plain_time(const Token *t, int below_zero)
+{
+    const u8 *p = t->p, *end = t->p + t->n;
+    if (t->kind == STRING && !t->escaped) { p++; end--; }
+    else if (t->kind != NUMBER) return 0;
+    if (below_zero && p < end && *p == '-') p++;
+    const u8 *first = p;
+    while (p < end && is_digit(*p)) p++;
+    if (p == first || p - first > 16 || (p - first == 16 && *first == '9')) return 0;
+    if (p < end && *p == '.')
+        for (first = ++p; p < end && p - first < 9 && is_digit(*p);) p++;
+    return p == end && is_digit(p[-1]);
+}
+
+/* A thread that viewers tell from others: text, nothing, or a small number. */
+static int plain_thread(const Token *t)
+{
+    if (t->kind == NUMBER) {
+        if (t->n > 9) return 0;
+        for (size_t i = 0; i < t->n; i++)
+            if (!is_digit(t->p[i])) return 0;
+    }
+    return t->kind == NUMBER || t->kind == STRING || t->kind == ABSENT;
+}
+
 static int takes_part(u8 phase) { return phase && strchr("stfbneSTpFNOD", phase) != NULL; }
 
 /* Copy up to a token and write something else in its place. */
@@ -170,6 +200,9 @@ static const u8 *event(Patcher *z, const u8 *p, const u8 *end, int *why)
         f[PID].escaped)
         return fail(why, ODD);
     u8 phase = f[PH].p[1];
+    if (!plain_time(&f[TS], 1) || (f[DUR].kind ? !plain_time(&f[DUR], 0) : phase == 'X') ||
+        !plain_thread(&f[TID]))
+        return fail(why, ODD);
     if (!takes_part(phase)) f[ID].kind = ABSENT;
     for (int i = ID; i <= BIND; i++)
         if (f[i].kind && !id_value(&f[i], &ids[i])) return fail(why, ODD);
@@ -224,7 +257,7 @@ PyDoc_STRVAR(doc, "copy(data, start, end, pids, mask, first)\n--\n\n"
     "Copy events of `data` from `start` on, joined by commas; no comma before the `first`.\n"
     "Returns the status, where it stopped, the bytes, and how many events of each phase.");
 
-static PyObject *patch_copy(PyObject *self, PyObject *args)
+static PyObject *patch_copy(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer data;
     Py_ssize_t start, end;
@@ -258,7 +291,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "traceconv.native._patch",
     "Trace events as bytes; see traceconv/pipeline/patch.py.", 0,
-    methods,
+    methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__patch(void) { return PyModule_Create(&module); }

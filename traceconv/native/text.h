@@ -4,11 +4,21 @@
  */
 #ifndef TRACECONV_TEXT_H
 #define TRACECONV_TEXT_H
+#include <float.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+
+/* What all parts rely on. Where it does not hold they are not built, and Python does the work.
+ * Nothing relies on the order of bytes: numbers of files are read byte by byte, and columns go to
+ * numpy in the order of this machine. */
+_Static_assert(CHAR_BIT == 8 && sizeof(int) == 4, "bytes of 8 and int of 32 bits");
+_Static_assert(sizeof(size_t) == 8 && sizeof(void *) == 8, "sizes and addresses of 64 bits");
+_Static_assert(sizeof(double) == 8 && FLT_RADIX == 2 && DBL_MANT_DIG == 53, "IEEE 754 doubles");
+_Static_assert(-1 == ~0 && (-3 >> 1) == -2, "two's complement, shifted with its sign");
 
 typedef uint8_t u8;
 typedef uint64_t u64;

@@ -140,8 +140,12 @@ static PyObject *columns(PyObject *module, PyObject *args)
     Py_ssize_t k = PyTuple_GET_SIZE(wanted);
     long highest = 0;
     if (!are_within(&m)) goto done;
-    if (k > MAX_WANTED || !(place = PyMem_Malloc(MAX_FIELD))) {
+    if (k > MAX_WANTED) {
         PyErr_SetString(PyExc_ValueError, "too many fields");
+        goto done;
+    }
+    if (!(place = PyMem_Malloc(MAX_FIELD))) {
+        PyErr_NoMemory();
         goto done;
     }
     memset(place, -1, MAX_FIELD);

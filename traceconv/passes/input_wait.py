@@ -27,6 +27,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import distinct
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import (
     EMPTY,
@@ -175,7 +176,7 @@ def leading(trace: Trace) -> NDArray[np.bool_]:
     if not launching.any():
         return np.ones(len(trace.tracks), bool)
     marks = trace.rows_of(Layer.HOST) & (events.step >= 0)
-    tracks = np.union1d(events.track[flows.src[launching]], events.track[marks])
+    tracks = distinct(np.append(events.track[flows.src[launching]], events.track[marks]))
     threads = {(trace.tracks[i].group, trace.tracks[i].name) for i in tracks.tolist()}
     return np.array([(track.group, track.name) in threads for track in trace.tracks], bool)
 

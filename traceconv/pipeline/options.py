@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from traceconv.core.job_shape import ByCoordinates
 from traceconv.writers.output import Progress, silent
 from traceconv.writers.size_limit import SizeLimit
 
@@ -30,7 +31,7 @@ class Selection:
     """What is kept of a run; filters are combined with AND, and None keeps everything.
 
     Attributes:
-        ranks:   global ranks.
+        ranks:   global ranks, or those at coordinates.
         graphs:  graph ids.
         steps:   step numbers.
         time:    (start, end) in ns, counted from the earliest event of all ranks; None = open.
@@ -38,7 +39,7 @@ class Selection:
         exclude: regular expression; events whose name it finds are left out.
     """
 
-    ranks: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | ByCoordinates | None = None
     graphs: tuple[int, ...] | None = None
     steps: tuple[int, ...] | None = None
     time: tuple[int | None, int | None] | None = None

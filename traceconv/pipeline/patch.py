@@ -10,8 +10,9 @@ event keeps every byte (digits, unknown members, order of keys) except
 What names processes is gathered and written behind a rank's events. The work is done in C where
 there is a compiler (``native/patch.c``) and here otherwise; the bytes are equal.
 
-An event that is not JSON, a file cut off, an id that cannot be told apart: :class:`Unusual`. Such
-files are for the readers, which know how to mend them.
+An event that is not JSON, a doubled key, a time or a thread that readers would not take as it is
+written, a file cut off, an id that cannot be told apart: :class:`Unusual`. Such files are for the
+readers, which know how to mend them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from traceconv import native
 from traceconv.core.json_text import NOT_JSON
 from traceconv.io.sources import Source
 from traceconv.io.window import MAX_RECORD_BYTES, Window
+from traceconv.readers.shared.trace_events.python_decode import GOOD, parse
 
 STRIDE = 4096
 """Processes a rank may have."""
@@ -43,6 +45,7 @@ _CLOSE = re.compile(rb"[ \t\r\n]*\]")
 _LINKED = frozenset("stfbneSTpFNOD")
 _PROCESS = ("process_name", "process_labels", "process_sort_index")
 _EXACT = 1 << 53
+_THREADS = 1 << 32
 
 
 class Unusual(Exception):
@@ -76,11 +79,11 @@ class Copier:
         members: what the file holds beside its events: JSON text by key.
     """
 
-    def __init__(self, index: int, rank: int) -> None:
-        """The ``index``-th rank of a file, whose number is ``rank``."""
+    def __init__(self, index: int, name: str) -> None:
+        """The ``index``-th rank of a file, which is called ``name``."""
         self.phases: Counter[str] = Counter()
         self.members: dict[str, bytes] = {}
-        self._rank, self._index, self._mask = rank, index, index << APART
+        self._name, self._index, self._mask = name, index, index << APART
         self._processes = Processes(index)
         self._metadata: dict[str, dict[bytes, Any]] = {key: {} for key in _PROCESS}
         self._copy = native.copier() or self._events
@@ -127,16 +130,15 @@ class Copier:
         """Where the events begin; members before them are kept."""
         start = 3 if data.startswith(b"\xef\xbb\xbf") else 0
         depth, key, since = 0, b"", 0
-        self._object = False
+        self._object = bytes(data[start:]).lstrip()[:1] == b"{"
         for token in _TOKEN.finditer(data, start):
             text = token[0]
-            if depth == 0 and text == b"[":
-                return token.end()
+            if depth == 0 and text == b"[" and not self._object:
+                return self._opened(data[start : token.end()] + b"]", token.end())
             if depth == 1 and text == b"[" and key == b'"traceEvents"':
-                return token.end()
+                return self._opened(data[start : token.end()] + b"]}", token.end())
             if text in b"{[" and len(text) == 1:
                 depth += 1
-                self._object = True
             elif text in b"}]" and len(text) == 1:
                 depth -= 1
             if depth == 1 and text == b":":
@@ -147,6 +149,11 @@ class Copier:
             elif depth == 1 and not key and text.startswith(b'"'):
                 key = text
         raise Unusual("no list of trace events near its beginning")
+
+    def _opened(self, head: bytes, at: int) -> int:
+        """``at``, if what stands before the events is sound."""
+        _value(head, "before the events")
+        return at
 
     def _tail(self, tail: bytes) -> None:
         """Members behind the events."""
@@ -160,14 +167,19 @@ class Copier:
         elif rest == b"}":
             return
         _value(rest, "behind the events")  # parts left as they are written are not looked into
-        found = _value(rest, "behind the events", dict[str, msgspec.Raw])
-        for key, value in found.items():
-            self.members[key] = bytes(value)
+        members, _ = _members(rest, 0)
+        for key, a, b in members:
+            self._add(key, rest[a:b])
 
     def _keep(self, key: bytes, value: bytes) -> None:
         name = str(_value(key, "before the events"))
         _value(value, "before the events")
-        self.members[name] = value.strip()
+        self._add(name, value.strip())
+
+    def _add(self, name: str, value: bytes) -> None:
+        if name in self.members or name == "traceEvents":
+            raise Unusual(f"the key {name[:40]!r} stands twice beside the events")
+        self.members[name] = value
 
     def _count(self, phases: bytes) -> None:
         for i, n in enumerate(memoryview(phases).cast("q")):
@@ -215,6 +227,8 @@ class Copier:
         if not isinstance(phase, str) or len(phase) != 1:
             raise Unusual("an event without a phase")
         self.phases[phase] += 1
+        if phase != "M":
+            _plain(found, phase)
         number = self._processes[found.get("pid", b'""')]
         if phase == "M" and self._tells(found, number):
             return end, b""
@@ -256,7 +270,7 @@ class Copier:
         numbers = sorted(by_number, key=lambda n: (_order(orders.get(n)), int(n)))
         for place, number in enumerate(numbers):
             called = names.get(number, f"pid {_text(by_number[number])}".rstrip())
-            yield _metadata_event("process_name", number, "name", f"Rank {self._rank} {called}")
+            yield _metadata_event("process_name", number, "name", f"{self._name} {called}")
             if number in labels:
                 yield _metadata_event("process_labels", number, "labels", labels[number])
             yield _metadata_event(
@@ -312,6 +326,17 @@ def _members(data: bytes, start: int) -> tuple[list[tuple[str, int, int]], int]:
 
 def _text(token: bytes) -> str:
     return str(_value(token, "a key"))
+
+
+def _plain(found: dict[str, bytes], phase: str) -> None:
+    """Raise Unusual unless viewers place an event where its times and its thread say."""
+    for key in ("ts", "dur") if "dur" in found or phase == "X" else ("ts",):
+        ns, state, _ = parse(found.get(key, b""))
+        if state != GOOD or (key == "dur" and ns < 0):
+            raise Unusual(f"an event whose {key} is no time: {found.get(key, b'')[:40]!r}")
+    tid = _value(found.get("tid", b'""'), "a thread")
+    if not isinstance(tid, str) and (not isinstance(tid, int) or not 0 <= tid < _THREADS):
+        raise Unusual(f"a thread that viewers do not know: {found['tid'][:40]!r}")
 
 
 def _value(text: bytes, what: str, kind: Any = Any) -> Any:

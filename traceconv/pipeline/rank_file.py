@@ -26,6 +26,7 @@ from traceconv.core.clock import Anchor, Domain
 from traceconv.core.codes import Severity
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issue, Issues, MalformedInputError, SourceError
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import (
     Args,
     Capture,
@@ -45,6 +46,7 @@ from traceconv.core.model import (
 )
 from traceconv.core.version import RANK_FILE as VERSION
 from traceconv.io.atomic import replacing
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import RecordedSource
 from traceconv.io.streams import MappedFile, mapped_again
 from traceconv.io.temporary import ADVICE
@@ -133,6 +135,7 @@ def recorded(capture: Capture) -> dict[str, Any]:
         "clock": None if clock is None else list(vars(clock).values()),
         **{name: getattr(capture, name) for name in _PLAIN},
         "graphs": list(capture.graphs),
+        "placement": msgspec.to_builtins(capture.placement),
     }
 
 
@@ -166,6 +169,7 @@ def capture_of(record: Mapping[str, Any]) -> Capture:
         files=tuple(record["files"]),
         clock=None if clock is None else Anchor(Domain(clock[0]), *clock[1:]),
         graphs=tuple(record["graphs"]),
+        placement=msgspec.convert(record["placement"], Placement),
         **{name: record[name] for name in _PLAIN},
     )
 
@@ -222,7 +226,7 @@ class _Opened:
         self.path = path
         try:
             with path.open("rb") as file:
-                self.mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.mapped = ReadMapping(file.fileno())
         except (OSError, ValueError) as e:
             raise SourceError(f"{path}: the file of a spilled rank cannot be read: {e}") from e
         end = len(self.mapped) - 16

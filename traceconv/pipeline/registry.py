@@ -38,7 +38,7 @@ from traceconv.core.errors import (
     UnknownFormatError,
 )
 from traceconv.core.model import Capture, Trace
-from traceconv.core.ranks import resolve
+from traceconv.core.ranks import labelled, resolve
 from traceconv.io.sources import Source
 from traceconv.pipeline.unread import explained, left_aside
 from traceconv.readers import REQUIRED as NEEDED
@@ -414,7 +414,8 @@ def _asked(
 def ranked(
     found: Discovery, sources: Sequence[Source], rule: str, only: str | None = None
 ) -> tuple[Capture, ...]:
-    """What was found in ``sources`` as one capture per rank, ascending.
+    """What was found in ``sources`` as one capture per rank, ascending, called by its coordinates
+    where they are known.
 
     Args:
         rule: see :func:`traceconv.core.ranks.resolve`.
@@ -425,7 +426,7 @@ def ranked(
             the message names those that give every capture a rank if they alone are asked.
     """
     try:
-        return resolve(found.captures, rule, found.issues)
+        return labelled(resolve(found.captures, rule, found.issues))
     except RankError as e:
         names = dict.fromkeys(capture.reader for capture in found.captures)
         alone = [n for n in names if _has_ranks(sources, n, rule)] if len(names) > 1 else []

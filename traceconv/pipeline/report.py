@@ -11,6 +11,7 @@ import numpy as np
 
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import NODE, JobShape, Origin
 from traceconv.core.model import (
     I64,
     UNKNOWN,
@@ -21,7 +22,7 @@ from traceconv.core.model import (
     StepSource,
     StepTable,
 )
-from traceconv.core.ranks import format_ranges
+from traceconv.core.ranks import format_ranges, shape_of_captures
 from traceconv.core.version import REPORT, __version__
 from traceconv.pipeline.spill import RankAccount
 
@@ -50,6 +51,7 @@ class Report:
         output:   the file asked for; parts carry a number.
         world_size: ranks of the job, -1 if unknown.
         captures: per rank: reader, label, host, device, what named the rank.
+        shape:    coordinates of the ranks, as their captures state them.
         clock:    method, and per rank the offset in ns and its evidence.
         issues:   everything lost or in doubt, of all ranks.
         ledger:   per rank, what every stage added or took away.
@@ -69,6 +71,7 @@ class Report:
     output: str
     world_size: int = -1
     captures: list[dict[str, Any]] = field(default_factory=list)
+    shape: JobShape = field(default_factory=JobShape)
     clock: dict[str, Any] = field(default_factory=dict)
     issues: Issues = field(default_factory=Issues)
     ledger: dict[int, dict[str, dict[str, int]]] = field(default_factory=dict)
@@ -87,6 +90,7 @@ class Report:
         """The report of a run that has found its captures and planned its clocks."""
         report = cls(mode, tuple(c.rank for c in captures if c.rank is not None), output)
         report.captures = [described(c) for c in captures]
+        report.shape = shape_of_captures(captures)
         report.world_size = max((c.world_size for c in captures), default=-1)
         report.clock = clock.as_dict()
         report.issues.extend(issues)
@@ -131,6 +135,7 @@ class Report:
             "version": __version__,
             "base_ns": str(base_ns),
             "ranks": format_ranges(self.ranks),
+            **_coordinates(self.shape),
             "mode": self.mode,
             "clock": self.clock,
             "counts": dict(counts),
@@ -217,6 +222,22 @@ class Report:
             f"{100 * (own - usual) / usual:+.1f} % against the other{'s' * (len(rest) > 1)} "
             f"(uncertainty {100 * doubt / usual:.1f} %)"
         )
+
+
+def _coordinates(shape: JobShape) -> dict[str, Any]:
+    """What trace metadata says of coordinates: axes with their size, and the values of each rank;
+    -1 where unknown. Nothing where none is known.
+    """
+    axes = [axis for axis in shape.axes if axis.origin is Origin.RECORDED and axis.name != NODE]
+    if not axes:
+        return {}
+    values = np.stack([shape.column(axis.name) for axis in axes], axis=1).tolist()
+    return {
+        "coordinates": {
+            "axes": [[axis.name, axis.size] for axis in axes],
+            "ranks": dict(zip(map(str, shape.ranks.tolist()), values, strict=True)),
+        }
+    }
 
 
 def _computing(steps: StepTable) -> tuple[float, float]:

@@ -234,14 +234,16 @@ def spill(
 def compact(trace: Trace) -> Trace:
     """``trace`` with the strings and arguments its rows refer to, and no others."""
     events, flows = trace.events, trace.flows
-    names, back = np.unique(np.concatenate((events.name, flows.name)), return_inverse=True)
-    back = back.astype(np.int32)
+    used = np.zeros(len(trace.strings), bool)
+    used[events.name] = True
+    used[flows.name] = True
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     args, kept = _used_args(trace.args, events.args)
     return replace(
         trace,
-        strings=Strings(trace.strings[i] for i in names.tolist()),
-        events=events.with_columns(name=back[: len(events)], args=kept),
-        flows=flows.with_columns(name=back[len(events) :]),
+        strings=Strings(trace.strings[i] for i in np.flatnonzero(used).tolist()),
+        events=events.with_columns(name=number[events.name], args=kept),
+        flows=flows.with_columns(name=number[flows.name]),
         args=args,
     )
 

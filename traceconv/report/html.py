@@ -40,6 +40,12 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
     ),
     ("heat", "Who is behind, step by step", "", charts.heat),
     (
+        "critical_path",
+        "What bounds a step",
+        "The critical path over all ranks: what of it is on each.",
+        lambda section: join([el("p", section["text"]), _plain_table(section["rows"])]),
+    ),
+    (
         "communication",
         "Communication",
         "Elapsed time of whole operations, summed over ranks, by kind and group of ranks.",
@@ -263,8 +269,14 @@ def _place(place: Document) -> Markup:
            f" of rank {place['rank']}{lane}, at {stamp_text(place['start_ns'])}",
            f", {say.time(place['dur_ns'])} long" if place["query"] else None),
         el("code", place["query"]) if place["query"] else None,
-        class_="place",
+        class_="place", **_stretch(place),
     )  # fmt: skip
+
+
+def _stretch(place: Document) -> dict[str, str]:
+    """Where it is, ns from the beginning of the trace, for what leads into the viewer."""
+    start = place["start_ns"]
+    return {"data_start": str(start), "data_end": str(start + place["dur_ns"])}
 
 
 def _places_table(found: Sequence[Document]) -> Markup:
@@ -272,7 +284,7 @@ def _places_table(found: Sequence[Document]) -> Markup:
     head = ("what", "rank", "at", "length", "lane", "find it")
     rows = [
         (p["what"], p["rank"], stamp_text(p["start_ns"]), say.time(p["dur_ns"]), p["lane"],
-         el("code", p["query"], class_="sql"))
+         el("code", p["query"], class_="sql", **_stretch(p)))
         for p in found
     ]  # fmt: skip
     return charts.table(head, rows, right=(1, 2, 3))

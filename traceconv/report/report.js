@@ -247,11 +247,32 @@
     said.textContent = "copied: paste it behind a colon in the viewer's search box";
     setTimeout(() => { said.textContent = ""; }, 4000);
   };
+  // The viewer fetches the trace from this machine, so links lead there only while the page is served
+  // beside the trace.
+  const served = new URLSearchParams(/^(127\.0\.0\.1|localhost)$/.test(location.hostname) ? location.search : "");
+  const [trace, viewer] = [served.get("trace"), served.get("viewer")];
+  const linked = trace && /^https?:\/\//.test(viewer);
+  const leading = (query, start, end) => {
+    const route = new URLSearchParams({ url: trace, query });
+    if (end !== undefined) {
+      const margin = Math.max(2 * (end - start), 1e4);
+      route.set("visStart", Math.max(0, Math.round(start - margin)));
+      route.set("visEnd", Math.round(end + margin));
+    }
+    return `${viewer}/#!/?${route.toString().replaceAll("+", "%20")}`;
+  };
   for (const code of all(".place code, code.sql")) {
     const button = make("button", "copy", "copy");
     button.type = "button";
     button.addEventListener("click", () => copied(code.textContent));
     code.after(button);
+    const { start, end } = (code.closest(".place") || code).dataset;
+    if (!linked || start === undefined) continue;
+    const way = make("a", "open", "show in the viewer");
+    way.href = leading(code.textContent, Number(start), Number(end));
+    way.target = "_blank";
+    way.rel = "noopener";
+    button.after(way);
   }
   for (const { rows } of maps) {
     for (const cell of rows.flat()) {
@@ -259,11 +280,12 @@
         const words = cell.dataset.tip || "";
         const [rank, step] = [named(words, "rank"), named(words, "step")];
         if (!rank || !step) return;
-        copied(
+        const query = (
           "SELECT slice.id AS slice_id, ts, dur, track_id, slice.name FROM slice JOIN process_track "
           + "ON track_id = process_track.id JOIN process USING (upid) WHERE "
-          + `process.name = 'Rank ${rank[0]}' AND EXTRACT_ARG(slice.arg_set_id, 'debug.step') = ${step[0]}`,
+          + `process.name = 'Rank ${rank[0]}' AND EXTRACT_ARG(slice.arg_set_id, 'debug.step') = ${step[0]}`
         );
+        if (linked) open(leading(query), "_blank", "noopener"); else copied(query);
       });
     }
   }

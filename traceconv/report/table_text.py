@@ -2,7 +2,8 @@
 
 Times are int64 ns. CSV gives them in us with three decimals, as the profilers' own tables do, JSON
 in ns: both exactly. Text and Markdown give times and sizes in the unit that suits the largest
-value of the column (sizes in units of 1024), and text keeps to the width of a terminal. A
+value of the column (sizes in units of 1024), instants from the earliest of the table, which a
+line above names, and text keeps to the width of a terminal. A
 heading always names the unit of the values below it; see
 :class:`~traceconv.analysis.tables.definition.Column`. What nobody knows is a dash in text and
 Markdown, an empty cell in CSV, null in JSON: never 0.
@@ -15,6 +16,7 @@ import io
 import math
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ import orjson
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import RANK, Column, Result
-from traceconv.core.clock import us_text
+from traceconv.core.clock import is_unix_ns, us_text, utc_text
 from traceconv.core.side_tables import ABSENT
 from traceconv.report import fitting
 from traceconv.report.figures import UNKNOWN
@@ -35,13 +37,16 @@ WIDEST = 60
 _INDENT = "  "
 
 _INSTANTS = ("Start Time", "Timestamp")
-"""Words in the headings of instants, which stay in us; lengths suit themselves."""
+"""Words in the headings of instants."""
 
 _COUNTS = ("Count", "Calls", "Rows")
 """Columns of plain numbers that measure, and name no row."""
 
 _LONGEST = 10**17
 """ns, three years: longer ones are instants of Unix time, whatever their heading says."""
+
+_FAR = 10**9
+"""ns: instants that all lie beyond are counted from the earliest of them, where people read."""
 
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 
@@ -58,18 +63,42 @@ def text(results: Sequence[Result], explain: bool = False, width: int | None = N
     return "\n".join(_text_table(result, explain, width) for result in results)
 
 
+@dataclass(frozen=True)
+class ExactColumn:
+    """A column as files hold it.
+
+    Attributes:
+        heading: with the unit of the cells.
+        cells:   texts with all digits; "" where there is none.
+        numbers: whether cells are shown and summed as numbers, where they are some.
+    """
+
+    heading: str
+    cells: Sequence[str]
+    numbers: bool
+
+
 def csv_text(result: Result) -> str:
     """One table: headings and rows; what is absent is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    columns = _columns(result)
+    columns = exact_columns(result)
     if result.rows:
-        writer.writerow(
-            column.heading("us" if column.unit == "ns" else column.unit) for column, _ in columns
-        )
-    cells = [_cells(column, values, _exact(column), "") for column, values in columns]
-    writer.writerows(zip(*cells, strict=True))
+        writer.writerow(column.heading for column in columns)
+    writer.writerows(zip(*(column.cells for column in columns), strict=True))
     return out.getvalue()
+
+
+def exact_columns(result: Result) -> list[ExactColumn]:
+    """The columns with all digits: times in us, "" for what is absent."""
+    return [
+        ExactColumn(
+            column.heading("us" if column.unit == "ns" else column.unit),
+            _cells(column, values, _exact(column), ""),
+            column.kind != "text",
+        )
+        for column, values in _columns(result)
+    ]
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
@@ -111,13 +140,39 @@ def _text_table(result: Result, explain: bool, width: int | None) -> str:
     words = [_headline(result)]
     if explain:
         words += [_INDENT + result.table.formula]
+    zero_ns = _zero_ns(result)
+    words += [_INDENT + line for line in _counted_from(zero_ns)]
     if not result.rows:
         words += [_INDENT + _missing(result)]
     lines = [line for text in words for line in _wrapped(text, width)]
     if result.rows:
         room = None if width is None else width - len(_INDENT)
-        lines += [_INDENT * bool(line) + line for line in _fitted(result, room)]
+        lines += [_INDENT * bool(line) + line for line in _fitted(result, room, zero_ns)]
     return "\n".join([*lines, ""])
+
+
+def _zero_ns(result: Result) -> int:
+    """What instants are counted from for people: the earliest one if that is far from 0, else 0."""
+    first = [
+        int(known.min())
+        for column, values in _columns(result)
+        if _are_instants(column, values) and len(known := values[values != ABSENT])
+    ]
+    earliest = min(first, default=0)
+    return earliest if earliest >= _FAR else 0
+
+
+def _are_instants(column: Column, values: NDArray[Any]) -> bool:
+    if column.unit != "ns":
+        return False
+    return any(word in column.name for word in _INSTANTS) or bool((values > _LONGEST).any())
+
+
+def _counted_from(zero_ns: int) -> list[str]:
+    if not zero_ns:
+        return []
+    known = f", {utc_text(zero_ns)}" if is_unix_ns(zero_ns) else ""
+    return [f"instants are counted from {us_text(zero_ns)} us{known}"]
 
 
 def _keys(columns: Sequence[Column]) -> int:
@@ -140,18 +195,20 @@ def _wrapped(words: str, width: int | None) -> list[str]:
     )
 
 
-def _fitted(result: Result, width: int | None) -> list[str]:
+def _fitted(result: Result, width: int | None, zero_ns: int) -> list[str]:
     columns = _columns(result)
     keys = _keys([column for column, _ in columns])
     cells = []
     for place, (column, values) in enumerate(columns):
-        heading, *rows = _shown(column, values, lambda cell: " ".join(cell.split()))
+        heading, *rows = _shown(column, values, lambda cell: " ".join(cell.split()), zero_ns)
         cells.append(fitting.Cells(heading, rows, column.kind == "text", place < keys))
     return fitting.lines(cells, width, WIDEST)
 
 
-def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) -> list[str]:
-    """Heading and cells for people."""
+def _shown(
+    column: Column, values: NDArray[Any], short: Callable[[str], str], zero_ns: int
+) -> list[str]:
+    """Heading and cells for people; instants are counted from ``zero_ns``."""
     if column.kind == "text":
         return [column.name, *(short(cell) or UNKNOWN for cell in values.tolist())]
     if column.unit == "B" and (suited := _suited_size(values)):
@@ -160,8 +217,9 @@ def _shown(column: Column, values: NDArray[Any], short: Callable[[str], str]) ->
         return [heading, *_cells(column, values, lambda size: f"{size / scale:.3f}", UNKNOWN)]
     if column.unit != "ns":
         return [column.heading(column.unit), *_cells(column, values, _readable, UNKNOWN)]
-    instant = any(word in column.name for word in _INSTANTS) or (values > _LONGEST).any()
-    name, scale = _UNITS[2] if instant else _suited(values)
+    if zero_ns and _are_instants(column, values):
+        values = np.where(values == ABSENT, ABSENT, values - zero_ns)
+    name, scale = _suited(values)
     return [column.heading(name), *_cells(column, values, lambda ns: _scaled(ns, scale), UNKNOWN)]
 
 
@@ -232,7 +290,9 @@ def _markdown_table(result: Result, explain: bool) -> str:
         lines += [result.table.formula, ""]
     if not result.rows:
         return "\n".join([*lines, _missing(result), ""])
-    columns = [_shown(column, values, _escaped) for column, values in _columns(result)]
+    zero_ns = _zero_ns(result)
+    lines += [line for told in _counted_from(zero_ns) for line in (told, "")]
+    columns = [_shown(column, values, _escaped, zero_ns) for column, values in _columns(result)]
     rule = ["---" if column.kind == "text" else "---:" for column, _ in _columns(result)]
     rows = list(zip(*columns, strict=True))
     rows.insert(1, tuple(rule))

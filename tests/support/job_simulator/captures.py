@@ -217,6 +217,8 @@ def named(job: Job, rank: int, op: Op) -> tuple[str, dict]:
         "Group size": len(members), "Process Group Name": group_name(job, op.what, rank),
         "Process Group Ranks": str(members),
     }  # fmt: skip
+    if op.peer >= 0:  # as PyTorch states it: the place in the group, which is the stage
+        arguments["Src Rank" if op.kind == "recv" else "Dst Rank"] = op.peer
     return name, arguments
 
 

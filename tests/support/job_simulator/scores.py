@@ -26,7 +26,8 @@ class Outcome:
     Attributes:
         seed: of the job.
         result: one of :data:`RESULTS`.
-        steps_wrong: a step's line names a rank that is not slow in it.
+        steps_wrong: a step's line names a rank that is not slow, and does not say that it may be
+            chance.
         gain: stated over true gain, NaN if none is stated.
         true: what is.
     """
@@ -52,7 +53,7 @@ def straggler_outcome(job: Job) -> tuple[Outcome, Said]:
     happened = run(job)
     true, found = truth(happened), verdict(happened)
     gain = found.gain_ns / true.gain_ns if found.gain_ns and true.gain_ns > 0 else np.nan
-    stray = set(found.steps.values()) - true.ranks
+    stray = found.stated - true.ranks
     return Outcome(job.seed, result(true, found, job.steps), bool(stray), gain, true), found
 
 
@@ -137,10 +138,13 @@ def _fits(happened: Run, found: Clocks) -> tuple[Fits, str]:
 
 
 def straggler_row(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Shares over many jobs; ``clear`` is that of jobs whose truth is no matter of a limit."""
+    """Shares over many jobs; ``clear`` is that of jobs whose truth is no matter of a limit, and
+    ``named`` the share of these that is right."""
     count = len(outcomes)
     row = {name: sum(o.result == name for o in outcomes) / count for name in RESULTS}
-    row["clear"] = sum(o.true.clear for o in outcomes) / count
+    clear = [o for o in outcomes if o.true.clear]
+    row["clear"] = len(clear) / count
+    row["named"] = sum(o.result == "right" for o in clear) / len(clear) if clear else np.nan
     row["steps wrong"] = sum(o.steps_wrong for o in outcomes) / count
     gains = [o.gain for o in outcomes if o.gain == o.gain]
     row["gain"] = float(np.median(gains)) if gains else np.nan

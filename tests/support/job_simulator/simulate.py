@@ -32,12 +32,14 @@ class Op:
     Attributes:
         what: "compute", "input", "pause" or a parallelism.
         kind: of a collective or message: "all_reduce", "send", "recv", "sendrecv".
+        peer: stage at the other side of a message that is one of its own, -1 of all others.
     """
 
     what: str
     step: int
     kind: str = ""
     n_bytes: int = 0
+    peer: int = -1
 
 
 @dataclass
@@ -48,12 +50,20 @@ class Stage:
         ops: in the order of the program; those of ranks that did not take part have NaN.
         starts, ends: (ranks of the stage,) per op.
         borders: (ranks,) per step: when it began; and the end of the last.
+        last:  (ranks,) per op: the global rank for which it waited, its own if for none.
+        came:  (ranks,) per op: when that one began it.
+        after: (ranks,) per op: index of the op whose end let it begin, -1 for none.
+        borne: (ranks,) per border: index of the op whose end let the step begin.
     """
 
     ops: list[Op] = field(default_factory=list)
     starts: list[np.ndarray] = field(default_factory=list)
     ends: list[np.ndarray] = field(default_factory=list)
     borders: list[np.ndarray] = field(default_factory=list)
+    last: list[np.ndarray] = field(default_factory=list)
+    came: list[np.ndarray] = field(default_factory=list)
+    after: list[np.ndarray] = field(default_factory=list)
+    borne: list[np.ndarray] = field(default_factory=list)
 
     @cached_property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,9 +74,7 @@ class Stage:
     def sorts(self) -> tuple[list[Op], np.ndarray]:
         """The different sorts of ops, whatever their step, and the sort of each."""
         known: dict[Op, int] = {}
-        sort = [
-            known.setdefault(Op(op.what, -1, op.kind, op.n_bytes), len(known)) for op in self.ops
-        ]
+        sort = [known.setdefault(replace(op, step=-1), len(known)) for op in self.ops]
         return list(known), np.array(sort)
 
 
@@ -130,6 +138,9 @@ class _Machine:
         self.stages = [Stage() for _ in range(job.pp)]
         self.now = [np.zeros(self.size) for _ in range(job.pp)]
         self.stream = [np.zeros(self.size) for _ in range(job.pp)]
+        self.own = [np.arange(self.size) + s * self.size for s in range(job.pp)]
+        self.at = [np.full(self.size, -1) for _ in range(job.pp)]
+        self.at_stream = [np.full(self.size, -1) for _ in range(job.pp)]
         self.posts: dict = {}
         self.members = {
             name: [m - s * self.size for s in range(job.pp) for m in [self._own(members, s)]]
@@ -157,6 +168,7 @@ class _Machine:
             assert moved, "deadlock: the programs of stages do not fit"
         for stage, s in enumerate(self.stages):
             s.borders.append(self.now[stage].copy())
+            s.borne.append(self.at[stage].copy())
         return Run(job, self.stages, self.usual)
 
     def _whole(self, stage: int):
@@ -170,6 +182,7 @@ class _Machine:
         """Note where a step begins, and what its pieces of computing take longer."""
         self.now[stage] = self.now[stage] + 2 * _LAUNCH
         self.stages[stage].borders.append(self.now[stage].copy())
+        self.stages[stage].borne.append(self.at[stage].copy())
         self.step[stage], self.piece[stage] = step, 0
         more = np.zeros((len(self.job.delays), pieces, self.size))
         for index, delay in enumerate(self.job.delays):
@@ -195,11 +208,22 @@ class _Machine:
         what, *rest = instruction
         return getattr(self, f"_{what}")(stage, *rest)
 
-    def _record(self, stage: int, op: Op, start: np.ndarray, end: np.ndarray) -> None:
+    def _record(
+        self, stage: int, op: Op, start: np.ndarray, end: np.ndarray,
+        last: tuple[np.ndarray, np.ndarray] | None = None, aside: bool = False,
+    ) -> None:  # fmt: skip
+        """Note an op; ``last``: who came last, and when; ``aside``: nothing waits for it yet."""
         s = self.stages[stage]
         s.ops.append(op)
         s.starts.append(start.copy())
         s.ends.append(end.copy())
+        who, came = last or (self.own[stage], start)
+        s.last.append(who)
+        s.came.append(came)
+        queued = aside & (self.stream[stage] > self.now[stage])
+        s.after.append(np.where(queued, self.at_stream[stage], self.at[stage]))
+        if not aside:
+            self.at[stage] = np.where(np.isnan(start), self.at[stage], len(s.ops) - 1)
 
     def _noise(self, stage: int, shape: str) -> np.ndarray:
         noise = draw(shape, self.rngs[stage], self.size)
@@ -253,35 +277,43 @@ class _Machine:
 
     def _meet(self, stage: int, name: str, kind: str, n_bytes: int, ns: float) -> bool:
         start = self.now[stage] + _LAUNCH
-        end = self._together(stage, name, kind, start, ns)
-        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end)
+        end, last = self._together(stage, name, kind, start, ns)
+        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end, last)
         self.now[stage] = end
         return True
 
     def _async(self, stage: int, name: str, kind: str, n_bytes: int, ns: float) -> bool:
         start = np.maximum(self.now[stage], self.stream[stage]) + _LAUNCH
-        end = self._together(stage, name, kind, start, ns)
-        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end)
+        end, last = self._together(stage, name, kind, start, ns)
+        op = Op(name, self.step[stage], kind, n_bytes)
+        self._record(stage, op, start, end, last, aside=True)
         self.stream[stage] = end
+        self.at_stream[stage] = np.full(self.size, len(self.stages[stage].ops) - 1)
         return True
 
     def _join(self, stage: int) -> bool:
+        later = self.stream[stage] > self.now[stage]
+        self.at[stage] = np.where(later, self.at_stream[stage], self.at[stage])
         self.now[stage] = np.maximum(self.now[stage], self.stream[stage])
         return True
 
     def _together(
         self, stage: int, name: str, kind: str, start: np.ndarray, ns: float
-    ) -> np.ndarray:
-        """Ends of a collective of groups within a stage."""
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """Ends of a collective of groups within a stage, and who came last."""
         members, rng = self.members[name][stage], self.rngs[stage]
-        last = np.empty(self.size)
+        last, who = np.empty(self.size), self.own[stage].copy()
         last[members] = start[members].max(axis=1, keepdims=True)
+        latest = np.take_along_axis(members, start[members].argmax(axis=1)[:, None], axis=1)
+        who[members] = self.own[stage][latest]
         if kind == "broadcast":  # the first of a group waits for nobody, the others for it
             last[members] = np.maximum(start[members], start[members[:, :1]])
+            waits = start[members[:, :1]] > start[members]
+            who[members] = self.own[stage][np.where(waits, members[:, :1], members)]
         width = 0.25 if kind == "all_to_all" else 0.02  # what experts get differs by step
         took = np.empty(self.size)
         took[members] = ns * np.exp(width * rng.standard_normal((len(members), 1)))
-        return self._ended(stage, last, took * self._slower(name, stage))
+        return self._ended(stage, last, took * self._slower(name, stage)), (who, last)
 
     def _ended(self, stage: int, last: np.ndarray, took: np.ndarray) -> np.ndarray:
         ranks = slice(stage * self.size, (stage + 1) * self.size)
@@ -308,7 +340,13 @@ class _Machine:
         common = np.random.default_rng((self.job.seed, 9, self.step[stage], len(name)))
         took = np.full(self.size, ns * np.exp(0.02 * common.standard_normal()))
         end = self._ended(stage, np.broadcast_to(last, self.size), took)
-        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end)
+        if name == "world":
+            place, column = np.unravel_index(every.argmax(), every.shape)
+            who = np.full(self.size, stages[place] * self.size + column)
+        else:
+            who = np.array(stages)[every.argmax(axis=0)] * self.size + np.arange(self.size)
+        came = np.broadcast_to(last, self.size)
+        self._record(stage, Op(name, self.step[stage], kind, n_bytes), start, end, (who, came))
         self.now[stage] = end
         return True
 
@@ -329,23 +367,35 @@ class _Machine:
         took = transfer(self.job, "pp") * self._slower("pp", stage)
         ends = [self._ended(stage, np.maximum(start, self.posts[t]), took)
                 for t in there]  # fmt: skip
+        own = self.own[stage]
+        others = [own % self.size + (one[2] if one[0] == "s" else one[3]) * self.size
+                  for one in there]  # fmt: skip
+        last = [(np.where(self.posts[t] > start, other, own), np.maximum(self.posts[t], start))
+                for t, other in zip(there, others, strict=True)]  # fmt: skip
         if eager and sent:
             ends.append(start + _EAGER)
-        self._messages(stage, bool(sent), bool(received), start, ends)
+            last.append((own, start))
+        self._messages(stage, sent, received, start, ends, last)
         self.now[stage] = np.maximum.reduce(ends)
         return True
 
     def _messages(
-        self, stage: int, sent: bool, received: bool, start: np.ndarray, ends: list[np.ndarray]
-    ) -> None:
+        self, stage: int, sent: tuple, received: tuple, start: np.ndarray,
+        ends: list[np.ndarray], last: list[tuple[np.ndarray, np.ndarray]],
+    ) -> None:  # fmt: skip
         step, size = self.step[stage], 1 << 22
+        first, latest = len(self.stages[stage].ops), np.argmax(ends, axis=0)
         if sent and received and self.job.coalesced:
             end = np.maximum.reduce(ends)
-            self._record(stage, Op("pp", step, "sendrecv", size), start, end)
+            who = tuple(np.choose(latest, side) for side in zip(*last, strict=True))
+            self._record(stage, Op("pp", step, "sendrecv", size), start, end, who)
             return
-        kinds = ["recv"] * received + ["send"] * sent
-        for kind, end in zip(kinds, ends, strict=True):
-            self._record(stage, Op("pp", step, kind, size), start, end)
+        before = self.at[stage]
+        kinds = [("recv", o) for o, _ in received] + [("send", o) for o, _ in sent]
+        for (kind, peer), end, who in zip(kinds, ends, last, strict=True):
+            self.at[stage] = before
+            self._record(stage, Op("pp", step, kind, size, peer), start, end, who)
+        self.at[stage] = first + latest
 
 
 def _wandering(rng, job: Job) -> np.ndarray:

@@ -146,7 +146,8 @@ class Placed:
         keys: of the items, as :data:`KEY`.
         item: index into ``keys`` of every piece of time.
         row:  the event row that owns it; -1 of gaps.
-        spans: (n, 2): start and end. A gap that waits for input in part is there twice, whole.
+        spans: (n, 2): start and end; disjoint on each device. What of a gap waits for input is
+            apart from the rest of it.
     """
 
     keys: Sequence[tuple[str, ...]]
@@ -223,10 +224,11 @@ def _attribute(
     idle = subtraction(device.known, busy)
     gaps = _Gaps.of(idle, spans)
     work = _Work.of(sources, np.concatenate(every), np.concatenate(ids))
-    for name, cause, at, ns in gaps.waits(work, spans, waiting):
+    times = intersection(idle, waiting), subtraction(idle, waiting)
+    for (name, cause, at, ns), time in zip(gaps.waits(work, spans, waiting), times, strict=False):
         item, some = builder.numbers(_waits(name, cause)), ns > 0
         builder.add(item, at, ns, once=True)
-        builder.put(item[some], idle, gaps.pieces[some])
+        builder.put(item[some], time, gaps.pieces[some])
 
 
 _EXTENT = ("start_ns", "dur_ns")

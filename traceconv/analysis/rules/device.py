@@ -146,12 +146,15 @@ _STARVED = "Most of the idle time is waiting for input: speed up data preparatio
 
 
 def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    """Of the steps that do not wait for input: of the others nobody can say that."""
+    """Of the steps that do not wait for input: of the others nobody can say that.
+
+    A device that waits for others in its collectives is busy, too, but nothing to be content with.
+    """
     columns = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
     waits = waiting_for_input(columns["input_wait_ns"], columns["known_ns"])
     pieces = {name: column[~waits].tolist() for name, column in columns.items()}
     value = _utilisation(pieces)
-    if value > limits[""]:
+    if value > limits[""] and _percent(pieces, "not_overlapped_ns") <= limits["communication"]:
         steps = pieces["step"][:STEPS_KEPT] if waits.any() else ()
         yield Case(rank, value, _figures({**known, "pieces": pieces}), "", steps)
 
@@ -282,10 +285,9 @@ RULES: tuple[Rule, ...] = (
         "The device is busy nearly all of the time: device bound",
         THEME,
         _UTILISATION,
-        (Limit(90.0, "%", PADDLE),),
+        (Limit(90.0, "%", PADDLE), Limit(10.0, "%", OWN, "communication", below=True)),
         _OVERLAP,
-        "The host keeps up: only faster kernels, or less communication that is not overlapped, "
-        "will shorten the step.",
+        "The host keeps up, and communication is hidden: only faster kernels shorten the step.",
         _overlap,
         each_rank(_device_bound),
         Severity.GOOD,

@@ -170,7 +170,9 @@ def _nearest(found: Sequence[Judged], material: float) -> str:
         more, may = float(usual_ns[table, column]), float(unsure[table, column])
         within = "within the uncertainty"
         if more > may:
-            within = f"less than {100 * material:g} % of a step"
+            within = "not clearly apart from what others take at times"
+            if more < material * one.program.step_ns:
+                within = f"less than {100 * material:g} % of a step"
         text = (
             f"rank {one.program.ranks[int(column)]} takes {time_text(max(more, 0))} longer than "
             f"its peers per step, uncertainty {time_text(may)}: {within}"

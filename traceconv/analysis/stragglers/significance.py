@@ -2,12 +2,12 @@
 
 Tables have axes (places, steps, ranks): how long each rank worked by itself. What a rank does more
 than the median of the others, step by step, has the pace of the step taken out. Two tests look at
-whether it does more in all steps, and either is enough: Student's, and one of permutations for
-noise of any kind, where there are enough ranks or steps: if nobody were slow, the values of a step
-might as well be those of other ranks. Student's takes noise for normal. Between two or three ranks
-differences are symmetric whatever it is; among more a few wild values fall on one rank too often,
-so its values have to stand apart from all others, too. A last test looks at whether what is wild
-falls on one rank more often than on others, or regularly.
+whether it does more in all steps, and either is enough: Student's, and one for noise of any kind,
+where there are enough values: if nobody were slow, those of a rank might as well be any, of four
+ranks or more; of two or three, those of a step might be those of other ranks. Student's takes noise
+for normal. Between two or three ranks differences are symmetric whatever it is; among more a few
+wild values fall on one rank too often, so its values have to stand apart from all others, too. A
+last test looks at whether what is wild falls on one rank more often than on others, or regularly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from traceconv.core.columns import F64
 from traceconv.core.robust import SIGMA, student
 
-FAMILY = 0.001
+FAMILY = 0.003
 """Probability that a run without a straggler has one by chance that is late in most steps."""
 
 FEW_FAMILY = 0.002
@@ -45,6 +45,10 @@ _WORTH = 0.7  # of the standard errors that a normal distribution needs: less is
 _PERIODS = 100  # steps: what comes back after more is not looked for
 _LOOKS = 3.0  # times as likely is the best of all ways in which values may stand apart
 _FROM = 1.0  # standard deviations; nearer are most values, which tells nothing of tails
+_BOUNDED = 2.0  # standard deviations; what is further counts as that among draws
+_OWN = 0.95  # the same where values are bounded: of a slow rank most are at the bound
+_UNLIKE = 2.5  # standard errors, about, of how far a rank scatters, by medians
+_NEWTON, _STEEP = 60, 300.0  # rounds, and the largest exponent
 _FURTHEST = 1e3  # times as far as others; what is further says no more
 _INERT = 2.2  # standard errors; less is no correlation
 
@@ -117,7 +121,11 @@ def compared(table: F64, kind: NDArray[np.intp], among: Sequence[int]) -> Compar
         if np.count_nonzero(count[place] >= 2) >= _FEW:
             own, rest = more[place, :, rank], np.delete(more[place], rank, axis=1)
             certain[place, rank] = _apart(own, rest) < each_level[place]
-    certain |= _permuted(table, known, level**inertia)
+    table = np.where(known, table, np.nan)
+    if ranks >= _FEW:
+        certain |= _drawn(table, level**inertia)
+    else:
+        certain |= _permuted(table, level**inertia)
     certain &= usual > 0
     rest = more - usual[:, None]  # NaN of ranks of which only one value is known
     noise = np.array([_sigma(rest[place]) for place in range(places)])
@@ -332,13 +340,12 @@ def _ways(n: int, k: int) -> float:
 # -- a test of permutations ---------------------------------------------------------------------
 
 
-def _permuted(table: F64, known: NDArray[np.bool_], levels: F64) -> NDArray[np.bool_]:
+def _permuted(table: F64, levels: F64) -> NDArray[np.bool_]:
     """(places, ranks): whether a rank's values, clipped, add up to more than those of a rank that
     is drawn anew in each step would in a share ``levels`` of cases."""
     places, _, ranks = table.shape
     found = np.zeros((places, ranks), bool)
-    values = np.where(known, table, np.nan)
-    values = values - median(values, 2)[..., None]
+    values = table - median(table, 2)[..., None]
     for place, level in enumerate(levels.tolist()):
         scale = _sigma(values[place])
         if not 0 < scale < math.inf:
@@ -398,6 +405,104 @@ def _slope(
     square = (weight * scores**2).sum(axis=1) / every
     height = np.log(every / count) + at * top[:, 0]
     return float(mean.sum()), float((square - mean**2).sum()), float(height.sum())
+
+
+# -- a test of drawing from all values ----------------------------------------------------------
+
+
+def _drawn(table: F64, levels: F64) -> NDArray[np.bool_]:
+    """(places, ranks): whether a rank's values, clipped, add up to more than as many that are drawn
+    from those of all ranks and steps would in a share ``levels`` of cases.
+
+    Of eight steps of eight ranks there are 10^9 draws, where a rank per step can be drawn in 10^7
+    ways, so this tells more; but steps have to be alike (what makes them differ makes draws differ
+    more, too), and ranks to scatter alike: of one that scatters more, the mean of its own values
+    has to be beyond what they scatter by.
+    """
+    places, _, ranks = table.shape
+    found = np.zeros((places, ranks), bool)
+    values = table - median(table, 2)[..., None]
+    values = values / _scatter(values)
+    # the middle of a step, of which it is a part, is nearer to a value than to none
+    nearer = math.sqrt((ranks - 1) / ranks)
+    for place, level in enumerate(levels.tolist()):
+        scale = _sigma(values[place])
+        if not 0 < scale < math.inf:
+            continue
+        scores = np.clip(values[place] / scale, -_BOUNDED, _BOUNDED)
+        own = np.clip(values[place] * nearer / scale, -_BOUNDED, _BOUNDED)
+        seen = ~np.isnan(scores)
+        count, every = seen.sum(axis=0), scores[seen]
+        least = _WORTH * -NormalDist().inv_cdf(max(level, 1e-300))
+        beyond = np.nansum(own, axis=0) - count * every.mean()
+        for rank in np.flatnonzero(beyond > least * every.std() * np.sqrt(count)).tolist():
+            n = int(count[rank])
+            mine, rest = own[seen[:, rank], rank], np.delete(scores, rank, axis=1)
+            rest = rest[~np.isnan(rest)]
+            if n < 2 or not len(rest):
+                continue
+            spread = float(mine.std(ddof=1))
+            if spread > float(rest.std()) * math.sqrt(_chance(np.array([n - 1]), _OWN)[0]):
+                z = student(-NormalDist().inv_cdf(max(level, 1e-300)), n - 1)
+                if mine.mean() - rest.mean() <= z * spread / math.sqrt(n):
+                    continue
+            found[place, rank] = _share(np.concatenate((mine, rest)), n, float(mine.sum())) < level
+    return found
+
+
+def _scatter(values: F64) -> F64:
+    """(ranks,): how many times as far as that of others what a rank does scatters in most places;
+    1 where that may be chance."""
+    off = np.abs(values - median(values, 1)[:, None])
+    off = off / np.maximum(median(off.reshape(len(off), -1), 1), 1.0)[:, None, None]
+    every = off.reshape(-1, off.shape[2])
+    times = median(every, 0)
+    times = times / max(float(np.median(times[~np.isnan(times)])), 1e-9)
+    count = np.maximum((~np.isnan(every)).sum(axis=0), 1)
+    unlike: F64 = np.where(times > 1 + _UNLIKE / np.sqrt(count), times, 1.0)
+    return unlike
+
+
+def _share(values: F64, drawn: int, total: float) -> float:
+    """The share of draws of so many of ``values`` that add up to at least ``total``: the double
+    saddle point approximation (Skovgaard; Robinson for permutations)."""
+    every = len(values)
+    ordered = np.sort(values)[::-1]
+    if total >= ordered[:drawn].sum() - 1e-9:
+        limit = ordered[drawn - 1]
+        above = int((ordered > limit + 1e-9).sum())
+        ties = int((ordered > limit - 1e-9).sum()) - above
+        return math.exp(_ways(ties, drawn - above) - _ways(every, drawn))
+    part = drawn / every
+    a, target = values - values.mean(), total - drawn * float(values.mean())
+    if target <= 0:
+        return 1.0
+    at = np.zeros(2)
+    for _ in range(_NEWTON):
+        hit, bend = _tilted(a, part, at)
+        move = np.linalg.lstsq(bend, np.array([hit.sum() - drawn, hit @ a - target]), rcond=None)[0]
+        most = float(np.abs(move * (1.0, np.abs(a).max())).max())
+        at = at - move * min(1.0, 2 / max(most, 1e-300))
+        if most < 1e-8:
+            break
+    exponents = np.clip(at[0] + at[1] * a, -_STEEP, _STEEP)
+    height = float(np.log1p(part * np.expm1(exponents)).sum())
+    root = math.sqrt(2 * max(at[0] * drawn + at[1] * target - height, 0.0))
+    _, bend = _tilted(a, part, at)
+    u = at[1] * math.sqrt(max(float(np.linalg.det(bend)), 0.0) / (every * part * (1 - part)))
+    if root < 1e-3 or u < 1e-3:
+        return 0.5
+    normal = NormalDist()
+    tail = normal.cdf(-root) + normal.pdf(root) * (1 / u - 1 / root)
+    return float(min(max(tail, 0.0), 1.0))
+
+
+def _tilted(a: F64, part: float, at: F64) -> tuple[F64, F64]:
+    """How likely each value is drawn, tilted; and the second derivatives."""
+    odds = part * np.exp(np.clip(at[0] + at[1] * a, -_STEEP, _STEEP))
+    hit = odds / (1 - part + odds)
+    v = hit * (1 - hit)
+    return hit, np.array([[v.sum(), v @ a], [v @ a, v @ (a * a)]])
 
 
 # -- what happens in some steps -----------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -70,7 +70,8 @@ class Finding:
 
     Attributes:
         rank:    which.
-        pattern: :data:`CONSTANT` or :data:`INTERMITTENT`; "" of a single step.
+        pattern: :data:`CONSTANT` or :data:`INTERMITTENT`; "" of a single step that is part of
+            neither, which may be chance.
         group, kind: where others wait for it most: the group and the collective.
         excess_ns: what it does more than its peers, per step; of a single step, in that.
         gain_ns: what a step would be shorter by if it and those that are late with it were like
@@ -137,6 +138,7 @@ class Finding:
             return (
                 f"rank {self.rank} takes {time_text(self.excess_ns)} longer than {peers}{cause}; "
                 f"others wait {time_text(self.gain_ns)} for it"
+                + ("" if self.pattern else "; that may be chance")
             )
         each, where = "per step", f" ({self.of_steps} steps)"
         if self.pattern == INTERMITTENT:
@@ -163,7 +165,9 @@ class Verdict:
         method: how their clocks were aligned.
         culprits: the ranks that delay others, those that cost most first.
         slow_groups: groups whose transfers are slow.
-        steps:  per window and number of a step, who is late in it; None: nobody for certain.
+        steps:  per window and number of a step, who was latest in it, if others waited for it by a
+            part of the step that matters: an observation, unless it has the pattern of a culprit.
+            None: nobody, beyond the usual.
         compared: collectives that at least two ranks were seen in.
         reason:  where nobody is named: why, and what was seen.
         bound_ns: where no rank takes longer than its peers by a part of a step that matters: by how
@@ -252,7 +256,7 @@ class Verdict:
         return lines + [f"note: {limit}" for limit in self.limits]
 
     def step_lines(self) -> list[str]:
-        """Who is late in each step."""
+        """Who was latest in each step."""
         several = len({window for window, _ in self.steps}) > 1
         return [
             f"step {number}{f' of window {window}' if several else ''}: "
@@ -289,6 +293,7 @@ def judge(
     named = _named(suspects, waits, clocks, material)
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
     steps = _by_step(found, waits, material)
+    steps = {where: _as_named(one, named) for where, one in steps.items()}
     late: dict[int, list[int]] = {}
     for step in filter(None, steps.values()):
         late.setdefault(step.rank, []).append(step.step)
@@ -455,6 +460,14 @@ def _by_step(found: Sequence[Judged], waits: Waits, material: float) -> dict[Ste
             if best is not None and (known is None or best.gain_ns > known.gain_ns):
                 steps[one.program.steps[row]] = best
     return dict(sorted(steps.items()))
+
+
+def _as_named(one: Finding | None, named: Sequence[Finding]) -> Finding | None:
+    """What was seen in a step, with the pattern that the verdict says it is part of."""
+    for verdict in named:
+        if one and verdict.rank == one.rank and one.step in verdict.late_steps:
+            return replace(one, pattern=verdict.pattern)
+    return one
 
 
 def _latest(one: Judged, row: int, beyond: NDArray[np.bool_], waits: Waits) -> Finding | None:

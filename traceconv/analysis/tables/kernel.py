@@ -35,7 +35,7 @@ from traceconv.core.side_tables import ABSENT, Columns
 _KINDS = {OpClass.COMPUTE: "compute", OpClass.COMM: "communication"}
 _KERNEL = Keys(("Kernel", "Kind"))
 _COPY = Keys(("Copy",), ("Bytes",))
-_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) (\d+)")
+_DEVICE = re.compile(r"(?:NPU|GPU|TPU|CPU) (\d{1,18})")
 
 
 def _names(trace: Trace, ids: NDArray[Any]) -> NDArray[Any]:

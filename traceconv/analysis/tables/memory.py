@@ -26,7 +26,7 @@ from traceconv.core.side_tables import ABSENT, Columns
 
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
-_OF_GPU = re.compile(r"(?!CPU)\w+ (\d+) (?:Allocated|Reserved)")
+_OF_GPU = re.compile(r"(?!CPU)\w+ (\d{1,18}) (?:Allocated|Reserved)")
 """Sums of a device, as GPU readers call them: they name its number."""
 
 Curve = tuple[str, str, I64, F64]

@@ -38,7 +38,8 @@ from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
 HOST = "Host CPU"
-GPU = "GPU"
+HARDWARE = " Hardware"
+"""What the titles of lanes of devices end in, behind the kind of device."""
 
 _TYPE = Keys(("OP Type", "Core Type"))
 _OP = Keys(("Operator", "Core Type"), ("Self Time(ns)", "Device Time(ns)"), ("Core Type",))
@@ -69,7 +70,16 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[
     if is_ascend(trace):
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
-    return _names(trace, launching(trace, rows)), texts([GPU] * len(rows))
+    (category,) = fields(trace, rows, "hlo_category")
+    launched = _names(trace, launching(trace, rows))
+    return np.where(launched == "", category, launched), _kinds(trace, rows)
+
+
+def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """The kind of device of each row, as the title of its lane says ("TPU"); "" if it does not."""
+    titles = [track.heading for track in trace.tracks]
+    kinds = texts([t.removesuffix(HARDWARE) if t.endswith(HARDWARE) else "" for t in titles])
+    return kinds[trace.events.track[rows]]
 
 
 def _grouped(trace: Trace, rows: NDArray[np.intp], **keys: NDArray[Any]) -> Columns:
@@ -275,7 +285,7 @@ TABLES: Sequence[Table] = (
         "= sum of durations; Min, Max; Avg = Total / Count; Ratio = Total / sum of all Totals of "
         "the rank. The type is the one the profiler names (MindSpore before 2.4: in its timeline, "
         "or by full name in its tables of operators); on a GPU, the innermost framework operator "
-        "that launched the kernel.",
+        "that launched the kernel; of operations of XLA without one, their category.",
         "compute tasks on a device",
         (*Column.whole(RANK), *Column.text("OP Type", "Core Type"), *TIMED),
         _type_facts,

@@ -178,7 +178,7 @@ def _root(name: str) -> str:
 _PROCESS = rb'"args"\s*:\s*\{[^{}]*"name"\s*:\s*"'
 _LAYERS = rb"(?:Ascend Hardware|Overlap Analysis|CANN|HCCL|Step Trace|CPU OP|Scope Layer)"
 _HEAD = re.compile(_PROCESS + _LAYERS + rb'(?: Rank ?\d+)?"')
-_RANKED = re.compile(_PROCESS + _LAYERS + rb' Rank ?(\d+)"')
+_RANKED = re.compile(_PROCESS + _LAYERS + rb' Rank ?(\d{1,18})"')
 _OTHERS = re.compile(r"(?:.*/)?(?:PROF_[^/]*/.*|host_info/.*|[^/]*timeline_display_[^/]*)")
 
 
@@ -340,10 +340,12 @@ READER = MsprofReader()
 # ``device_<d>/timeline``.
 
 _WHOLE = re.compile(r"msprof_(\d{8,})\.json(?:\.gz)?")
-_SLICE = re.compile(r"msprof_slice_(\d+)_(\d{8,})\.json(?:\.gz)?")
+_SLICE = re.compile(r"msprof_slice_(\d{1,18})_(\d{8,})\.json(?:\.gz)?")
 _STEPS = re.compile(r"step_trace_(?:slice_\d+_)?(\d{8,})\.(json|csv)")
-_SINGLE = re.compile(r"(msprof|step_trace|hccl|task_time)_(\d+)_(\d+)_(\d+)\.(json|csv)")
-_FIRST_ITERATION = re.compile(rb'"Iteration (\d+)"')
+_SINGLE = re.compile(
+    r"(msprof|step_trace|hccl|task_time)_(\d{1,18})_(\d{1,18})_(\d{1,18})\.(json|csv)"
+)
+_FIRST_ITERATION = re.compile(rb'"Iteration (\d{1,18})"')
 
 
 def is_timeline(name: str) -> bool:

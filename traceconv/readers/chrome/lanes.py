@@ -43,18 +43,19 @@ class Copied:
     """Lanes of a file whose events were copied: one rank's, as the file they came from has them."""
 
     def __init__(self, rank: int | None, build: TraceBuilder) -> None:
-        self._prefix = f"Rank {rank} "
+        self._prefix = re.compile(rf"Rank {rank} (?:\u00b7 (?:[a-z_]+\d+ )+)?")
         self._place = by_title(build)
         self._names: Names | None = None
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
-        if not lane.process.startswith(self._prefix):
+        own = self._prefix.match(lane.process)
+        if own is None:
             return None
         if self._names is None:
-            own = {p: n for p, n in lane.names.processes.items() if n.startswith(self._prefix)}
-            plain = {pid: name.removeprefix(self._prefix) for pid, name in own.items()}
+            found = {p: self._prefix.match(n) for p, n in lane.names.processes.items()}
+            plain = {pid: one.string[one.end() :] for pid, one in found.items() if one}
             self._names = replace(lane.names, processes=plain)
-        process = lane.process.removeprefix(self._prefix)
+        process = lane.process[own.end() :]
         return self._place(replace(lane, process=process, names=self._names))
 
 

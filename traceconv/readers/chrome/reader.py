@@ -22,6 +22,7 @@ from typing import Any
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
 from traceconv.core.ranks import parse_ranges
 from traceconv.io.sources import Source
@@ -93,7 +94,17 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
     ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
         return [Capture(**known)]
-    return [Capture(**known, rank=r, rank_from="its metadata", detail=r) for r in ranks]
+    said = facts.get("coordinates")
+    return [
+        Capture(
+            **known,
+            rank=r,
+            rank_from="its metadata",
+            placement=stated_in_metadata(said, r),
+            detail=r,
+        )
+        for r in ranks
+    ]
 
 
 # -- our own files ---------------------------------------------------------------------------

@@ -28,7 +28,7 @@ _SIGNS = (
 _NAMED = re.compile(r"\.paddle_trace\.(json|pb)(?:\.gz)?\Z")
 _WINDOW = re.compile(r"(.+)_time_\d{4}(?:_\d\d){5}_\d{6}\.paddle_trace\.(?:json|pb)(?:\.gz)?")
 _SUFFIXES = re.compile(r"(?:\.paddle_trace)?\.(?:json|pb)(?:\.gz)?\Z")
-_DEFAULT = re.compile(r"host_(.*)pid_(\d+)", re.DOTALL)
+_DEFAULT = re.compile(r"host_(.*)pid_(\d{1,18})", re.DOTALL)
 _RANKS = tuple(
     re.compile(rf"(?<![a-z]){word}[_-]?(\d{{1,9}})") for word in ("rank", "trainer", "worker")
 )

@@ -207,7 +207,7 @@ def _host_track(lane: Lane, pid: int) -> Track:
     name = f"Thread {lane.thread}"
     if lane.what is What.RUNTIME:
         return Track(Layer.RUNTIME, name, group, "CUDA" if lane.maker == "GPU" else lane.maker)
-    number = int(lane.thread) if lane.thread.isascii() and lane.thread.isdigit() else 0
+    number = int(lane.thread) if re.fullmatch("[0-9]{1,18}", lane.thread) else 0
     sort = 2 * min(number, _THREAD_SORT_MAX - 1) + (lane.what is not What.PYTHON)
     return Track(Layer.HOST, name + _SIDES.get(lane.what, ""), group, "Paddle", sort)
 

@@ -20,6 +20,9 @@ from traceconv.readers.shared.pairing import nested
 
 Rows = NDArray[np.intp]
 
+_BLOCK = 1 << 20
+"""Marks that are sorted at a time."""
+
 
 @dataclass
 class Slices:
@@ -42,13 +45,34 @@ class Slices:
 
 def by_time(marks: Marks) -> Rows:
     """The order of marks by lane, then time, then place in the file."""
-    few = len(marks) == 0 or int(marks.lane.max()) < 1 << 15
-    lane = marks.lane.astype(np.int16) if few else marks.lane
-    order = np.argsort(lane, kind="stable")
-    later = marks.time[order][1:] >= marks.time[order][:-1]
-    if (later | (marks.lane[order][1:] != marks.lane[order][:-1])).all():
+    order = by_code(marks.lane)
+    lane, time = marks.lane[order], marks.time[order]
+    if ((time[1:] >= time[:-1]) | (lane[1:] != lane[:-1])).all():
         return order  # as most writers leave them
     return np.lexsort((marks.time, marks.lane))
+
+
+def by_code(code: I32 | I64) -> Rows:
+    """The stable order of small numbers, none negative.
+
+    It is made block by block: what a sort takes beside its result is no array, so no limit on
+    memory would hold for it.
+    """
+    if len(code) <= _BLOCK or int(code.max()) >= _BLOCK:
+        return np.argsort(code, kind="stable")
+    count = np.bincount(code)
+    place = np.cumsum(count) - count  # of the next mark of each
+    order = np.empty(len(code), np.intp)
+    for first in range(0, len(code), _BLOCK):
+        some = code[first : first + _BLOCK]
+        narrow = some.astype(np.int16) if len(count) < 1 << 15 else some
+        own = np.argsort(narrow, kind="stable")
+        found = np.bincount(some, minlength=len(count))
+        used = np.flatnonzero(found)
+        shift = place - (np.cumsum(found) - found)
+        order[np.arange(len(some)) + np.repeat(shift[used], found[used])] = own + first
+        place += found
+    return order
 
 
 def slices(marks: Marks) -> Slices:
@@ -84,7 +108,9 @@ def slices(marks: Marks) -> Slices:
     still = np.zeros(len(mark), bool)
     still[: len(never)] = never
     still[len(mark) - len(states) :] = state_open
-    back = np.argsort(mark, kind="stable")
+    back = np.full(len(marks), -1, np.intp)
+    back[mark] = np.arange(len(mark))  # a mark begins one row at most
+    back = back[back >= 0]
     made = Slices(mark[back], np.concatenate((stop, none))[back], dur[back], still[back], lonely)
     _close(made, marks)
     return made

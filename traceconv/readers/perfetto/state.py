@@ -388,12 +388,14 @@ class Sequences:
         if not len(rows):
             return
         rows, state = self._believed(packets, rows, changed.of(rows))
-        taken = packets.take(rows)
+        taken = packets if len(rows) == len(packets) else packets.take(rows)
         ns, known = self._converted(taken, state)
         stamped = taken.columns.has(TracePacket.TIMESTAMP)
         late = stamped & ~known
-        if late.any():
-            self._defer(taken.take(late), state[late])
+        if not late.any():
+            yield Timed(taken, ns, stamped, state, self.states)
+            return
+        self._defer(taken.take(late), state[late])
         now = np.flatnonzero(~late)
         if len(now):
             yield Timed(taken.take(now), ns[now], stamped[now], state[now], self.states)
@@ -426,7 +428,9 @@ class Sequences:
         ns = raw.copy()
         sequences = np.array([one.sequence for one in self.states], np.int64)[state]
         own = np.where((clock >= 64) & (clock < 128), sequences, 0)
-        for sequence, one in np.unique(np.stack((own[odd], clock[odd]), axis=1), axis=0).tolist():
+        pairs = np.stack((own[odd], clock[odd]), axis=1)
+        alike = bool((pairs == pairs[0]).all())
+        for sequence, one in (pairs[:1] if alike else np.unique(pairs, axis=0)).tolist():
             rows = np.flatnonzero(odd & (own == sequence) & (clock == one))
             converted = None
             if not is_sequence_clock(one) or sequence:

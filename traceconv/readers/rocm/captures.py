@@ -201,7 +201,13 @@ def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> 
     listed = processes(source, names)
     found = []
     for guid, pid in listed:
-        if pid < 0 and stem.isascii() and stem.isdigit() and int(stem) <= INT32_MAX:
+        if (
+            pid < 0
+            and stem.isascii()
+            and stem.isdigit()
+            and len(stem) < 11
+            and int(stem) <= INT32_MAX
+        ):
             pid = int(stem)
         place = str(PurePosixPath(folder) / stem) if stem else folder
         label = source.title(place) if not source.lone else source.label

@@ -75,15 +75,15 @@ _TRANSFERS = re.compile(
 )
 
 _STEP_NAMES: tuple[tuple[re.Pattern[str], OpClass], ...] = (
-    (re.compile(r"(?:Model (?P<graph>\d+) )?Iteration (?P<step>\d+)"), OpClass.ITERATION),
+    (re.compile(r"(?:Model (?P<graph>\d{1,18}) )?Iteration (?P<step>\d{1,18})"), OpClass.ITERATION),
     (
-        re.compile(r"Model ID: ?(?P<graph>\d+) Iteration ID: ?(?P<step>\d+)"),
+        re.compile(r"Model ID: ?(?P<graph>\d{1,18}) Iteration ID: ?(?P<step>\d{1,18})"),
         OpClass.ITERATION,
     ),
-    (re.compile(r"(?P<step>\d+)"), OpClass.ITERATION),
-    (re.compile(r"FP_BP Time (?P<step>\d+)"), OpClass.FP_BP),
-    (re.compile(r"Iteration Refresh (?P<step>\d+)"), OpClass.TAIL),
-    (re.compile(r"Reduce_(?P<step>\d+)_\d+"), OpClass.REDUCE),
+    (re.compile(r"(?P<step>\d{1,18})"), OpClass.ITERATION),
+    (re.compile(r"FP_BP Time (?P<step>\d{1,18})"), OpClass.FP_BP),
+    (re.compile(r"Iteration Refresh (?P<step>\d{1,18})"), OpClass.TAIL),
+    (re.compile(r"Reduce_(?P<step>\d{1,18})_\d+"), OpClass.REDUCE),
 )
 
 OVERLAP_LANES: dict[str, tuple[int, OpClass]] = {
@@ -128,7 +128,7 @@ def step_named(name: str) -> Named | None:
     return None
 
 
-_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 
 
 def host_named(name: str) -> Named | None:
@@ -149,12 +149,13 @@ def overlap_named(lane: str) -> tuple[int, OpClass, Callable[[str], Named | None
 
 # -- where lanes are shown ------------------------------------------------------------------------
 
-_RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d+)", re.DOTALL)
-_STREAM = re.compile(r"(?:Logic )?Stream ?#?(\d+)")
-_MODEL = re.compile(r"(?:Step Trace ?\()?Model ID: ?(\d+)\)?")
+_RANK_SUFFIX = re.compile(r"(.+) Rank ?(\d{1,18})", re.DOTALL)
+_STREAM = re.compile(r"(?:Logic )?Stream ?#?(\d{1,18})")
+_MODEL = re.compile(r"(?:Step Trace ?\()?Model ID: ?(\d{1,18})\)?")
 _GROUP = re.compile(r"(Group .+?) Communication", re.DOTALL)
+_NUMBER = re.compile(r"-?\d{1,18}")
 _PLANE = re.compile(r"Plane ?\d+")
-_DEVICE = re.compile(r"NPU ?(\d+)")
+_DEVICE = re.compile(r"NPU ?(\d{1,18})")
 
 _ALIASES = {"PCle": "PCIe"}
 _COMMUNICATION = ("HCCL", "Communication")
@@ -251,9 +252,9 @@ def _group_name(lane: Lane) -> str:
     heads = sorted(
         (int(tid), name)
         for tid, name in threads.items()
-        if tid.lstrip("-").isdecimal() and not _PLANE.fullmatch(name)
+        if _NUMBER.fullmatch(tid) and not _PLANE.fullmatch(name)
     )
-    if not lane.tid.lstrip("-").isdecimal():
+    if not _NUMBER.fullmatch(lane.tid):
         return ""
     before = [i for i, (tid, _) in enumerate(heads) if tid <= int(lane.tid)]
     if not before:

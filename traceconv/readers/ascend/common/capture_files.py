@@ -48,24 +48,24 @@ _IN_PROF = (
     r"msprof_[^/]*\.(?:db|json)",
 )
 _DERIVED = (
-    r"profiler_info_(\d+)\.json",
-    r"(?:ascend_|gpu_)?timeline_(?:display|summary)_(\d+)\.json",
-    r"step_trace_raw_(\d+)_detail_time\.csv",
-    r"step_trace_point_info(?:_(\d+))?\.json",
-    r"step_trace_time_(\d+)\.csv",
+    r"profiler_info_(\d{1,18})\.json",
+    r"(?:ascend_|gpu_)?timeline_(?:display|summary)_(\d{1,18})\.json",
+    r"step_trace_raw_(\d{1,18})_detail_time\.csv",
+    r"step_trace_point_info(?:_(\d{1,18}))?\.json",
+    r"step_trace_time_(\d{1,18})\.csv",
     r"output_(?:timeline_data|op_compute_time|op_compute_time_detail|format_data_hwts"
-    r"|data_preprocess_aicpu)_(\d+)\.txt",
-    r"(?:aicore|aicpu)_intermediate_(\d+)(?:_detail|_type)?\.csv",
-    r"(?:framework_raw|hccl_raw|minddata_pipeline_raw|minddata_pipeline_summary)_(\d+)\.csv",
-    r"ascend_cluster_analyse_.+_(\d+)\.csv",
-    r"flops(?:_summary|_scope)?_(\d+)\.(?:txt|json)",
+    r"|data_preprocess_aicpu)_(\d{1,18})\.txt",
+    r"(?:aicore|aicpu)_intermediate_(\d{1,18})(?:_detail|_type)?\.csv",
+    r"(?:framework_raw|hccl_raw|minddata_pipeline_raw|minddata_pipeline_summary)_(\d{1,18})\.csv",
+    r"ascend_cluster_analyse_.+_(\d{1,18})\.csv",
+    r"flops(?:_summary|_scope)?_(\d{1,18})\.(?:txt|json)",
     r"(?:pipeline_profiling|minddata_cpu_utilization|minddata_pipeline_summary"
-    r"|dynamic_shape_info|parallel_strategy)_(\d+)\.json",
+    r"|dynamic_shape_info|parallel_strategy)_(\d{1,18})\.json",
     r"(?:device_queue_profiling|dataset_iterator_profiling|minddata_aicpu"
-    r"|minddata_getnext_profiling|cpu_op_execute_timestamp|min_cycle_counter)_(\d+)\.txt",
-    r"host_info/(?:host_info|host_memory|dataset)_(\d+)\.csv",
-    r"host_info/timeline_(\d+)\.json",
-    r"FRAMEWORK/op_range_(\d+)",
+    r"|minddata_getnext_profiling|cpu_op_execute_timestamp|min_cycle_counter)_(\d{1,18})\.txt",
+    r"host_info/(?:host_info|host_memory|dataset)_(\d{1,18})\.csv",
+    r"host_info/timeline_(\d{1,18})\.json",
+    r"FRAMEWORK/op_range_(\d{1,18})",
 )
 
 
@@ -142,7 +142,7 @@ def files_in(ordered: Sequence[str], folder: str | None, *starts: str) -> tuple[
 
 def device_folder(relative: str, otherwise: int) -> int:
     """The device whose folder a file of a PROF folder is in."""
-    match = re.match(r"device_(\d+)/", relative)
+    match = re.match(r"device_(\d{1,18})/", relative)
     return int(match[1]) if match else otherwise
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.core.job_shape import ParallelGroup, Placement
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
@@ -23,15 +24,24 @@ from traceconv.readers.shared.numbers import whole_number
 if TYPE_CHECKING:
     from traceconv.core.builder import TraceBuilder
 
+_SIZES = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "dp": "data_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+}
+"""Keys of ``distributed_args``, by axis."""
+
 _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
-_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d+)')
-_PROFILER_INFO = re.compile(r"profiler_info(?:_(\d+))?\.json")
-_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d+)\.db")
-_INFO_JSON = re.compile(r"(?:device_(\d+)|host)/info\.json(?:\.(\d+))?")
+_STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
+_PROFILER_INFO = re.compile(r"profiler_info(?:_(\d{1,18}))?\.json")
+_DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d{1,18})\.db")
+_INFO_JSON = re.compile(r"(?:device_(\d{1,18})|host)/info\.json(?:\.(\d{1,18}))?")
 _WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
-_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
-_FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d+)(?=[_/]|$)", re.IGNORECASE)
+_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,18})")
+_FOLDER_RANK = re.compile(r"(?:^|/)rank_?(\d{1,18})(?=[_/]|$)", re.IGNORECASE)
 
 
 def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
@@ -61,6 +71,7 @@ class Identity:
         anchor: the pair of clocks of ``start_info``, if there is one.
         diff_ns: ``diff_time`` of ``profiler_info``: what the vendor's merger subtracts.
         chip:   as the collector calls it, "" if it does not say.
+        placement: its parallel groups, and how many ranks those have.
         notes:  facts for reports.
     """
 
@@ -75,6 +86,7 @@ class Identity:
     anchor: Anchor | None = None
     diff_ns: int | None = None
     chip: str = ""
+    placement: Placement = field(default_factory=Placement)
     notes: dict[str, Any] = field(default_factory=dict)
 
     def claim(self, trust: Trust, value: object, place: str) -> None:
@@ -130,6 +142,7 @@ class Identity:
             world_size=self.world_size,
             label=label,
             detail=detail,
+            placement=self.placement,
         )
 
     def clock(self, unix: bool) -> Anchor:
@@ -215,15 +228,29 @@ class Identity:
         ``parallel_group_info``, wherever these are stored.
         """
         args = info.get("distributed_args")
+        sizes: dict[str, int] = {}
         if isinstance(args, dict):
+            sizes = {axis: n for axis, key in _SIZES.items() if (n := _whole(args.get(key))) > 0}
             self.claim(Trust.METADATA, args.get("rank"), place)
             self.world_size = max(self.world_size, _whole(args.get("world_size")))
         groups = info.get("parallel_group_info")
+        named: list[dict[str, Any]] = []
         if isinstance(groups, dict):
             named = [g for g in map(_group, groups.values()) if g]
             if named:
                 self.notes["parallel_groups"] = named
                 self.world_size = max(self.world_size, *(len(g["ranks"]) for g in named))
+        if sizes or named:
+            listed = f"{place}: parallel_group_info"
+            self.placement = Placement(
+                tuple(
+                    ParallelGroup(g["name"], tuple(g["ranks"]), listed)
+                    for g in named
+                    if g["ranks"] and min(g["ranks"]) >= 0
+                ),
+                sizes,
+                place=f"{place}: distributed_args",
+            )
 
     def database(self, name: str) -> None:
         """The name of a framework database."""
@@ -267,7 +294,7 @@ class Identity:
             device: only this device's; -1 for any.
         """
         wanted = re.compile(
-            r"(?:^|/)(?:device_(?P<d>\d+)/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
+            r"(?:^|/)(?:device_(?P<d>\d{1,18})/|host/)?(?P<what>info\.json|start_info)(?:\.\d+)?"
         )
         found = []
         for name in names:
@@ -332,7 +359,7 @@ def _group(entry: Any) -> dict[str, Any] | None:
     name, ranks = entry.get("group_name"), entry.get("global_ranks")
     if not isinstance(name, str) or not isinstance(ranks, list):
         return None
-    return {"name": name, "ranks": [r for r in ranks if isinstance(r, int)]}
+    return {"name": name, "ranks": ranks} if all(type(r) is int for r in ranks) else None
 
 
 def _whole(value: object) -> int:

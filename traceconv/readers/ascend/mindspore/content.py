@@ -60,7 +60,7 @@ from traceconv.readers.shared.windows import check_clock
 
 # -- lanes of the display file --------------------------------------------------------------------
 
-_STREAM = re.compile(r"(?:Stream ?#?)?(\d+)")
+_STREAM = re.compile(r"(?:Stream ?#?)?(\d{1,18})")
 _STEPS, _SCOPES, _GPU_OPS, _HOST_OPS = "100000", "100001", "100002", "100003"
 _OVERLAP = {
     "7999": (0, "Merged Computation Op", OpClass.COMPUTING),

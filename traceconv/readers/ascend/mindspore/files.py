@@ -59,7 +59,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"(?:device_queue|dataset_iterator)_profiling_\d+\.txt", Kind.QUEUE),
     )
 )
-_HOST_FILE = re.compile(r"(?:timeline|host_info|host_memory|dataset)_(\d+)\.(?:json|csv)")
+_HOST_FILE = re.compile(r"(?:timeline|host_info|host_memory|dataset)_(\d{1,18})\.(?:json|csv)")
 _HOST_HEAD = re.compile(rb'"parent_pid"|^(?:\xef\xbb\xbf)?(?:tid,pid,parent_pid,|Operation,Stage,)')
 _PACKED = re.compile(r"\.gz$")
 _IDENTITY = re.compile(r"profiler_info_\d+\.json|min_cycle_counter_\d+\.txt")
@@ -192,7 +192,7 @@ STEADY = Anchor(Domain.MONOTONIC, evidence="ms of the host's steady clock")
 
 _PREFERENCE = ("ascend_", None, "gpu_")
 _DISPLAY = re.compile(r"(ascend_|gpu_)?timeline_display")
-_HOST_STAMP = re.compile(rb";[^;\n]*;(\d+),")
+_HOST_STAMP = re.compile(rb";[^;\n]*;(\d{1,18}),")
 _DECODER = json.JSONDecoder(parse_float=str)
 
 Choice = tuple[list[Part], Anchor | None, int]

@@ -97,7 +97,7 @@ def costs_beside(
     for other in beside:
         doubt = doubts_of(capture.source, other, issues)
         for step, cells in _rows(capture.source, other, issues):
-            if step.isdecimal():
+            if re.fullmatch(r"\d{1,18}", step):
                 for operator, cost, wait, _ in _operators(cells, doubt):
                     stated = {"communication_cost(ms)": cost, "wait_cost(ms)": wait}
                     found[int(step), operator] = {k: _number(v) for k, v in stated.items()}
@@ -160,7 +160,7 @@ def _links(links: Mapping[str, Any]) -> Iterator[Row]:
 # -- the steps ---------------------------------------------------------------------------------
 
 _AVERAGE = ("-", "0")
-_COLLECTIVE = re.compile(r"(stream_(\d+)_.+)_start_point")
+_COLLECTIVE = re.compile(r"(stream_(\d{1,18})_.+)_start_point")
 _LARGEST = (2**63 - 1) // TICK_NS
 
 _PARTS: tuple[tuple[str, OpClass, str, str], ...] = (

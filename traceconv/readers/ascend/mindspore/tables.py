@@ -303,7 +303,7 @@ def _positive(text: str) -> bool:
 Load = Callable[[Source, str, Issues], Columns]
 
 _GET_NEXT = ("op", "start({unit})", "end({unit})", "queue_size")
-_CLUSTER = re.compile(r"ascend_cluster_analyse_(.+)_(\d+)_(\d+)_\d+\.csv(?:\.gz)?")
+_CLUSTER = re.compile(r"ascend_cluster_analyse_(.+)_(\d{1,18})_(\d{1,18})_\d+\.csv(?:\.gz)?")
 
 
 def _spaced(*headings: str) -> Load:

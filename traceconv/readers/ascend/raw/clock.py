@@ -37,8 +37,8 @@ _LONGEST_NS = 1 << 61
 
 _SMALL_BYTES = 1 << 20
 _FILE = re.compile(
-    r"(?:^|/)(?:(?P<side>host|device_(?P<folder>\d+))/)?"
-    r"(?P<what>info\.json|start_info|host_start\.log|dev_start\.log)(?:\.(?P<of>\d+))?$"
+    r"(?:^|/)(?:(?P<side>host|device_(?P<folder>\d{1,18}))/)?"
+    r"(?P<what>info\.json|start_info|host_start\.log|dev_start\.log)(?:\.(?P<of>\d{1,18}))?$"
 )
 _PAIR = re.compile(rb"^[ \t]*(\w+)[ \t]*[:=][ \t]*(\d{1,19})\s*$", re.MULTILINE)
 

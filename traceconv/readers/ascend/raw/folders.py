@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 
 _KINDS = {
-    "steps": r"training_trace(?:\.data)?(?:\.\d+)?\.dev\.[^/]*?\.(\d+)",
-    "hwts": r"hwts(?:\.log)?\.data(?:\.\d+\.dev\.[^/]*?)?\.(\d+)",
-    "track": r"ts_track\.data\.(\d+)",
-    "stars": r"stars_soc\.data\.(\d+)",
-    "frequency": r"lpmFreqConv(?:\.data)?\.(\d+)",
-    "memory": r"npu_mem(?:\.data)?\.(\d+)",
-    "ai_cpu": r"DATA_PREPROCESS\.dev\.AICPU\.(\d+)",
-    "data_queue": r"DATA_PREPROCESS\.dev\.TDT\.(\d+)",
-    "tasks": r"Framework\.host\.vm\.task_desc_info\.(\d+)",
-    "graph": r"Framework\.host\.vm\.graph_desc_info\.(\d+)",
-    "points": r"Framework\.host\.vm\.point\.(\d+)",
+    "steps": r"training_trace(?:\.data)?(?:\.\d+)?\.dev\.[^/]*?\.(\d{1,18})",
+    "hwts": r"hwts(?:\.log)?\.data(?:\.\d+\.dev\.[^/]*?)?\.(\d{1,18})",
+    "track": r"ts_track\.data\.(\d{1,18})",
+    "stars": r"stars_soc\.data\.(\d{1,18})",
+    "frequency": r"lpmFreqConv(?:\.data)?\.(\d{1,18})",
+    "memory": r"npu_mem(?:\.data)?\.(\d{1,18})",
+    "ai_cpu": r"DATA_PREPROCESS\.dev\.AICPU\.(\d{1,18})",
+    "data_queue": r"DATA_PREPROCESS\.dev\.TDT\.(\d{1,18})",
+    "tasks": r"Framework\.host\.vm\.task_desc_info\.(\d{1,18})",
+    "graph": r"Framework\.host\.vm\.graph_desc_info\.(\d{1,18})",
+    "points": r"Framework\.host\.vm\.point\.(\d{1,18})",
 }
 _KIND = {kind: re.compile(rf"(?:.*/)?{pattern}") for kind, pattern in _KINDS.items()}
 _HOST = re.compile(r"(?:aging|unaging)\.[^/]+\.slice_\d+")
-_OF = re.compile(r"(?:^|/)device_(\d+)/")
+_OF = re.compile(r"(?:^|/)device_(\d{1,18})/")
 _FRAMEWORK = re.compile(
     r"(?:torch|mindspore)\.(?:op_range|op_mark|memory_usage|gc_record|python_tracer_func"
     r"|python_tracer_hash)|op_range_\d+"

@@ -26,7 +26,7 @@ Blob = bytes | mmap.mmap
 Plausible = Callable[[Records], NDArray[np.bool_]]
 """Which records look as they should."""
 
-SLICE = re.compile(r"(?P<stem>.+)\.slice_(?P<number>\d+)")
+SLICE = re.compile(r"(?P<stem>.+)\.slice_(?P<number>\d{1,18})")
 DONE = ".done"
 
 LARGEST_BYTES = 4 << 30

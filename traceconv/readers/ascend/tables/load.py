@@ -85,7 +85,7 @@ _TOTAL = "Total Op Info"
 _NAMES = ("Kind", "Operator", "Group")
 _KINDS = ("p2p", "collective")
 _STEP = re.compile(r"step(\d*)")
-_LINK = re.compile(r"(\d+)-(\d+)")
+_LINK = re.compile(r"(\d{1,18})-(\d{1,18})")
 _P2P = re.compile(r"send|receive|recv", re.IGNORECASE)
 _DEEPEST = 6
 

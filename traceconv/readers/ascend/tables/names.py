@@ -100,7 +100,7 @@ _PLAIN = (
     "cluster_step_trace_time",
 )  # fmt: skip
 _NAME = re.compile(
-    rf"({'|'.join(_PLAIN)})(?:_slice_(?P<part>\d+))?(?P<numbers>(?:_\d+)*)\.csv(?:\.gz)?"
+    rf"({'|'.join(_PLAIN)})(?:_slice_(?P<part>\d{{1,18}}))?(?P<numbers>(?:_\d+)*)\.csv(?:\.gz)?"
 )
 _OTHER_NAMES = (
     (re.compile(r"(cluster_)?communication\.json"), "{0}communication"),

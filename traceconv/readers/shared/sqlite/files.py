@@ -18,7 +18,6 @@ from __future__ import annotations
 import mmap
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
+from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
-from traceconv.io.temporary import temporary_directory
+from traceconv.io.temporary import TemporaryFolder, temporary_directory
 
 _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
@@ -178,7 +178,7 @@ class DatabaseFile:
         Raises:
             SourceError: it cannot be read or copied.
         """
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryFolder | None = None
         self.cut, self.torn = False, False
         self.short: frozenset[int] = frozenset()
         try:
@@ -554,7 +554,7 @@ class Pages:
 
 def _mapped(number: int) -> Any:
     try:
-        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+        return ReadMapping(number)
     except ValueError:  # empty
         return b""
 

@@ -153,7 +153,7 @@ def _ordered(key: I64, dur: I64) -> Index:
     order = np.argsort(key)
     tied = np.flatnonzero(key[order[1:]] == key[order[:-1]])
     if len(tied):
-        rows = np.union1d(tied, tied + 1)
+        rows = distinct(np.append(tied, tied + 1))
         inner = order[rows]
         order[rows] = inner[np.lexsort((inner, -dur[inner], key[inner]))]
     return order

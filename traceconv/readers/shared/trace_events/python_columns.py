@@ -344,6 +344,7 @@ def _value(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+_PHASE = attrgetter("ph")
 _SHAPE = attrgetter("ph", "cat", "pid", "tid")
 _KINDS = {SLICE: "slice", INSTANT: "instant", SAMPLE: "counter"}
 _BOUND = ("", "s", "f", "t")  # by flow_out + 2 * flow_in
@@ -400,10 +401,10 @@ class Intake:
             ValueError: one has no phase; nothing was added.
         """
         shapes, n = self._tables.shapes, len(events)
+        if None in map(_PHASE, events):  # before a lane of any of them is known
+            raise ValueError("a record without a phase")
         shape = np.fromiter(map(shapes.__getitem__, map(_SHAPE, events)), np.int32, n)
         kind = shapes.kind[shape]
-        if (kind >= METADATA).any() and any(event.ph is None for event in events):
-            raise ValueError("a record without a phase")
         self._tables.events += n
         args = self._arguments.locate([event.args for event in events], text, address)
         untimed = kind >= METADATA

@@ -293,18 +293,24 @@ class Reading:
             self.tables.tally.add("truncated", window.broken)
 
     def _another(self, window: Window) -> bool:
-        """Whether another list of events follows the first one; ``window`` is then in it."""
-        skipped = 0
-        start = window.offset
+        """Whether another list of events follows the first one; ``window`` is then in it.
+
+        What follows instead is skipped: from the first byte that is not blank to the last one.
+        """
+        start, first, last, between = window.offset, -1, 0, True
         while True:
             text = bytes(window.data[window.pos : window.end])
-            if skipped == 0 and (found := text.lstrip(b" \t\r\n,"))[:1] in (b"[", b"{"):
-                window.pos = window.end - len(found) + (found[:1] == b"[")
-                return bool(found)
-            skipped += len(text.strip())
+            if between and (found := text.lstrip(b" \t\r\n,")):
+                if found[:1] in (b"[", b"{"):
+                    window.pos = window.end - len(found) + (found[:1] == b"[")
+                    return True
+                between = False
+            if text.strip():
+                first = window.offset + len(text) - len(text.lstrip()) if first < 0 else first
+                last = window.offset + len(text.rstrip())
             window.pos = window.end
             if not window.more():
-                self.tables.tally.add("skipped-bytes", f"byte {start}", skipped)
+                self.tables.tally.add("skipped-bytes", f"byte {start}", last - max(first, 0))
                 self._ended(window)
                 return False
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import SourceError
+from traceconv.core.job_shape import ParallelGroup, Placement, axes_of
 from traceconv.io.sources import HEAD_BYTES, Source
 from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
 """Process groups of very large jobs make long headers; beyond this nothing is looked for."""
+
+MOST_MEMBERS = 1 << 20
+"""No group has more."""
 
 BASE = "baseTimeNanoseconds"
 
@@ -57,6 +61,7 @@ class Header:
         host:    the name of the host, "" if it does not say.
         base_ns: what stamps count from, Unix ns; None if they do not, or it is not known.
         is_unix: whether the first stamps count from 1970 themselves; None if there are none.
+        placement: the process groups whose description names what they are for.
     """
 
     rank: int | None = None
@@ -64,6 +69,7 @@ class Header:
     host: str = ""
     base_ns: int | None = None
     is_unix: bool | None = None
+    placement: Placement = field(default_factory=Placement)
 
     def clock(self) -> Anchor | None:
         """The clock of the events as they will be read: bases are added then."""
@@ -118,7 +124,14 @@ def _read(text: bytes, is_unix: bool | None) -> Header:
     host = _member(text, b"host_name")
     bases = _BASE.findall(text)
     base_ns = int(bases[-1]) if bases and int(bases[-1]) <= INT64_MAX else None
-    return Header(rank, world_size, host if isinstance(host, str) else "", base_ns, is_unix)
+    return Header(
+        rank,
+        world_size,
+        host if isinstance(host, str) else "",
+        base_ns,
+        is_unix,
+        Placement(_parallel_groups(info, world_size)),
+    )
 
 
 def _completed(found: Header, tail: bytes) -> Header:
@@ -130,6 +143,7 @@ def _completed(found: Header, tail: bytes) -> Header:
         found.host or after.host,
         after.base_ns if found.base_ns is None else found.base_ns,
         found.is_unix,
+        found.placement if found.placement.groups else after.placement,
     )
 
 
@@ -175,19 +189,46 @@ def process_groups(info: Any) -> dict[str, ProcessGroup]:
 
     Lists in it may be written as text; the ranks of a group are not needed, but for their number.
     """
+    found = {}
+    for group in _listed_groups(info):
+        size = count_of(group.get("pg_size"))
+        ranks = _unpacked(group.get("ranks")) if size < 0 else None
+        found[str(group["pg_name"])] = ProcessGroup(
+            _description(group), len(ranks) if isinstance(ranks, list) else size
+        )
+    return found
+
+
+def _listed_groups(info: Any) -> list[Mapping[str, Any]]:
     info = _unpacked(info)
     groups = _unpacked(info.get("pg_config")) if isinstance(info, Mapping) else None
-    found = {}
-    for group in groups if isinstance(groups, list) else ():
-        if isinstance(group, Mapping) and "pg_name" in group:
-            stated = group.get("pg_desc")
-            size = count_of(group.get("pg_size"))
-            ranks = _unpacked(group.get("ranks")) if size < 0 else None
-            found[str(group["pg_name"])] = ProcessGroup(
-                stated if isinstance(stated, str) and stated != "undefined" else "",
-                len(ranks) if isinstance(ranks, list) else size,
-            )
-    return found
+    listed = groups if isinstance(groups, list) else []
+    return [one for one in listed if isinstance(one, Mapping) and "pg_name" in one]
+
+
+def _description(group: Mapping[str, Any]) -> str:
+    stated = group.get("pg_desc")
+    return stated if isinstance(stated, str) and stated != "undefined" else ""
+
+
+def _parallel_groups(info: Any, world_size: int) -> tuple[ParallelGroup, ...]:
+    """The groups whose description names an axis, with their members.
+
+    A group of all ranks may be listed without them. One whose members are not all there (long lists
+    are cut when they are written as text) is left out.
+    """
+    found = []
+    for group in _listed_groups(info):
+        name, size = _description(group), count_of(group.get("pg_size"))
+        stated = _unpacked(group.get("ranks"))
+        if not axes_of(name) or not isinstance(stated, list):
+            continue
+        members = [count_of(rank) for rank in stated]
+        if not members and 0 < size == world_size <= MOST_MEMBERS:
+            members = list(range(size))
+        if members and min(members) >= 0 and size in (-1, len(members)):
+            found.append(ParallelGroup(name, tuple(members), "distributedInfo: pg_config"))
+    return tuple(found)
 
 
 def _unpacked(value: Any) -> Any:

@@ -66,6 +66,7 @@ class KinetoReader:
             host=found.host,
             clock=found.clock(),
             world_size=found.world_size,
+            placement=found.placement,
             label=source.title(name),
             detail=(bool(found.is_unix),),
         )

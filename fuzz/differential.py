@@ -1,0 +1,238 @@
+"""``python -m fuzz differential``: one damaged input, read and written in every way there is.
+
+What must be equal, whatever the damage:
+
+* with the C parts and without (``tiers``), in blocks of any size (``chunks``), packed with gzip and
+  plain (``gzip``): the same rows, samples, arrows, names, arguments, and issues with their places;
+* copied by bytes and through the model (``copy``): the same rows, unless the copy names an issue;
+* by one process and by several (``jobs``): the same bytes of output, and the same issues.
+
+Where it is not, both say the same error. Anything else is a finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import traceconv
+from fuzz import run
+from fuzz.pipeline import Outcome, Wrong, rows
+from fuzz.pipeline import _traces as traces_of
+from fuzz.seeds import Seed
+from traceconv import TraceconvError
+from traceconv.core.model import Trace
+from traceconv.pipeline.copying import READERS as COPIED
+from traceconv.readers.shared.trace_events import timeline
+from traceconv.writers import Document
+from traceconv.writers.text_lines import Lines
+
+IN_BLOCKS = (
+    *(
+        "chrome_json",
+        "kineto",
+        "mindspore",
+        "msprof",
+        "paddle",
+        "rocprof",
+        "trace_view",
+        "xla_json",
+    ),
+)
+"""Readers of trace events."""
+
+CHUNKS = (64, 509, 4096, 65536)
+"""Sizes of blocks, besides the usual one."""
+
+DATABASES = (".db", ".sqlite", ".rpd")
+"""Files that are not read packed."""
+
+BY_SIZE = ("msprof",)
+"""Readers that choose among exports by the size of files, which is another one when packed."""
+
+JOBS_EVERY = 64
+"""Every so many-th input is also read by several processes: starting them takes a second."""
+
+Content = tuple[str, list[bytes], list[tuple[Any, ...]]]
+"""What was read: the error, lines of text, issues."""
+
+
+def main(given: list[str]) -> int:
+    """Parse arguments, run, print the table; 1 if anything was found."""
+    return run.main(given, "differential", examine)
+
+
+def examine(seed: Seed, scratch: Path, rng: Random, given: argparse.Namespace) -> str:
+    """Read and write one input in every way that applies to it.
+
+    Raises:
+        Wrong: two ways differ. Whatever else is raised is a finding, too.
+    """
+    usual = content(seed.path)
+    further = [rng.choice([*BLOCKWISE])] if seed.reader in IN_BLOCKS else []
+    for name in ("tiers", *further):
+        with WAYS[name](seed, rng) as applies:
+            if applies:
+                _same(name, usual, content(seed.path))
+    if seed.reader in COPIED:
+        copy_and_model(seed.path, scratch)
+    if rng.randrange(JOBS_EVERY) == 0:
+        jobs(seed.path, scratch)
+    return "refused" if usual[0] and not usual[1] else "read"
+
+
+def content(path: Path) -> Content:
+    """All that is read of what lies at ``path``, as text."""
+    outcome, lines = Outcome(), list[bytes]()
+    for trace in traces_of(path, outcome):
+        lines += text(trace)
+        outcome.issues.extend(trace.issues)
+    issues = [(i.code, i.file, i.rank, i.count, i.places) for i in outcome.issues]
+    return outcome.error, lines, sorted(issues)
+
+
+def text(trace: Trace) -> Iterator[bytes]:
+    """A rank as lines of text."""
+    of = Lines(trace, Document(0, (trace.rank,)))
+    for number, track in enumerate(trace.tracks):
+        for block in of.of_track(number, track):
+            yield from block.splitlines()
+    for block in of.arrows():
+        yield from block.splitlines()
+
+
+def _same(name: str, usual: Content, other: Content) -> None:
+    for what, a, b in zip(("error", "rows", "issues"), usual, other, strict=True):
+        if a == b:
+            continue
+        if what == "error":
+            raise Wrong(f"{name}: error {a[:300]!r} against {b[:300]!r}")
+        more, less = Counter(b) - Counter(a), Counter(a) - Counter(b)
+        raise Wrong(
+            f"{name}: {what}: usual only {[*less.elements()][:4]!s:.900}; "
+            f"other only {[*more.elements()][:4]!s:.900}"
+        )
+
+
+# -- ways to read --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _without_c(seed: Seed, rng: Random) -> Iterator[bool]:
+    os.environ["TRACECONV_NATIVE"] = "0"
+    try:
+        yield True
+    finally:
+        del os.environ["TRACECONV_NATIVE"]
+
+
+@contextmanager
+def _chunks(seed: Seed, rng: Random) -> Iterator[bool]:
+    usual = timeline.CHUNK_BYTES
+    timeline.CHUNK_BYTES = rng.choice(CHUNKS)
+    try:
+        yield True
+    finally:
+        timeline.CHUNK_BYTES = usual
+
+
+@contextmanager
+def _chunks_without_c(seed: Seed, rng: Random) -> Iterator[bool]:
+    with _without_c(seed, rng), _chunks(seed, rng):
+        yield True
+
+
+@contextmanager
+def _packed(seed: Seed, rng: Random) -> Iterator[bool]:
+    if seed.reader in BY_SIZE or any(
+        f.suffix in DATABASES or f.read_bytes()[:2] == b"\x1f\x8b" for f in seed.files
+    ):
+        yield False
+        return
+    was = {file: file.read_bytes() for file in seed.files}
+    named = [f for f in seed.files if f.suffix == ".json"]
+    try:
+        for file in named:
+            file.write_bytes(gzip.compress(was[file], 1, mtime=0))
+        yield bool(named)
+    finally:
+        for file in named:
+            file.write_bytes(was[file])
+
+
+BLOCKWISE: dict[str, Callable[[Seed, Random], Any]] = {
+    "chunks": _chunks,
+    "chunks without C": _chunks_without_c,
+    "gzip": _packed,
+}
+"""What is read anew, in turn, where files are read in blocks."""
+
+WAYS: dict[str, Callable[[Seed, Random], Any]] = {"tiers": _without_c, **BLOCKWISE}
+
+
+# -- ways to write -------------------------------------------------------------------------------
+
+
+def copy_and_model(path: Path, scratch: Path) -> None:
+    """Raise Wrong if a copy by bytes holds other rows than the way through the model."""
+    found: list[tuple[str, Counter[Any]]] = []
+    named: set[str] = set()
+    for copy in (True, False):
+        out = scratch / "copy.json"
+        try:
+            report = traceconv.merge(
+                str(path), out=str(out), mode="source", copy=copy, force=True, jobs=1
+            )
+        except TraceconvError as e:
+            found.append((type(e).__name__, Counter()))
+            continue
+        if copy:
+            named = {issue.code for issue in report.issues}
+            if "not-copied" in named:
+                return
+        found.append(("", written(out)))
+    (copy_error, copied), (model_error, modelled) = found
+    if copy_error != model_error:
+        raise Wrong(f"copy: {copy_error or 'written'} against {model_error or 'written'}")
+    if copied != modelled and not named & {"copy-faulty", "copy-unchecked"}:
+        more, less = copied - modelled, modelled - copied
+        raise Wrong(f"copy: copy only {[*more][:4]!s:.900}; model only {[*less][:4]!s:.900}")
+
+
+def written(path: Path) -> Counter[Any]:
+    """Rows of an output, without its lanes: process numbers are the writer's own."""
+    counted: Counter[Any] = Counter()
+    base = json.loads(path.read_bytes()).get("baseTimeNanoseconds", 0)  # a copy keeps it beside
+    for trace in traceconv.open(str(path), reader="chrome_json").traces("source"):
+        for _, name, kind, start, dur in rows(trace):
+            counted[name, kind, start + base, dur] += 1
+        names = [trace.tracks[t].name for t in trace.counters.track.tolist()]
+        starts = (trace.counters.start_ns + base).tolist()
+        columns = (starts, trace.counters.value.tolist())
+        counted.update(zip(names, *columns, strict=True))
+    return counted
+
+
+def jobs(path: Path, scratch: Path) -> None:
+    """Raise Wrong if two processes write other bytes than one."""
+    found = []
+    for count in (1, 2):
+        out = scratch / f"jobs-{count}.pftrace"
+        out.unlink(missing_ok=True)
+        try:
+            report = traceconv.merge(str(path), out=str(out), mode="detail", force=True, jobs=count)
+        except TraceconvError as e:
+            found.append((str(e).replace(out.name, ""), b"", []))
+        else:
+            issues = [(i.code, i.count, i.places) for i in report.issues]
+            found.append(("", out.read_bytes(), issues))
+    if found[0] != found[1]:
+        raise Wrong(f"jobs: {[(e, len(b), i) for e, b, i in found]!s:.900}")

@@ -1,0 +1,241 @@
+"""Coordinates of ranks, from files to what is selected, shown and written."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from job_simulator import Job, run, write_kineto
+from kineto_files import CALL, KERNEL, OPERATOR
+from layouts import MEGATRON, Layout, layouts, write
+
+import traceconv
+from traceconv.core.errors import OptionError, RankError, SelectionError
+from traceconv.core.side_tables import ABSENT
+
+EVENTS = [OPERATOR, CALL, KERNEL]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A folder of 8 ranks: tp 2, pp 2, dp 2, the pipeline between the others."""
+    layout = Layout(("tp", "pp", "dp"), {"tp": 2, "pp": 2, "dp": 2}, MEGATRON)
+    folder = tmp_path / "job"
+    folder.mkdir()
+    write(folder, layout, list(range(8)), EVENTS)
+    return folder
+
+
+def shown(shape, rank):
+    return {one.axis: one.value for one in shape.coordinates(rank)}
+
+
+@pytest.mark.parametrize("layout", layouts(), ids=lambda layout: layout.text)
+def test_layouts_are_found_in_process_groups(layout, tmp_path):
+    """Every third rank has no capture: whatever the order of axes, coordinates are those."""
+    kept = [rank for rank in layout.coordinates() if rank % 3]
+    write(tmp_path, layout, kept, EVENTS)
+    shape = traceconv.open(tmp_path).shape
+    assert shape.ranks.tolist() == kept
+    assert {rank: shown(shape, rank) for rank in kept} == {
+        rank: where for rank, where in layout.coordinates().items() if rank in kept
+    }
+    assert {axis: shape.size(axis) for axis in layout.order} == layout.sizes
+
+
+def test_ranks_are_selected_by_coordinates(job):
+    """By one value, several, on several axes; as text and as values."""
+    captures = traceconv.open(job)
+
+    def ranks(selected):
+        return [one.rank for one in captures.ranks(selected).found]
+
+    assert ranks("tp=1") == [1, 3, 5, 7]
+    assert ranks("tp=0,pp=1") == [2, 6]
+    assert ranks("dp=0-1,tp=0") == [0, 2, 4, 6]
+    assert ranks({"dp": 1, "pp": [0, 1]}) == [4, 5, 6, 7]
+    assert ranks("PP=1,0") == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("selected", "said"),
+    [
+        ("ep=0", "ep is unknown of all ranks; known coordinates: dp 0-1, pp 0-1, tp 0-1"),
+        ("tp=2", "no rank has tp=2; there are tp: 0-1"),
+    ],
+)
+def test_coordinates_that_nobody_has_are_refused(job, selected, said):
+    """With those there are."""
+    with pytest.raises(RankError, match=said):
+        traceconv.stats(job, ranks=selected)
+
+
+@pytest.mark.parametrize("selected", ["tp=", "tp=x", "=1", "tp=0,tp=1", {}, {"tp": "all"}])
+def test_what_names_no_coordinates_is_refused(job, selected):
+    """As an error of usage."""
+    with pytest.raises(OptionError):
+        traceconv.stats(job, ranks=selected)
+
+
+def test_a_rank_that_may_be_meant_is_never_left_out_silently(job):
+    """Ranks 4, 5 and 7 state nothing, and no other capture lists their stages."""
+    for rank in (4, 5, 7):
+        path = job / f"{rank}.json"
+        document = json.loads(path.read_text())
+        document["distributedInfo"].pop("pg_config")
+        path.write_text(json.dumps(document))
+    for rank in (1, 6):
+        (job / f"{rank}.json").unlink()
+    captures = traceconv.open(job)
+    assert shown(captures.shape, 5) == {"dp": -1, "pp": -1, "tp": -1}
+    with pytest.raises(RankError, match="pp=0 may mean rank 4-5,7, too, whose pp is unknown"):
+        captures.ranks("pp=0")
+    left = captures.ranks("pp=0", allow_missing=True)
+    assert [one.rank for one in left.found] == [0]
+    assert left.issues.count("rank-missing") == 3
+
+
+def test_captures_that_state_nothing_say_what_to_do(tmp_path):
+    """Numbers, or a pattern."""
+    write(tmp_path, Layout(("tp",), {"tp": 2}, {"tp": "undefined"}), [0, 1], EVENTS)
+    with pytest.raises(RankError, match="by their numbers, or say where paths have coordinates"):
+        traceconv.open(tmp_path).ranks("tp=0")
+    assert traceconv.inspect(tmp_path).shape.line() == ""
+
+
+def test_patterns_of_paths_give_coordinates(tmp_path):
+    """As the user names them; a stage is one of a pipeline."""
+    for stage in (0, 1):
+        for tp in (0, 1):
+            path = tmp_path / f"s{stage}_t{tp}.json"
+            path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}))
+    pattern = r"s(?P<stage>\d)_t(?P<tp>\d)"
+    found = traceconv.open(tmp_path, rank_from=pattern)
+    assert [shown(found.shape, rank) for rank in range(4)] == [
+        {"pp": s, "tp": t} for s in (0, 1) for t in (0, 1)
+    ]
+    assert [one.name for one in found.found][2] == "Rank 2 · pp1 tp0"
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.pftrace", "out.tar"])
+def test_outputs_keep_coordinates(job, tmp_path, name):
+    """Names in viewers have them, and what is read back can be selected by them."""
+    out = tmp_path / name
+    traceconv.merge(job, out=out, mode="detail", align="none")
+    assert "Rank 6 · dp1 pp1 tp0".encode() in out.read_bytes()
+    again = traceconv.open(out)
+    whole = traceconv.open(job)
+    assert again.shape.values.tolist() == whole.shape.values.tolist()
+    assert [one.name for one in again.found] == [one.name for one in whole.found]
+    assert [one.rank for one in again.ranks("dp=1,tp=1").found] == [5, 7]
+    traceconv.merge(out, out=tmp_path / f"again_{name}", mode="detail", align="none", ranks="pp=0")
+    rest = traceconv.open(tmp_path / f"again_{name}")
+    assert [(one.rank, rest.shape.label(one.rank)) for one in rest.found] == [
+        (0, "dp0 pp0 tp0"), (1, "dp0 pp0 tp1"), (4, "dp1 pp0 tp0"), (5, "dp1 pp0 tp1"),
+    ]  # fmt: skip
+
+
+def test_copied_events_are_named_by_coordinates_too(job, tmp_path):
+    """Where files are merged by their bytes; the names are taken off when they are read back."""
+    out = tmp_path / "out.json"
+    traceconv.merge(job, out=out, mode="source", align="none")
+    text = out.read_text()
+    assert '"copied":true' in text
+    assert "Rank 6 · dp1 pp1 tp0 " in text
+    again = traceconv.open(out)
+    assert again.shape.values.tolist() == traceconv.open(job).shape.values.tolist()
+    [trace] = again.ranks(6).traces()
+    assert trace.counts()["slice"] == len(EVENTS)
+    assert not any("dp1" in track.title for track in trace.tracks)
+
+
+def test_shards_keep_coordinates(job, tmp_path):
+    """Joined, they are the same bytes."""
+    whole, joined = tmp_path / "whole.json", tmp_path / "joined.json"
+    traceconv.merge(job, out=whole, align="none", ranks="tp=0")
+    for share in range(2):
+        traceconv.merge(
+            job, out=tmp_path / f"{share}.shard", shard=(share, 2), align="none", ranks="tp=0"
+        )
+    traceconv.join(tmp_path / "0.shard", tmp_path / "1.shard", out=joined)
+    assert joined.read_bytes() == whole.read_bytes()
+
+
+def test_inspect_shows_the_shape(job):
+    """In a line with its source, and in the document."""
+    found = traceconv.inspect(job)
+    line = "shape: dp 2 · pp 2 · tp 2 (recorded: distributedInfo: pg_config)"
+    assert line in found.lines()
+    shape = found.as_dict()["shape"]
+    assert shape["ranks"][3] == {"rank": 3, "dp": 0, "pp": 1, "tp": 1}
+    assert [axis["name"] for axis in shape["axes"]] == ["dp", "pp", "tp"]
+
+
+def test_sides_of_a_comparison_are_selected_by_coordinates(job):
+    """Rank by rank, as numbers are."""
+    found = traceconv.diff(job, ranks="tp=0,pp=0:tp=1,pp=0")
+    assert found.ranks["Rank Before"].tolist() == [0, 4]
+    assert found.ranks["Rank After"].tolist() == [1, 5]
+
+
+# -- what is compared and summed -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Captures of a simulated job, tp 2, dp 2, pp 2: with coordinates, and without."""
+    folder = tmp_path_factory.mktemp("trained")
+    layout = Layout(("tp", "dp", "pp"), {"tp": 2, "dp": 2, "pp": 2}, MEGATRON)
+    plain, stated = folder / "plain", folder / "stated"
+    for one in (plain, stated):
+        one.mkdir()
+        write_kineto(run(Job(tp=2, dp=2, pp=2, steps=4, world=True)), one)
+    for rank in range(8):
+        path = stated / f"rank{rank}.pt.trace.json"
+        document = json.loads(path.read_text())
+        if rank != 7:
+            document["distributedInfo"]["pg_config"] = layout.process_groups(rank, 8)
+        path.write_text(json.dumps(document))
+    return plain, stated
+
+
+def test_ranks_of_equal_coordinates_are_one_row(trained):
+    """Sums are those of the ranks' own rows; rank 7 is in the groups that others list."""
+    own = traceconv.stats(trained[1], by="overlap", align="none")["overlap"]
+    of_stage = traceconv.stats(trained[1], by="overlap", group_by="pp")["overlap"]
+    assert of_stage["pp"].tolist() == [0] * 5 + [1] * 5
+    assert set(of_stage["Ranks"].tolist()) == {4}
+    assert "Rank" not in of_stage.columns
+    kernels = traceconv.stats(trained[1], by="kernel", group_by="tp,pp")["kernel"]
+    ranks = traceconv.stats(trained[1], by="kernel")["kernel"]
+    for tp, pp in [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        at = (kernels["tp"] == tp) & (kernels["pp"] == pp)
+        members = np.isin(ranks["Rank"], [4 * pp + tp, 4 * pp + tp + 2])
+        assert kernels["Total Time(ns)"][at].sum() == ranks["Total Time(ns)"][members].sum()
+        assert kernels["Count"][at].sum() == ranks["Count"][members].sum()
+    assert len(own.columns) == len(of_stage.columns) - 1
+
+
+def test_ranks_of_unknown_coordinates_are_a_group_of_their_own(trained, tmp_path):
+    """The last; their coordinate is absent, in no sum of another."""
+    for rank in (0, 1, 7):
+        shutil.copy(trained[1] / f"rank{rank}.pt.trace.json", tmp_path)
+    found = traceconv.stats(tmp_path, by="kernel", group_by="dp")["kernel"]
+    assert set(zip(found["dp"].tolist(), found["Ranks"].tolist(), strict=True)) == {
+        (0, 2), (ABSENT, 1),
+    }  # fmt: skip
+    assert found["dp"][-1] == ABSENT
+    with pytest.raises(SelectionError, match="ep is unknown of all ranks; known coordinates: dp 0"):
+        traceconv.stats(tmp_path, by="kernel", group_by="ep")
+
+
+def test_tables_without_figures_of_several_ranks_are_left_out(trained):
+    """And are named."""
+    found = traceconv.stats(trained[1], by="step", group_by="pp")
+    assert dict(found.left_out) == {"step": "it has no figures of several ranks together"}
+
+
+def test_stages_are_those_that_are_recorded(trained):
+    """Those of a simulated job are the same as collectives tell."""
+    plain, stated = (traceconv.stragglers(one, align="none").verdict.as_dict() for one in trained)
+    assert plain == stated

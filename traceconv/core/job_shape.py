@@ -1,0 +1,426 @@
+"""Where each rank stands in the grid of parallel processes: its coordinates.
+
+An axis is a way a job is split: tensor (``tp``), context (``cp``), expert (``ep``), data (``dp``)
+and pipeline parallel (``pp``), or the host a rank runs on (``node``). The coordinate of a rank on
+an axis is its position in its group of that axis, from 0, as its framework counts: the rank within
+the group. A coordinate is *recorded* (files of the capture state it), *inferred* (it follows from
+what the ranks communicate) or *unknown*; it is never guessed from how jobs are usually laid out.
+
+:func:`recorded_shape` makes the table of a job from what captures state (:class:`Placement`);
+:func:`traceconv.analysis.job_shape.job_shape` makes it from summaries and adds what can be
+inferred. Whatever compares, selects, groups or names ranks by coordinates reads :class:`JobShape`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from traceconv.core.columns import I32, I64, UNKNOWN, Mask
+
+NODE = "node"
+STAGE = "pp"
+
+AXES = (NODE, "dp", STAGE, "cp", "ep", "tp")
+"""Axes as they are shown, the slowest of most layouts first; others follow by name."""
+
+_WORDS: Mapping[str, str] = {
+    "tp": "tp", "tensor": "tp",
+    "cp": "cp", "context": "cp",
+    "ep": "ep", "expert": "ep", "exp": "ep",
+    "dp": "dp", "data": "dp",
+    "pp": "pp", "pipeline": "pp", "pipe": "pp",
+}  # fmt: skip
+"""What groups of one axis alone are called by Megatron-LM (``TENSOR_MODEL_PARALLEL_GROUP``), by
+device meshes (``mesh_tp``), MindSpeed and MindFormers (``tp``, ``tp-0-1-2-3``), vLLM (``tp:0``)."""
+
+_IDLE = frozenset({"model", "parallel", "group", "groups", "mesh", "pg", "gloo", "world", "comm"})
+"""Words in names of groups that say nothing of their axis; ``MODEL_PARALLEL_GROUP`` is of two."""
+
+_LETTERS = re.compile(r"[a-z]+")
+_AXIS = re.compile("[a-z][a-z_]{0,20}")
+_MOST = 1 << 20
+_NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
+
+
+class Origin(StrEnum):
+    """Where a coordinate comes from."""
+
+    RECORDED = "recorded"
+    INFERRED = "inferred"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class ParallelGroup:
+    """A group of ranks that files of a capture list.
+
+    Attributes:
+        name:  what it is for, in the words of the framework: "TENSOR_MODEL_PARALLEL_GROUP".
+        ranks: global ranks, in the order of their positions in the group.
+        place: which file and entry lists it: "distributedInfo: pg_config".
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a capture states of the place of its rank in the job.
+
+    Attributes:
+        groups: its groups by name.
+        sizes:  stated ranks per group of an axis.
+        coordinates: stated by themselves, by axis: in the name of a file, in our own outputs.
+        place:  what states these.
+    """
+
+    groups: tuple[ParallelGroup, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    coordinates: Mapping[str, int] = field(default_factory=dict)
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One coordinate of one rank.
+
+    Attributes:
+        axis:  "pp".
+        value: from 0; -1 if unknown.
+        size:  ranks per group of the axis; -1 if unknown.
+        origin, evidence: where it comes from, and in a few words what says so, or why nothing does.
+    """
+
+    axis: str
+    value: int
+    size: int
+    origin: Origin
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a job.
+
+    Attributes:
+        name: "tp".
+        size: ranks per group, -1 if unknown or not the same everywhere; of ``node``: how many.
+        origin: of its known values; UNKNOWN where no rank has one.
+        evidence: what says so, in a few words.
+        lacking: why the ranks without a value have none; "" if all have one.
+    """
+
+    name: str
+    size: int = UNKNOWN
+    origin: Origin = Origin.UNKNOWN
+    evidence: str = ""
+    lacking: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class JobShape:
+    """The coordinates of all captured ranks of a job.
+
+    Attributes:
+        ranks:  int64, ascending: those with a capture.
+        axes:   those of which anything is known, as :data:`AXES` orders them.
+        values: int32 (ranks, axes): the coordinates, -1 where unknown.
+    """
+
+    ranks: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    axes: tuple[Axis, ...] = ()
+    values: I32 = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    def axis(self, name: str) -> Axis:
+        """One axis; unknown where nothing is known of it."""
+        known = (axis for axis in self.axes if axis.name == name)
+        return next(known, Axis(name, lacking="nothing in the captures says which it is"))
+
+    def size(self, name: str) -> int:
+        """Ranks per group of an axis, -1 if unknown."""
+        return self.axis(name).size
+
+    def column(self, name: str) -> I32:
+        """The coordinates of all ranks on an axis; -1 where unknown."""
+        if name not in self.names:
+            return np.full(len(self.ranks), UNKNOWN, np.int32)
+        column: I32 = self.values[:, self.names.index(name)]
+        return column
+
+    def value(self, rank: int, name: str) -> int:
+        """The coordinate of a rank on an axis; -1 if unknown, or if the rank has no capture."""
+        row = int(np.searchsorted(self.ranks, rank))
+        known = row < len(self.ranks) and self.ranks[row] == rank
+        return int(self.column(name)[row]) if known else UNKNOWN
+
+    def stage(self, rank: int) -> int:
+        """The pipeline stage of a rank, -1 if unknown."""
+        return self.value(rank, STAGE)
+
+    def ranks_by(self, name: str) -> dict[int, list[int]]:
+        """The ranks by their coordinate on an axis, ascending; those of which it is unknown, under
+        -1, are the last.
+        """
+        column = self.column(name)
+        found = sorted(set(column.tolist()), key=lambda value: (value < 0, value))
+        return {value: self.ranks[column == value].tolist() for value in found}
+
+    def coordinates(self, rank: int) -> tuple[Coordinate, ...]:
+        """All coordinates of a rank, in the order of the axes."""
+        return tuple(self._coordinate(axis, self.value(rank, axis.name)) for axis in self.axes)
+
+    def _coordinate(self, axis: Axis, value: int) -> Coordinate:
+        if value < 0:
+            return Coordinate(axis.name, UNKNOWN, axis.size, Origin.UNKNOWN, axis.lacking)
+        return Coordinate(axis.name, value, axis.size, axis.origin, axis.evidence)
+
+    def label(self, rank: int) -> str:
+        """The coordinates of a rank as names show them: ``dp1 pp3``.
+
+        Known ones on the axes that tell ranks apart; "" if there are none. The host is none of
+        them.
+        """
+        known = (one for one in self.coordinates(rank) if one.value >= 0 and one.axis != NODE)
+        return " ".join(f"{one.axis}{one.value}" for one in known if one.size != 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: axes with what is known of them, and the coordinates of each rank; null
+        where unknown.
+        """
+        axes = [
+            {
+                "name": axis.name,
+                "size": axis.size if axis.size >= 0 else None,
+                "source": str(axis.origin),
+                "evidence": axis.evidence,
+                "lacking": axis.lacking,
+            }
+            for axis in self.axes
+        ]
+        rows = [[None if n < 0 else n for n in row] for row in self.values.tolist()]
+        return {
+            "axes": axes,
+            "ranks": [
+                {"rank": rank, **dict(zip(self.names, row, strict=True))}
+                for rank, row in zip(self.ranks.tolist(), rows, strict=True)
+            ],
+        }
+
+    def line(self) -> str:
+        """The shape in one line, with its sources: ``dp 2 · pp 4 (recorded: ...)``; "" if nothing
+        is known.
+        """
+        said: dict[str, list[str]] = {}
+        for axis in self.axes:
+            if axis.origin is not Origin.UNKNOWN:
+                size = f"{axis.size}" if axis.size >= 0 else "of unknown size"
+                missing = int(np.count_nonzero(self.column(axis.name) < 0))
+                without = f" (unknown of {missing} of {len(self.ranks)} ranks)" if missing else ""
+                source = f"{axis.origin}: {axis.evidence}"
+                said.setdefault(source, []).append(f"{axis.name} {size}{without}")
+        return "; ".join(f"{' · '.join(axes)} ({source})" for source, axes in said.items())
+
+
+def axes_of(name: str) -> tuple[str, ...]:
+    """The axes that a group of this name is of; empty where nobody can tell.
+
+    ``TENSOR_MODEL_PARALLEL_GROUP``, ``mesh_tp``, ``tp:0`` and ``tp-0-1-2-3`` are of "tp",
+    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` of "dp" and "cp". Those of other axes together are
+    left out: what is the data parallel group of experts depends on more than its name.
+    """
+    words = [word for word in _LETTERS.findall(name.lower()) if word not in _IDLE]
+    axes = tuple(_WORDS.get(word, "") for word in words if word != "with")
+    if axes == ("dp", "cp"):
+        return axes
+    return axes if len(words) == 1 and axes[0] else ()
+
+
+def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]) -> JobShape:
+    """The coordinates that captures state.
+
+    Where a rank is in several different groups of one axis, or what is stated contradicts itself,
+    the coordinate is unknown.
+
+    Args:
+        placements: by rank; every rank of the table has one.
+        hosts: names of hosts by rank; "" where unknown.
+    """
+    ranks = sorted(placements)
+    columns = [_on_nodes(ranks, hosts)]
+    columns += [_on_axis(name, ranks, placements) for name in _stated_axes(placements)]
+    return shape_of(ranks, [one for one in columns if one is not None])
+
+
+def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, I32]]) -> JobShape:
+    """The table of axes and their columns, in the order in which axes are shown."""
+    known = {name: i for i, name in enumerate(AXES)}
+    ordered = sorted(columns, key=lambda one: (known.get(one[0].name, len(AXES)), one[0].name))
+    values = np.full((len(ranks), len(ordered)), UNKNOWN, np.int32)
+    for i, (_, column) in enumerate(ordered):
+        values[:, i] = column
+    return JobShape(np.array(ranks, np.int64), tuple(axis for axis, _ in ordered), values)
+
+
+def _stated_axes(placements: Mapping[int, Placement]) -> list[str]:
+    found: set[str] = set()
+    for one in placements.values():
+        found |= {axis for group in one.groups for axis in axes_of(group.name)}
+        found |= one.coordinates.keys() | one.sizes.keys()
+    return sorted(found - {NODE})
+
+
+def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, I32] | None:
+    """Hosts, numbered in the order of their first rank."""
+    number: dict[str, int] = {}
+    column = np.full(len(ranks), UNKNOWN, np.int32)
+    for i, rank in enumerate(ranks):
+        host = hosts.get(rank, "")
+        if host and host.lower() not in _NO_HOSTS:
+            column[i] = number.setdefault(host, len(number))
+    if not number:
+        return None
+    lacking = "their captures name no host" if (column < 0).any() else ""
+    size = len(number) if not lacking else UNKNOWN
+    return Axis(NODE, size, Origin.RECORDED, "names of hosts", lacking), column
+
+
+def _on_axis(
+    name: str, ranks: Sequence[int], placements: Mapping[int, Placement]
+) -> tuple[Axis, I32]:
+    sizes = {axis: _stated(axis, placements) for axis in (name, "cp")}
+    groups = _groups_by_rank(name, placements, sizes["cp"] == {1})
+    stated = sizes[name]
+    disagree = len(stated) > 1
+    size = UNKNOWN if disagree else next(iter(stated), UNKNOWN)
+    column = np.full(len(ranks), UNKNOWN, np.int32)
+    lengths: set[int] = set()
+    places: dict[str, None] = {}
+    lacking = ""
+    for i, rank in enumerate(ranks):
+        value, length, place, reason = _position(name, rank, placements[rank], groups, size)
+        if disagree:
+            value, reason = UNKNOWN, "captures state different sizes of it"
+        column[i] = value
+        lacking = lacking or reason
+        if value >= 0:
+            lengths.add(length)
+            places.setdefault(place)
+    lengths.discard(UNKNOWN)
+    if size < 0 and len(lengths) == 1:
+        size = lengths.pop()
+    if (column < 0).all():
+        return Axis(name, size, Origin.UNKNOWN, "", lacking), column
+    return Axis(name, size, Origin.RECORDED, ", ".join(places), lacking), column
+
+
+def _stated(name: str, placements: Mapping[int, Placement]) -> set[int]:
+    return {one.sizes[name] for one in placements.values() if name in one.sizes}
+
+
+def _groups_by_rank(
+    name: str, placements: Mapping[int, Placement], plain: bool
+) -> dict[int, dict[tuple[int, ...], str]]:
+    """By rank, the different groups of an axis that any capture says it is in, and the place.
+
+    Args:
+        plain: nothing is context parallel, so that a group for data and context is one for data.
+    """
+    found: dict[int, dict[tuple[int, ...], str]] = {}
+    every = {
+        group.ranks: group.place
+        for one in placements.values()
+        for group in one.groups
+        if axes_of(group.name) in ((name,), (name, "cp") if plain and name == "dp" else ())
+    }
+    for members, place in every.items():
+        for rank in members:
+            found.setdefault(rank, {})[members] = place
+    return found
+
+
+def _position(
+    name: str,
+    rank: int,
+    placement: Placement,
+    groups: Mapping[int, Mapping[tuple[int, ...], str]],
+    size: int,
+) -> tuple[int, int, str, str]:
+    """Coordinate, size of its group, what states it; and if there is none (-1), why."""
+    said = placement.coordinates.get(name, UNKNOWN)
+    within = groups.get(rank, {})
+    if any(len(groups[member]) > 1 for members in within for member in members):
+        return UNKNOWN, UNKNOWN, "", "some ranks are in several groups of it"
+    for members, place in within.items():
+        position = members.index(rank)
+        if len(set(members)) < len(members) or said not in (UNKNOWN, position):
+            return UNKNOWN, UNKNOWN, "", "what is stated contradicts itself"
+        if size >= 0 and size != len(members):
+            return UNKNOWN, UNKNOWN, "", "its groups are not of the size that is stated"
+        return position, len(members), place, ""
+    if said >= 0:
+        if 0 <= size <= said:
+            return UNKNOWN, UNKNOWN, "", "what is stated contradicts itself"
+        return said, size, placement.place, ""
+    if size == 1:
+        return 0, 1, placement.place or "its size", ""
+    return UNKNOWN, UNKNOWN, "", "no group of it is named"
+
+
+@dataclass(frozen=True)
+class ByCoordinates:
+    """Ranks selected by coordinates: those with one of the wanted values on every axis named.
+
+    Attributes:
+        wanted: values by axis, ascending.
+    """
+
+    wanted: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return ",".join(f"{axis}={','.join(map(str, n))}" for axis, n in self.wanted.items())
+
+
+def where(shape: JobShape, wanted: Mapping[str, Iterable[int]]) -> tuple[Mask, Mask]:
+    """Which ranks have one of the wanted coordinates on every axis, and which may have: no known
+    coordinate rules them out, but one that is asked for is unknown.
+    """
+    sure = np.ones(len(shape.ranks), bool)
+    possible = sure.copy()
+    for name, values in wanted.items():
+        column = shape.column(name)
+        hit = np.isin(column, list(values))
+        sure &= hit
+        possible &= hit | (column < 0)
+    return sure, possible & ~sure
+
+
+def stated_in_metadata(document: object, rank: int) -> Placement:
+    """What metadata of our own outputs says of a rank: ``{"axes": [[name, size], ...], "ranks":
+    {rank: [value, ...]}}``; what is no such thing says nothing.
+    """
+    match document:
+        case {"axes": list(axes), "ranks": dict(by_rank)}:
+            values = by_rank.get(str(rank))
+        case _:
+            return Placement()
+    sizes: dict[str, int] = {}
+    coordinates: dict[str, int] = {}
+    for axis, value in zip(axes, values if isinstance(values, list) else [], strict=False):
+        match axis, value:
+            case [str(name), int(size)], int(number) if _AXIS.fullmatch(name):
+                sizes |= {name: size} if 0 < size <= _MOST else {}
+                coordinates |= {name: number} if 0 <= number <= _MOST else {}
+    return Placement((), sizes, coordinates, "metadata of the trace")
