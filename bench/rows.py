@@ -95,8 +95,17 @@ class Suite:
         )
         add("convert to JSON", "convert", one, out="convert.json")
         add("summary", "merge", one, "-m", "summary", "--jobs", "1", out="summary.pftrace")
-        add("small convert", "convert", many[0], out="small.pftrace")
-        add("small summary", "merge", many[0], "-m", "summary", out="small-summary.pftrace")
+        add("small convert", "convert", many[0], "--jobs", "1", out="small.pftrace")
+        add(
+            "small summary",
+            "merge",
+            many[0],
+            "-m",
+            "summary",
+            "--jobs",
+            "1",
+            out="small-summary.pftrace",
+        )
         detail = ("-m", "detail", "--jobs", "1")  # workers have memory of their own
         add("merge to JSON", "merge", *many[:4], *detail, out="four.json")
         add("1 rank", "merge", many[0], *detail, out="first.pftrace")
