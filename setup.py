@@ -13,6 +13,7 @@ PARTS = {
     "_patch": ["patch"],
     "_wire": ["wire"],
     "_lanes": ["lanes"],
+    "_records": ["records"],
 }
 
 setup(

@@ -47,6 +47,7 @@ class Suite:
 
     Attributes:
         one:    the trace file of a capture of ``events`` events.
+        crossing: a trace of half as many whose slices cross (see :mod:`bench.crossing`).
         many:   trace files of eight ranks with a quarter of that each.
         jobs:   by name; those of traceconv are called "<tier>: <what>".
         events: in ``one``.
@@ -54,6 +55,8 @@ class Suite:
 
     def __init__(self, folder: Path, one: Path, many: list[Path], events: int) -> None:
         self.folder, self.one, self.many, self.events = folder, one, many, events
+        self.crossing = folder / "crossing.json"
+        run([PYTHON, "-m", "bench.crossing", str(self.crossing), "--events", str(events // 2)])
         self.jobs: dict[str, Job] = {}
         self.micro: dict[str, tuple[float, float]] = {}
         self._peers()
@@ -66,6 +69,7 @@ class Suite:
         self.add("naive", *naive, "perfetto", str(self.one), out="naive.pftrace")
         self.add("naive columns", *naive, "columns", str(self.folder / "naive.pftrace"))
         self.add("orjson alone", *naive, "orjson", str(self.one))
+        self.add("orjson crossing", *naive, "orjson", str(self.crossing))
         for kind in ("json", "orjson"):
             out = self.folder / f"{kind}-merge.json"
             self.add(f"{kind} merge", *naive, f"{kind}-merge", str(out), *four)
@@ -84,11 +88,24 @@ class Suite:
             job.note = "" if built else "the compiled kernels are not built"
 
         one, many = str(self.one), [str(p.parents[1]) for p in self.many]
-        add("convert", "convert", one, out="convert.pftrace")
+        add("convert", "convert", one, "--jobs", "1", out="convert.pftrace")
+        add("convert, 2 threads", "convert", one, "--jobs", "2", out="convert-2.pftrace")
+        add(
+            "convert crossing", "convert", str(self.crossing), "--jobs", "1", out="crossing.pftrace"
+        )
         add("convert to JSON", "convert", one, out="convert.json")
-        add("summary", "merge", one, "-m", "summary", out="summary.pftrace")
-        add("small convert", "convert", many[0], out="small.pftrace")
-        add("small summary", "merge", many[0], "-m", "summary", out="small-summary.pftrace")
+        add("summary", "merge", one, "-m", "summary", "--jobs", "1", out="summary.pftrace")
+        add("small convert", "convert", many[0], "--jobs", "1", out="small.pftrace")
+        add(
+            "small summary",
+            "merge",
+            many[0],
+            "-m",
+            "summary",
+            "--jobs",
+            "1",
+            out="small-summary.pftrace",
+        )
         detail = ("-m", "detail", "--jobs", "1")  # workers have memory of their own
         add("merge to JSON", "merge", *many[:4], *detail, out="four.json")
         add("1 rank", "merge", many[0], *detail, out="first.pftrace")
@@ -150,8 +167,8 @@ class Suite:
         def faster(peer: str, what: str) -> Callable[[str], float | None]:
             return lambda tier: ratio(self.of(peer), self.of(f"{tier}: {what}"))
 
-        def slower(what: str, peer: str) -> Callable[[str], float | None]:
-            return lambda tier: ratio(self.of(f"{tier}: {what}"), self.of(peer))
+        def slower(what: str, peer: str, time: str = "cpu") -> Callable[[str], float | None]:
+            return lambda tier: ratio(self.of(f"{tier}: {what}", time), self.of(peer, time))
 
         bound = (80e6 + 80 * self.events) / MB
         return [
@@ -160,6 +177,10 @@ class Suite:
                 slower("convert", "orjson alone")),
             Row("summary: time over orjson.loads alone", 0.6, False,
                 slower("summary", "orjson alone")),
+            Row("convert: wall time over orjson.loads, 2 threads", 1.0, False,
+                slower("convert, 2 threads", "orjson alone", "wall")),
+            Row("slices that cross: time over orjson.loads", 1.0, False,
+                slower("convert crossing", "orjson crossing")),
             Row("encoding: speed over TraceProtoBuilder", 9.0, True,
                 lambda tier: ratio(self.stage("naive", "build"),
                                    self.stage(f"{tier}: stages", "write"))),

@@ -20,6 +20,7 @@ from traceconv.core.model import Covered
 from traceconv.io import window as _window
 from traceconv.pipeline import executor as _executor
 from traceconv.readers.shared.trace_events import timeline as _traceevents
+from traceconv.writers import output as _output
 from traceconv.writers.perfetto import encoder as _encoder
 
 DAY_NS = 86_400_000_000_000
@@ -68,12 +69,14 @@ def test_threads_give_the_same_bytes(good, tmp_path, monkeypatch):
     monkeypatch.setattr(_window, "AHEAD_BYTES", 0)
     monkeypatch.setattr(_encoder, "BLOCKS_ALONE", 0)
     monkeypatch.setattr(_encoder, "BLOCK", 16)
-    written = []
-    for count in (1, 2, 4):
-        monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers, n=count: n)
-        good.merge(tmp_path / "out.pftrace", "detail")
-        written.append((tmp_path / "out.pftrace").read_bytes())
-    assert written[0] == written[1] == written[2]
+    monkeypatch.setattr(_output, "WORTHWHILE", 0)
+    for name in ("out.pftrace", "out.json.gz"):
+        written = []
+        for count in (1, 2, 4):
+            monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers, n=count: n)
+            good.merge(tmp_path / name, "detail")
+            written.append((tmp_path / name).read_bytes())
+        assert written[0] == written[1] == written[2]
 
 
 def test_two_runs_give_the_same_bytes(good, tmp_path):

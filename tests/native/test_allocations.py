@@ -19,6 +19,7 @@ CASES = {
     "_patch": ("trace_view/level0", "json"),
     "_encode": ("chrome_json/number_forms", "pftrace"),
     "_lanes": ("chrome_json/phases", "pftrace"),
+    "_records": ("chrome_json/phases", "json"),
     "_wire": ("perfetto", "txt"),
 }
 """What makes each part work: a golden case and the output."""

@@ -4,7 +4,7 @@ import pytest
 
 from traceconv import native
 
-TIERED = (native.coder, native.packets, native.scanner, native.copier, native.wire)
+TIERED = (native.coder, native.packets, native.scanner, native.copier, native.wire, native.records)
 
 
 def test_compiled_parts_can_be_turned_off(monkeypatch):
@@ -21,7 +21,7 @@ def test_parts_that_were_not_built_are_none(monkeypatch):
 
     monkeypatch.delenv("TRACECONV_NATIVE", raising=False)
     monkeypatch.setattr(native, "import_module", missing)
-    assert [part() for part in (*TIERED, native.allocator)] == [None] * 6
+    assert [part() for part in (*TIERED, native.allocator)] == [None] * 7
 
 
 def test_the_allocator_has_no_python_tier(monkeypatch):

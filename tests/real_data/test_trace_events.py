@@ -10,7 +10,9 @@ import pytest
 from paths import DATA
 from trace_events import plain, read, rows
 
+import traceconv
 from traceconv.io.sources import FileSource
+from traceconv.readers.shared.trace_events import timeline
 
 SAMPLES = sorted(
     [
@@ -122,3 +124,20 @@ def test_arguments_are_those_of_the_file(path, found):
         json.dumps(found.args[i], sort_keys=True) for i in found.events.args.tolist() if i >= 0
     )
     assert wanted(path)[2] - told == Counter()
+
+
+LARGE = sorted(SAMPLES, key=lambda path: path.stat().st_size)[-3:]
+
+
+@pytest.mark.parametrize("path", LARGE, ids=label)
+@pytest.mark.parametrize("tier", ["1", "0"])
+def test_bytes_do_not_depend_on_threads(path, tier, tmp_path, monkeypatch):
+    """Blocks far smaller than usual, so that there are many; outputs plain and compressed."""
+    monkeypatch.setenv("TRACECONV_NATIVE", tier)
+    monkeypatch.setattr(timeline, "CHUNK_BYTES", 4096)
+    for name in ("out.pftrace", "out.json.gz"):
+        written = set()
+        for jobs in (1, 2, 4):
+            traceconv.convert(str(path), str(tmp_path / name), jobs=jobs, force=True)
+            written.add((tmp_path / name).read_bytes())
+        assert len(written) == 1

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traceconv import native
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import us_text
 from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track
@@ -20,8 +21,22 @@ from traceconv.validation import decode, validate
 from traceconv.writers import Document
 from traceconv.writers.arguments import Rewritten, strict, strict_one
 from traceconv.writers.chrome import ChromeJsonWriter
-from traceconv.writers.template import BLOCK_ROWS, us_texts
+from traceconv.writers.template import BLOCK_ROWS, micros, us_texts
 
+RARE = (
+    *(
+        b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        b"1" * 19,
+        b"9" * 25,
+        b"1e400",
+        b"2.5E+308",
+        b"1e40",
+        b"1e-400",
+    ),
+    *(rb'"\ud800"', rb'"\uDc00"', rb'"\u00e9"', b"Inf", b"Na", b"e123", b"1e+1", b"1E+12"),
+)
 BASE = 1_736_408_883_704_643_212
 
 
@@ -99,6 +114,69 @@ def test_times_are_written_digit_by_digit(times: list[int]) -> None:
     """The table of digits says what the plain conversion says."""
     expected = [b"," + us_text(t).encode() for t in times]
     assert us_texts(np.array(times, np.int64), b",") == expected
+    if native.records() is not None:
+        pieces = (micros(np.array(times, np.int64), b","),)
+        assert native.records()(pieces, len(times)) == b"".join(expected)
+
+
+@pytest.mark.skipif(native.records() is None, reason="needs the compiled parts")
+@settings(deadline=None)
+@given(st.binary(max_size=40), st.sampled_from(RARE))
+def test_json_to_be_looked_at_is_never_missed(around: bytes, rare: bytes) -> None:
+    """What the C part passes on unseen, the Python code would not have rewritten either."""
+    for raw in (around, around + rare + around, rare):
+        column = np.array([0], np.int64), np.array([len(raw)], np.int32)
+        made = native.records()(((3, b"", (raw,), *column),), 1)
+        assert made == raw if made is not None else raw
+        if strict([raw], Rewritten()) != [raw]:
+            assert made is None
+
+
+@pytest.mark.skipif(native.records() is None, reason="needs the compiled parts")
+@pytest.mark.parametrize(
+    "piece",
+    [
+        (0,), (1, b"", b"ab"), (4, b""), "x", (2, b"", b"1234567"), (2, b""),
+        (3, b"", b"x", b"", b""),
+        (1, b"", b"ab", np.array([3]), np.array([0], np.int32)),
+        (1, b"", b"ab", np.array([2, 1]), np.array([0], np.int32)),
+        (1, b"", b"ab", np.array([2]), np.array([1], np.int32)),
+        (3, b"", (b"abc",), np.array([2]), np.array([2], np.int32)),
+        (3, b"", (b"abc",), np.array([1 << 48]), np.array([1], np.int32)),
+        (3, b"", (b"abc",), np.array([0]), np.array([-1], np.int32)),
+    ],
+)  # fmt: skip
+def test_columns_that_do_not_fit_are_refused(piece: Any) -> None:
+    """No byte outside of what is given is read."""
+    with pytest.raises((ValueError, TypeError)):
+        native.records()((piece,), 1)
+
+
+def test_tiers_write_the_same_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks, instants, counters, arrows, arguments that are rewritten in one block."""
+    build = builder()
+    track, level = build.track(Layer.HOST, "thread"), build.track(Layer.COUNTER, "level", unit="B")
+    rng, rows = np.random.default_rng(1), 3 * BLOCK_ROWS // 2
+    names = np.array([build.string(f"n{i}") for i in range(50)], np.int32)
+    odd = [b'{"a": NaN}', b'{"k": "\\u00e9"}', b'{"n": 12}', b'{"s": "\\ud800"}']
+    raws = [*(odd[i % 4] for i in range(100)), *[odd[2]] * (rows - 200)]
+    first = build.args_bytes(b"".join(raws), np.array([len(raw) for raw in raws], np.int32))
+    ids = np.arange(first, first + len(raws))
+    build.seen("slice", rows)
+    build.seen("counter", 9)
+    build.seen("flow", 9)
+    build.extend(
+        track=track, start_ns=BASE + 9 * np.arange(rows), dur_ns=rng.integers(0, 8, rows),
+        name=names[np.arange(rows) % 50], step=rng.integers(-1, 3, rows).astype(np.int32),
+        args=np.append(ids, np.full(100, -1)).astype(np.int32),
+    )  # fmt: skip
+    build.instant(track, BASE, "now")
+    build.counters(track=level, start_ns=BASE + np.arange(9), value=rng.random(9))
+    build.flows(src=np.arange(9), dst=np.arange(9) + 20, name=build.string("arrow"))
+    trace = build.finish()
+    usual = written(trace)
+    monkeypatch.setenv("TRACECONV_NATIVE", "0")
+    assert written(trace) == usual
 
 
 def test_processes_are_ranks_and_layers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -414,8 +415,18 @@ class FlowTable(Table):
     name: I32
 
 
-def natural_order(text: str) -> list[tuple[int, int, str]]:
+Natural = tuple[tuple[int, int, str], ...]
+
+
+def natural_order(text: str) -> Natural:
     """Sort key by which "Stream 3" comes before "Stream 12"."""
+    return _known_order(text) if len(text) <= _SHORT else _natural_order(text)
+
+
+_SHORT = 128  # keys take a hundred times the text
+
+
+def _natural_order(text: str) -> Natural:
     parts: list[tuple[int, int, str]] = []
     word, digits = "", ""
     for char in text + "\0":
@@ -427,4 +438,7 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
             digits = ""
         word = char
         parts.append((1, 0, word))
-    return parts
+    return tuple(parts)
+
+
+_known_order = lru_cache(4096)(_natural_order)

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from contextvars import copy_context
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -62,10 +66,18 @@ def _ahead(items: Iterable[T], depth: int) -> Generator[T]:
 
     left = iter(items)
     pool = ThreadPoolExecutor(1, "traceconv-ahead")
+
+    def one() -> T | object:
+        return next(left, _END)
+
+    def due() -> Future[T | object]:
+        # in this context, for numpy keeps its allocator there: threads have the limit on memory
+        return pool.submit(copy_context().run, one)
+
     try:
-        waiting = deque(pool.submit(next, left, _END) for _ in range(depth))
+        waiting = deque(due() for _ in range(depth))
         while (item := waiting.popleft().result()) is not _END:
-            waiting.append(pool.submit(next, left, _END))
+            waiting.append(due())
             yield cast(T, item)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -29,6 +29,7 @@ __all__ = [
     "first_fit",
     "in_use",
     "packets",
+    "records",
     "scanner",
     "wire",
 ]
@@ -94,6 +95,15 @@ def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:
     return _patch.copy
 
 
+def records() -> Callable[..., bytes | None] | None:
+    """Makes text records of columns (``records.c``)."""
+    if not _usable("_records"):
+        return None
+    from traceconv.native import _records
+
+    return _records.records
+
+
 def first_fit() -> Callable[..., tuple[bytes, int]] | None:
     """Gives slices that cross lanes of their own (``lanes.c``)."""
     if not _usable("_lanes"):
@@ -147,7 +157,7 @@ def allocator() -> Allocator | None:
     return _memory
 
 
-TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes")
+TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records")
 """The parts that have a Python tier."""
 
 

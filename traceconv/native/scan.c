@@ -395,42 +395,104 @@ static int flow(Scanner *z, const Token *f)
     return OBJECT;
 }
 
-static int ends_like_id(const u8 *k, size_t n)
+typedef struct { const u8 *key; size_t n; Token value; int is_id; } Part;
+
+/* Whether a key numbers counters of one name: "id", or ends with it as a word. */
+static int is_identifier(const u8 *k, size_t n)
 {
-    return n >= 2 && (k[n - 1] | 32) == 'd' && (k[n - 2] | 32) == 'i';
+    if (n < 2 || (k[n - 1] | 32) != 'd' || (k[n - 2] | 32) != 'i') return 0;
+    return n == 2 || k[n - 3] == '_' || k[n - 3] == ' ';
+}
+
+/* A natural number as Python would write it. */
+static int is_natural(const Token *t)
+{
+    if (t->kind != NUMBER || t->n > 18 || (t->n > 1 && t->p[0] == '0')) return 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (!is_digit(t->p[i])) return 0;
+    return 1;
+}
+
+/* The members of a counter's arguments; their number, or -1: not the plain form, -2: ODD. */
+static int parts_of(const Token *args, Part *parts)
+{
+    const u8 *end = args->p + args->n, *p = blank(args->p + 1, end);
+    int count = 0, why = ODD;
+    for (; *p == '"'; count++) {
+        int escaped = 0;
+        if (count == MAX_SERIES) return -1;
+        Part *m = &parts[count];
+        m->key = p + 1;
+        if (!(p = string(m->key, end, &escaped, &why))) return -2;
+        m->n = (size_t)(p - 1 - m->key);
+        if (escaped) return -1;
+        for (size_t i = 0; i < m->n; i++)
+            if (m->key[i] >= 0x80) return -1; /* other letters may count as i */
+        if (!(p = colon(p, end, &why)) || !(p = value(p, end, &m->value, &why))) return -2;
+        m->is_id = is_identifier(m->key, m->n);
+        for (int k = 0; k < count; k++)
+            if (parts[k].n == m->n && !memcmp(parts[k].key, m->key, m->n)) return -1;
+        p = blank(p, end);
+        if (*p == ',') p = blank(p + 1, end);
+    }
+    return count;
+}
+
+/* Behind a key and a NUL: the other members that tell series of one name apart, as "key value ...".
+   The length of all; 0 if it is too long. */
+static size_t series_key(u8 *to, const Part *parts, int count, const Part *of)
+{
+    size_t at = 0;
+    if (of->n + 1 > MAX_SHAPE) return 0;
+    memcpy(to, of->key, of->n);
+    at = of->n;
+    to[at++] = 0;
+    size_t first = at;
+    for (int k = 0; k < count; k++) {
+        const Part *m = &parts[k];
+        if (!m->is_id) continue;
+        if (at + m->n + m->value.n + 2 > MAX_SHAPE) return 0;
+        if (at > first) to[at++] = ' ';
+        memcpy(to + at, m->key, m->n);
+        at += m->n;
+        to[at++] = ' ';
+        memcpy(to + at, m->value.p, m->value.n);
+        at += m->value.n;
+    }
+    return at;
 }
 
 /* One sample per member. ARRAY: not the plain form, let Python decode the whole event. */
 static int counter(Scanner *z, const Token *f)
 {
     Samples *s = z->samples;
-    int first = s->count, i = first, rounded = 0, why = ODD;
+    Part parts[MAX_SERIES];
+    u8 key[MAX_SHAPE];
+    int first = s->count, i = first, rounded = 0, ids = 0;
     int64_t start;
     if (f[ID].kind || f[ID2].kind || f[NAME].kind != STRING || f[ARGS].kind != OBJECT) return ARRAY;
     if (!nanoseconds(&f[TS], &start, &rounded)) return ODD;
-    const u8 *end = f[ARGS].p + f[ARGS].n, *p = blank(f[ARGS].p + 1, end);
+    int count = parts_of(&f[ARGS], parts);
+    if (count < 0) return count == -1 ? ARRAY : ODD;
+    for (int k = 0; k < count; k++) {
+        if (parts[k].is_id && !is_natural(&parts[k].value)) return ARRAY;
+        ids += parts[k].is_id;
+    }
+    if (ids == count) return ARRAY;
     int32_t shape = shape_of(z, f), name = shape < 0 ? -1 : name_of(z, &f[NAME]);
     if (shape < 0) return shape == -2 ? ODD : NO_MEMORY;
     if (name < 0) return NO_MEMORY;
-    for (; *p == '"'; i++) {
-        int escaped = 0;
-        const u8 *key = p + 1;
-        Token t;
-        if (!(p = string(key, end, &escaped, &why))) return ODD;
-        size_t n = (size_t)(p - 1 - key);
-        if (escaped || ends_like_id(key, n) || i - first == MAX_SERIES) return ARRAY;
-        if (!(p = colon(p, end, &why)) || !(p = value(p, end, &t, &why))) return ODD;
-        if (t.kind != NUMBER || !real(&t, &s->value[i])) return ARRAY;
+    for (int k = 0; k < count; k++) {
+        const Part *m = &parts[k];
+        if (m->is_id) continue;
+        if (m->value.kind != NUMBER || !real(&m->value, &s->value[i])) return ARRAY;
+        size_t n = series_key(key, parts, count, m);
+        if (!n) return ARRAY;
         if ((s->series[i] = intern(z, &z->series, key, n)) < 0) return NO_MEMORY;
-        for (int k = first; k < i; k++)
-            if (s->series[k] == s->series[i]) return ARRAY;
         s->shape[i] = shape;
         s->name[i] = name;
-        s->start[i] = start;
-        p = blank(p, end);
-        if (*p == ',') p = blank(p + 1, end);
+        s->start[i++] = start;
     }
-    if (i == first) return ARRAY;
     z->rounded_stamps += rounded;
     s->count = i;
     return OBJECT;

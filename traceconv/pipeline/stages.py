@@ -58,7 +58,10 @@ class Reading:
             whole = passed(trace, compose(**self.summary_view))
             content = rank_summary.encode(summarize(whole, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
-        trace = passed(trace, compose(**self.view))
+        # handed over, so that what a pass replaces is freed
+        held = [trace]
+        del trace
+        trace = passed(held.pop(), compose(**self.view))
         path = None if self.in_memory else rank_path(self.folder, trace.rank)
         return _set_aside(trace, known, path, self.alone)
 

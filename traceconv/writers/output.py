@@ -31,6 +31,7 @@ from traceconv.io.atomic import (
 from traceconv.io.memory import scarce
 from traceconv.io.storage import is_url
 from traceconv.io.temporary import ADVICE
+from traceconv.io.threads import ahead
 from traceconv.writers import (
     ArchiveWriter,
     Document,
@@ -155,7 +156,9 @@ class Encoding:
         writer = self.writer()
         writer.begin(replace(self.document, facts={}))
         trace = self.spilled.load()
-        for block in writer.trace(trace):
+        blocks = writer.trace(trace)
+        # compressed and written while the next ones are encoded
+        for block in ahead(blocks) if len(trace.events) >= WORTHWHILE else blocks:
             if block and not section.content:
                 lead()
             section.write(block)
@@ -169,6 +172,9 @@ class Encoding:
         sizes = (section.content, section.stored, section.crc)
         return Encoded(self.spilled.rank, counts, writer.issues, *sizes, self.path)
 
+
+WORTHWHILE = 1 << 15
+"""Rows of a rank from which on a thread that encodes ahead is worth its start."""
 
 EncodeRanks = Callable[[Sequence[Encoding]], Iterator[Encoded]]
 """Encodes ranks in other processes; they come back in order."""

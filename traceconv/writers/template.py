@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.clock import us_text
-from traceconv.core.model import I64, Table
+from traceconv.core.columns import distinct
+from traceconv.core.model import I32, I64, Args, Table
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -56,6 +57,67 @@ def interleaved(*pieces: list[bytes]) -> bytes:
     for i, piece in enumerate(pieces):
         flat[i :: len(pieces)] = piece  # every len(pieces)-th, from i on
     return b"".join(flat)
+
+
+Piece = tuple[Any, ...]
+"""A piece of every record, as ``native/_records.pyi`` describes it; see :func:`same` and others."""
+
+_NO_TIME = np.iinfo(np.int64).min
+
+
+def same(text: bytes) -> Piece:
+    """The same text in every record."""
+    return 0, text
+
+
+def micros(ns: I64, lead: bytes = b"", none: Any = None) -> Piece:
+    """As :func:`us_texts`; nothing in the rows of ``none``, a mask."""
+    return 2, lead, ns if none is None else np.where(none, _NO_TIME, ns)
+
+
+def texts(given: list[bytes]) -> Piece:
+    """A text for every row."""
+    ends = np.cumsum(np.fromiter(map(len, given), np.int64, len(given)))
+    return 1, b"", b"".join(given), ends, np.arange(len(given), dtype=np.int32)
+
+
+def arguments(args: Args, ids: I32, lead: bytes) -> Piece:
+    """The JSON of arguments by id, -1 for none."""
+    has = ids >= 0
+    address, length = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int32)
+    address[has], length[has] = args.address[ids[has]], args.length[ids[has]]
+    return 3, lead, args.blobs, address, length
+
+
+class Memo:
+    """``make`` of every value from 0 to ``size``, made once for each that occurs."""
+
+    def __init__(self, make: Callable[[int], bytes], size: int) -> None:
+        self._make, self._codes = make, np.full(size, -1, np.int32)
+        self._texts, self._ends = bytearray(), np.empty(0, np.int64)
+
+    def piece(self, column: NDArray[Any]) -> Piece:
+        """The texts of a column."""
+        codes = self._codes[column]
+        if (codes < 0).any():
+            new = distinct(column[codes < 0])
+            made = [self._make(value) for value in new.tolist()]
+            self._codes[new] = np.arange(len(new), dtype=np.int32) + np.int32(len(self._ends))
+            ends = np.cumsum(np.fromiter(map(len, made), np.int64, len(made)))
+            self._ends = np.append(self._ends, ends + len(self._texts))
+            self._texts += b"".join(made)
+            codes = self._codes[column]
+        return 1, b"", bytes(self._texts), self._ends, codes
+
+
+def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
+    """As :func:`mapped`, for columns of any numbers."""
+    first = int(column[0])
+    if (column == first).all():
+        return same(make(first))
+    values, where = np.unique(column, return_inverse=True)
+    _, _, made, ends, _ = texts([make(v) for v in values.tolist()])
+    return 1, b"", made, ends, where.astype(np.int32)
 
 
 def joined(parts: list[I64]) -> I64:

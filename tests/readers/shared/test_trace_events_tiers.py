@@ -184,6 +184,28 @@ def test_threads_do_not_matter(tmp_path, data, chunk, count):
         assert outcome(b"", True, chunk, source) == alone
 
 
+COUNTERS = """
+{"value": 1, "acc_id": 0}|{"acc_id":3,"value":2.5,"part Id":17}|{"value": 1, "grid": 2}
+"""
+LEFT_TO_PYTHON = """
+{"value": 1, "acc_id": "a"}|{"value":1,"acc_id":-1}|{"acc_id":1}|{"id":1,"a_id":2}|{"v":1,"v":2}
+{"value":1,"acc_id":1,"acc_id":2}|{"value":1,"\u00efd":1}|{"value":1,"acc_id":1.0}|{}|{"v":"1"}
+"""
+
+
+@pytest.mark.skipif(not BUILT, reason="the extension is not built")
+@pytest.mark.parametrize("args", [*COUNTERS.strip().split("|"), *LEFT_TO_PYTHON.strip().split("|")])
+def test_counters_that_members_tell_apart(args):
+    """Both tiers read the same; the forms that exports are full of need no Python code."""
+    for one in args.split("\n"):
+        event = '{"ph":"C","name":"rate","pid":1,"tid":0,"ts":%d,"args":%s}'
+        data = f"[{','.join(event % (i, one) for i in range(3))}]".encode()
+        assert outcome(data, native=True) == outcome(data, native=False)
+        scanner = native.native_scanner(_traceevents.PROBES, True, (1, 2))
+        scanner.scan(data, 1, len(data))
+        assert bool(scanner.take()["others"]) == (one in LEFT_TO_PYTHON)
+
+
 PLAIN = '{"ph":"X","name":"n%d","pid":1,"tid":1,"ts":%d,"dur":1}'
 TRAP = PLAIN[:-1] + ',"args":{"a":[{"name":1}, {"name":"}, {"}, {"ts":2}]}}'
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues
@@ -28,12 +29,18 @@ from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.arguments import Rewritten, fetch, kept, quoted, strict
 from traceconv.writers.template import (
     BLOCK_ROWS,
+    Memo,
+    arguments,
     cut,
     interleaved,
     joined,
     lengths,
     mapped,
+    micros,
     number_texts,
+    numbered,
+    same,
+    texts,
     us_lengths,
     us_texts,
 )
@@ -66,6 +73,12 @@ class Encoder:
         self._selected = document.args
         self._numbers = Numbers(trace, document)
         self._tally = Rewritten()
+        self._records = native.records() if self._selected is None else None
+        # texts of values that recur in every block
+        strings, tracks = len(trace.strings), len(trace.tracks)
+        self._heads = Memo(self._event_head, tracks << _FIRST_BITS + 1)
+        self._shown = Memo(self._name, strings)
+        self._samples = Memo(self._counter_head, tracks), Memo(self._counter_key, tracks)
 
     def blocks(self, issues: Issues) -> Iterator[bytes]:
         """The whole rank, in blocks of :data:`BLOCK_ROWS` rows; ``issues`` counts what is lost."""
@@ -96,6 +109,20 @@ class Encoder:
         return counts
 
     def _events(self, rows: EventTable, choose: Callable[[list[bytes]], list[bytes]]) -> bytes:
+        if self._records is not None:
+            pieces = (
+                self._heads.piece(_packed(rows)),
+                micros(rows.start_ns - self._base),
+                micros(rows.dur_ns, b',"dur":', rows.kind == Kind.INSTANT),
+                self._shown.piece(rows.name),
+                numbered(rows.graph, _graph),
+                numbered(rows.step, _step),
+                arguments(self._trace.args, rows.args, b',"args":'),
+                same(b"}"),
+            )
+            made = self._records(pieces, len(rows))
+            if made is not None:
+                return made
         raws = choose(strict(fetch(self._trace.args, rows.args), self._tally))
         dur = us_texts(rows.dur_ns, b',"dur":')
         instants = np.flatnonzero(rows.kind == Kind.INSTANT)
@@ -122,13 +149,19 @@ class Encoder:
         return b',"name":' + quoted(self._trace.strings[string])
 
     def _counters(self, rows: CounterTable) -> bytes:
-        texts, odd = number_texts(rows.value)
+        values, odd = number_texts(rows.value)
         self._tally.numbers += odd
+        if self._records is not None:
+            heads, keys = (memo.piece(rows.track) for memo in self._samples)
+            ns = micros(rows.start_ns - self._base)
+            made = self._records((heads, ns, keys, texts(values), same(b"}}")), len(rows))
+            if made is not None:
+                return made
         return interleaved(
             mapped(rows.track, self._counter_head),
             us_texts(rows.start_ns - self._base),
             mapped(rows.track, self._counter_key),
-            texts,
+            values,
             [b"}}"] * len(rows),
         )
 
@@ -146,14 +179,24 @@ class Encoder:
         leave, arrive = ends_ns(events, rows, times)
         # what arrives before it leaves is written from the earlier end to the later
         back = leave > arrive
-        names = mapped(rows.name << 1 | back, self._flow_name)
         tail, tip = np.where(back, rows.dst, rows.src), np.where(back, rows.src, rows.dst)
         when = (np.minimum(leave, arrive), np.maximum(leave, arrive))
         heads = (_FLOW_START, _FLOW_END)
+        if self._records is not None:
+            pieces = []
+            called = numbered(rows.name << 1 | back, self._flow_name)
+            for head, column, ns in zip(heads, (tail, tip), when, strict=True):
+                lane = numbered(events.track[column], self._numbers.lanes.__getitem__)
+                time = micros(ns - self._base)
+                pieces += [same(head), called, texts(ids), same(b","), lane, time, same(b"}")]
+            made = self._records(tuple(pieces), n)
+            if made is not None:
+                return made
+        names = mapped(rows.name << 1 | back, self._flow_name)
         for head, column, ns in zip(heads, (tail, tip), when, strict=True):
             lanes = mapped(events.track[column], self._numbers.lanes.__getitem__)
-            texts = us_texts(ns - self._base)
-            ends += [[head] * n, names, ids, [b","] * n, lanes, texts, [b"}"] * n]
+            times_ = us_texts(ns - self._base)
+            ends += [[head] * n, names, ids, [b","] * n, lanes, times_, [b"}"] * n]
         return interleaved(*ends)
 
     def _flow_name(self, packed: int) -> bytes:
@@ -184,9 +227,9 @@ class Encoder:
         return size
 
     def _counter_costs(self, rows: CounterTable) -> I64:
-        texts, _ = number_texts(rows.value)
+        values, _ = number_texts(rows.value)
         size = lengths(rows.track, self._counter_head) + lengths(rows.track, self._counter_key)
-        size += np.fromiter(map(len, texts), np.int64, len(texts)) + len(b"}}")
+        size += np.fromiter(map(len, values), np.int64, len(values)) + len(b"}}")
         return size + us_lengths(rows.start_ns - self._base)
 
     def _flow_costs(self) -> I64:

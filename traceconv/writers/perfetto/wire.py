@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import lru_cache
 
 from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING
 
@@ -36,6 +37,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(1024)
 def tag(field: int, wire_type: int = _VARINT) -> bytes:
     """The bytes before the value of ``field``."""
     return varint(field << 3 | wire_type)
@@ -84,7 +86,11 @@ def interned(field: int, iid: int, value: bytes, json: bytes = b"") -> bytes:
         json: its text in JSON, where that is not the string in quotes.
     """
     own = message(OWN_FIELD, json) if json else b""
-    return message(field, number(IID, iid), message(STRING, value), own)
+    body = _IID_TAG + varint(iid) + _STRING_TAG + varint(len(value)) + value + own
+    return tag_bytes(field) + varint(len(body)) + body
+
+
+_IID_TAG, _STRING_TAG = tag(IID), tag_bytes(STRING)
 
 
 def utf8(value: str) -> bytes:

@@ -29,10 +29,12 @@ class Binder:
     def __init__(self, slices: Anchors) -> None:
         self._scale = _Scale(slices)
         key = self._scale.keys(slices.lane, slices.start)
-        order = _ordered(key, slices.dur)
+        order = _ordered(key, slices.dur).astype(np.int32)  # rows are numbered so, too
         self._key = key[order]
+        del key
         self._row = slices.row[order]
-        self._end = (slices.start + slices.dur)[order]
+        self._end = slices.start[order]
+        self._end += slices.dur[order]
         self._lane = slices.lane[order]
         self._tree: list[I64] | None = None
 

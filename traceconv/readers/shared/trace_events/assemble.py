@@ -269,7 +269,6 @@ class _Assembly:
             self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="flow")
             flows = flows.take(kept)
         binder = Binder(Anchors.joined(self._placer.anchors))
-        self._placer.anchors = []
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
     def _check_grid(self) -> None:

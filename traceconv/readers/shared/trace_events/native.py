@@ -110,7 +110,8 @@ class Native:
         for raw in found["names"]:
             self._names.add(tables.names[_value(b'"%b"' % raw)])
         for raw in found["series"]:
-            self._series.add(tables.series[_value(b'"%b"' % raw), ""])
+            key, _, apart = raw.partition(b"\0")  # what tells series of one name apart is behind it
+            self._series.add(tables.series[_value(b'"%b"' % key), _value(b'"%b"' % apart)])
         values = _value(b"[%b]" % b",".join(raw or b"null" for raw in found["values"]))
         self._numbers.extend(list(map(count_of, values)))
         types = tables.types

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
@@ -191,6 +192,9 @@ class Texts:
         self._names, self._build = names, build
         self._ids = np.full(len(names) + 1, -1, np.int32)  # the last one: no name
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def text(self, code: int) -> str:
         """The name of a code, "" for -1."""
         return self._names[code] if code >= 0 else ""
@@ -215,16 +219,53 @@ class Anchors:
     dur: I64
     row: I32
 
-    @staticmethod
-    def joined(parts: list[Anchors]) -> Anchors:
-        """All of many."""
-        i4, i8 = np.empty(0, np.int32), np.empty(0, np.int64)
-        return Anchors(
-            np.concatenate([i4, *(p.lane for p in parts)]),
-            np.concatenate([i8, *(p.start for p in parts)]),
-            np.concatenate([i8, *(p.dur for p in parts)]),
-            np.concatenate([i4, *(p.row for p in parts)]),
+    @classmethod
+    def joined(cls, parts: list[Anchors]) -> Anchors:
+        """All of many; they are given up, a column at a time."""
+        lane, start, dur, row = ([getattr(part, f.name) for part in parts] for f in fields(cls))
+        parts.clear()
+        return cls(
+            _one(lane, np.int32), _one(start, np.int64), _one(dur, np.int64), _one(row, np.int32)
         )
+
+
+def _one(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    whole = np.concatenate([np.empty(0, dtype), *parts])
+    parts.clear()
+    return whole
+
+
+ANSWERS = 16
+"""Functions whose answers are kept; each takes four bytes per name of the file."""
+
+ByName = Callable[[str], Named | None]
+
+
+class _Answers:
+    """What a ``by_name`` says of names, asked once for each."""
+
+    def __init__(self, ask: ByName, texts: Texts) -> None:
+        self._ask, self._texts = ask, texts
+        self._which = np.zeros(len(texts) + 1, np.int32)  # the last one: no name; 0: not asked yet
+        self._numbers: dict[Named | None, int] = {None: 1}
+        self._said = [(0, -1, -1)] * 2
+
+    def of(self, names: I32) -> tuple[NDArray[np.bool_], I8, I32, I32]:
+        """Whether it says something of name codes; class, graph and step if it does."""
+        which = self._which[names]
+        new = which == 0
+        if new.any():
+            for code in distinct(names[new]).tolist():
+                self._which[code] = self._number(self._ask(self._texts.text(code)))
+            which = self._which[names]
+        op, graph, step = np.array(self._said, np.int32).T
+        return which > 1, op[which].astype(np.int8), graph[which], step[which]
+
+    def _number(self, said: Named | None) -> int:
+        number = self._numbers.setdefault(said, len(self._said))
+        if said is not None and number == len(self._said):
+            self._said.append((said.op, said.graph, said.step))
+        return number
 
 
 class Placer:
@@ -255,7 +296,7 @@ class Placer:
         self._offset, self._touched, self._revise = offset_ns, touched, revise
         self._lane_of = tables.shapes.lane
         self._types = list(tables.types)
-        self._named: dict[tuple[int, int], Named | None] = {}
+        self._answers: dict[ByName, _Answers] = {}
         self._by_type: dict[int, I8] = {}
         self.anchors: list[Anchors] = []
         self.span: tuple[int, int] | None = None
@@ -360,26 +401,19 @@ class Placer:
         self, place: Placed, names: I32, where: NDArray[np.intp], graph: I32, step: I32, op: I8
     ) -> None:
         """Write the answers of ``by_name`` over ``op``, and where the others have none."""
-        codes, inverse = np.unique(names, return_inverse=True)
-        given = [self._ask(place, code) for code in codes.tolist()]
-        known = np.array([named is not None for named in given])
+        assert place.by_name is not None
+        answers = self._answers.pop(place.by_name, None)
+        if answers is None:
+            answers = _Answers(place.by_name, self._texts)
+            if len(self._answers) == ANSWERS:
+                del self._answers[next(iter(self._answers))]
+        self._answers[place.by_name] = answers  # the last one used is the last to be given up
+        known, ops, graphs, steps = answers.of(names)
         if not known.any():
             return
-        answers = [named or Named(place.op) for named in given]
-        ops, graphs, steps = (
-            np.array([getattr(a, field) for a in answers], np.int32)[inverse]
-            for field in ("op", "graph", "step")
-        )
-        op[where] = np.where(known[inverse], ops, op[where])
+        op[where] = np.where(known, ops, op[where])
         graph[where] = np.where(graph[where] >= 0, graph[where], graphs)
         step[where] = np.where(step[where] >= 0, step[where], steps)
-
-    def _ask(self, place: Placed, code: int) -> Named | None:
-        assert place.by_name is not None
-        key = id(place.by_name), code
-        if key not in self._named:
-            self._named[key] = place.by_name(self._texts.text(code))
-        return self._named[key]
 
     # -- what later steps need ---------------------------------------------------------------
 
