@@ -24,9 +24,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePosixPath
+
+import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -120,8 +122,7 @@ def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture
 # -- folders with exports ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """One folder with exports.
 
     Attributes:
@@ -368,8 +369,7 @@ def single_device(name: str) -> int:
     return int(match[2]) if match else -1
 
 
-@dataclass
-class Choice:
+class Choice(msgspec.Struct):
     """What of an export is read, and what is left and why.
 
     Attributes:
@@ -381,12 +381,12 @@ class Choice:
         single:     whether they are of the single export, one window per iteration.
     """
 
-    parts: list[Part] = field(default_factory=list)
-    repeated: list[str] = field(default_factory=list)
-    superseded: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    tables: list[str] = field(default_factory=list)
+    parts: list[Part] = msgspec.field(default_factory=list)
+    repeated: list[str] = msgspec.field(default_factory=list)
+    superseded: list[str] = msgspec.field(default_factory=list)
+    empty: list[str] = msgspec.field(default_factory=list)
+    missing: list[str] = msgspec.field(default_factory=list)
+    tables: list[str] = msgspec.field(default_factory=list)
     single: bool = False
 
 

@@ -20,10 +20,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -288,8 +288,7 @@ class NotPlain(Exception):
     """SQLite itself must read this table."""
 
 
-@dataclass(frozen=True)
-class ColumnRequest:
+class ColumnRequest(msgspec.Struct, frozen=True):
     """A column to read.
 
     Attributes:
@@ -442,8 +441,7 @@ _CELLS = 1 << 16
 """Rows decoded at a time: what stays in the cache."""
 
 
-@dataclass(frozen=True)
-class PlainTable:
+class PlainTable(msgspec.Struct, frozen=True):
     """A table whose rows may be stored in the plain form.
 
     Attributes:

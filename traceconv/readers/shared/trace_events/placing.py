@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -206,8 +206,7 @@ class Texts:
         return found
 
 
-@dataclass(frozen=True)
-class Anchors:
+class Anchors(msgspec.Struct, frozen=True):
     """Slices that arrows may bind to: lane, start, duration, row in the builder."""
 
     lane: I32
