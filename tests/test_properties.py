@@ -17,7 +17,10 @@ from traceconv import validation as checks
 from traceconv.alignment import plan as align
 from traceconv.core.errors import Severity
 from traceconv.core.model import Covered
+from traceconv.io import window as _window
+from traceconv.pipeline import executor as _executor
 from traceconv.readers.shared.trace_events import timeline as _traceevents
+from traceconv.writers.perfetto import encoder as _encoder
 
 DAY_NS = 86_400_000_000_000
 
@@ -57,6 +60,20 @@ def test_tiny_chunks_give_the_same(case, tmp_path, monkeypatch):
     usual = usual_outcome(case)
     monkeypatch.setattr(_traceevents, "CHUNK_BYTES", 64)
     assert outcome(case, tmp_path) == usual
+
+
+def test_threads_give_the_same_bytes(good, tmp_path, monkeypatch):
+    """However many threads scan, inflate and encode, blocks as tiny as they may be."""
+    monkeypatch.setattr(_traceevents, "CHUNK_BYTES", 8)
+    monkeypatch.setattr(_window, "AHEAD_BYTES", 0)
+    monkeypatch.setattr(_encoder, "BLOCKS_ALONE", 0)
+    monkeypatch.setattr(_encoder, "BLOCK", 16)
+    written = []
+    for count in (1, 2, 4):
+        monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers, n=count: n)
+        good.merge(tmp_path / "out.pftrace", "detail")
+        written.append((tmp_path / "out.pftrace").read_bytes())
+    assert written[0] == written[1] == written[2]
 
 
 def test_two_runs_give_the_same_bytes(good, tmp_path):

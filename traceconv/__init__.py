@@ -26,6 +26,7 @@ _HOMES = {
     "stats": "api.stats",
     "align": "api.align",
     "stragglers": "api.stragglers",
+    "critical_path": "api.critical_path",
     "diagnose": "api.diagnose",
     "diff": "api.diff",
     "validate": "validation",
@@ -35,6 +36,7 @@ _HOMES = {
     "Inspection": "api.inspect",
     "Alignment": "api.align",
     "Comparison": "api.stragglers",
+    "CriticalPath": "api.critical_path",
     "Diagnosis": "api.diagnose",
     "Difference": "api.diff",
     "Statistics": "analysis.tables.catalog",
@@ -82,6 +84,7 @@ __all__ = [
     "ClockError",
     "Comparison",
     "ComparisonError",
+    "CriticalPath",
     "Diagnosis",
     "Difference",
     "EmptyResultError",
@@ -119,6 +122,7 @@ __all__ = [
     "__version__",
     "align",
     "convert",
+    "critical_path",
     "diagnose",
     "diff",
     "inspect",
@@ -136,6 +140,7 @@ if TYPE_CHECKING:
     from traceconv.analysis.tables.catalog import Statistics
     from traceconv.api.align import Alignment, align
     from traceconv.api.convert import MergeArguments, convert
+    from traceconv.api.critical_path import CriticalPath, critical_path
     from traceconv.api.diagnose import Diagnosis, diagnose
     from traceconv.api.diff import Difference, diff
     from traceconv.api.inspect import Inspection, inspect

@@ -7,10 +7,15 @@ from rule_cases import (
     US,
     builder,
     called,
+    clocked,
     copied,
     kernels,
+    late,
     launched_each,
+    packages,
     passed,
+    paused,
+    sequences,
     starved,
     tasks,
     varied,
@@ -117,8 +122,8 @@ def test_a_first_step_is_no_spike():
 
 def test_operators_on_ai_cpus():
     """By their time and types; what fetches input is another matter."""
-    found = _only("ai-cpu", tasks(900, 60, 40, core="AI_CPU", kind="Unique"))
-    assert (found.case.value, found.case.figures["types"]) == (10, ["Unique"])
+    found = _only("ai-cpu", tasks(900, 60, 40, core="AI_CPU", kind="IndexPutV2"))
+    assert (found.case.value, found.case.figures["types"]) == (10, ["IndexPutV2"])
     assert found.ms_per_step == pytest.approx(100 / 1e6)
     assert not _judged("ai-cpu", tasks(900, 100, core="AI_CPU", kind="GetNext")).findings
 
@@ -181,3 +186,102 @@ def test_waiting_for_input_is_told_apart_in_spikes():
 def test_names_of_copies_between_host_and_device(name, between):
     """As profilers write them."""
     assert bool(_judged("step-copies", copied(name, 50 * US)).findings) is between
+
+
+def test_only_what_does_not_need_a_collective_could_overlap():
+    """A kernel that starts while the collective runs, and was launched only then: 600 µs of each
+    step, since nothing that it could have waited for ended later; none that was launched before."""
+    found = _only("late-overlap", late(200 * US))
+    assert found.case.figures["per_step_ns"] == 600 * US
+    assert found.case.figures["waits"] == 3
+    assert found.ms_per_step == 0.6
+    assert not _judged("late-overlap", late(-100 * US)).findings
+
+
+def test_a_pause_of_the_host_is_no_collection():
+    """5 ms in which only a range goes on; a call in it makes it work. Where kernels are launched
+    outside recorded operators, the host is not known."""
+    found = _only("host-pause", paused(5 * MS))
+    assert found.severity == "note"
+    assert found.case.figures["pauses"] == 3
+    assert found.ms_per_step == 5
+    assert found.slices[0].dur_ns == 5 * MS
+    assert _judged("host-pause", launched_each(4 * US, 6 * US)).unchecked
+
+
+def test_a_sequence_saves_the_gaps_between_its_kernels():
+    """a, b, c in 20 places of a step, with 2 µs between them; what follows is no part of it."""
+    found = _only("kernel-sequence", sequences("a", "b", "c"))
+    assert found.case.figures["kernels"] == ["a", "b", "c"]
+    assert found.case.figures["count"] == 60
+    assert found.ms_per_step == pytest.approx(20 * 2 * 2e-3)
+    assert (found.case.where, found.case.figures["between_ns"]) == ("Stream 1", 4 * US)
+
+
+def test_equal_kernels_are_counted_once():
+    """Of one kernel again and again, sequences do not share kernels."""
+    found = _only("kernel-sequence", sequences(*"aaaaaaa"))
+    assert found.case.figures["kernels"] == ["a"] * 7
+    assert found.case.figures["count"] == 60
+
+
+def test_clocks_are_compared_with_ranks_and_over_time():
+    """Rank 1 computes one of two milliseconds at two thirds of the clock; a rank alone that speeds
+    up for a moment only is not slow otherwise."""
+    found = _only("frequency-drop", FIRES["frequency-drop"])
+    assert (found.rank, found.case.where) == (1, "AI Core Freq")
+    assert found.case.value == pytest.approx(100 / 6)
+    assert found.ms_per_step == pytest.approx(1 / 3)
+    assert found.slices[0].name == "k1"
+    assert _only("frequency-drop", clocked(1800, 1200)).rank == 0
+    assert not _judged("frequency-drop", clocked(*[1200] * 150, 1800)).findings
+
+
+@pytest.mark.parametrize(
+    ("name", "core"),
+    [
+        ("AI Core Freq Die 1", True),
+        ("GPC Clock Frequency", True),
+        ("sclk", True),
+        ("mclk", False),
+        ("DRAM Frequency", False),
+        ("HBM/Read", False),
+    ],
+)
+def test_clocks_of_memory_are_none_of_the_cores(name, core):
+    """By the names of counters."""
+    assert bool(_judged("frequency-drop", clocked(1800, 1200, name=name)).findings) is core
+
+
+def test_operators_that_also_run_on_cores():
+    """What runs on AI Cores elsewhere in the capture has a form for them; of operators of unknown
+    type nobody knows."""
+    build = builder(vendor="ascend")
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for at, core in enumerate(("AI_CPU", "AI_VECTOR_CORE")):
+        args = {"Op Type": "Unique", "Task Type": core}
+        build.slice(stream, at * MS, MS, "Unique", op=OpClass.COMPUTE, args=args)
+    assert _only("ai-cpu", [build]).case.value == 50
+    assert _judged("ai-cpu", tasks(900, 100, core="AI_CPU", kind="", types="")).unchecked
+
+
+def test_packages_that_are_not_aligned_are_compared_with_smaller_ones():
+    """A larger one should be faster: 500 µs for what takes 100 µs at their speed."""
+    found = _only("unaligned-packets", FIRES["unaligned-packets"])
+    assert found.case.figures["smallest_bytes"] == (1 << 21) + 8
+    assert found.case.figures["not_aligned_packages"] == 1
+    assert found.case.saves_ns == pytest.approx(400 * US, rel=1e-4)
+    alone = packages(((1 << 21) + 8, 500 * US), (1 << 26, 67 * US))
+    assert not _judged("unaligned-packets", alone).findings
+
+
+def test_a_transfer_of_seconds_was_sent_again():
+    """Over RDMA only."""
+    for over, speaks in (("RDMA", True), ("SDMA", False)):
+        build = builder()
+        plane = build.track(Layer.COMM, "Plane 0", "Group 0")
+        build.slice(plane, 0, 4001 * MS, "RDMASend", op=OpClass.COMM_TASK,
+                    args={"transport type": over, "size(Byte)": 1024})  # fmt: skip
+        build.slice(build.track(Layer.COMM, "Communication", "Group 0"), 0, 4001 * MS,
+                    "hcom_allReduce__1_0_1", op=OpClass.COMM, args={"retry": "no"})  # fmt: skip
+        assert bool(_judged("retransmission", [build]).findings) is speaks

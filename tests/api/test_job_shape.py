@@ -1,13 +1,17 @@
 """Coordinates of ranks, from files to what is selected, shown and written."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
+from job_simulator import Job, run, write_kineto
 from kineto_files import CALL, KERNEL, OPERATOR
 from layouts import MEGATRON, Layout, layouts, write
 
 import traceconv
-from traceconv.core.errors import OptionError, RankError
+from traceconv.core.errors import OptionError, RankError, SelectionError
+from traceconv.core.side_tables import ABSENT
 
 EVENTS = [OPERATOR, CALL, KERNEL]
 
@@ -172,3 +176,66 @@ def test_sides_of_a_comparison_are_selected_by_coordinates(job):
     found = traceconv.diff(job, ranks="tp=0,pp=0:tp=1,pp=0")
     assert found.ranks["Rank Before"].tolist() == [0, 4]
     assert found.ranks["Rank After"].tolist() == [1, 5]
+
+
+# -- what is compared and summed -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Captures of a simulated job, tp 2, dp 2, pp 2: with coordinates, and without."""
+    folder = tmp_path_factory.mktemp("trained")
+    layout = Layout(("tp", "dp", "pp"), {"tp": 2, "dp": 2, "pp": 2}, MEGATRON)
+    plain, stated = folder / "plain", folder / "stated"
+    for one in (plain, stated):
+        one.mkdir()
+        write_kineto(run(Job(tp=2, dp=2, pp=2, steps=4, world=True)), one)
+    for rank in range(8):
+        path = stated / f"rank{rank}.pt.trace.json"
+        document = json.loads(path.read_text())
+        if rank != 7:
+            document["distributedInfo"]["pg_config"] = layout.process_groups(rank, 8)
+        path.write_text(json.dumps(document))
+    return plain, stated
+
+
+def test_ranks_of_equal_coordinates_are_one_row(trained):
+    """Sums are those of the ranks' own rows; rank 7 is in the groups that others list."""
+    own = traceconv.stats(trained[1], by="overlap", align="none")["overlap"]
+    of_stage = traceconv.stats(trained[1], by="overlap", group_by="pp")["overlap"]
+    assert of_stage["pp"].tolist() == [0] * 5 + [1] * 5
+    assert set(of_stage["Ranks"].tolist()) == {4}
+    assert "Rank" not in of_stage.columns
+    kernels = traceconv.stats(trained[1], by="kernel", group_by="tp,pp")["kernel"]
+    ranks = traceconv.stats(trained[1], by="kernel")["kernel"]
+    for tp, pp in [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        at = (kernels["tp"] == tp) & (kernels["pp"] == pp)
+        members = np.isin(ranks["Rank"], [4 * pp + tp, 4 * pp + tp + 2])
+        assert kernels["Total Time(ns)"][at].sum() == ranks["Total Time(ns)"][members].sum()
+        assert kernels["Count"][at].sum() == ranks["Count"][members].sum()
+    assert len(own.columns) == len(of_stage.columns) - 1
+
+
+def test_ranks_of_unknown_coordinates_are_a_group_of_their_own(trained, tmp_path):
+    """The last; their coordinate is absent, in no sum of another."""
+    for rank in (0, 1, 7):
+        shutil.copy(trained[1] / f"rank{rank}.pt.trace.json", tmp_path)
+    found = traceconv.stats(tmp_path, by="kernel", group_by="dp")["kernel"]
+    assert set(zip(found["dp"].tolist(), found["Ranks"].tolist(), strict=True)) == {
+        (0, 2), (ABSENT, 1),
+    }  # fmt: skip
+    assert found["dp"][-1] == ABSENT
+    with pytest.raises(SelectionError, match="ep is unknown of all ranks; known coordinates: dp 0"):
+        traceconv.stats(tmp_path, by="kernel", group_by="ep")
+
+
+def test_tables_without_figures_of_several_ranks_are_left_out(trained):
+    """And are named."""
+    found = traceconv.stats(trained[1], by="step", group_by="pp")
+    assert dict(found.left_out) == {"step": "it has no figures of several ranks together"}
+
+
+def test_stages_are_those_that_are_recorded(trained):
+    """Those of a simulated job are the same as collectives tell."""
+    plain, stated = (traceconv.stragglers(one, align="none").verdict.as_dict() for one in trained)
+    assert plain == stated

@@ -10,7 +10,7 @@ from traceconv.api.convert import MergeArguments
 
 VERBS = (
     *("open", "inspect", "merge", "join", "convert", "stats", "align", "stragglers", "diagnose"),
-    "diff",
+    *("diff", "critical_path"),
 )
 PLAIN = {"Any", "Literal", "Mapping", "Iterable", "Sequence", "Progress", "PathLike", "Unpack"}
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv.core.clock import INT64_MAX, UNIX_FROM_NS, Anchor, Domain, is_unix_ns, to_ns, us_text
+from traceconv.core.clock import (
+    INT64_MAX,
+    UNIX_FROM_NS,
+    Anchor,
+    Correction,
+    Domain,
+    is_unix_ns,
+    to_ns,
+    us_text,
+)
 from traceconv.core.errors import ClockError
 
 
@@ -77,3 +86,12 @@ def test_size_of_a_stamp_tells_its_clock():
         True,
     ]
     assert is_unix_ns(np.array([5, 1736408883704643212])).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("drift", [0, 1, -7, 20_000_000, -900_000_000, 900_000_000])
+def test_the_stamp_before_an_instant(drift):
+    """The last one that is not after it."""
+    by = Correction(12_345, drift, 10**15)
+    for ns in (10**15, 10**15 - 7, 10**15 + 10**12 + 1, 3 * 10**15):
+        stamp = by.before(ns)
+        assert by.of(stamp) <= ns < by.of(stamp + 1)

@@ -1,12 +1,16 @@
 """Files and folders that appear complete or not at all."""
 
+import fcntl
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from traceconv.core.errors import OutputError
-from traceconv.io.atomic import replacing, replacing_folder, write_file
+from traceconv.io import atomic, temporary
+from traceconv.io.atomic import opened, replacing, replacing_folder, write_file
+from traceconv.io.sources import sources
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -54,3 +58,120 @@ def test_a_folder_replaces_the_one_before(tmp_path):
         raise KeyError
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
     assert [p.name for p in target.iterdir()] == ["two"]
+
+
+@pytest.fixture
+def acts(monkeypatch):
+    """What is done to files that others may see, in order: (act, names)."""
+    done = []
+
+    def noted(of, name):
+        usual = getattr(of, name)
+
+        def act(*args, **named):
+            paths = [
+                Path(f"/proc/self/fd/{a}").readlink() if isinstance(a, int) else a for a in args
+            ]
+            done.append((name, *(Path(p).name for p in paths)))
+            return usual(*args, **named)
+
+        monkeypatch.setattr(of, name, act)
+
+    noted(os, "fsync")
+    noted(Path, "replace")
+    noted(Path, "rename")
+    return done
+
+
+def written(path):
+    with opened(str(path)) as file:
+        file.write(b"x")
+        file.finish()
+        file.settle(force=True)
+
+
+def folder(path):
+    with replacing_folder(path) as made:
+        (made / "one").write_bytes(b"x")
+
+
+@pytest.mark.parametrize("write", [written, lambda path: write_file(path, b"x")])
+def test_an_output_is_on_the_disk_before_it_is_told(tmp_path, acts, write):
+    """Content, then the name, then the folder that lists it."""
+    write(tmp_path / "a")
+    incomplete = acts[0][1]
+    assert acts == [("fsync", incomplete), ("replace", incomplete, "a"), ("fsync", tmp_path.name)]
+
+
+def test_a_folder_is_on_the_disk_before_it_is_told(tmp_path, acts):
+    """Every file in it, its own list, the name, the folder above."""
+    folder(tmp_path / "s")
+    incomplete = acts[1][1]
+    assert acts == [
+        *(("fsync", "one"), ("fsync", incomplete)),
+        *(("rename", incomplete, "s"), ("fsync", tmp_path.name)),
+    ]
+
+
+@pytest.mark.parametrize("write", [written, lambda path: write_file(path, b"x"), folder])
+def test_what_a_killed_run_left_is_removed(tmp_path, write):
+    """By who writes the same output; not what another run is writing, nor other files."""
+    (tmp_path / "a.0123abcd.part").write_bytes(b"left")
+    (tmp_path / "a.89abcdef.part").mkdir()
+    (tmp_path / "a.89abcdef.part" / "one").write_bytes(b"left")
+    for kept in ("b.0123abcd.part", "a.part", "a.0123abcd.part.json", "a.0123.part"):
+        (tmp_path / kept).write_bytes(b"other")
+    with (tmp_path / "a.11111111.part").open("xb") as growing:
+        fcntl.flock(growing, fcntl.LOCK_EX)
+        write(tmp_path / "a")
+    left = {p.name for p in tmp_path.iterdir()} - {"a"}
+    kept = {"b.0123abcd.part", "a.part", "a.0123abcd.part.json", "a.0123.part", "a.11111111.part"}
+    assert left == kept
+
+
+def test_what_is_growing_is_no_input(tmp_path):
+    """A folder of captures is read without what a run is writing there, or has left there."""
+    (tmp_path / "x.json.0123abcd.part").write_bytes(b"[]")
+    (tmp_path / "s.shard.0123abcd.part").mkdir()
+    (tmp_path / "s.shard.0123abcd.part" / "shard.json").write_bytes(b"{}")
+    (tmp_path / "y.json").write_bytes(b"[]")
+    assert sources([str(tmp_path)])[0].names() == ("y.json",)
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_many_parts_take_few_open_files(tmp_path):
+    """Complete files are kept open up to a number; all get their names."""
+    before = open_files()
+    with ExitStack() as stack:
+        files = [stack.enter_context(opened(str(tmp_path / f"{i}"))) for i in range(1)]
+        for i in range(1, 40):
+            files[-1].write(b"x")
+            files[-1].finish()
+            files.append(stack.enter_context(opened(str(tmp_path / f"{i}"))))
+        assert open_files() - before <= atomic.MOST_LOCKED + 2
+        files[-1].finish()
+        for file in files:
+            file.settle(force=False)
+    assert sorted(int(p.name) for p in tmp_path.iterdir()) == list(range(40))
+    assert atomic.LocalFile.locked == 0
+
+
+def test_temporary_files_of_killed_runs_are_removed(tmp_path, monkeypatch):
+    """Not those of this process, nor those that somebody just makes."""
+    monkeypatch.setenv("TRACECONV_TMPDIR", str(tmp_path))
+    for name in ("traceconv-dead", "traceconv-being-made"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "traceconv-dead" / "lock").touch()
+    for name in ("traceconv-file-old", "traceconv-file-new", "other"):
+        (tmp_path / name).touch()
+        if name != "traceconv-file-new":
+            os.utime(tmp_path / name, (1, 1))
+    with temporary.named_temporary_file() as file, temporary.temporary_directory() as place:
+        os.utime(file.name, (1, 1))
+        temporary.sweep(tmp_path)
+        used = {Path(file.name).name, Path(place).name}
+        left = {p.name for p in tmp_path.iterdir()}
+    assert left == {*used, "traceconv-being-made", "traceconv-file-new", "other"}

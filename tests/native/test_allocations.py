@@ -1,5 +1,5 @@
-"""Every allocation of the C parts fails once: a clean MemoryError, and the next run is as if nothing
-had been. Needs parts that ``make sanitize`` has built; there, leftovers and wild pointers show."""
+"""Every allocation of the C parts fails once: a clean MemoryError, and the next run is as if it had
+not. Needs parts that ``make sanitize`` has built; there, leftovers and wild pointers show."""
 
 import ctypes
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kineto_files import NCCL, row, write
 from paths import ROOT
@@ -234,3 +235,32 @@ def test_lanes_of_marks_belong_to_the_steps():
     trace = annotate(passed(device(50 * US)[0]), [Mark("m")])
     (track,) = [t for t in trace.tracks if t.title == "Findings"]
     assert track.layer is Layer.STEP
+
+
+def test_the_critical_path_is_a_lane(tmp_path):
+    """Of every rank what is on it, on the clock of the trace: together they tile the steps."""
+    from job_simulator import Clock, Delay, Job, write_kineto
+    from job_simulator import run as simulated
+
+    clocks = tuple(Clock(1000 * rank, 3.0 * rank) for rank in range(4))
+    job = Job(tp=2, dp=2, steps=12, delays=(Delay((1,), 2e6),), pace=0.2, layers=4, clocks=clocks)
+    write_kineto(simulated(job), tmp_path / "job")
+    out = str(tmp_path / "t.pftrace")
+    report = traceconv.merge(tmp_path / "job", out=out, annotate=True, analyse=True, mode="detail")
+    found = traceconv.critical_path(tmp_path / "job")
+    assert found.why == ""
+    spans = []
+    for trace in traceconv.open(out).traces(None):
+        lanes = [i for i, track in enumerate(trace.tracks) if track.name == "Critical path"]
+        rows = np.isin(trace.events.track, lanes)
+        assert rows.any() == (trace.rank in found["ranks"]["Rank"])
+        spans += zip(trace.events.start_ns[rows].tolist(), trace.events.end_ns[rows].tolist(),
+                     strict=True)  # fmt: skip
+    spans.sort()
+    table = found["segments"]
+    assert len(spans) == len(table)
+    lengths = np.array([end - start for start, end in spans])
+    assert np.abs(lengths - table["Length(ns)"]).max() <= 2  # rounded on the rank's own clock
+    rows = report.overview["critical_path"]["rows"]
+    assert [row["rank"] for row in rows] == found["ranks"]["Rank"].tolist()
+    assert [row["length_ns"] for row in rows] == found["ranks"]["Length(ns)"].tolist()

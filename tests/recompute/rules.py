@@ -5,7 +5,7 @@ from collections import defaultdict
 from itertools import takewhile
 from statistics import fmean, median
 
-from . import waiting
+from . import host_rules, waiting, work_rules
 from .device import curves, kernels, number, whole
 from .figures import PARTS, percent
 from .host import text_of, typed
@@ -39,6 +39,7 @@ def findings(ranks, hosts, every, operations, links):
             found[rule, number_, where] = figures
     found |= dict(_spreads(every))
     found |= dict(_slow_links(links))
+    found |= dict(work_rules.clocks(ranks, every))
     lost = {rank: Losses.of(known) for rank, known in every.items()}
     for (rule, rank, _), figures in found.items():
         figures["ms_per_step"] = _saving(rule, figures.pop("saves", None), lost[rank])
@@ -52,6 +53,10 @@ _LOST = {
     "input-wait": (INPUT,), "iteration-gap": (PAUSE,), "compute-spread": (),
     "format-conversion": (COMPUTING,), "unaligned-shapes": (COMPUTING,),
     "small-kernels": (IDLE,), "step-spikes": (), "step-copies": (COPIES,), "ai-cpu": (COMPUTING,),
+    "host-sync": (IDLE,), "allocation": (IDLE,), "garbage-collection": (IDLE,),
+    "compilation": (IDLE,), "late-overlap": (EXPOSED,), "host-pause": (IDLE,),
+    "kernel-sequence": (IDLE,), "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
+    "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
 
@@ -79,10 +84,14 @@ def _of_rank(rank, host, known, operations):
         yield from _parts(rank, known)
         yield from _small_kernels(rank, known)
         yield from _copies(rank, known)
+    yield from host_rules.rules(rank, host, known)
+    yield from work_rules.rules(rank, host, known)
     yield from _spikes(known)
     told = list(known.fact.stated.known()) if known.only_stated else ()
     yield from _waits(rank, operations, len(known.measured()) or len(told))
-    yield from _packages(rank, known.fact.stated)
+    links = _sent(rank, known.fact.stated)
+    yield from _packages(links)
+    yield from work_rules.unaligned(links)
     if not known.fact.partial:
         yield from _operators(rank, host, max(len(known.measured()), 1))
     yield from _memory(rank)
@@ -410,9 +419,9 @@ def _waits(rank, operations, steps):
         }  # fmt: skip
 
 
-def _packages(rank, stated, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
-    """Packages too small to reach the bandwidth of larger ones, by transport; of ranks whose
-    timeline holds none by the profiler's table, where SDMA is the sum of two others."""
+def _sent(rank, stated):
+    """Packages by transport and size: (count, ns); of ranks whose timeline holds none by the
+    profiler's table, where SDMA is the sum of two others."""
     links = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for row in rank.rows:
         if row.cls == "comm_task" and row.slice:
@@ -426,6 +435,11 @@ def _packages(rank, stated, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
             for over, sizes in stated.packages().items() if over not in ("LOCAL", "SDMA")
         }  # fmt: skip
         links = {over: sizes for over, sizes in told.items() if sizes}
+    return links
+
+
+def _packages(links, sdma_mb=32.0, rdma_mb=0.5, enough=0.8):
+    """Packages too small to reach the bandwidth of larger ones, by transport."""
     for link, sizes in links.items():
         largest = (rdma_mb if "RDMA" in link.upper() else sdma_mb) * _MB
         speed = {size: size * count / time for size, (count, time) in sizes.items()}
@@ -491,15 +505,6 @@ def _operators(rank, host, steps):
         **{f"{kind.lower()}_ns": ns for kind, ns in sorted(spent.items())},
         "compute_ns": all_ns, "slices": _longest(matched),
     }  # fmt: skip
-    fetching = {id(row) for row in waiting.fetches(rank)}
-    here = [row for row in rows if id(row) not in fetching]
-    slow = [row for row in here if re.fullmatch("(KERNEL_)?AI_?CPU", types[id(row)][1] or "")]
-    if any(types[id(row)][1] for row in here):
-        spent_ns, here_ns = (sum(row.dur for row in some) for some in (slow, here))
-        yield "ai-cpu", "", {
-            "value": percent(spent_ns, here_ns), "saves": spent_ns / steps, "count": len(slow),
-            "compute_ns": here_ns, "slices": _longest(slow),
-        }  # fmt: skip
     said = {id(row): text_of(row.args.get("Input Shapes", "")) for row in rows}
     matrices = [row for row in rows if _CUBE.fullmatch(types[id(row)][0])]
     cube = [row for row in matrices if said[id(row)].strip('"')]

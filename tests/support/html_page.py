@@ -3,8 +3,8 @@
 from html.parser import HTMLParser
 
 SECTIONS = (
-    "overlap", "findings", "steps", "heat", "communication", "links", "operators", "curves",
-    "clock", "issues", "dropped", "ranks",
+    "overlap", "findings", "steps", "heat", "critical_path", "communication", "links", "operators",
+    "curves", "clock", "issues", "dropped", "ranks",
 )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def document(job, issues=None, ranks=None, **more):
     plan = align.plan(found, "auto", [one.collectives for one in every])
     report = Report.of("summary", found, "trace.pftrace", issues or Issues(), plan)
     report.overview = run_summary.overview(
-        every, plan, report.issues, run_summary.judge(every, plan)
+        every, plan, report.issues, run_summary.judge(every, plan, found)
     )
     return report.as_dict()
 

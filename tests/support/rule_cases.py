@@ -169,6 +169,71 @@ def varied(*lengths, idle=100 * US):
     return [build]
 
 
+def late(launch, independent=True, steps=3):
+    """Steps of computing, then a collective of 900 µs, in which a kernel starts after 600 µs that
+    is launched after so many; or only after the collective."""
+    build = builder()
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls, lane = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.COMM, "Communication")
+    for number in range(steps):
+        at = number * 2 * MS
+        build.slice(host, at, 2 * MS, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        build.slice(stream, at, MS, "first", op=OpClass.COMPUTE)
+        build.slice(lane, at + MS, 900 * US, "hcom_allReduce__1_0_1", op=OpClass.COMM)
+        begin = at + MS + (600 if independent else 900) * US
+        call = build.slice(calls, at + MS + launch, US, "cudaLaunchKernel")
+        kernel = build.slice(stream, begin, 50 * US, "next", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "ac2g")
+    return [build]
+
+
+def paused(pause, name="aten::mm", steps=3):
+    """Steps of a call and a kernel, a pause in which nothing is recorded, and the same again;
+    a range goes on throughout."""
+    build, length = builder(), 2 * MS + pause
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    calls = build.track(Layer.RUNTIME, "Thread 1")
+    for number in range(steps):
+        at = number * length
+        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        build.slice(host, at, length, "## forward ##", op=OpClass.HOST)
+        for begin, ns in ((at, MS), (at + MS + pause, MS)):
+            build.slice(host, begin, ns, "aten::mm", op=OpClass.HOST)
+            call = build.slice(calls, begin, US, "cudaLaunchKernel")
+            build.flow(call, build.slice(stream, begin, ns, "k", op=OpClass.COMPUTE), "ac2g")
+        if name != "aten::mm":
+            build.slice(host, at + MS, pause, name, op=OpClass.HOST)
+    return [build]
+
+
+def sequences(*names, gap=2 * US, each=20, steps=3, length=5 * US):
+    """Steps of a sequence of kernels that repeats, with gaps between all of them."""
+    build, at = builder(), 0
+    host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for number in range(steps):
+        begin = at
+        for _ in range(each):
+            for name in names:
+                build.slice(stream, at, length, name, op=OpClass.COMPUTE)
+                at += length + gap
+            build.slice(stream, at, 20 * US, "long", op=OpClass.COMPUTE)
+            at += 20 * US
+        build.slice(host, begin, at - begin, f"ProfilerStep#{number}", op=OpClass.HOST,
+                    step=number)  # fmt: skip
+    return [build]
+
+
+def clocked(*mhz, rank=0, name="AI Core Freq"):
+    """A millisecond of computing per sample of the clock."""
+    build = builder(rank)
+    lane = build.track(Layer.COUNTER, name, name, unit="MHz")
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    for at, value in enumerate(mhz):
+        build.counter(lane, at * MS, value)
+        build.slice(stream, at * MS, MS, f"k{at}", op=OpClass.COMPUTE)
+    return [build]
+
+
 # -- data preparation ---------------------------------------------------------------------
 
 
@@ -281,6 +346,16 @@ def matrix(*speeds):
     ]  # fmt: skip
 
 
+def repeated(retry, times=4):
+    """Collectives of a millisecond of which the profiler says whether they ran again."""
+    build = builder()
+    lane = build.track(Layer.COMM, "Communication", "Group 0")
+    for at in range(times):
+        build.slice(lane, at * MS, MS, f"hcom_allReduce__1_{at}_1", op=OpClass.COMM,
+                    args={"retry": retry})  # fmt: skip
+    return [build]
+
+
 # -- operators ----------------------------------------------------------------------------
 
 
@@ -352,15 +427,21 @@ FIRES = {
     "compilation": called("AscendCL@aclopCompileAndExecute", 9 * MS, kernel=10 * MS),
     "small-kernels": launched_each(4 * US, 6 * US),
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 50 * US),
+    "late-overlap": late(200 * US),
+    "host-pause": paused(5 * MS),
+    "kernel-sequence": sequences("a", "b", "c"),
     "communication-wait": waiting(50 * US, 50 * US),
     "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
+    "unaligned-packets": packages((1 << 20, 50 * US), ((1 << 21) + 8, 500 * US)),
+    "retransmission": repeated("yes"),
     "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 5.0),
     "format-conversion": kernels(("MatMul", "", 80), ("TransData", "", 15), ("Cast", "", 5)),
     "unaligned-shapes": kernels(("MatMul", "127,64;64,32", 50), ("MatMul", "128,64;64,32", 50)),
-    "ai-cpu": tasks(900, 100, core="AI_CPU"),
+    "ai-cpu": tasks(900, 100, core="AI_CPU", types="DOUBLE;DOUBLE"),
     "full-precision": tasks(500, 500, types="FLOAT;FLOAT"),
     "uneven-operator": tasks(100, *[100] * 28, 1000, 1200),
     "memory-capacity": memory(10, 62, 20),
+    "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1200, rank=1)],
 }
 """Ranks on which each rule speaks."""
 
@@ -394,14 +475,20 @@ QUIET = {
     "compilation": called("AscendCL@aclopCompileAndExecute", MS, kernel=10 * MS),
     "small-kernels": launched_each(40 * US, 6 * US),
     "step-copies": copied("Memcpy HtoD (Pageable -> Device)", 10 * US),
+    "late-overlap": late(200 * US, independent=False),
+    "host-pause": paused(5 * MS, name="aten::sort"),
+    "kernel-sequence": sequences("a", "b", "c", length=11 * US),
     "communication-wait": waiting(10 * US, 90 * US),
     "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),
+    "unaligned-packets": packages((1 << 20, 50 * US), ((1 << 21) + 8, 100 * US), (40, 9 * MS)),
+    "retransmission": repeated("no"),
     "slow-link": matrix(20.0, 20.5, 19.5, 20.0, 19.0),
     "format-conversion": kernels(("MatMul", "", 95), ("Cast", "", 5), ("Castle", "", 50)),
     "unaligned-shapes": kernels(("MatMul", "128,64;64,32", 90), ("Add", "127,3;127,3", 50)),
-    "ai-cpu": tasks(990, 10, core="AI_CPU"),
+    "ai-cpu": tasks(900, 100, core="AI_CPU", kind="Unique"),
     "full-precision": tasks(500, 500, types="FLOAT16;FLOAT16"),
     "uneven-operator": tasks(2000, *[100] * 28, 160, 180),
     "memory-capacity": memory(10, 50, 20),
+    "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1780, rank=1)],
 }
 """Ranks that each rule looks at and finds nothing to say of."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.catalog import FILES, TABLES, first_rows
+from traceconv.analysis.tables.catalog import FILES, TABLES, coordinate_columns, first_rows
 from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.api import options
 from traceconv.core.choices import unknown
@@ -56,8 +56,9 @@ class Arrangement:
         filters: options.Names,
         top: int | None,
         names: Sequence[str],
+        axes: Sequence[str] = (),
     ) -> Arrangement:
-        """The arrangement that is asked for of the tables ``names``.
+        """The arrangement that is asked for of the tables ``names``, grouped by ``axes`` if any.
 
         Raises:
             OptionError: it cannot be understood, or names a column that none of them has.
@@ -72,6 +73,8 @@ class Arrangement:
             top,
         )
         known = [column for name in names for column in {**TABLES, **FILES}[name].columns]
+        if axes:
+            known = [one for one in known if one.name != RANK] + [*coordinate_columns(axes)]
         if known and all({**TABLES, **FILES}[name].columns for name in names):
             found._refuse_unknown(known)
         for name, sign, value in found.filters:

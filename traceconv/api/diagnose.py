@@ -11,6 +11,7 @@ import orjson
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
+from traceconv.analysis.critical_path.walk import of_job
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
@@ -156,7 +157,8 @@ def diagnose(
     plan = clocks.plan(read, how, records, groups=groups, spans=spans_of(summaries))
     every.issues.extend(plan.issues)
     verdict = stragglers.judge(summaries, plan, groups)
-    judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict)
+    path = of_job(summaries, plan, groups, read)
+    judged = run_summary.Judged(rules.judge(summaries, values, only, plan), verdict, path)
     document = _document(read, plan, every.issues, summaries, judged) if analyse else None
     return Diagnosis(
         judged.findings,

@@ -93,7 +93,7 @@ def merge(
         scope:  show module scopes (detail only).
         args:   keys of arguments that are kept; None = all, () = none.
         annotate: draw in what the analyses know: findings and stragglers as instants on lanes of
-            their own, the overlap of every step as its arguments.
+            their own, the critical path as slices, the overlap of every step as its arguments.
         analyse: judge the ranks, too, for ``Report.overview``. It changes no byte of the output.
         layout: "rank" for the lanes of each rank together, or "lane" for each lane of all ranks
             together, the rank that loses most first (Perfetto output only).
@@ -119,7 +119,8 @@ def merge(
         copy:   whether trace-event JSON may be copied where nothing else is asked; see ``mode``.
         allow_missing_ranks: go on without ranks that are not there or cannot be read; each is an
             issue.
-        jobs:   workers; None for as many as suit the machine. Bytes do not depend on it.
+        jobs:   workers, and threads where ranks are fewer; None for as many as suit the machine.
+            Bytes do not depend on it.
         mem_limit: memory this process and its workers may take, bytes or ``"600M"``; None for no
             limit. What does not fit is kept in temporary files. Bytes do not depend on it.
         engine: "local" (processes of this machine), "dask" or "ray".

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from traceconv.alignment import plan as clocks
+from traceconv.analysis.job_shape import job_shape
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics
@@ -15,7 +16,7 @@ from traceconv.api import options
 from traceconv.api.arrangement import Arrangement, arranged
 from traceconv.api.open import open as find
 from traceconv.core.model import Trace
-from traceconv.core.ranks import refuse_missing
+from traceconv.core.ranks import refuse_missing, refuse_unknown_axes
 from traceconv.passes.select import time_window
 from traceconv.pipeline.options import EngineName, Selection
 from traceconv.pipeline.summaries import Ranks, Summarizing, analysed, found_numbers, spans_of
@@ -32,6 +33,7 @@ def stats(
     steps: options.Numbers | None = None,
     time: options.Window | None = None,
     selection: Selection | None = None,
+    group_by: options.Names = (),
     columns: options.Names = (),
     sort: options.Names = (),
     filters: options.Names = (),
@@ -61,6 +63,8 @@ def stats(
             end) in ns: what touches the window, whole, and the steps that do. With several ranks
             every file is read twice.
         selection: ``ranks`` to ``time`` at once, in place of these.
+        group_by: axes ("pp", "tp", "node"): ranks with equal coordinates are one row, as all ranks
+            are without it; those of which a coordinate is unknown are a group of their own.
         columns: names of columns that are kept, in this order; () for all. Tables without any of
             them are left out (:attr:`Statistics.left_out`).
         sort:  by these columns, the weightiest first: ``"Max Time"``, ``"Kernel:desc"``; numbers
@@ -78,7 +82,7 @@ def stats(
 
     Raises:
         OptionError: an argument is not understood; there is no such table.
-        SelectionError: a graph or step is in none of the ranks.
+        SelectionError: a graph or step is in none of the ranks; nothing is known of an axis.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     names = tables.chosen(options.words(by, "by") or ())
@@ -88,23 +92,30 @@ def stats(
         jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
     )
     rows, how = options.count(top, "top"), options.align(align)
-    shape = Arrangement.of(columns, sort, filters, rows, names)
+    axes = tuple(word.lower() for word in options.words(group_by, "group_by") or ())
+    arrangement = Arrangement.of(columns, sort, filters, rows, names, axes)
     patterns = options.words(comm_patterns, "comm_patterns") or ()
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
     captures = found.ranks(kept.ranks, allow_missing_ranks)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps, "scope": True}
     view["step_marker"] = options.pattern(step_marker, "step_marker")
-    work = Summarizing(SummaryRequest(tables=names), view, patterns)
+    work = Summarizing(SummaryRequest(tables=names, lateness=bool(axes)), view, patterns)
     with analysed(captures.found, captures.issues, run) as every:
         every, work = _on_one_clock(every, work, how, kept.time)
         _, summaries = every.summaries(work)
     progress(0, 0, "making tables")
     refuse_missing(kept.numbers, found_numbers(summaries))
-    made = tables.tables(summaries, None if shape.changes_rows else rows)
-    results, left_out = arranged(made, shape)
+    shape, most = job_shape(summaries), None if arrangement.changes_rows else rows
+    unmade: tuple[tuple[str, str], ...] = ()
+    if axes:
+        refuse_unknown_axes(axes, shape)
+        made, unmade = tables.grouped_tables(summaries, shape, axes, most)
+    else:
+        made = tables.tables(summaries, most)
+    results, left_out = arranged(made, arrangement)
     numbers = tuple(one.rank for one in summaries)
     known = {rank: text for one in summaries for rank, text in one.known_steps.items()}
-    return Statistics(results, numbers, every.issues, left_out, known)
+    return Statistics(results, numbers, every.issues, (*unmade, *left_out), known, shape)
 
 
 def _on_one_clock(

@@ -41,6 +41,7 @@ COMMANDS = {
     "convert": "convert.convert",
     "align": "align.align",
     "stragglers": "stragglers.stragglers",
+    "critical-path": "critical_path.critical_path",
     "diagnose": "diagnose.diagnose",
     "diff": "diff.diff",
     "join": "join.join",

@@ -105,7 +105,7 @@ BINARY = ("parquet", "xlsx")
 SECTIONS = {
     "Where to": "output writer form force dry_run",
     "What is kept": "by rule ranks graphs steps time layers exclude merge_graphs scope args",
-    "What it becomes": "mode annotate layout threshold tolerance force_compare columns "
+    "What it becomes": "mode annotate layout threshold tolerance force_compare group_by columns "
     "sort filters top explain counts",
     "In the viewer": "opened viewer no_browser wait",
     "How large": "max_size max_events target over_limit",
@@ -371,8 +371,9 @@ working = together(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Worker processes; default TRACECONV_JOBS, else what suits the machine and the input. "
-        "The result does not depend on it.",
+        help="Worker processes, one per rank at most, and threads where ranks are fewer; default "
+        "TRACECONV_JOBS, else what suits the machine and the input. The result does not depend on "
+        "it.",
     ),
     click.option(
         "--mem-limit",

@@ -23,7 +23,7 @@ SHEETS = (*ONE_TABLE, "xlsx")
 DEFAULT_TOP = 20
 
 
-def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """``20`` as a number, ``all`` as None; by default 20 rows for people, all for programs."""
     if value is None:
         return -1
@@ -81,6 +81,13 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite.")
 @click.option(
+    "--group-by",
+    callback=options.parsed("words"),
+    default="",
+    metavar="pp,tp,node,...",
+    help="One row for all ranks with equal coordinates; see `inspect` for what is known of them.",
+)
+@click.option(
     "--columns",
     callback=options.parsed("words"),
     default="",
@@ -107,7 +114,7 @@ def _top(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 )
 @click.option(
     "--top",
-    callback=_top,
+    callback=top_rows,
     metavar="N|all",
     help="Most rows of long tables, per rank unless they are sorted; default 20 in text and md, "
     "else all.",
@@ -146,6 +153,7 @@ def stats(
     traceconv stats ./prof --by step,overlap
     traceconv stats ./prof --by type --ranks 0 --top 10 --explain
     traceconv stats ./prof --by kernel --filter 'Kernel~gemm' --sort 'Max Time'
+    traceconv stats ./prof --by overlap,comm --group-by pp
     traceconv stats ./prof --by all -o tables.xlsx
 
     Without a single row in any of the tables the exit code is 3.
@@ -174,12 +182,12 @@ def stats(
     shown = _with_rows(found.results, quiet) if form in SHEETS else found.results
     width = say.width() if target is None and say.fits() else None
     if target is None:
-        say.data("\n".join(_texts(shown, form, explain, width).values()).rstrip("\n"))
+        say.data("\n".join(rendered(shown, form, explain, width).values()).rstrip("\n"))
     else:
         several = len(found.results) + len(found.left_out) > 1
-        _write(_contents(shown, form, explain), target, several, force, quiet)
+        write(contents(shown, form, explain), target, several, force, quiet)
         if as_json:
-            say.data(_texts(found.results, "json", explain)[""].rstrip("\n"))
+            say.data(rendered(found.results, "json", explain)[""].rstrip("\n"))
     if not quiet:
         for line in found.step_lines:
             say.message(line)
@@ -227,7 +235,7 @@ def _without_rows(result: Result) -> str:
     return f"table {result.table.name} has no data: needs {result.table.needs}"
 
 
-def _texts(
+def rendered(
     results: Sequence[Result], form: str, explain: bool, width: int | None = None
 ) -> dict[str, str]:
     """The text by name of table; "" where one text holds all."""
@@ -242,7 +250,7 @@ def _texts(
     return {"": say.with_flags(render.text(results, explain, width))}
 
 
-def _contents(results: Sequence[Result], form: str, explain: bool) -> Mapping[str, str | bytes]:
+def contents(results: Sequence[Result], form: str, explain: bool) -> Mapping[str, str | bytes]:
     """What files hold, by name of table; "" where one file holds all."""
     from traceconv.report import table_files, table_text
 
@@ -251,10 +259,10 @@ def _contents(results: Sequence[Result], form: str, explain: bool) -> Mapping[st
     if form == "xlsx":
         sheets = {result.table.name: table_text.exact_columns(result) for result in results}
         return {"": table_files.workbook(sheets)}
-    return _texts(results, form, explain)
+    return rendered(results, form, explain)
 
 
-def _write(
+def write(
     contents: Mapping[str, str | bytes], path: Path, several: bool, force: bool, quiet: bool
 ) -> None:
     """One file, or one per table.

@@ -132,7 +132,9 @@ class TraceBuilder:
         """
         first = self._args
         self._address.append(np.asarray(address, np.int64))
-        self._length.append(np.asarray(length, np.int32))
+        length = np.asarray(length, np.int32)
+        # a view would keep what it is of, which no limit on memory would hold for
+        self._length.append(length if length.flags.owndata else length.copy())
         self._args += len(address)
         return first
 

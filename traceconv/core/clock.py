@@ -211,6 +211,19 @@ class Correction:
             return ns + self.offset_ns
         return ns + self.offset_ns + _scaled(ns - self.at_ns, self.drift_ppt)
 
+    def before(self, ns: int) -> int:
+        """The last stamp that is not after ``ns`` on the other clock."""
+        stamp = ns - self.offset_ns
+        while late := self.of(stamp) - ns:
+            stamp -= late
+            if abs(late) == 1:
+                break
+        while self.of(stamp) > ns:
+            stamp -= 1
+        while self.of(stamp + 1) <= ns:
+            stamp += 1
+        return stamp
+
     def then(self, outer: Correction) -> Correction:
         """This correction, and ``outer`` on its result, as one (of the first order in drifts)."""
         between = self.at_ns + self.offset_ns

@@ -58,7 +58,13 @@ CODES: dict[str, Code] = {
     "perfetto-packet-unread": Code(
         _I,
         "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
-        "are not in the output; the places give their kinds.",
+        "are no events of a rank; the places give their kinds. With `-o x.tar`, those that viewers "
+        "show are in the archive beside the ranks (perfetto-packet-beside).",
+    ),
+    "perfetto-packet-beside": Code(
+        _I,
+        "Packets of other data sources that are in the archive, as a trace beside the ranks; "
+        "the places give their kinds.",
     ),
     "state-lost": Code(
         _L,

@@ -263,8 +263,10 @@ class EventTable(Table):
 
     def sort_order(self) -> NDArray[np.intp]:
         """The permutation that puts rows into table order."""
-        few = len(self) == 0 or int(self.track.max()) < 2**15
-        order = np.argsort(self.track.astype(np.int16) if few else self.track, kind="stable")
+        tracks = int(self.track.max()) + 1 if len(self) else 0
+        # one and two bytes are sorted by counting, in as many rounds
+        narrow = np.uint8 if tracks <= 2**8 else np.uint16 if tracks <= 2**16 else np.int32
+        order = np.argsort(self.track.astype(narrow), kind="stable")
         track, start, dur = self.track[order], self.start_ns[order], self.dur_ns[order]
         tied = (start[1:] == start[:-1]) & (dur[1:] <= dur[:-1])
         if ((track[1:] > track[:-1]) | (start[1:] > start[:-1]) | tied).all():

@@ -250,6 +250,7 @@ class Capture:
         uses:     files of ``known``: in a few words, why they are not read for events.
         border_operators: the operators that forward begins and backward ends with, as the user
             gives them in ``PROFILING_FP_START`` and ``PROFILING_BP_END``; "" if not.
+        beside:   files an archive can hold beside the ranks, and what their stamps lack, ns.
         optional: whether a run goes on without it, where its rank is unknown.
         placement: what its files state of the place of the rank in the job.
         parts:    the captures of a rank that has several, its collection windows: each is read
@@ -278,6 +279,7 @@ class Capture:
     optional: bool = False
     placement: Placement = field(default_factory=Placement)
     parts: tuple[Capture, ...] = ()
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def title(self) -> str:

@@ -105,6 +105,29 @@ def last_values(data: Value) -> dict[int, Value]:
     return {n: v for n, _, v in whole_fields(data)}
 
 
+def encoded(field_number: int, value: Value, wire: int | None = None) -> bytes:
+    """A field as :func:`fields` read it.
+
+    Args:
+        wire: its type; None for what the value is: bytes or a varint.
+    """
+    if isinstance(value, bytes):
+        return _varint(field_number << 3 | 2) + _varint(len(value)) + value
+    head = _varint(field_number << 3 | (wire or 0))
+    if wire:
+        return head + value.to_bytes(8 if wire == FIXED64 else 4, "little")
+    return head + _varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 def number(value: Value) -> int:
     """A raw integer; 0 where the field has another wire type than it should."""
     return value if isinstance(value, int) else 0

@@ -213,10 +213,10 @@ def _at(
 ) -> tuple[Capture, ...]:
     """The captures at coordinates."""
     shape = shape_of_captures(captures)
-    known = [axis.name for axis in shape.axes if (shape.column(axis.name) >= 0).any()]
+    known = _known_axes(shape)
     for name in selected.wanted:
         if name not in known:
-            raise RankError(_unknown_axis(name, known, shape))
+            raise RankError(_unknown_axis(name, shape))
     sure, possible = where(shape, selected.wanted)
     doubtful = shape.ranks[possible].tolist()
     if doubtful and not (allow_missing and sure.any()):
@@ -238,8 +238,23 @@ def _at(
     return tuple(c for c in captures if c.rank in kept)
 
 
-def _unknown_axis(name: str, known: Sequence[str], shape: JobShape) -> str:
-    if known:
+def _known_axes(shape: JobShape) -> list[str]:
+    return [axis.name for axis in shape.axes if (shape.column(axis.name) >= 0).any()]
+
+
+def refuse_unknown_axes(names: Sequence[str], shape: JobShape) -> None:
+    """See that at least one rank has a coordinate on every axis.
+
+    Raises:
+        SelectionError: none has one on some axis; the message lists those that are known.
+    """
+    for name in names:
+        if name not in _known_axes(shape):
+            raise SelectionError(_unknown_axis(name, shape))
+
+
+def _unknown_axis(name: str, shape: JobShape) -> str:
+    if known := _known_axes(shape):
         axes = ", ".join(
             f"{axis} {format_ranges([v for v in shape.ranks_by(axis) if v >= 0])}" for axis in known
         )

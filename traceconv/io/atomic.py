@@ -4,20 +4,29 @@ Whatever is written grows under a temporary name beside its target and is rename
 complete; a failure removes it. Three forms: :func:`replacing` for a file written in one block,
 :func:`replacing_folder` for a folder, and :func:`opened` for outputs that are complete long before
 they may get their name (all parts of a trace, or none), on this machine or at a URL.
+
+What is promised of an output on this machine: its content is on the disk (``fsync``) before it
+gets its name, and its name (``fsync`` of the folder) before anyone is told that it is written. A
+crash, of this process or of the machine, leaves under a final name what was there before or what is
+new, whole. An incomplete file is locked while it grows. What a killed run has left is recognised by
+its free lock, removed by the next run that writes the same output, and no input of any
+(:func:`is_incomplete`).
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import shutil
 import stat
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from traceconv.core.errors import OutputError, OutputPathError
 from traceconv.io.storage import Storage, is_url, original_url
@@ -25,6 +34,9 @@ from traceconv.io.streams import pieces
 
 SUFFIX = ".part"
 """What names of incomplete files and folders end in."""
+
+MOST_LOCKED = 8
+"""Of the parts of an output, so many are kept open until all get their names."""
 
 _MEANWHILE = "has appeared meanwhile"
 
@@ -38,6 +50,63 @@ _HIDDEN_UNTIL_COMPLETE = ("s3", "s3a")
 def _incomplete(name: str) -> str:
     """A name for the incomplete file that no other run uses."""
     return f"{name}.{os.urandom(4).hex()}{SUFFIX}"
+
+
+_INCOMPLETE = re.compile(r"(.+)\.[0-9a-f]{8}" + re.escape(SUFFIX), re.DOTALL)
+
+
+def is_incomplete(name: str) -> bool:
+    """Whether a file or folder is called as those that are growing, or that a killed run left."""
+    return name.endswith(SUFFIX) and _INCOMPLETE.fullmatch(name) is not None
+
+
+def _begun(target: Path) -> tuple[Path, IO[bytes]]:
+    """A new incomplete file of ``target``, locked; what killed runs have left of it is removed."""
+    _sweep(target)
+    while True:
+        path = target.with_name(_incomplete(target.name))
+        file = path.open("xb")
+        _hold(file.fileno())
+        if path.exists():  # else it was swept before it was locked
+            return path, file
+        file.close()
+
+
+def _hold(file: int) -> None:
+    with suppress(OSError):  # where nothing can be locked, nothing is swept
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed runs have left of ``target``."""
+    with suppress(OSError), os.scandir(target.parent) as there:
+        for one in there:
+            match = _INCOMPLETE.fullmatch(one.name)
+            if match is not None and match[1] == target.name:
+                _remove_abandoned(Path(one.path))
+
+
+def _remove_abandoned(path: Path) -> None:
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if os.fstat(file).st_uid == os.getuid():
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        finally:
+            os.close(file)
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or what a folder lists, to the disk."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES):
+            raise  # those say that this file system does not do that for folders
+    finally:
+        os.close(file)
 
 
 @contextmanager
@@ -58,21 +127,33 @@ def output_errors(path: str, advice: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path, advice: str = "") -> Iterator[IO[bytes]]:
+def replacing(path: Path, advice: str = "", *, output: bool = False) -> Iterator[IO[bytes]]:
     """A file for writing that gets the name ``path`` when the block ends without an error.
 
     A file of that name is replaced in one step; one that is a link stays a link.
+
+    Args:
+        output: whether it is to outlive the run: it is on the disk when the block has ended.
 
     Raises:
         OutputError: it cannot be written; then nothing of it is left. ``advice`` is appended.
     """
     with output_errors(str(path), advice):
         target = path.resolve()
-        growing = target.with_name(_incomplete(target.name))
+        if output:
+            growing, file = _begun(target)
+        else:
+            growing = target.with_name(_incomplete(target.name))
+            file = growing.open("xb")
         try:
-            with growing.open("xb") as file:
+            with file:
                 yield file
+                if output:
+                    file.flush()
+                    os.fsync(file.fileno())
             growing.replace(target)
+            if output:
+                _sync(target.parent)
         finally:
             growing.unlink(missing_ok=True)  # it is there only if something failed
 
@@ -87,7 +168,7 @@ def write_file(path: Path, data: bytes) -> None:
         with output_errors(str(path)):
             path.write_bytes(data)
         return
-    with replacing(path) as file:
+    with replacing(path, output=True) as file:
         file.write(data)
 
 
@@ -95,22 +176,33 @@ def write_file(path: Path, data: bytes) -> None:
 def replacing_folder(path: Path) -> Iterator[Path]:
     """A new folder that gets the name ``path`` when the block ends without an error.
 
-    A folder of that name is removed first.
+    A folder of that name gives way to it: there is no moment without one but that between two
+    renames, and then what was there has the name of an incomplete one.
 
     Raises:
         OutputError: it cannot be made or renamed; then nothing of it is left.
     """
     with output_errors(str(path)):
         target = path.resolve()
+        _sweep(target)
         growing = target.with_name(_incomplete(target.name))
+        old = target.with_name(_incomplete(target.name))
+        growing.mkdir()
+        lock = os.open(growing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            growing.mkdir()
+            _hold(lock)
             yield growing
+            for folder, _, names in os.walk(growing):
+                for name in (*names, "."):
+                    _sync(Path(folder, name))
             if target.exists():
-                shutil.rmtree(target)
+                target.rename(old)
             growing.rename(target)
+            _sync(target.parent)
         finally:
             shutil.rmtree(growing, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+            os.close(lock)
 
 
 class Destination(ABC):
@@ -198,7 +290,14 @@ def is_stream(path: Path) -> bool:
 
 
 class LocalFile(Destination):
-    """A file on this machine, a pipe, a device, or standard output."""
+    """A file on this machine, a pipe, a device, or standard output.
+
+    Attributes:
+        locked: how many complete files are open, so that their locks hold until they have names.
+    """
+
+    locked: ClassVar[int] = 0
+    _counted = False
 
     def __init__(self, path: str) -> None:
         """
@@ -213,9 +312,7 @@ class LocalFile(Destination):
                 self._raw = Path(path).open("wb")  # noqa: SIM115 - closed by discard()
             else:
                 self._target = Path(path).resolve()
-                unnamed = self._target.with_name(_incomplete(Path(path).name))
-                self._raw = unnamed.open("xb")
-                self.unnamed = unnamed
+                self.unnamed, self._raw = _begun(self._target)
 
     def write(self, data: bytes) -> None:
         with output_errors(self._path):
@@ -249,7 +346,11 @@ class LocalFile(Destination):
             self._raw.flush()
             if self.unnamed is not None:
                 os.fsync(self._raw.fileno())
-                self._raw.close()
+                if LocalFile.locked < MOST_LOCKED:
+                    LocalFile.locked += 1  # it stays open
+                    self._counted = True
+                else:
+                    self._raw.close()
 
     def settle(self, force: bool) -> None:
         if self.unnamed is None:
@@ -258,6 +359,7 @@ class LocalFile(Destination):
             refuse_existing(self._path, self._target.exists(), force, _MEANWHILE)
             self.unnamed.replace(self._target)
             self.unnamed = None
+            _sync(self._target.parent)
 
     def discard(self) -> None:
         with output_errors(self._path):
@@ -265,6 +367,9 @@ class LocalFile(Destination):
                 self.unnamed.unlink(missing_ok=True)
             if self._path != "-":
                 self._raw.close()
+        if self._counted:
+            self._counted = False
+            LocalFile.locked -= 1
 
 
 class Upload(Destination):

@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
+from traceconv.io.atomic import is_incomplete
 from traceconv.io.memory import ReadMapping
 from traceconv.io.storage import is_url
 from traceconv.io.streams import (
@@ -475,7 +476,7 @@ def _walk(root: Path, label: str) -> Iterator[str]:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
-                    if _leads_nowhere(entry):
+                    if is_incomplete(entry.name) or _leads_nowhere(entry):
                         continue
                     if entry.is_dir():
                         pending.append(name)

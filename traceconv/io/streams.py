@@ -9,13 +9,14 @@ import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.io.memory import ReadMapping
+from traceconv.io.threads import ahead
 
 Progress = Callable[[int], None]
 """Called with the number of (stored) bytes read since the last call."""
@@ -32,6 +33,9 @@ _PACKED_BYTES = 1 << 16
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How compressed data begins."""
+
+BATCH = 8
+"""So many pieces of a stream are handed from thread to thread at once."""
 
 COPY_BYTES = 1 << 20
 """What is copied from file to file at a time."""
@@ -61,6 +65,7 @@ class Stream:
         self, raw: IO[bytes], label: str, progress: Progress, mapped: mmap.mmap | None = None
     ) -> None:
         self._raw, self.label, self._progress, self.mapped = raw, label, progress, mapped
+        self._ahead: Generator[bytes] | None = None
 
     def read(self, n: int) -> bytes:
         """Up to ``n`` bytes.
@@ -80,6 +85,28 @@ class Stream:
         ) as e:
             raise SourceError(f"{self.label}: cannot read: {e}") from e
 
+    def ahead(self, size: int) -> Iterator[bytes]:
+        """The rest of it, read (and inflated) on a thread of its own, ``size`` bytes at a time.
+
+        Raises:
+            SourceError: as :meth:`read`, behind all that could be read.
+        """
+        self._ahead = ahead(self._batches(size))
+        return self._ahead
+
+    def _batches(self, size: int) -> Iterator[bytes]:
+        while True:
+            batch: list[bytes] = []  # a few at once: handing over costs time
+            try:
+                while len(batch) < BATCH and (piece := self.read(size)):
+                    batch.append(piece)
+            except SourceError:
+                yield b"".join(batch)
+                raise
+            if not batch:
+                return
+            yield b"".join(batch)
+
     def advance(self, n: int) -> None:
         """Report ``n`` stored bytes of ``mapped`` as read (progress only)."""
         self._progress(n)
@@ -88,6 +115,8 @@ class Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         self._raw.close()
 
 

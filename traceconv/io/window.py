@@ -5,16 +5,21 @@ from __future__ import annotations
 import gzip
 import mmap
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from traceconv.core.errors import SourceError
 from traceconv.io.streams import Stream
+from traceconv.io.threads import count
 
 MAX_RECORD_BYTES = 16 << 20
 """No event is longer; what seems to be is damaged input."""
 
 PIECE_BYTES = 32 << 10
 """Streams are read in pieces of this size: where a compressed one breaks, one piece is lost."""
+
+AHEAD_BYTES = 1 << 20
+"""From here on, streams are read on a thread of their own, if there is one."""
 
 DROP_BYTES = 16 << 20
 """Mapped pages are released in pieces of this size."""
@@ -40,6 +45,7 @@ class Window:
         self._before = 0  # bytes of the stream before ``data``
         self._reported = self._dropped = 0
         self._over = False
+        self._pieces: Iterator[bytes] | None = None
 
     @property
     def offset(self) -> int:
@@ -49,6 +55,15 @@ class Window:
     def place(self, at: int) -> str:
         """The byte ``data[at]`` as messages name it."""
         return f"byte {self._before + at}"
+
+    def consume(self, at: int) -> None:
+        """Bytes of the mapping up to ``at`` have been consumed, whether they were loaded or not.
+
+        Some behind them are loaded then, unless it ends there.
+        """
+        assert self.mapped is not None
+        self.pos, self.end = at, max(self.end, min(at + self._step, len(self.mapped)))
+        self._settle()
 
     def more(self) -> bool:
         """Load more bytes; False at the end.
@@ -88,6 +103,8 @@ class Window:
     def _block(self, step: int) -> bytes:
         pieces: list[bytes] = []
         left = step
+        if self._pieces is None and self.offset >= AHEAD_BYTES and count() > 1:
+            self._pieces = self._stream.ahead(PIECE_BYTES)
         while left > 0:
             piece = self._piece(min(left, PIECE_BYTES), bool(pieces))
             pieces.append(piece)
@@ -98,6 +115,8 @@ class Window:
         if self.broken:
             return b""
         try:
+            if self._pieces is not None:
+                return next(self._pieces, b"")
             return self._stream.read(size)
         except SourceError as e:
             cut = isinstance(e.__cause__, EOFError | zlib.error | gzip.BadGzipFile)

@@ -130,6 +130,13 @@ static int string(Coder *c, Span *s)
 {
     const uint8_t *from = ++c->p, *p = from;
     int plain = 1;
+#if defined(__SSE2__)
+    while (c->end - p >= 16) { /* up to the first byte that is not plain, of which there are few */
+        unsigned hit = special16(p, ' ');
+        p += hit ? __builtin_ctz(hit) : 16;
+        if (hit) break;
+    }
+#endif
     while (p < c->end && *p != '"' && *p != '\\') plain &= *p++ >= 0x20;
     c->p = p;
     c->spelt = (Span){0};

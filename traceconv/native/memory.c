@@ -232,12 +232,15 @@ static void *tick(void *Py_UNUSED(nothing))
 #ifdef __linux__ /* who waits behind others comes too late; not every process may ask for it */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), -20);
 #endif
-    for (int i = 1; __atomic_load_n(&ticking, __ATOMIC_RELAXED); i++) {
+    for (int since = 0; __atomic_load_n(&ticking, __ATOMIC_RELAXED); since++) {
         nanosleep(&pause, NULL);
-        if (resident() > limit_bytes)
-            purge();
-        if (i % TRIM_EVERY == 0)
+        if (resident() <= limit_bytes)
+            continue;
+        purge();
+        if (since >= TRIM_EVERY && resident() > limit_bytes / 2) { /* long, and nothing else is done */
             trim();
+            since = 0;
+        }
     }
     return NULL;
 }

@@ -499,13 +499,16 @@ static int is_full(const Scanner *z)
            z->samples->count > CAPACITY - MAX_SERIES - 1 || z->blob_used > BLOB_LIMIT;
 }
 
-static int scan(Scanner *z, const u8 *data, const u8 *p, const u8 *end, const u8 **stop)
+/* Reads records that begin before `halt`; the last of them may end behind it. */
+static int scan(
+    Scanner *z, const u8 *data, const u8 *p, const u8 *end, const u8 *halt, const u8 **stop)
 {
     for (int why = MORE;;) {
         while (p < end && (*p == ',' || *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
         *stop = p;
         if (p == end) return MORE;
         if (*p == ']') return END;
+        if (p >= halt) return MORE;
         if (*p != '{') return ODD;
         if (is_full(z)) return FULL;
         if (!(p = record(z, data, p, end, &why))) return why;
@@ -517,9 +520,9 @@ static int scan(Scanner *z, const u8 *data, const u8 *p, const u8 *end, const u8
 static PyObject *Scanner_scan(Scanner *z, PyObject *args)
 {
     Py_buffer data;
-    Py_ssize_t start, end;
+    Py_ssize_t start, end, halt = PY_SSIZE_T_MAX;
     const u8 *stop = NULL;
-    if (!PyArg_ParseTuple(args, "y*nn", &data, &start, &end)) return NULL;
+    if (!PyArg_ParseTuple(args, "y*nn|n", &data, &start, &end, &halt)) return NULL;
     if (start < 0 || end > data.len || start > end || z->busy) {
         PyErr_SetString(PyExc_ValueError, z->busy ? "scanner is in use" : "range outside the buffer");
         PyBuffer_Release(&data);
@@ -527,9 +530,11 @@ static PyObject *Scanner_scan(Scanner *z, PyObject *args)
     }
     const u8 *bytes = data.buf;
     int status;
+    if (halt < start) halt = start;
+    if (halt > end) halt = end;
     z->busy = 1;
     Py_BEGIN_ALLOW_THREADS
-    status = scan(z, bytes, bytes + start, bytes + end, &stop);
+    status = scan(z, bytes, bytes + start, bytes + end, bytes + halt, &stop);
     Py_END_ALLOW_THREADS
     z->busy = 0;
     Py_ssize_t at = stop - bytes;
@@ -674,7 +679,7 @@ static PyObject *Scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
 
 static PyMethodDef Scanner_methods[] = {
     {"scan", (PyCFunction)Scanner_scan, METH_VARARGS,
-     "scan(buffer, start, end) -> (status, stop): read records until something stops it."},
+     "scan(buffer, start, end[, halt]) -> (status, stop): read records that begin before halt."},
     {"take", (PyCFunction)Scanner_take, METH_NOARGS,
      "take() -> dict of columns and of what was newly interned; the scanner is empty again."},
     {"flow_key", (PyCFunction)Scanner_flow_key, METH_VARARGS,

@@ -8,6 +8,9 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 /* What all parts rely on. Where it does not hold they are not built, and Python does the work.
  * Nothing relies on the order of bytes: numbers of files are read byte by byte, and columns go to
@@ -27,6 +30,17 @@ static inline const u8 *blank(const u8 *p, const u8 *end)
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
     return p;
 }
+
+#if defined(__SSE2__)
+/* Which of the 16 bytes at p are a quote, a backslash, or (signed) below `low`: a bit each. With ' '
+   these are control characters and all from 0x80 up, with -128 none. */
+static inline unsigned special16(const u8 *p, char low)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(hit, _mm_cmplt_epi8(x, _mm_set1_epi8(low))));
+}
+#endif
 
 /* The value of a hexadecimal digit, -1 if it is none. */
 static inline int hexadecimal(u8 c)

@@ -53,6 +53,12 @@ static const u8 *wide(const u8 *p, const u8 *end, int *why)
 /* Skips bytes that are neither a quote, nor a backslash, nor a control character, nor >= 0x80. */
 static const u8 *plain(const u8 *p, const u8 *end)
 {
+#if defined(__SSE2__)
+    for (; end - p >= 16; p += 16) {
+        unsigned hit = special16(p, ' ');
+        if (hit) return p + __builtin_ctz(hit);
+    }
+#endif
     while (end - p >= 8) {
         u64 x = load64(p), q = x ^ EACH(0x22), b = x ^ EACH(0x5c);
         u64 hit = (((q - EACH(1)) & ~q) | ((b - EACH(1)) & ~b) | ((x - EACH(0x20)) & ~x) | x) & EACH(0x80);

@@ -1,6 +1,7 @@
 """What analyses found, drawn into the trace of a rank: marks, and the figures of its steps.
 
-Marks are instants on lanes of their own. Every step gets the division of its time as arguments.
+Marks are instants, or slices where they have a length, on lanes of their own. Every step gets the
+division of its time as arguments.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Mark:
         times_ns: when, on the clock of the rank.
         steps: in place of times: the steps at whose start they are drawn. With neither, the
             mark is drawn at the start of the trace.
+        dur_ns: how long each is; 0 of instants.
     """
 
     name: str
@@ -36,12 +38,13 @@ class Mark:
     args: Mapping[str, Any] = field(default_factory=dict)
     times_ns: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    dur_ns: int = 0
 
 
 def annotate(trace: Trace, marks: Sequence[Mark]) -> Trace:
     """``trace`` with ``marks``, and with the overlap of each step as its arguments.
 
-    Instants are booked under "annotate".
+    Marks are booked under "annotate".
     """
     return _marked(_with_figures(trace), marks)
 
@@ -78,7 +81,7 @@ def _marked(trace: Trace, marks: Sequence[Mark]) -> Trace:
     lanes = list(dict.fromkeys(mark.lane for mark in marks))
     tracks = [Track(Layer.STEP, lane, title=TITLE, sort=i) for i, lane in enumerate(lanes)]
     args, base = trace.args.extended([_json(mark.args) for _, mark in placed])
-    return trace.add_events("annotate", tracks, _instants(trace, placed, lanes, base), args)
+    return trace.add_events("annotate", tracks, _rows(trace, placed, lanes, base), args)
 
 
 def _times(trace: Trace, mark: Mark, begins: Mapping[int, int]) -> Sequence[int]:
@@ -88,18 +91,19 @@ def _times(trace: Trace, mark: Mark, begins: Mapping[int, int]) -> Sequence[int]
     return [begins[step] for step in mark.steps if step in begins] or [span[0] if span else 0]
 
 
-def _instants(
+def _rows(
     trace: Trace, placed: Sequence[tuple[int, Mark]], lanes: Sequence[str], first: int
 ) -> EventTable:
     n = len(placed)
     names = [trace.strings.intern(mark.name) for _, mark in placed]
     none = np.full(n, -1, np.int32)
+    dur_ns = np.array([mark.dur_ns for _, mark in placed], np.int64)
     return EventTable(
         track=np.array([lanes.index(mark.lane) for _, mark in placed], np.int32),
-        kind=np.full(n, Kind.INSTANT, np.int8),
+        kind=np.where(dur_ns > 0, np.int8(Kind.SLICE), np.int8(Kind.INSTANT)).astype(np.int8),
         op=np.full(n, OpClass.OTHER, np.int8),
         start_ns=np.array([time for time, _ in placed], np.int64),
-        dur_ns=np.zeros(n, np.int64),
+        dur_ns=dur_ns,
         name=np.array(names, np.int32),
         graph=none,
         step=none,

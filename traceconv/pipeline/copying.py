@@ -98,7 +98,7 @@ def _job_summary(
     work = Summarizing(run_summary.request(), comm_patterns=options.comm_patterns)
     with analysed(captures, Issues(), run) as every:
         read, summaries = every.summaries(work)
-    return JobSummary(summaries, run_summary.judge(summaries, clock, read))
+    return JobSummary(summaries, run_summary.judge(summaries, clock, read), clock)
 
 
 def _copy(captures: Sequence[Capture], target: Target, report: Report, progress: Progress) -> None:

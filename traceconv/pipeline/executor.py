@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,12 @@ from typing import Any, TypeVar
 
 from traceconv.core.errors import OptionError, OutputError
 from traceconv.io.memory import LOWEST, limited
-from traceconv.io.temporary import ADVICE, temporary_folder
+from traceconv.io.temporary import ADVICE, locked, sweep, temporary_folder
+from traceconv.io.threads import using
 from traceconv.pipeline import engines
 from traceconv.pipeline.options import RunOptions
 
 PREFIX = "traceconv-run-"
-
-_LOCK = "lock"
 
 
 @contextmanager
@@ -43,31 +41,11 @@ def run_folder() -> Iterator[Path]:
             f"{e.strerror or e}; {ADVICE}"
         ) from e
     try:
-        with (folder / f"{_LOCK}.new").open("xb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            Path(lock.name).rename(folder / _LOCK)  # nobody sees it before it is locked
-            _sweep(parent, folder)
+        with locked(folder):
+            sweep(parent)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(parent: Path, own: Path) -> None:
-    """Remove the folders of runs that have ended."""
-    for folder in parent.glob(f"{PREFIX}*"):
-        if folder != own and _abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _abandoned(folder: Path) -> bool:
-    """Whether a folder is ours and its lock is free. One without a lock is being made."""
-    with suppress(OSError):
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return False
-        with (folder / _LOCK).open("rb+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
 
 
 MOST_WORKERS = 32
@@ -160,10 +138,12 @@ def started(run: RunOptions, sizes: Sequence[int], shared: bool = True) -> Itera
     parallel = workers > 1 or engine != "local"
     shares = workers + 1 if workers > 1 and engine == "local" else 1
     share = None if run.mem_limit is None else run.mem_limit // shares
+    threads = thread_count(run.jobs, workers) if engine == "local" else 1
     with (
         limited(share),
+        using(threads, share),
         run_folder() as folder,
-        engines.opened(engine, workers, address, share) as pool,
+        engines.opened(engine, workers, address, share, threads) as pool,
     ):
         yield Executor(pool, folder, parallel)
 
@@ -190,6 +170,19 @@ def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = No
     if memory is not None:  # this process has a share, too
         by_memory = memory // LOWEST - 1
     return max(1, min(_processors(), len(sizes), MOST_WORKERS, by_memory))
+
+
+def thread_count(jobs: int | None, workers: int) -> int:
+    """How many threads each of ``workers`` processes may use for its rank.
+
+    Args:
+        jobs: as :func:`worker_count`: processes and threads of all together.
+
+    Raises:
+        OptionError: as there.
+    """
+    requested = jobs if jobs is not None else _requested_by_environment()
+    return max(1, (_processors() if requested is None else requested) // workers)
 
 
 def _requested_by_environment() -> int | None:

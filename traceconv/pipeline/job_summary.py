@@ -8,6 +8,8 @@ from typing import Any
 
 from traceconv.alignment.plan import Plan
 from traceconv.analysis import rank_summary
+from traceconv.analysis.critical_path.records import PARTS as PATH_PARTS
+from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings
@@ -27,6 +29,9 @@ from traceconv.report import run_summary
 LATE = "Stragglers"
 """The lane of marks on ranks that delay others."""
 
+PATH = "Critical path"
+"""The lane of what of the critical path is on a rank."""
+
 
 @dataclass(frozen=True)
 class JobSummary:
@@ -34,6 +39,7 @@ class JobSummary:
 
     summaries: Sequence[RankSummary]
     judged: run_summary.Judged
+    clock: Plan
 
     @classmethod
     def of(
@@ -49,7 +55,7 @@ class JobSummary:
             rank_summary.load(summary_path(folder, one.rank))
             for folder, one in zip(folders, spilled, strict=True)
         ]
-        return cls(summaries, run_summary.judge(summaries, clock, captures))
+        return cls(summaries, run_summary.judge(summaries, clock, captures), clock)
 
     def verdict(self) -> str:
         """Which rank delays the others, in a line; "" where there is one rank only."""
@@ -87,6 +93,11 @@ class JobSummary:
             found.setdefault(finding.rank, []).append(_mark(finding))
         for late in _lates(self.judged.verdict):
             found.setdefault(late.rank, []).append(_late_mark(late))
+        for one in self.judged.path.segments:
+            to = self.clock.offsets[one.rank].correction
+            start, end = to.before(one.start_ns), to.before(one.end_ns)
+            if end > start:
+                found.setdefault(one.rank, []).append(_path_mark(one, start, end - start))
         return found
 
 
@@ -131,3 +142,17 @@ def _late_mark(late: stragglers.Finding) -> Mark:
     where = f"step {late.step}" if late.step >= 0 else "the run"
     name = f"{'Straggler of' if late.pattern else 'Latest in'} {where}: {late.text()}"
     return Mark(name, LATE, _known(args), steps=(late.step,) if late.step >= 0 else ())
+
+
+def _path_mark(one: Segment, start_ns: int, dur_ns: int) -> Mark:
+    parts = {part: ns for part, ns in zip(PATH_PARTS, one.parts, strict=True) if ns}
+    args = {
+        "what": f"{one.kind} of group {one.group}" if one.kind else "the rank's own work",
+        "step": one.step[0],
+        "consists of": {} if one.kind else {part: time_text(ns) for part, ns in parts.items()},
+        "came last": f"rank {one.last}" if one.last >= 0 else "",
+        "certain": "yes" if one.certain else "no",
+        "not decided": one.why,
+    }
+    name = one.kind or max(parts, key=lambda part: parts[part])
+    return Mark(name, PATH, _known(args), times_ns=(start_ns,), dur_ns=dur_ns)

@@ -19,7 +19,8 @@ from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, StrictError
 from traceconv.core.model import Capture, Track
 from traceconv.core.ranks import refuse_missing
-from traceconv.pipeline import engines
+from traceconv.pipeline import beside, engines
+from traceconv.pipeline.beside import OtherSources
 from traceconv.pipeline.emptiness import refuse_empty, refuse_empty_window
 from traceconv.pipeline.executor import Executor
 from traceconv.pipeline.options import MergeOptions, RunOptions
@@ -68,7 +69,7 @@ def reading(
     from traceconv.report.run_summary import request, scope
 
     whole = {"mode": "detail", **scope(options.view)}
-    requested = replace(request(drawn=options.analyse), items=options.analyse)
+    requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
     return replace(plain, summary=requested, summary_view=whole)
 
 
@@ -147,7 +148,11 @@ def finish(
     )
     if options.limit:
         progress(0, 0, "finding what fits")
+    others = OtherSources(ranks.captures, spilled, clock, base_ns)
+    keeps_all = beside.keeps_all(options, target.writer)
+    document = others.into(document) if keeps_all else document
     plan = limits.plan(spilled, document, target.writer, options.limit, executor.each)
+    plan = others.planned(plan) if keeps_all else plan
     report.settle(plan)
     if job:
         report.headline, report.verdict = job.headline(), job.verdict()
@@ -155,6 +160,7 @@ def finish(
         report.overview = job.overview(options, clock, report.issues, base_ns)
         report.step_items = job.step_items()
     _write(plan, target, report, executor, progress)
+    report.issues.extend(others.issues)
     return report
 
 

@@ -120,7 +120,8 @@ class RunOptions:
     """Who does the work, and how failures are treated. No result depends on the first four.
 
     Attributes:
-        jobs:      workers; None for as many as suit the machine and the input.
+        jobs:      workers, and threads where ranks are fewer; None for as many as suit the machine
+            and the input.
         mem_limit: bytes of memory this process and its workers may take; None for no limit.
         engine:    who runs the workers.
         engine_address: of a running cluster; None for one of our own.

@@ -7,8 +7,8 @@ writer. Modules whose name begins with ``_`` are shared helpers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -17,6 +17,22 @@ from traceconv.io.sources import Source
 
 REQUIRED = ("name", "title", "files", "order", "find", "read")
 """What a reader must have."""
+
+
+@runtime_checkable
+class PassesOn(Protocol):
+    """A reader of files that hold more than events, which an archive can hold beside the ranks."""
+
+    def passed_on(
+        self, source: Source, name: str, shift_ns: int, issues: Issues
+    ) -> Iterator[bytes]:
+        """What is not read of a file of ``Capture.beside``, as a trace of its own, in blocks.
+
+        Args:
+            shift_ns: what puts its stamps on the clock of the run.
+            issues: gets what is passed on.
+        """
+        ...
 
 
 class Reader(Protocol):

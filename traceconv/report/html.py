@@ -40,6 +40,12 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
     ),
     ("heat", "Who is behind, step by step", "", charts.heat),
     (
+        "critical_path",
+        "What bounds a step",
+        "The critical path over all ranks: what of it is on each.",
+        lambda section: join([el("p", section["text"]), _plain_table(section["rows"])]),
+    ),
+    (
         "communication",
         "Communication",
         "Elapsed time of whole operations, summed over ranks, by kind and group of ranks.",

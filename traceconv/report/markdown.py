@@ -26,6 +26,7 @@ def lines(overview: Section | None) -> list[str]:
         _part("Where the time goes", overview["overlap"], _overlap),
         _part("Step times", overview["steps"], _steps),
         _part("Who is behind, step by step", overview["heat"], _heat),
+        _part("What bounds a step", overview["critical_path"], _path),
         _part("Communication", overview["communication"], _rows),
         _part("Traffic between ranks", overview["links"], _links),
         _part("Operators", overview["operators"], _rows),
@@ -120,6 +121,11 @@ def _heat(section: Section) -> Iterator[str]:
             for row in section["rows"]
         ],
     )
+
+
+def _path(section: Section) -> Iterator[str]:
+    yield from (text(section["text"]), "")
+    yield from _rows(section)
 
 
 def _rows(section: Section) -> Iterator[str]:

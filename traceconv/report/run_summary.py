@@ -16,6 +16,8 @@ import numpy as np
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
+from traceconv.analysis.critical_path import tables as path_tables
+from traceconv.analysis.critical_path import walk
 from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
@@ -85,6 +87,7 @@ def request(
         rules=tuple(rule.id for rule in chosen(only)),
         lateness=True,
         excerpts=drawn,
+        path=drawn,
         issues=issues,
         lenient=True,
     )
@@ -97,10 +100,12 @@ class Judged:
     Attributes:
         findings: of the rules.
         verdict:  which rank delays the others.
+        path:     what bounds the steps.
     """
 
     findings: rules.Findings
     verdict: stragglers.Verdict
+    path: walk.Path = walk.NOT_FOLLOWED
 
 
 def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Capture] = ()) -> Judged:
@@ -112,7 +117,11 @@ def judge(summaries: Sequence[RankSummary], plan: Plan, captures: Sequence[Captu
     """
     said = stamped(captures) if captures else None
     groups = tuple(matched([one.collectives for one in summaries], said))
-    return Judged(rules.judge(summaries, clocks=plan), stragglers.judge(summaries, plan, groups))
+    return Judged(
+        rules.judge(summaries, clocks=plan),
+        stragglers.judge(summaries, plan, groups),
+        walk.of_job(summaries, plan, groups, captures),
+    )
 
 
 def overview(
@@ -135,7 +144,7 @@ def overview(
         ``headline``, ``losses`` (what it is made of), ``sentences`` (three), ``tiles``;
         ``findings``, most lost time first, ``good`` and ``places`` with evidence
         and where to look; ``not_checked``; the sections "overlap", "steps", "heat",
-        "communication", "links", "operators", "curves" (see :mod:`.analysis.sections`).
+        "communication", "links", "operators", "curves" (see :mod:`.sections`), "critical_path".
     """
     summaries = sorted(summaries, key=lambda one: one.rank)
     zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
@@ -166,6 +175,7 @@ def overview(
             **{key: section for key, section in drawn.items() if key != "queues"},
             "heat": sections.heat(summaries, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
+            "critical_path": path_tables.section(judged.path),
         }
     )
     return plain

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import Any, ClassVar, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
@@ -56,6 +56,19 @@ class Across(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A trace in an archive that is no rank: what a reader passes on as bytes.
+
+    Attributes:
+        name:      of the member.
+        offset_ns: what is added to its stamps for those of the ranks, which count from the base.
+    """
+
+    name: str
+    offset_ns: int
+
+
+@dataclass(frozen=True)
 class Document:
     """What is known of the whole output before its first byte.
 
@@ -67,6 +80,7 @@ class Document:
         args:    keys of the arguments that are written; None for all, empty for none.
         pids:    per rank, the process id in its capture: two ranks may have the same.
         across:  how lanes are grouped across ranks; None for the lanes of each rank together.
+        beside:  further members of an archive.
     """
 
     base_ns: int
@@ -75,6 +89,7 @@ class Document:
     args: frozenset[str] | None = None
     pids: Mapping[int, int] = field(default_factory=dict)
     across: Across | None = None
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +166,15 @@ class Writer(Protocol):
         ...
 
 
+@runtime_checkable
+class ArchiveWriter(Writer, Protocol):
+    """A writer whose files hold traces beside those of the ranks (``Document.beside``)."""
+
+    def beside(self, member: Beside, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """One of them, after all ranks, in blocks of bounded size."""
+        ...
+
+
 WriterFactory = Callable[[], Writer]
 """Makes a writer for one file or one rank: a writer's class, as a rule. It can be pickled."""
 
@@ -174,10 +198,15 @@ class SpilledRank(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """One output file: what its head says, and its ranks, ascending."""
+    """One output file: what its head says, and its ranks, ascending.
+
+    Attributes:
+        beside: the content of ``document.beside``, in the same order, as blocks.
+    """
 
     document: Document
     traces: Sequence[SpilledRank]
+    beside: tuple[Callable[[], Iterator[bytes]], ...] = ()
 
 
 class DroppedRows(TypedDict):

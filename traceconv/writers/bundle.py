@@ -1,26 +1,29 @@
 """Bundle: a tar archive with one Perfetto file per rank, which the viewer opens as one timeline.
 
 *Members*: ``perfetto_manifest.json`` (names every rank's file and its machine; ui.perfetto.dev
-reads it from version 58 on), ``traceconv.pftrace`` (no events, the facts of the run), and
-``rank-<n>.pftrace``, complete each. *Time*: all count from the base of the run, so the offsets in
-the manifest are 0, and a rank taken out of the archive still fits the others. *Sizes*: a member
-stays below what the viewer opens (``member_capacity``), reduced if need be; a requested limit is
-that of the archive. *Headers*: no owner and no time: equal traces give equal bytes.
+reads it from version 58 on), ``traceconv.pftrace`` (no events, the facts of the run),
+``rank-<n>.pftrace``, complete each, and ``other-<n>.pftrace``, what inputs hold besides events.
+*Time*: ranks count from the base of the run, so their offsets in the manifest are 0, and a rank
+taken out of the archive still fits the others; the offset of other files is their clock's.
+*Sizes*: a rank stays below what the viewer opens (``member_capacity``), reduced if need be; a
+requested limit is that of the archive. *Headers*: no owner and no time: equal traces give equal
+bytes.
 """
 
 from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar
 
 from traceconv.core.errors import Issues
 from traceconv.core.model import Trace
 from traceconv.io.streams import pieces
 from traceconv.io.temporary import spooled_temporary_file
-from traceconv.writers import Capacity, Costs, Document, Writer
+from traceconv.writers import Beside, Capacity, Costs, Document, Writer
 from traceconv.writers.perfetto import PerfettoWriter
 from traceconv.writers.size_limit import VIEWERS
 
@@ -53,7 +56,8 @@ class BundleWriter:
         self._document = document
         common = {key: value for key, value in document.facts.items() if key != "counts"}
         facts = PerfettoWriter().begin(replace(document, facts=common))
-        return _member(MANIFEST, _manifest(document.ranks)) + _member(FACTS, facts)
+        manifest = _manifest(document.ranks, document.beside)
+        return _member(MANIFEST, manifest) + _member(FACTS, facts)
 
     def trace(self, trace: Trace) -> Iterator[bytes]:
         """One rank, in blocks of bounded size.
@@ -63,16 +67,15 @@ class BundleWriter:
         """
         writer = PerfettoWriter()
         writer.begin(self._document)
-        with spooled_temporary_file(IN_MEMORY) as file:
-            file.write(PerfettoWriter().begin(_own(self._document, trace)))
-            for block in writer.trace(trace):
-                file.write(block)
-            size = file.tell()
-            file.seek(0)
-            yield _header(_name(trace.rank, self._document.ranks), size)
-            yield from pieces(file)
-        yield _padding(size)
+        head = PerfettoWriter().begin(_own(self._document, trace))
+        yield from _spooled(
+            _name(trace.rank, self._document.ranks), chain([head], writer.trace(trace))
+        )
         self.issues.extend(writer.issues)
+
+    def beside(self, member: Beside, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """A trace that is no rank, as it is."""
+        yield from _spooled(member.name, blocks)
 
     def end(self) -> bytes:
         """Two empty records close an archive."""
@@ -94,18 +97,34 @@ def _own(document: Document, trace: Trace) -> Document:
     return replace(document, ranks=(trace.rank,), facts=facts)
 
 
-def _manifest(ranks: tuple[int, ...]) -> bytes:
+def _manifest(ranks: tuple[int, ...], beside: tuple[Beside, ...]) -> bytes:
     files: list[dict[str, Any]] = [
         {"path": _name(rank, ranks), "machine": {"name": f"rank {rank}"}} for rank in ranks
     ]
     for file in files[1:]:
         file["clocks"] = {"sync_to": {"file": files[0]["path"]}, "offset_ns": 0}
+    for one in beside:
+        clocks = {"sync_to": {"file": files[0]["path"]}, "offset_ns": one.offset_ns}
+        machine = {"name": one.name.partition(".")[0]}
+        files.append({"path": one.name, "machine": machine, "clocks": clocks})
     return json.dumps({"perfetto_manifest": {"version": 1, "files": files}}).encode()
 
 
 def _name(rank: int, ranks: tuple[int, ...]) -> str:
     """Names of one length, so that they sort as ranks do."""
     return f"rank-{rank:0{len(str(max(ranks)))}}.pftrace"
+
+
+def _spooled(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """A member of unknown size, which has to stand before it."""
+    with spooled_temporary_file(IN_MEMORY) as file:
+        for block in blocks:
+            file.write(block)
+        size = file.tell()
+        file.seek(0)
+        yield _header(name, size)
+        yield from pieces(file)
+    yield _padding(size)
 
 
 def _member(name: str, content: bytes) -> bytes:

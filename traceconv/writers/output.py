@@ -31,7 +31,15 @@ from traceconv.io.atomic import (
 from traceconv.io.memory import scarce
 from traceconv.io.storage import is_url
 from traceconv.io.temporary import ADVICE
-from traceconv.writers import Document, Part, Plan, SpilledRank, Writer, WriterFactory
+from traceconv.writers import (
+    ArchiveWriter,
+    Document,
+    Part,
+    Plan,
+    SpilledRank,
+    Writer,
+    WriterFactory,
+)
 
 Advance = Callable[[int], None]
 """Called with the bytes (before compression) that were written since the last call."""
@@ -406,6 +414,10 @@ def _written(
         begun = begun or done.content > 0
         counts.update(done.counts)
         issues.extend(done.issues)
+    for member, content in zip(part.document.beside, part.beside, strict=True):
+        assert isinstance(writer, ArchiveWriter)  # others are not asked for it
+        for block in writer.beside(member, content()):
+            sink.write(block)
     sink.write(writer.end())
     issues.extend(writer.issues)
     ranks = tuple(job.spilled.rank for job in jobs)

@@ -225,3 +225,16 @@ def test_scrambled_pages_break_nothing(tmp_path, seed):
     except TraceconvError:
         return
     assert len(found["a"]) == len(found["b"])
+
+
+def test_a_table_whose_name_is_no_text_is_damage(tmp_path):
+    """As flipped bits in the schema leave it: the others are read."""
+    path = made(tmp_path / "x.db", ["CREATE TABLE t (x)", "CREATE TABLE b (x)"], [(7,)])
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET name = x'62' WHERE name = 'b'")
+    db.close()
+    [source] = sources([str(path)])
+    with opened(source, source.names()[0], salvage=True) as database:
+        assert (list(database.tables), database.count("t")) == (["t"], 1)
+        assert database.damage == ["sqlite_master, b'b'"]

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from trace_events import Memory, everything, read, rows
 
 from traceconv.core.errors import MalformedInputError
+from traceconv.io import threads
 from traceconv.io.sources import FileSource
+from traceconv.readers.shared.trace_events import native
 from traceconv.readers.shared.trace_events import timeline as _traceevents
 
 BUILT = importlib.util.find_spec("traceconv.native._scan") is not None
@@ -163,6 +165,47 @@ def test_mapped_files_and_streams_agree(tmp_path, native, data, chunk):
     path.write_bytes(data)
     mapped = outcome(b"", native, chunk, FileSource(path, "trace.json/trace.json"))
     assert mapped == outcome(data, native, chunk, Memory(data))
+
+
+@pytest.mark.skipif(not BUILT, reason="the extension is not built")
+@COMMON
+@given(
+    data=st.one_of(documents(), damaged()),
+    chunk=pieces([1, 2, 5, 16]),
+    count=pieces([2, 3]),
+)
+def test_threads_do_not_matter(tmp_path, data, chunk, count):
+    """Blocks that are scanned ahead, from guessed places, give what one thread reads."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(data)
+    source = FileSource(path, "trace.json/trace.json")
+    alone = outcome(b"", True, None, source)
+    with threads.using(count):
+        assert outcome(b"", True, chunk, source) == alone
+
+
+PLAIN = '{"ph":"X","name":"n%d","pid":1,"tid":1,"ts":%d,"dur":1}'
+TRAP = PLAIN[:-1] + ',"args":{"a":[{"name":1}, {"name":"}, {"}, {"ts":2}]}}'
+
+
+@pytest.mark.skipif(not BUILT, reason="the extension is not built")
+@pytest.mark.parametrize(("record", "wrong"), [(PLAIN, False), (TRAP, True)])
+def test_wrong_guesses_are_scanned_again(tmp_path, record, wrong):
+    """Objects within arguments look like events; right guesses are used."""
+    path = tmp_path / "trace.json"
+    path.write_text("[" + ", ".join(record % (i % 7, i) for i in range(400)) + "]")
+    source = FileSource(path, "trace.json/trace.json")
+    alone = outcome(b"", True, None, source)
+    used, due = [], native.Ahead._due
+
+    def noted(*asked):
+        used.append(due(*asked))
+        return used[-1]
+
+    with threads.using(3), mock.patch.object(native.Ahead, "_due", noted):
+        assert outcome(b"", True, 32, source) == alone
+    right = sum(one is not None for one in used)
+    assert (right < len(used) // 2) if wrong else right > len(used) * 0.8, (right, len(used))
 
 
 @COMMON

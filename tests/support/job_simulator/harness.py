@@ -15,6 +15,8 @@ from typing import Any
 
 from . import clock_scenarios  # noqa: F401 - adds its own
 from .captures import write_kineto
+from .observed import path, stretches
+from .planted import agreement, any_layout
 from .scenarios import SCENARIOS, Scenario
 from .scores import RESULTS, clock_outcomes, clock_row, straggler_outcome, straggler_row
 from .simulate import run as simulate
@@ -79,7 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", help="write the figures to this file, too")
     parser.add_argument("--show", type=int, metavar="SEED", help="print what is said of one job")
     parser.add_argument("--write", metavar="FOLDER", help="write one job as PyTorch traces")
+    parser.add_argument("--paths", type=int, metavar="JOBS", help="critical paths of so many jobs")
+    parser.add_argument("--apart", action="store_true", help="these have clocks of their own")
     given = parser.parse_args(arguments)
+    if given.paths:
+        return _paths(range(given.first, given.first + given.paths), given.apart)
     scenarios = [s for s in chosen(given.names) if s.ranks <= given.largest]
     if given.list:
         print("\n".join(f"{s.name:44} {s.ranks:4} ranks" for s in scenarios))
@@ -127,3 +133,37 @@ def _show(scenarios: Sequence[Scenario], seed: int) -> int:
         outcome, found = straggler_outcome(job)
         print(f"slow: {job.delays or job.slow_group or 'nobody'}\n{outcome}\n{found.text}")
     return 0
+
+
+EQUAL, WRONG = 0.99, 0.002
+"""From which share of a step on a path is the planted one; up to which it is not wrong."""
+
+
+def path_outcome(seed: int, apart: bool = False) -> tuple[float, float, float] | str:
+    """The least that is the same in a step of a job, the most that is said to be certain and wrong,
+    and what is certain on average; or why the path is unknown."""
+    run = simulate(any_layout(seed, apart))
+    found, error = path(run)
+    if found.why:
+        return found.why
+    every = [
+        agreement(run, step, stretches(found, step), 4 * error + 2000) for step, _ in found.steps
+    ]
+    certain = sum(one.certain for one in every) / len(every)
+    return min(one.same for one in every), max(one.wrong for one in every), certain
+
+
+def _paths(seeds: Sequence[int], apart: bool) -> int:
+    known, equal, wrong, certain = 0, 0, 0, 0.0
+    for seed in seeds:
+        found = path_outcome(seed, apart)
+        if isinstance(found, str):
+            print(f"{seed:5} unknown: {found}", flush=True)
+            continue
+        known, certain = known + 1, certain + found[2]
+        equal, wrong = equal + (found[0] >= EQUAL), wrong + (found[1] > WRONG)
+        if found[0] < EQUAL or found[1] > WRONG:
+            print(f"{seed:5} the same {found[0]:.3f}, certain and wrong {found[1]:.4f}", flush=True)
+    share = f"{100 * certain / known:.0f} % certain" if known else ""
+    print(f"{len(seeds)} jobs: {known} known, {equal} equal, {wrong} certain and wrong; {share}")
+    return int(wrong > 0)

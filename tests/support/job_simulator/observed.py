@@ -14,11 +14,14 @@ from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.collective_records import collective_records
 from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan, plan
+from traceconv.analysis.critical_path import walk
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.verdict import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.passes import compose
 from traceconv.passes.attribution import attribution
 from traceconv.passes.steps import steps
+from traceconv.pipeline.stages import passed
 from traceconv.pipeline.summaries import spans_of
 
 from .captures import capture, traces
@@ -134,3 +137,27 @@ def _as_measured(found: Plan) -> Clocks:
         frozenset(r for r, o in found.offsets.items() if o.method == "meta") - doubted,
         str(found.as_dict()["text"]),
     )
+
+
+def path(run: Run) -> tuple[walk.Path, int]:
+    """What ``traceconv critical-path`` says, and the largest error of a clock that is stated."""
+    every = (passed(one, compose(mode="detail")) for one in traces(run))
+    known = [summarize(one, SummaryRequest(lateness=True, path=True)) for one in every]
+    captures = [capture(run.job, rank) for rank in run.job.captured]
+    records = [one.collectives for one in known]
+    groups = tuple(matched(records, stamped(captures)))
+    clocks = plan(captures, "auto", records, groups=groups, spans=spans_of(known))
+    for one in known:
+        one.path.check(len(one.collectives))
+    error = max((clocks.error_ns(one.rank) or 0 for one in known), default=0)
+    return walk.of_job(known, clocks, groups, captures), error
+
+
+def stretches(found: walk.Path, step: int) -> list[tuple[int, int, int, bool, bool]]:
+    """Those of one step, as :func:`.planted.agreement` takes them."""
+    _, end, _ = found.steps[step, 0]
+    return [
+        (one.rank, end - one.start_ns, end - one.end_ns, bool(one.kind), one.certain)
+        for one in found.segments
+        if one.step == (step, 0)
+    ]

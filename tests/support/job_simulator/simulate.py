@@ -74,9 +74,7 @@ class Stage:
     def sorts(self) -> tuple[list[Op], np.ndarray]:
         """The different sorts of ops, whatever their step, and the sort of each."""
         known: dict[Op, int] = {}
-        sort = [
-            known.setdefault(replace(op, step=-1), len(known)) for op in self.ops
-        ]
+        sort = [known.setdefault(replace(op, step=-1), len(known)) for op in self.ops]
         return list(known), np.array(sort)
 
 

@@ -55,6 +55,9 @@ gap of this that is as brief as any, or goes on for a while: it may have ended t
 """
 
 
+NOT_LOOKED_AT = "not looked at"
+
+
 class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Times are int64 ns on the rank's own clock. Rows of operations are those of the rank's
     :class:`~traceconv.alignment.collective_records.CollectiveRecords`.
@@ -72,7 +75,7 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             its arguments state it, -1 if they do not.
     """
 
-    why: str = "not looked at"
+    why: str = NOT_LOOKED_AT
     steps: I64 = np.zeros((0, 3), np.int64)
     points: I64 = np.zeros(0, np.int64)
     at: I32 = np.zeros(0, np.int32)

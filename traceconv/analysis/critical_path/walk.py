@@ -14,6 +14,7 @@ operation, the path is certain again, whichever of them was right. Else nothing 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,12 +22,14 @@ import numpy as np
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
+from traceconv.alignment.offsets import one_file, one_host_clock
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.records import (
     ASIDE,
     COMMUNICATION,
     FIRM,
     LATE,
+    NOT_LOOKED_AT,
     OUTSIDE,
     PARTS,
     SEND,
@@ -34,7 +37,9 @@ from traceconv.analysis.critical_path.records import (
     UNRECORDED,
     PathRecords,
 )
+from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I64
+from traceconv.core.model import Capture
 
 RESOLUTION_NS = 1000
 """Starts that differ by less are not told apart, however well clocks agree: devices stamp no
@@ -165,6 +170,9 @@ class Path:
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
+NOT_FOLLOWED = Path(NOT_LOOKED_AT)
+"""Where nobody asked for it."""
+
 Node = tuple[int, int, int]
 """Rank, time, and where to look on: a place in :attr:`RankTime.ends` from 0, ``_FIRST`` to find
 it, ``_START`` where there is none, or below that an operation: ``-3 - row``."""
@@ -184,14 +192,40 @@ class _Meeting:
     """One operation on several ranks: rows by rank, and what is known of it."""
 
     rows: Mapping[int, int]
-    complete: bool
-    doubt: str
+    doubt: str = ""
+
+
+def of_job(
+    summaries: Sequence[RankSummary],
+    plan: Plan,
+    groups: Sequence[Matched],
+    captures: Sequence[Capture],
+    error_ns: int | None = None,
+) -> Path:
+    """The path of every step of a job.
+
+    Args:
+        summaries: with collectives and what the path needs, of all ranks that were read.
+        groups: their matched operations.
+        captures: of the same ranks.
+        error_ns: of clocks whose error is unknown; None if nobody knows it.
+    """
+    if all(one.path.why == NOT_LOOKED_AT for one in summaries):
+        return NOT_FOLLOWED
+    size = max((one.world_size for one in summaries), default=-1)
+    known = {one.rank: one.collectives for one in summaries}
+    paths = {one.rank: one.path for one in summaries}
+    one_clock = one_file(captures) or one_host_clock(captures)
+    errors = {rank: 0 if one_clock else plan.error_ns(rank) for rank in paths}
+    errors = {rank: error_ns if one is None else one for rank, one in errors.items()}
+    return walk(known, paths, plan, errors, groups, size)
 
 
 def walk(
     known: Mapping[int, CollectiveRecords],
     paths: Mapping[int, PathRecords],
     plan: Plan,
+    errors: Mapping[int, int | None],
     groups: Sequence[Matched],
     world_size: int,
 ) -> Path:
@@ -200,6 +234,7 @@ def walk(
     Args:
         known:  operations by rank.
         paths:  what the time of these ranks went to.
+        errors: of their clocks, ns; None if unknown.
         groups: matched operations.
         world_size: ranks of the job, -1 if unknown.
     """
@@ -208,7 +243,6 @@ def walk(
         rank, why = next(iter(unusable.items()))
         more = f" (and {len(unusable) - 1} more)" if len(unusable) > 1 else ""
         return Path(f"rank {rank}{more}: {why}")
-    errors = {rank: plan.error_ns(rank) for rank in paths}
     if len(paths) > 1:
         doubted = {one.rank for one in plan.issues if one.code == "unaligned"}
         for rank, error in errors.items():
@@ -264,6 +298,7 @@ class _Job:
         self.ranks, self.errors, self.groups = ranks, errors, groups
         self.all_here = world_size == len(ranks)
         self.place = self._places()
+        self.members = Counter(g.key for one in ranks.values() for g in one.known.groups)
         self.messages = _messages(ranks)
 
     def _places(self) -> dict[int, tuple[I64, I64]]:
@@ -343,20 +378,27 @@ class _Job:
             at = rank.before(time)
         row = -1 if at == _START or at == -1 else -3 - at if at <= -3 else int(rank.ends[at])
         released = int(rank.end_ns[row]) if row >= 0 else start
-        if row < 0 or released <= start:
-            parts = rank.parts(start, time)
-            return _Found((Segment(step, number, start, time, parts),) if time > start else (), ())
-        own: tuple[Segment, ...] = ()
-        unmatched = 0
-        if released < time:
-            parts = rank.parts(released, time)
-            unmatched = parts[UNMATCHED]
-            why = "communication that could not be looked up on other ranks" if unmatched else ""
-            if int(rank.path.loose[row]) == ASIDE:
-                why = why or "communication ended before it that had been hidden, maybe by chance"
-            own = (Segment(step, number, released, time, parts, why=why),)
+        first = row < 0 or released <= start
+        own = self._own(step, rank, start if first else released, time)
+        lost = any(one.why for one in own)
+        if first:
+            return _Found(own, (), lost)
+        if own and not lost and int(rank.path.loose[row]) == ASIDE:
+            why = "communication ended before it that had been hidden, maybe by chance"
+            own = (replace(own[0], why=why),)
         after = self._released(step, start, rank, row, at)
-        return _Found((*own, *after.segments), after.nodes, after.lost or unmatched > 0)
+        return _Found((*own, *after.segments), after.nodes, after.lost or lost)
+
+    def _own(
+        self, step: tuple[int, int], rank: RankTime, start: int, end: int
+    ) -> tuple[Segment, ...]:
+        """A rank's own work. Communication in it that nothing is known of may have waited."""
+        if start >= end:
+            return ()
+        parts = rank.parts(start, end)
+        lost = parts[UNMATCHED] > 0
+        why = "communication that could not be looked up on other ranks" if lost else ""
+        return (Segment(step, rank.rank, start, end, parts, why=why, certain=not lost),)
 
     def _released(
         self, step: tuple[int, int], start: int, rank: RankTime, row: int, at: int
@@ -416,8 +458,6 @@ class _Job:
         message = rank.known.kinds[int(rank.known.kind[row])] == P2P
         if message and int(rank.path.direction[row]) == SEND and end < starts[last]:
             return alone, "", False  # it was handed over before anybody received it
-        if not found.complete:
-            return alone, "not all members have a capture", True
         if found.doubt:
             return alone, found.doubt, True
         if end < starts[last] - self._unsure(rank.rank, last):
@@ -427,22 +467,28 @@ class _Job:
         if len(near) > 1:
             error = max(self._unsure(r, last) for r in near if r != last)
             names = ", ".join(map(str, sorted(near)[:4])) + ", ..." * (len(near) > 4)
-            return near, f"ranks {names} began within {error / 1e3:.1f} us, as sure as clocks are", False
+            return (
+                near,
+                f"ranks {names} began within {error / 1e3:.1f} us, as sure as clocks are",
+                False,
+            )
         return near, "", False
 
     def _meeting(self, rank: RankTime, row: int) -> _Meeting | None:
         """The same operation on the other ranks; None where that is not known."""
         known, path = rank.known, rank.path
         if len(self.ranks) == 1 and self.all_here:
-            return _Meeting({rank.rank: row}, True, "")
+            return _Meeting({rank.rank: row})
         message = known.kinds[int(known.kind[row])] == P2P
         if message and int(path.direction[row]):
             other = self.messages.get((rank.rank, row))
-            return other and _Meeting({rank.rank: row, other[0]: other[1]}, True, "")
+            return other and _Meeting({rank.rank: row, other[0]: other[1]})
         group, place = (int(one[row]) for one in self.place[rank.rank])
         size = known.groups[int(known.group[row])].size
         if group < 0:
-            return _Meeting({rank.rank: row}, True, "") if size == 1 else None
+            if size > self.members[known.groups[int(known.group[row])].key]:
+                return _Meeting({rank.rank: row}, "not all members have a capture")
+            return _Meeting({rank.rank: row}) if size == 1 else None
         one = self.groups[group]
         columns = [c for c, r in enumerate(one.ranks) if one.row[place, c] >= 0 and r in self.ranks]
         rows = {one.ranks[c]: int(one.row[place, c]) for c in columns}
@@ -452,8 +498,14 @@ class _Job:
             size = len(one.ranks)
         if message and any(int(self.ranks[r].path.direction[n]) for r, n in rows.items()):
             return None
-        doubt = next((one.doubts[c] for c in columns if one.doubts[c]), "")
-        return _Meeting(rows, len(rows) == size, f"may be another: {doubt}" if doubt else "")
+        doubt = next((f"may be another: {one.doubts[c]}" for c in columns if one.doubts[c]), "")
+        if size <= 0:
+            doubt = "how many members the group has is unknown"
+        elif len(one.ranks) != size:
+            doubt = "not all members have a capture"
+        elif len(rows) != size:
+            doubt = "not matched on all members"
+        return _Meeting(rows, doubt)
 
 
 def _messages(ranks: Mapping[int, RankTime]) -> dict[tuple[int, int], tuple[int, int]]:
@@ -499,4 +551,3 @@ def _pairs(ranks: Mapping[int, RankTime]) -> dict[tuple[str, int], int]:
 
 def _only(part: int, ns: int) -> list[int]:
     return [ns if number == part else 0 for number in range(len(PARTS))]
-

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from traceconv.analysis.rules import communication as _rules_comm
 from traceconv.analysis.rules import device as _rules_device
+from traceconv.analysis.rules import efficiency as _rules_efficiency
+from traceconv.analysis.rules import gaps as _rules_gaps
 from traceconv.analysis.rules import host as _rules_host
 from traceconv.analysis.rules import operators as _rules_ops
 from traceconv.analysis.rules import pipeline as _rules_pipeline
@@ -19,8 +21,8 @@ from traceconv.core.errors import OptionError
 RULES: Mapping[str, Rule] = {
     rule.id: rule
     for module in (
-        _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_comm,
-        _rules_ops,
+        _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_gaps,
+        _rules_comm, _rules_ops, _rules_efficiency,
     )
     for rule in module.RULES
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Rules of communication: waiting for other ranks, small packages, slow links."""
+"""Rules of communication: waiting for other ranks, small or unaligned packages, transfers that are
+repeated, slow links."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    longest,
     of_table,
     plain,
     rows_of,
@@ -34,11 +36,12 @@ from traceconv.analysis.tables.fields import fields, floats, named, numbers, who
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured
-from traceconv.core.model import Kind, OpClass, Trace
+from traceconv.core.model import I64, Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 
 THEME = "communication"
 CANN = "CANN's cluster analysis"
+MSPROF_ANALYZE = "msprof-analyze"
 
 _OPERATIONS = of_table(_comm_tables.TABLES, "comm_op")
 _MB = 10**6
@@ -198,6 +201,100 @@ def _package_figures(sizes: list[_Size], small: list[_Size]) -> dict[str, Any]:
     }
 
 
+# -- packages that are not aligned --------------------------------------------------------
+
+
+def _misaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    """Large packages that are no multiples of 512 bytes, where multiples are faster: than each of
+    them the best that is no larger is compared, since larger ones should be the faster ones."""
+    for transport, sizes in _by_transport(known).items():
+        if "RDMA" in transport.upper() or "ROCE" in transport.upper():
+            continue
+        even = [size for size in sizes if size.n_bytes % _ALIGNED == 0]
+        lost, slow, best = 0.0, [], 0.0
+        for size in sizes:
+            if size.n_bytes < limits["least"] * 1e3 or size.n_bytes % _ALIGNED == 0:
+                continue
+            reached = max((s.speed for s in even if s.n_bytes <= size.n_bytes), default=0.0)
+            if size.speed < limits["bandwidth"] / 100 * reached:
+                slow.append(size)
+                best = max(best, reached)
+                lost += size.time_ns - size.n_bytes * size.count / reached
+        value = 100 * sum(s.time_ns for s in slow) / sum(size.time_ns for size in sizes)
+        if slow and value > limits[""]:
+            n_bytes = sum(s.n_bytes * s.count for s in slow)
+            figures = {
+                "packages": sum(size.count for size in sizes),
+                "not_aligned_packages": sum(s.count for s in slow),
+                "smallest_bytes": slow[0].n_bytes,
+                "not_aligned_gbs": n_bytes / sum(s.time_ns for s in slow),
+                "aligned_gbs": best,
+            }
+            yield Case(rank, value, figures, transport, saves_ns=lost, part_of=(EXPOSED,))
+
+
+_ALIGNED = 512
+
+
+# -- transfers that are repeated ----------------------------------------------------------
+
+
+def _repeats(trace: Trace) -> Known | None:
+    """Operations of which the profiler says that they ran again, and transfers over RDMA by how
+    long one takes: a lost package is sent again after seconds."""
+    events = trace.events
+    rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
+    (again,) = fields(trace, rows, "retry")
+    tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
+    transport, link = fields(trace, tasks, "transport type", "link type")
+    rdma = np.array(
+        ["RDMA" in f"{a} {b}".upper() or "ROCE" in b.upper()
+         for a, b in zip(transport.tolist(), link.tolist(), strict=True)], bool,
+    )  # fmt: skip
+    told = _told_rdma(trace)
+    if not (again != "").any() and not rdma.any() and not len(told):
+        return None
+    tasks, repeated = tasks[rdma], rows[again == "yes"]
+    longest_rdma = max(int(events.dur_ns[tasks].max(initial=0)), int(told.max(initial=0)))
+    return {
+        "steps": max(len(measured(trace.steps)), 1),
+        "operations": int((again != "").sum()),
+        "again": len(repeated),
+        "again_ns": int(events.dur_ns[repeated].sum()),
+        "transfers": len(tasks) or len(told),
+        "rdma_longest_ns": longest_rdma,
+        "longest_again": longest(trace, repeated),
+        "longest_rdma": longest(trace, tasks),
+    }
+
+
+def _told_rdma(trace: Trace) -> I64:
+    """How long a package over RDMA takes, of each size and operation of the profiler's table."""
+    told = trace.side_tables.get("communication_bandwidth")
+    if told is None or not len(told):
+        return np.zeros(0, np.int64)
+    count, time = numbers(told, "Count"), numbers(told, "Total Duration(ns)")
+    over = np.array([one.upper() == "RDMA" for one in named(told, "Transport Type").tolist()], bool)
+    over &= (count > 0) & (time > 0)
+    found: I64 = time[over] // count[over]
+    return found
+
+
+def _retransmitting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    figures = {key: known[key] for key in ("operations", "again", "transfers", "rdma_longest_ns")}
+    value = known["rdma_longest_ns"] / 1e9
+    if known["again"] > limits["again"]:
+        yield Case(
+            rank, known["again"], figures, "", (), slices(known["longest_again"]), limit="again",
+            saves_ns=known["again_ns"] / known["steps"], part_of=(EXPOSED,),
+        )  # fmt: skip
+    elif known["transfers"] and value > limits[""]:
+        yield Case(
+            rank, value, figures, "", (), slices(known["longest_rdma"]), saves_ns=ALL,
+            part_of=(EXPOSED,),
+        )  # fmt: skip
+
+
 # -- links --------------------------------------------------------------------------------
 
 
@@ -252,6 +349,39 @@ RULES: tuple[Rule, ...] = (
         "exchange).",
         _packages,
         each_rank(_small),
+    ),
+    Rule(
+        "unaligned-packets",
+        "Packages that are no multiples of 512 bytes are slower than those that are",
+        THEME,
+        "share of transfer time (not over RDMA) of large packages that are no multiples of 512 "
+        "bytes, and slower than aligned ones of at most their size",
+        (
+            Limit(20.0, "%", OWN),
+            Limit(64.0, "KB", OWN, "least", below=True),
+            Limit(80.0, "%", f"{OWN}; 512 bytes are {MSPROF_ANALYZE}'s", "bandwidth", True),
+        ),
+        "Ascend planes with sizes, or communication.json",
+        "Pad what is exchanged to multiples of 512 bytes (buckets of the optimizer's state, "
+        "gathered parameters).",
+        _packages,
+        each_rank(_misaligned),
+    ),
+    Rule(
+        "retransmission",
+        "Communication is carried out or sent again",
+        THEME,
+        "longest transfer of one package over RDMA; or operations that the profiler says were "
+        "carried out again",
+        (
+            Limit(4.0, "s", f"{MSPROF_ANALYZE}: a retransmission takes at least that"),
+            Limit(0.0, "operations", "HCCL's own mark (retry)", "again"),
+        ),
+        "collectives with HCCL's mark of a retry, or transfers over RDMA",
+        "Packages are lost: check the network between these machines (switches, cables, optical "
+        "modules, flow control), and HCCL_RDMA_TIMEOUT and HCCL_RDMA_RETRY_CNT.",
+        _repeats,
+        each_rank(_retransmitting),
     ),
     Rule(
         "slow-link",

@@ -65,8 +65,11 @@ _BETWEEN = re.compile(
 )
 _PAGEABLE = re.compile("pageable", re.I)
 
-_SHORT_NS = 10_000  # HTA calls kernels short that take less
-_BOUND_NS = 100_000  # a longer gap is not the cost of one launch
+SHORT_NS = 10_000
+"""HTA calls kernels short that take less."""
+
+BOUND_NS = 100_000
+"""A longer gap is not the cost of one launch."""
 
 
 # -- calls --------------------------------------------------------------------------------
@@ -106,20 +109,20 @@ def _calls(names: re.Pattern[str], *layers: Layer, recorded: bool = False) -> An
         within = length_within(union(events.start_ns[rows], events.end_ns[rows]), spans)
         begun = np.sort(events.start_ns[rows])
         count = np.searchsorted(begun, spans[:, 1]) - np.searchsorted(begun, spans[:, 0])
-        inside = rows[_inside(events.start_ns[rows], union(spans[:, 0], spans[:, 1]))]
-        lengths = events.dur_ns[inside]
+        within_steps = rows[inside(events.start_ns[rows], union(spans[:, 0], spans[:, 1]))]
+        lengths = events.dur_ns[within_steps]
         return {
             "step": steps.step.tolist(),
             "calls": count.tolist(),
             "ns": within.tolist(),
             "longest_ns": int(lengths.max(initial=0)),
-            "longest": longest(trace, inside),
+            "longest": longest(trace, within_steps),
         }
 
     return facts
 
 
-def _inside(time: I64, spans: I64) -> Mask:
+def inside(time: I64, spans: I64) -> Mask:
     """Whether each instant is in one of the spans, or at its end."""
     before = np.searchsorted(spans[:, 0], time, "right") - 1
     found: Mask = before >= 0
@@ -165,7 +168,7 @@ def _longest_call(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 # -- synchronisation ----------------------------------------------------------------------
 
 
-def _gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
+def idle_gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
     """Of each device when it is idle within steps and nobody waits for input."""
     spans = steps.device_spans
     within, waits = union(spans[:, 0], spans[:, 1]), input_spans(trace)
@@ -190,7 +193,7 @@ def _synchronised(trace: Trace) -> Known | None:
     steps, rows = measured(trace.steps), _rows(trace, _SYNC, Layer.RUNTIME)
     calls = union(trace.events.start_ns[rows], trace.events.end_ns[rows])
     behind = sum(
-        total(gaps[_inside(gaps[:, 0], calls)]) for _, gaps in _gaps(trace, steps) if len(gaps)
+        total(gaps[inside(gaps[:, 0], calls)]) for _, gaps in idle_gaps(trace, steps) if len(gaps)
     )
     return {
         **known,
@@ -236,11 +239,11 @@ def _small_kernels(trace: Trace) -> Known | None:
     spans = steps.device_spans
     within, lost, ends = union(spans[:, 0], spans[:, 1]), 0, []
     lengths = [np.zeros(0, np.int64)]
-    for one, gaps in _gaps(trace, steps):
-        rows = one.kernels[_inside(events.start_ns[one.kernels], within)]
+    for one, gaps in idle_gaps(trace, steps):
+        rows = one.kernels[inside(events.start_ns[one.kernels], within)]
         lengths.append(events.dur_ns[rows])
-        short = np.unique(events.start_ns[rows[events.dur_ns[rows] < _SHORT_NS]])
-        before = gaps[np.isin(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= _BOUND_NS)]
+        short = np.unique(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
+        before = gaps[np.isin(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
         lost += total(before)
         ends.append(before[:, 1])
     kernels = np.concatenate(lengths)
@@ -252,7 +255,7 @@ def _small_kernels(trace: Trace) -> Known | None:
     return {
         "steps": len(steps),
         "kernels": len(kernels),
-        "short": int((kernels < _SHORT_NS).sum()),
+        "short": int((kernels < SHORT_NS).sum()),
         "median_ns": round(float(np.median(kernels))),
         "lost_ns": lost,
         "known_ns": int(steps.known_ns.sum()),
@@ -290,7 +293,7 @@ def _copies(trace: Trace) -> Known | None:
     for one in device_times(trace):
         some |= len(one.copies) > 0
         rows = one.copies[between[events.name[one.copies]]] if len(between) else one.copies
-        rows = rows[_inside(events.start_ns[rows], within)]
+        rows = rows[inside(events.start_ns[rows], within)]
         work = merged(one.computing, one.exposed)
         copying = subtraction(union(events.start_ns[rows], events.end_ns[rows]), work)
         alone += total(intersection(copying, intersection(one.known, within)))

@@ -45,6 +45,9 @@ _BLOCKS = (8, 16, 32)  # columns of a block, by the size of the type
 _DIGITS = re.compile(r"\d{1,12}")
 _GIB = 1 << 30
 _AI_CPU = re.compile(r"(?:KERNEL_)?AI_?CPU")
+_DOUBLE = re.compile(r"(?<![A-Z0-9])(?:DT_)?(?:DOUBLE|FLOAT64)(?![A-Z0-9])", re.I)
+_REPLACED = ("argmin", "cast", "equal", "index", "indexput", "mul", "nonzero", "tensorequal")
+"""Types of operators that msprof-analyze says how to replace where they run on AI CPUs."""
 _FULL = re.compile(
     r"(?!.*(?:tensorop|tf32))(?:.*[^a-z])?sgemm(?![a-z]).*|Cijk_\w*?_SB_.*", re.DOTALL | re.I
 )
@@ -166,7 +169,12 @@ def _time(trace: Trace, rows: NDArray[np.intp], found: Mask) -> dict[str, Any]:
 
 
 def _ai_cpu(trace: Trace) -> Known | None:
-    """Time of all compute tasks, and of those on AI CPUs, without those that fetch input."""
+    """Time of all compute tasks, and of those on AI CPUs that have an AI Core form, without those
+    that fetch input.
+
+    They have one where the same type of operator runs on other cores in this capture, where their
+    input is of double precision, and where msprof-analyze says how to replace them.
+    """
     if not is_ascend(trace) or trace.hints.partial_device:
         return None
     rows = kernels(trace, OpClass.COMPUTE)
@@ -175,13 +183,21 @@ def _ai_cpu(trace: Trace) -> Known | None:
     cores = columns.get("Core Type", np.empty(0, object)).tolist()
     if not any(cores):
         return None
-    found = np.array([bool(_AI_CPU.fullmatch(core)) for core in cores], bool)
+    slow = np.array([bool(_AI_CPU.fullmatch(core)) for core in cores], bool)
+    kinds = np.array([re.sub("V[23]$", "", kind).lower() for kind in columns["OP Type"]], object)
+    elsewhere = {*_REPLACED, *kinds[~slow & (columns["Core Type"] != "")].tolist()} - {""}
+    (inputs,) = fields(trace, rows, "Input Data Types")
+    if slow.any() and not (kinds[slow] != "").any() and not (inputs[slow] != "").any():
+        return None  # of operators of unknown type nobody knows another form
+    double = np.array([bool(_DOUBLE.search(one)) for one in inputs.tolist()], bool)
+    found = slow & (double | np.isin(kinds, list(elsewhere)))
     types = columns["OP Type"][found].tolist()
     by_type: Counter[str] = Counter()
     for kind, ns in zip(types, trace.events.dur_ns[rows[found]].tolist(), strict=True):
         by_type[kind or UNKNOWN_TYPE] += ns
     most = [kind for kind, _ in by_type.most_common(SLICES_KEPT)]
-    return {**_time(trace, rows, found), "types": most}
+    others = int(trace.events.dur_ns[rows[slow & ~found]].sum())
+    return {**_time(trace, rows, found), "types": most, "without_other_form_ns": others}
 
 
 UNKNOWN_TYPE = "of unknown type"
@@ -211,7 +227,8 @@ def _much_time(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = 100 * known["found_ns"] / known["compute_ns"] if known["compute_ns"] else 0.0
     if value > limits[""]:
         figures = {"count": known["count"], "compute_ns": known["compute_ns"]}
-        figures |= {"types": known["types"]} if known.get("types") else {}
+        extra = ("types", "without_other_form_ns")
+        figures |= {key: known[key] for key in extra if known.get(key)}
         yield Case(
             rank, value, figures, "", (), slices(known["longest"]),
             saves_ns=known["found_ns"] / known["steps"], part_of=(COMPUTING,),
@@ -363,10 +380,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ai-cpu",
-        "Operators run on AI CPUs",
+        "Operators run on AI CPUs that have a form for AI Cores",
         "operators",
-        "share of AI CPU operators in the time of compute tasks",
-        (Limit(2.0, "%", OWN),),
+        "share of AI CPU operators that have one (their type also runs on other cores here, their "
+        "input is of double precision, or msprof-analyze says how to replace them: "
+        f"{', '.join(_REPLACED)}) in the time of compute tasks",
+        (Limit(2.0, "%", f"{OWN}; what can be replaced is msprof-analyze's"),),
         "compute tasks of an Ascend device, and on which cores they ran",
         "Replace them by operators that run on AI Cores: often another type of the input (int64, "
         "double) or another form of the same operator is enough.",

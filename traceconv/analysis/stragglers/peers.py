@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, UNKNOWN, CollectiveRecords
+from traceconv.analysis.job_shape import recorded_stages
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.own_work import OWN, PARTS
 from traceconv.core.columns import F64, I32, I64
@@ -313,11 +314,14 @@ class _Sets:
 
 
 def _stages(every: Sequence[RankSummary]) -> list[list[int]]:
-    """The ranks of each pipeline stage that collectives connect.
+    """The ranks of each pipeline stage: as recorded, else as collectives connect them.
 
-    Ranks that exchange messages are taken for different stages, and a group with two of them spans
-    stages.
+    In the latter case ranks that exchange messages are taken for different stages, and a group with
+    two of them spans stages.
     """
+    recorded = recorded_stages(every)
+    if recorded:
+        return recorded
     members: dict[str, list[int]] = {}
     size: dict[str, int] = {}
     named: dict[str, bool] = {}

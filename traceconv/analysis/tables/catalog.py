@@ -17,9 +17,10 @@ from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import step as _step_tables
-from traceconv.analysis.tables.definition import RANK, Ranked, Result, Table
+from traceconv.analysis.tables.definition import RANK, Column, Ranked, Result, Table
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
+from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Trace
 from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
@@ -38,6 +39,9 @@ FILES: Mapping[str, Table] = {table.name: table for table in file_tables.tables(
 """The profilers' own tables as they are, by name."""
 
 _EVERY: Mapping[str, Table] = {**TABLES, **FILES}
+
+RANKS = "Ranks"
+"""Key of the column that counts the ranks of a group."""
 
 OF_DEVICE = ("op", "type", "kernel", "copy", "shape", "comm")
 """Tables that count rows of the device: where some of these are missing, shares are unknown."""
@@ -71,6 +75,7 @@ class Statistics:
         issues:  everything that was lost or is in doubt.
         left_out: names of tables that columns or filters leave nothing of, with the reason.
         steps:   how many steps are known, and of how many the device work, by rank.
+        shape:   the coordinates of the ranks.
     """
 
     results: tuple[Result, ...]
@@ -78,6 +83,7 @@ class Statistics:
     issues: Issues
     left_out: tuple[tuple[str, str], ...] = ()
     steps: Mapping[int, str] = field(default_factory=dict)
+    shape: JobShape = field(default_factory=JobShape)
 
     @property
     def step_lines(self) -> list[str]:
@@ -157,21 +163,104 @@ def tables(summaries: Sequence[RankSummary], top: int | None = None) -> list[Res
     return [one for one in found if one.rows or len(found) == 1 or one.table.name not in FILES]
 
 
+def grouped_tables(
+    summaries: Sequence[RankSummary], shape: JobShape, axes: Sequence[str], top: int | None = None
+) -> tuple[list[Result], tuple[tuple[str, str], ...]]:
+    """The tables of ranks with equal coordinates together, as :func:`tables` has those of all.
+
+    In place of the rank are the coordinates - absent where unknown: these ranks are a group of
+    their own, the last - and the number of ranks with data.
+
+    Args:
+        axes: what is grouped by.
+        top:  rows kept per group of tables that are usually long; None = all.
+
+    Returns:
+        The tables, and the names of those that have no figures of several ranks together, each
+        with the reason.
+    """
+    summaries = sorted(summaries, key=lambda one: one.rank)
+    found: list[Result] = []
+    left_out: list[tuple[str, str]] = []
+    for name in summaries[0].tables if summaries else ():
+        table = _EVERY[name]
+        ranked = _by_rank({one.rank: one.tables[name] for one in summaries})
+        partial = [one.rank for one in summaries if name in one.partial]
+        by_place: dict[tuple[int, ...], list[tuple[int, Columns]]] = {}
+        for rank, facts in ranked:
+            place = tuple(shape.value(rank, axis) for axis in axes)
+            by_place.setdefault(place, []).append((rank, facts))
+        parts = []
+        for place, members in sorted(by_place.items(), key=lambda one: _unknown_last(one[0])):
+            table, columns = _built(table, members, partial)
+            if len(members) > 1:
+                together = columns[RANK] == ABSENT
+                columns = {key: column[together] for key, column in columns.items()}
+            if top is not None and table.capped:
+                columns = {key: column[:top] for key, column in columns.items()}
+            parts.append(_at(place, axes, len(members), columns))
+        if ranked and not any(len(part[RANKS]) for part in parts):
+            left_out.append((name, "it has no figures of several ranks together"))
+        elif ranked or name not in FILES:
+            found.append(_joined(table, axes, parts))
+    return found, tuple(left_out)
+
+
+def coordinate_columns(axes: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of grouped tables that other tables do not have."""
+    return Column.whole(*axes, RANKS)
+
+
+def _unknown_last(place: tuple[int, ...]) -> tuple[tuple[bool, int], ...]:
+    return tuple((value < 0, value) for value in place)
+
+
+def _at(place: Sequence[int], axes: Sequence[str], ranks: int, columns: Columns) -> Columns:
+    """Rows with the coordinates and the number of ranks in front, without the rank."""
+    n = len(columns[RANK])
+    values = zip((*axes, RANKS), (*(v if v >= 0 else ABSENT for v in place), ranks), strict=True)
+    front = {name: np.full(n, value, np.int64) for name, value in values}
+    return {**front, **{key: column for key, column in columns.items() if key != RANK}}
+
+
+def _joined(table: Table, axes: Sequence[str], parts: Sequence[Columns]) -> Result:
+    """The rows of all groups, below each other."""
+    own = tuple(column for column in table.columns if column.key != RANK)
+    table = replace(table, columns=(*coordinate_columns(axes), *own))
+    columns: Columns = {
+        column.key: np.concatenate([part[column.key] for part in parts])
+        for column in table.columns
+        if parts
+    }
+    units = {column.key: column.unit for column in table.columns} if parts else {}
+    rows = len(next(iter(columns.values()), ()))
+    return Result(table, DataTable(table.name, columns, units), rows)
+
+
 def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> Result:
     ranked = _by_rank({one.rank: one.tables[table.name] for one in summaries})
-    built = table.build(ranked) if ranked else {}
-    if built and not table.columns:
-        table = replace(table, columns=file_tables.columns_of(built))
     partial = [one.rank for one in summaries if table.name in one.partial]
-    if partial and "Ratio(%)" in built:
-        unknown_shares = np.isin(built[RANK], [*partial, ABSENT])
-        built = {**built, "Ratio(%)": np.where(unknown_shares, np.nan, built["Ratio(%)"])}
-    columns: Columns = {column.key: built[column.key] for column in table.columns} if built else {}
+    table, columns = _built(table, ranked, partial)
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:
         columns = first_rows(columns, top)
-    units = {column.key: column.unit for column in table.columns} if built else {}
+    units = {column.key: column.unit for column in table.columns} if columns else {}
     return Result(table, DataTable(table.name, columns, units), rows)
+
+
+def _built(table: Table, ranked: Ranked, partial: Sequence[int]) -> tuple[Table, Columns]:
+    """The table with all its columns, and its values.
+
+    Args:
+        partial: ranks of which rows are known to be missing.
+    """
+    built = table.build(ranked) if ranked else {}
+    if built and not table.columns:
+        table = replace(table, columns=file_tables.columns_of(built))
+    if {rank for rank, _ in ranked} & set(partial) and "Ratio(%)" in built:
+        unknown_shares = np.isin(built[RANK], [*partial, ABSENT])
+        built = {**built, "Ratio(%)": np.where(unknown_shares, np.nan, built["Ratio(%)"])}
+    return table, {column.key: built[column.key] for column in table.columns} if built else {}
 
 
 def _by_rank(facts: Mapping[int, Columns]) -> Ranked:

@@ -72,7 +72,11 @@ ENGINES = ("local", "dask", "ray")
 
 
 def opened(
-    name: str, workers: int, address: str | None, memory: int | None = None
+    name: str,
+    workers: int,
+    address: str | None,
+    memory: int | None = None,
+    threads: int = 1,
 ) -> AbstractContextManager[Run]:
     """The engine ``name``; its workers end with the context, at once if an exception ends it.
 
@@ -80,6 +84,7 @@ def opened(
         workers: how many; with an address, the cluster's own number counts.
         address: of a running cluster; None for workers of our own.
         memory: bytes each worker of this machine may take; None for no limit.
+        threads: each worker of this machine may use.
 
     Raises:
         OptionError: there is no such engine, or it has no address.
@@ -97,7 +102,7 @@ def opened(
         return nullcontext(in_process)
     module = importlib.import_module(f"traceconv.pipeline.engines.{name}")
     if name == "local":
-        return module.opened(workers, memory)  # type: ignore[no-any-return]
+        return module.opened(workers, memory, threads)  # type: ignore[no-any-return]
     return module.opened(workers, address)  # type: ignore[no-any-return]
 
 

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 
 from traceconv.io.memory import limited
+from traceconv.io.threads import using
 from traceconv.pipeline.engines import attempt
 
 REPORT_EVERY_S = 0.05
@@ -33,12 +34,14 @@ class _Progress:
             self._unreported, self._next = 0, now + REPORT_EVERY_S
 
 
-def main(descriptor: int, memory: int | None = None) -> None:
-    """Serve the driver at the other end of the socket ``descriptor``, in ``memory`` bytes."""
+def main(descriptor: int, threads: int = 1, memory: int | None = None) -> None:
+    """Serve the driver at the other end of the socket ``descriptor``, in ``memory`` bytes, with so
+    many ``threads``.
+    """
     line = Connection(descriptor)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     sys.excepthook = lambda *error: _report_fault(line, *error)
-    with limited(memory):
+    with limited(memory), using(threads, memory):
         while True:
             try:
                 work, index, job = line.recv()

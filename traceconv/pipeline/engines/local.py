@@ -23,16 +23,17 @@ Report = Callable[[int, int], None]
 
 
 @contextmanager
-def opened(workers: int, memory: int | None) -> Iterator[Run]:
+def opened(workers: int, memory: int | None, threads: int = 1) -> Iterator[Run]:
     """``workers`` processes, started when there is work for them; one is this process.
 
     Args:
-        memory: bytes each of them may take; None for no limit.
+        memory:  bytes each of them may take; None for no limit.
+        threads: each of them may use.
     """
     if os.name != "posix":
         yield in_process
         return
-    pool = _Pool(workers, memory)
+    pool = _Pool(workers, memory, threads)
     try:
         yield pool.run
     finally:
@@ -42,10 +43,10 @@ def opened(workers: int, memory: int | None) -> Iterator[Run]:
 class _Worker:
     """A child and the line to it. ``job`` is what it works at, None while it waits."""
 
-    def __init__(self, memory: int | None) -> None:
+    def __init__(self, memory: int | None, threads: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            words = [str(theirs.fileno()), *([str(memory)] if memory else [])]
+            words = [str(theirs.fileno()), str(threads), *([str(memory)] if memory else [])]
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "traceconv.pipeline.engines._worker", *words],
@@ -83,8 +84,8 @@ def _path() -> str:
 class _Pool:
     """Workers, each with one job at a time."""
 
-    def __init__(self, size: int, memory: int | None) -> None:
-        self._size, self._memory = size, memory
+    def __init__(self, size: int, memory: int | None, threads: int) -> None:
+        self._size, self._memory, self._threads = size, memory, threads
         self._workers: list[_Worker] = []
 
     def run(
@@ -117,7 +118,7 @@ class _Pool:
 
     def _staff(self, size: int) -> None:
         while len(self._workers) < size:
-            self._workers.append(_Worker(self._memory))
+            self._workers.append(_Worker(self._memory, self._threads))
 
     def _ready(self) -> list[_Worker]:
         """The workers that have sent something."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,46 +13,17 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Track
-from traceconv.core.perfetto_fields import INSTANT, OWN_FIELD, SLICE_END, TracePacket
+from traceconv.core.perfetto_fields import INSTANT, SLICE_END
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
 from traceconv.readers.perfetto.marks import DROPPED, Events, Marks
-from traceconv.readers.perfetto.packets import Packets, packets
+from traceconv.readers.perfetto.others import Unread
+from traceconv.readers.perfetto.packets import packets
 from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort
-from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, old_arrows, slices
+from traceconv.readers.perfetto.slices import Arrows, Slices, arrows, by_code, old_arrows, slices
 from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import Descriptors
 from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.protobuf_columns import OTHERS, columns
-
-SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))
-"""Kinds of packets that say how a trace was recorded."""
-
-KINDS = {
-    1: "ftrace_events", 2: "process_tree", 4: "inode_file_map", 5: "chrome_events", 7: "sys_stats",
-    9: "process_stats", 37: "profile_packet", 38: "battery", 39: "android_log",
-    40: "power_rails", 45: "system_info", 47: "packages_list", 48: "chrome_benchmark_metadata",
-    49: "perfetto_metatrace", 51: "chrome_metadata", 54: "streaming_profile_packet",
-    55: "profiled_frame_symbols", 56: "heap_graph", 57: "graphics_frame_event",
-    61: "deobfuscation_mapping", 62: "vulkan_memory_event", 63: "gpu_log",
-    64: "streaming_allocation", 65: "vulkan_api_event", 66: "perf_sample", 67: "cpu_info",
-    68: "smaps_packet", 70: "initial_display_state", 71: "gpu_mem_total_event",
-    72: "memory_tracker_snapshot", 73: "frame_timeline_event", 74: "streaming_free",
-    75: "android_energy_estimation_breakdown", 77: "profile_bytes", 78: "ui_state",
-    82: "translation_table", 83: "android_game_intervention_list", 84: "statsd_atom",
-    86: "android_system_property", 91: "entity_state_residency", 94: "surfaceflinger_layers",
-    95: "etw_events", 96: "modem_connection", 98: "machine", 99: "v8_js_code",
-    100: "v8_internal_code", 101: "v8_wasm_code", 102: "v8_reg_exp_code", 128: "gpu_info",
-    135: "stack_sample",
-}  # fmt: skip
-"""Names of kinds of packets that are not read."""
-
-_READ = (
-    *(TracePacket.TRACK_EVENT, TracePacket.GPU_RENDER_STAGE_EVENT, TracePacket.GPU_COUNTER_EVENT),
-    *(TracePacket.CLOCK_SNAPSHOT, TracePacket.INTERNED_DATA, TracePacket.TRACE_PACKET_DEFAULTS),
-    *(TracePacket.TRACK_DESCRIPTOR, TracePacket.TRACE_ATTRIBUTES, OWN_FIELD),
-    *(TracePacket.PROCESS_DESCRIPTOR, TracePacket.THREAD_DESCRIPTOR),
-)
 
 
 @dataclass(frozen=True)
@@ -76,40 +46,6 @@ class Part:
         if self.rank >= 0:
             return lane.rank == self.rank
         return self.process is None or lane.process in (None, self.process)
-
-
-class Unread:
-    """Counts packets of other data sources, by kind."""
-
-    def __init__(self) -> None:
-        self.kinds: Counter[str] = Counter()
-
-    def take(self, some: Packets) -> None:
-        """Count those among some packets."""
-        other = (some.columns.rest & OTHERS) > 0
-        for number in _READ:
-            other &= ~some.columns.has(number)
-        rows = np.flatnonzero(other)
-        if not len(rows):
-            return
-        of = columns(some.data, some.start[rows], some.size[rows], (*KINDS, *sorted(SILENT)))
-        known = np.zeros(len(rows), bool)
-        for number in SILENT:
-            known |= of.has(number)
-        for number, name in KINDS.items():
-            own = of.is_bytes(number) & ~known
-            known |= own
-            self.kinds[name] += int(own.sum())
-        self.kinds["unknown"] += int(((of.rest & OTHERS) > 0)[~known].sum())
-
-    def book(self, build: TraceBuilder) -> None:
-        """Book what was counted."""
-        for name, count in self.kinds.items():
-            build.skip("perfetto-packet-unread", f"{name}: {count}", count)
-
-    def text(self) -> str:
-        """What was counted, for a message."""
-        return ", ".join(f"{name} ({count})" for name, count in self.kinds.items() if count)
 
 
 def read(capture: Capture, build: TraceBuilder) -> None:
@@ -208,8 +144,8 @@ class _Content:
             marks.kind[~mine[marks.lane]] = DROPPED
         made = slices(marks)
         self._book(made, marks)
-        used = set(marks.lane[made.mark].tolist())
-        places = Places([lanes[i] for i in sorted(used)], build.comm_words)
+        used = np.flatnonzero(np.bincount(marks.lane[made.mark])).tolist()
+        places = Places([lanes[i] for i in used], build.comm_words)
         rows, first = self._rows(marks, made, lanes, categories, places)
         self._arrows(marks, made, rows, first, mine)
         self._samples(lanes, mine, places)
@@ -329,7 +265,9 @@ class _Content:
         """Fill in the rows of one lane and category, by their names."""
         build = self._build
         known: dict[Track, int] = {}
-        distinct, back = np.unique(name[rows], return_inverse=True)
+        there = np.zeros(len(build.strings), bool)
+        there[name[rows]] = True
+        distinct = np.flatnonzero(there)
         table = np.empty((len(distinct), 3), np.int32)
         for i, string in enumerate(distinct.tolist()):
             text = build.strings[string]
@@ -342,7 +280,8 @@ class _Content:
                 done = OpClass.HOST if done is OpClass.OTHER else done
             number = known.setdefault(made, build.add_track(made))
             table[i] = number, done, step_number(text) if host else -1
-        track[rows], op[rows], step[rows] = table[back].T
+        number_of = np.cumsum(there, dtype=np.int32) - np.int32(1)
+        track[rows], op[rows], step[rows] = table[number_of[name[rows]]].T
 
     def _stages(self, mark: I64) -> tuple[list[tuple[str | None, bool]], I64]:
         """What GPU packets are, and which of these each row is; 0 = it is of no such packet."""
@@ -491,7 +430,7 @@ def grouped(key: I64) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Every value and its rows."""
     if not len(key):
         return
-    order = np.argsort(key, kind="stable")
+    order = by_code(key)
     borders = np.flatnonzero(np.diff(key[order])) + 1
     for rows in np.split(order, borders):
         yield int(key[rows[0]]), rows

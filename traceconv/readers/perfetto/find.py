@@ -19,6 +19,7 @@ from traceconv.io.sources import Source
 from traceconv.io.streams import ZSTD
 from traceconv.readers.perfetto import own_files
 from traceconv.readers.perfetto.content import Part
+from traceconv.readers.perfetto.others import OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
 from traceconv.readers.perfetto.tracks import Descriptors, track_key
@@ -132,6 +133,10 @@ def captures(
         heads: first bytes of those that are traces, by name.
     """
     facts = {name: own_files.attributes(source, name, head) for name, head in heads.items()}
+    bundles = {own_files.folder(name) for name, of in facts.items() if "ranks" in of}
+    for name, of in facts.items():
+        if OTHERS_NS in of and own_files.folder(name) not in bundles:
+            facts[name] = {}  # taken out of its bundle
     ours = {name: of for name, of in facts.items() if of}
     found = own_files.captures(source, names, ours, heads, issues)
     for name, head in heads.items():
@@ -148,6 +153,7 @@ def _foreign(source: Source, name: str, head: bytes, issues: Issues) -> list[Cap
         "source": source,
         "files": (name,),
         "clock": survey.clock(),
+        "beside": ((name, 0),),
         "label": source.title(name),
     }
     parts = survey.parts()

@@ -39,6 +39,7 @@ from traceconv.core.protobuf import (
 from traceconv.readers.perfetto.content import resolved
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.marks import Events, Flows, Marks
+from traceconv.readers.perfetto.others import Unread
 from traceconv.readers.perfetto.own_files import Own, add_issues, document, windows_of
 from traceconv.readers.perfetto.packets import Packets, packets
 from traceconv.readers.perfetto.slices import Slices, slices
@@ -168,6 +169,11 @@ def read(capture: Capture, build: TraceBuilder, own: Own) -> None:
         for some in packets(capture.source, name, build):
             content.take(some)
         about = content.put() or about
+    for name, _ in capture.beside:
+        build.file, unread = capture.source.title(name), Unread()
+        for some in packets(capture.source, name, build):
+            unread.take(some)
+        unread.book(build)
     _identify(build, own, about)
 
 

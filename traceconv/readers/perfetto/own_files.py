@@ -18,6 +18,7 @@ from traceconv.core.perfetto_fields import Attribute, TracePacket
 from traceconv.core.protobuf import last_values, message, signed, text, whole_fields
 from traceconv.core.ranks import parse_ranges
 from traceconv.io.sources import HEAD_BYTES, Source
+from traceconv.readers.perfetto.others import OTHERS_NS
 from traceconv.readers.shared.protobuf_columns import CUT, WHOLE, frames
 
 SIGN = "traceconv."
@@ -128,18 +129,32 @@ def captures(
         heads: first bytes by file.
     """
     found: list[Capture] = []
-    bare = {_folder(name): name for name in facts if _is_bare(heads[name])}
+    others = {name: of for name, of in facts.items() if OTHERS_NS in of}
+    facts = {name: of for name, of in facts.items() if name not in others}
+    bare = {folder(name): name for name in facts if _is_bare(heads[name])}
     rest = {name: of for name, of in facts.items() if name not in bare.values()}
     bundles: dict[str, dict[str, Facts]] = {}
     alone: dict[str, Facts] = {}
     for name, of in rest.items():
-        if _folder(name) in bare and "version" not in of:
-            bundles.setdefault(_folder(name), {})[name] = of
+        if folder(name) in bare and "version" not in of:
+            bundles.setdefault(folder(name), {})[name] = of
         else:
             alone[name] = of
-    for folder, members in bundles.items():
-        found += _bundle(source, names, bare[folder], facts[bare[folder]], members, issues)
+    for where, members in bundles.items():
+        made = _bundle(source, names, bare[where], facts[bare[where]], members, issues)
+        beside = [(n, of[OTHERS_NS]) for n, of in others.items() if folder(n) == where]
+        found += _with_others(made, [(n, at) for n, at in beside if isinstance(at, int)])
     return found + _files(source, alone, issues)
+
+
+def _with_others(ranks: list[Capture], beside: Sequence[tuple[str, int]]) -> list[Capture]:
+    """The ranks of a bundle; files with packets of other data sources go with the first."""
+    if not beside or not ranks:
+        return ranks
+    first, uses = ranks[0], {name: "packets of other data sources" for name, _ in beside}
+    known = (*first.known, *uses)
+    first = replace(first, beside=tuple(beside), known=known, uses={**first.uses, **uses})
+    return [first, *ranks[1:]]
 
 
 def _bundle(
@@ -167,7 +182,8 @@ def _bundle(
     return [replace(one, known=tuple(uses), uses=uses) for one in found[:1]] + found[1:]
 
 
-def _folder(name: str) -> str:
+def folder(name: str) -> str:
+    """Where a file is."""
     return str(PurePosixPath(name).parent)
 
 
@@ -178,7 +194,7 @@ def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[C
         part = document(of.get("part"))
         number, parts = part.get("number"), part.get("of")
         if type(number) is int and type(parts) is int:
-            key = (_folder(name), parts, of.get("base_ns"), of.get("ranks"), _stem(name))
+            key = (folder(name), parts, of.get("base_ns"), of.get("ranks"), _stem(name))
             groups.setdefault(key, []).append((number, name))
         else:
             groups[(name,)] = [(0, name)]

@@ -12,13 +12,14 @@ Rank from: our own files; names of threads ("rank 3 compute"); the order of proc
 (a file name may hold it).
 Quirks: packets in any order, state that is lost, descriptors that come late, ends with names -
 as Perfetto's importer treats them; see the modules of this family.
-Ignored: ftrace, CPU samples, heap profiles, logs and all other data sources (counted).
+Ignored: ftrace, CPU samples, heap profiles, logs and all other data sources (counted; a bundle
+holds them beside the ranks).
 Source: Perfetto's documentation and schema; hub of formats beside the tests' data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -66,6 +67,14 @@ class PerfettoReader:
             from traceconv.readers.perfetto import content
 
             content.read(capture, build)
+
+    def passed_on(
+        self, source: Source, name: str, shift_ns: int, issues: Issues
+    ) -> Iterator[bytes]:
+        """Packets of other data sources; see :class:`traceconv.readers.PassesOn`."""
+        from traceconv.readers.perfetto.others import passed_on
+
+        return passed_on(source, name, shift_ns, issues)
 
 
 def _named(name: str) -> bool:

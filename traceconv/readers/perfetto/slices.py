@@ -45,21 +45,26 @@ class Slices:
 
 def by_time(marks: Marks) -> Rows:
     """The order of marks by lane, then time, then place in the file."""
-    order = _by_lane(marks.lane)
+    order = by_code(marks.lane)
     lane, time = marks.lane[order], marks.time[order]
     if ((time[1:] >= time[:-1]) | (lane[1:] != lane[:-1])).all():
         return order  # as most writers leave them
     return np.lexsort((marks.time, marks.lane))
 
 
-def _by_lane(lane: I32) -> Rows:
-    """The stable order of lanes, made block by block: what a sort takes beside its result is no
-    array, so no limit on memory would hold for it."""
-    count = np.bincount(lane)
-    place = np.cumsum(count) - count  # of the next mark of each lane
-    order = np.empty(len(lane), np.intp)
-    for first in range(0, len(lane), _BLOCK):
-        some = lane[first : first + _BLOCK]
+def by_code(code: I32 | I64) -> Rows:
+    """The stable order of small numbers, none negative.
+
+    It is made block by block: what a sort takes beside its result is no array, so no limit on
+    memory would hold for it.
+    """
+    if len(code) <= _BLOCK or int(code.max()) >= _BLOCK:
+        return np.argsort(code, kind="stable")
+    count = np.bincount(code)
+    place = np.cumsum(count) - count  # of the next mark of each
+    order = np.empty(len(code), np.intp)
+    for first in range(0, len(code), _BLOCK):
+        some = code[first : first + _BLOCK]
         narrow = some.astype(np.int16) if len(count) < 1 << 15 else some
         own = np.argsort(narrow, kind="stable")
         found = np.bincount(some, minlength=len(count))

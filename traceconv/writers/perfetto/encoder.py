@@ -28,6 +28,7 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
 )
+from traceconv.io.threads import ahead
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto import own
 from traceconv.writers.perfetto.arguments import MAX_NAMES, MAX_STRINGS, Coded, Coder, coder
@@ -55,6 +56,9 @@ from traceconv.writers.perfetto.wire import (
 
 BLOCK = 8192
 """Event rows encoded at a time: up to twice as many packets, which fit into the CPU cache."""
+
+BLOCKS_ALONE = 4
+"""With no more blocks than this, a thread for their arguments is not worth its start."""
 
 NAMES_PER_PACKET = 4096
 
@@ -122,7 +126,8 @@ class Encoder:
         """Slices and instants, with arguments and arrows; ``source`` is without step numbers."""
         sequence, opened, first = sequence_id(trace.rank), NONE_OPEN, 0
         encodable, said = Encodable(trace, order), own.Rows(sequence, trace)
-        for part, coded in blocks(trace, self._document.base_ns, _coder(self._document)):
+        made = blocks(trace, self._document.base_ns, _coder(self._document))
+        for part, coded in ahead(made) if len(trace.events) > BLOCKS_ALONE * BLOCK else made:
             data, opened = packets(sequence, encodable.rows(part, coded), opened)
             if coded.interned:
                 data = _interned(sequence, coded.interned, NEEDS_STATE) + data

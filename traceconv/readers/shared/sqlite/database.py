@@ -179,6 +179,9 @@ class Database:
         self._bytes = int(count) * int(size)
         query = "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'"
         for name, root, sql in connection.execute(query).fetchall():
+            if not isinstance(name, str):  # a bit of the schema is damaged
+                self.damage.append(f"sqlite_master, {name!r:.40}")
+                continue
             info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
             self.tables[name] = tuple(row[1] for row in info if row[6] != 1)  # 1: hidden
             if root in short:

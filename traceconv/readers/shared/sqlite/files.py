@@ -18,7 +18,6 @@ from __future__ import annotations
 import mmap
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
 from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
-from traceconv.io.temporary import temporary_directory
+from traceconv.io.temporary import TemporaryFolder, temporary_directory
 
 _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
@@ -179,7 +178,7 @@ class DatabaseFile:
         Raises:
             SourceError: it cannot be read or copied.
         """
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryFolder | None = None
         self.cut, self.torn = False, False
         self.short: frozenset[int] = frozenset()
         try:

@@ -18,13 +18,15 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.io.sources import Source
+from traceconv.io.threads import count
 from traceconv.io.window import MAX_RECORD_BYTES, Window
 from traceconv.readers.shared.trace_events.assemble import assemble
 from traceconv.readers.shared.trace_events.contract import (
@@ -39,7 +41,13 @@ from traceconv.readers.shared.trace_events.contract import (
     Skipped,
 )
 from traceconv.readers.shared.trace_events.keys import Form, Keys, find_events
-from traceconv.readers.shared.trace_events.native import FlowKeys, Native, native_scanner
+from traceconv.readers.shared.trace_events.native import (
+    Ahead,
+    FlowKeys,
+    Native,
+    hash_keys,
+    native_scanner,
+)
 from traceconv.readers.shared.trace_events.placing import Naming
 from traceconv.readers.shared.trace_events.python_columns import Arguments, Intake, hashed
 from traceconv.readers.shared.trace_events.python_decode import (
@@ -207,8 +215,10 @@ class Reading:
             MalformedInputError: it holds no list of events, or none of them can be read.
         """
         with source.open(name) as stream, collector_paused():
-            scanner = native_scanner(self._probes, stream.mapped is not None)
-            steps = MAPPED_STEP if stream.mapped is not None else STREAM_STEP
+            stays, hashes = stream.mapped is not None, hash_keys()
+            made = partial(native_scanner, self._probes, stays, hashes)
+            scanner = made()
+            steps = MAPPED_STEP if stays else STREAM_STEP
             window = Window(stream, chunk_bytes * steps if scanner else chunk_bytes)
             keys = Keys()
             form, junk = find_events(window, keys)
@@ -219,7 +229,10 @@ class Reading:
                 self.tables.tally.add("empty-file")
                 return
             self.tables.tally.add("skipped-bytes", "byte 0", junk)
-            self._events(_Tiers(self, window, form, scanner, chunk_bytes), window, form, keys)
+            with closing(_Tiers(self, window, form, scanner, chunk_bytes)) as tiers:
+                if scanner is not None and stays:
+                    tiers.go_ahead(made)
+                self._events(tiers, window, form, keys)
             self.keys = keys.found
             window.close()
         self._check(source.title(name))
@@ -314,11 +327,29 @@ class _Tiers:
         intake = Intake(tables, of.naming, arguments, keys)
         self._window, self._size = window, chunk_bytes
         self._address = build.attach(window.mapped) if window.mapped is not None else -1
-        self._native = Native(scanner, build, tables, intake) if scanner else None
+        self._tier = partial(Native, build=build, tables=tables, intake=intake)
+        self._native = self._tier(scanner) if scanner else None
+        self._ahead: Ahead | None = None
         self._chunks = Chunks(intake, chunk_bytes, form is Form.LINES, self._address)
         self._slow = False  # many odd records: the next chunk goes to the Python tier
         self._span = 1  # what salvage takes where the last tier stopped
         self.salvage = Salvage(intake, tables.tally)
+
+    def go_ahead(self, scanner: Callable[[], Any]) -> None:
+        """Scan the mapped file on as many threads as there are, if it is large enough.
+
+        Args:
+            scanner: makes a new one.
+        """
+        threads, size = count(), self._size * MAPPED_STEP
+        if threads > 1 and len(self._window.data) >= 2 * size:
+            made = lambda: self._tier(scanner())  # noqa: E731
+            self._ahead = Ahead(made, size, threads, self._window, self._address)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     def read(self) -> State:
         """Let a tier take what it can."""
@@ -327,6 +358,10 @@ class _Tiers:
             self._slow, self._span = False, self._size
             return self._chunks.read(window)
         self._span = 1
+        if self._ahead is not None:
+            state, taken = self._ahead.read(window)
+            self._slow = state is State.ODD and taken < SEVERAL
+            return state
         state = self._native.read(window)
         if state is not State.MORE or window.mapped is None:
             taken = self._native.take(window, self._address)

@@ -1,0 +1,187 @@
+"""The critical path: it tiles the step, it is the planted one, and what is not known is said.
+
+``python -m tests.scenarios --paths 100`` measures it on as many jobs as one has time for.
+"""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from golden_cases import Case, case_folder
+from job_simulator import Clock, Delay, Job, run, write_kineto
+from job_simulator.harness import EQUAL, WRONG, path_outcome
+from job_simulator.observed import path, stretches
+from job_simulator.planted import agreement, planted_path, step_span
+
+import traceconv
+from traceconv.alignment.offsets import Offset
+from traceconv.alignment.plan import Plan
+from traceconv.analysis.critical_path.records import PARTS
+from traceconv.analysis.critical_path.tables import SHOWN, TABLES, results
+from traceconv.analysis.critical_path.walk import walk
+from traceconv.analysis.summarize import SummaryRequest, summarize
+from traceconv.cli import run as command
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.side_tables import ABSENT
+from traceconv.passes import compose
+from traceconv.pipeline.stages import passed
+
+SLOW = Job(
+    tp=2, dp=2, steps=6, stamps="monotonic", delays=(Delay((1,), 2e6),), jitter=5e3, layers=2,
+)  # fmt: skip
+
+
+def tiles(found):
+    """Whether the stretches of every step follow each other from its start to its end, with parts
+    that add up; and whether the tables say the same."""
+    for step, (start, end, last) in found.path.steps.items():
+        own = sorted((s for s in found.path.segments if s.step == step), key=lambda s: s.start_ns)
+        assert [one.start_ns for one in own[1:]] == [one.end_ns for one in own[:-1]]
+        assert (own[0].start_ns, own[-1].end_ns, own[-1].rank) == (start, end, last)
+        for one in own:
+            assert sum(one.parts) == one.end_ns - one.start_ns > 0
+            assert min(one.parts) >= 0
+    parts = [column.key for column in TABLES["steps"].columns[3 : 3 + len(SHOWN)]]
+    for name in ("steps", "ranks", "segments"):
+        table = found[name]
+        if len(table):
+            sums = np.sum([table[key] for key in parts], axis=0)
+            assert sums.tolist() == table["Length(ns)"].tolist()
+            total = sum(end - start for start, end, _ in found.path.steps.values())
+            assert table["Length(ns)"].sum() == total
+
+
+def test_stretches_tile_the_steps_of_every_case(golden, monkeypatch):
+    """Of every golden case that is read, whatever it holds; or it says why there is no path."""
+    monkeypatch.chdir(case_folder(golden))
+    case = Case(golden)
+    if case.error:
+        pytest.skip("an error is what this case shows")
+    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
+    try:
+        found = traceconv.critical_path("input", **options, jobs=1, clock_error_ns=1000)
+    except traceconv.EmptyResultError:
+        pytest.skip("nothing is in it")
+    assert bool(found.why) == (not found.path.segments)
+    tiles(found)
+    json.dumps(found.as_dict())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_path_is_the_planted_one(seed):
+    """Of small jobs of any layout whose clocks are one."""
+    if seed == 2:
+        pytest.skip("it is not certain there, which is what the next test is about")
+    same, wrong, certain = path_outcome(seed)
+    assert same >= EQUAL
+    assert wrong <= WRONG
+    assert certain > 0.5
+
+
+@pytest.mark.parametrize("seed", [2, 64])
+def test_where_it_is_not_the_planted_one_it_is_not_certain(seed):
+    """A host that is late while communication ends beside it cannot be told from one that waits."""
+    same, wrong, certain = path_outcome(seed)
+    assert same < EQUAL
+    assert wrong <= WRONG
+    assert certain < 0.95
+
+
+def test_clocks_that_are_fitted_decide_as_far_as_their_errors_say():
+    """Nothing that is said to be certain is elsewhere; of most jobs there is a path."""
+    every = [path_outcome(seed, apart=True) for seed in range(203, 209)]
+    known = [one for one in every if not isinstance(one, str)]
+    assert len(known) >= 3
+    assert max(one[1] for one in known) <= WRONG
+
+
+def test_a_slow_rank_has_the_path():
+    """All of the others' time is hidden behind it."""
+    happened = run(SLOW)
+    found, error = path(happened)
+    assert error == 0
+    for step, _ in found.steps:
+        start, end = step_span(happened, step)
+        own = [(one.rank, one.end - one.start) for one in planted_path(happened, step)]
+        assert sum(ns for rank, ns in own if rank == 1) > 2e6
+        assert sum(ns for _, ns in own) == pytest.approx(end - start)
+        assert agreement(happened, step, stretches(found, step), 2000).same > EQUAL
+    ranks = results(found, ["ranks"])[0].data
+    on = dict(zip(ranks["Rank"].tolist(), ranks["Length(ns)"].tolist(), strict=True))
+    assert on[1] > len(found.steps) * 2e6
+
+
+def test_unknown_clocks_are_no_path():
+    """No rank is blamed by clocks of which nothing says how they compare."""
+    lost = replace(SLOW, stamps="", steps=2, clocks=tuple(Clock(7 * r) for r in range(4)))
+    found, _ = path(run(lost))
+    assert "the clock of rank" in found.why
+    assert not found.segments
+
+
+def test_a_member_without_capture_is_not_decided():
+    """It may be the one that came last."""
+    found, _ = path(run(replace(SLOW, uncaptured=(1,))))
+    assert {one.why for one in found.segments} >= {"not all members have a capture"}
+    doubted = [one for one in found.segments if one.why]
+    assert doubted
+    assert not any(one.certain or one.last >= 0 for one in doubted)
+
+
+def test_steps_that_nothing_marks_are_no_path():
+    """The whole of a capture is not taken for a step."""
+    found, _ = path(run(replace(SLOW, numbering="none")))
+    assert "nothing marks its steps" in found.why
+
+
+def test_steps_that_are_not_on_all_ranks_are_left_out():
+    """They are said to be."""
+    found, _ = path(run(replace(SLOW, windows={2: (2, 6)})))
+    assert set(found.left_out.values()) == {"recorded on 3 of 4 ranks"}
+    assert [step for step, _ in found.left_out] == [0, 1]
+    assert [step for step, _ in found.steps] == [2, 3, 4, 5]
+
+
+def test_what_ran_on_no_known_operation_is_not_certain():
+    """Permutations are on no list of collectives, so who was waited for is unknown."""
+    build = TraceBuilder(Capture("made", None, ("x",), 0, label="made", world_size=1))
+    kernels, comm = build.track(Layer.DEVICE, "Stream 1"), build.track(Layer.COMM, "Group 7")
+    marks = build.track(Layer.STEP, "iterations")
+    rows = [(kernels, 0, 40, "gemm", OpClass.COMPUTE, -1),
+            (comm, 40, 60, "collective-permute", OpClass.COMM, -1),
+            (kernels, 100, 50, "gemm", OpClass.COMPUTE, -1),
+            (marks, 0, 150, "Iteration 1", OpClass.ITERATION, 1)]  # fmt: skip
+    for track, start, dur, name, op, step in rows:
+        build.slice(track, start, dur, name, op=op, step=step)
+    known = summarize(
+        passed(build.finish(), compose(mode="detail")), SummaryRequest(lateness=True, path=True)
+    )
+    found = walk(
+        {0: known.collectives}, {0: known.path}, Plan("none", {0: Offset()}), {0: 0}, (), 1
+    )
+    (one,) = found.segments
+    assert one.parts[PARTS.index("unmatched")] == 60
+    assert not one.certain
+    assert one.why
+
+
+def test_files_and_the_command_say_the_same(tmp_path, capsys):
+    """Text, JSON and CSV of the command are the columns of the function."""
+    write_kineto(run(replace(SLOW, steps=10)), tmp_path / "job")
+    found = traceconv.critical_path(tmp_path / "job", clock_error_ns="1us", steps="3-4")
+    assert found["steps"]["Step"].tolist() == [3, 4]
+    tiles(found)
+    base = ["critical-path", str(tmp_path / "job"), "--clock-error", "1us", "--steps", "3-4", "-q"]
+    assert command([*base, "--json", "--by", "all"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["known"]
+    tables = {one["name"]: one for one in document["tables"]}
+    lasts = [None if v == ABSENT else v for v in found["segments"]["Came Last"].tolist()]
+    at = [c["name"] for c in tables["segments"]["columns"]].index("Came Last")
+    assert [row[at] for row in tables["segments"]["rows"]] == lasts
+    assert command([*base, "-o", str(tmp_path / "path.csv"), "--by", "ranks,segments"]) == 0
+    assert len((tmp_path / "path_segments.csv").read_text().splitlines()) == 1 + len(lasts)
+    assert command([*base, "--format", "csv"]) == 2
+    assert command([*base, "--by", "nothing"]) == 2

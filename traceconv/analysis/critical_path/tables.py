@@ -1,0 +1,260 @@
+"""The critical path as tables: by step, by rank, and stretch by stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.critical_path.records import COMMUNICATION, PARTS, UNMATCHED
+from traceconv.analysis.critical_path.walk import Path, Segment
+from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Result, Table, texts
+from traceconv.core.choices import unknown
+from traceconv.core.errors import OptionError
+from traceconv.core.side_tables import ABSENT, Columns, DataTable
+
+SHOWN = tuple(name for number, name in enumerate(PARTS) if number != UNMATCHED)
+"""The parts that tables have; what was not matched is communication there."""
+
+NEEDS = "ranks on one clock whose error is known, with marked steps and device work"
+
+_PARTS = Column.ns(*(name.replace(",", "").title().replace(" For ", " for ")
+                     .replace(" Of The ", " of the ") for name in SHOWN))  # fmt: skip
+_SUM = "The parts add up to the length, to the ns."
+
+
+def _table(name: str, title: str, formula: str, *columns: Column, capped: bool = False) -> Table:
+    return Table(name, title, formula, NEEDS, columns, lambda _: NOTHING, lambda _: NOTHING, capped)
+
+
+TABLES: Mapping[str, Table] = {
+    "steps": _table(
+        "steps",
+        "Critical path by step",
+        "Length: from where the first rank begins the step, but not before the last one has ended "
+        f"the step before, to where the last one ends. {_SUM} Jumps: from a rank that waited to "
+        "the one that came last. Undecided: places where the path could go on elsewhere. "
+        "Certain: share of the length that is on the path wherever it goes there.",
+        *Column.whole("Step", "Last Rank"),
+        *Column.ns("Length"),
+        *_PARTS,
+        Column("Jump Count", "1", "int"),
+        Column("Undecided Count", "1", "int"),
+        *Column.percent("Certain"),
+    ),
+    "ranks": _table(
+        "ranks",
+        "Critical path by rank",
+        "What of the paths of all steps is on a rank: its own work, and the communication that it "
+        f"waited for. {_SUM} Ratio: of the length of all steps.",
+        *Column.whole(RANK, "Step Count"),
+        *Column.ns("Length"),
+        *Column.percent("Ratio"),
+        *_PARTS,
+        *Column.percent("Certain"),
+    ),
+    "segments": _table(
+        "segments",
+        "Critical path, stretch by stretch",
+        "The path of every step in order of time, on the shared clock: a rank's own work, or the "
+        f"communication (kind and group) that it waited for. {_SUM} Came Last: the rank whose "
+        "arrival ended the waiting. Why: what is not decided there.",
+        *Column.whole("Step", RANK),
+        *Column.text("What", "Group"),
+        *Column.ns("Start Time", "Length"),
+        *_PARTS,
+        *Column.whole("Came Last"),
+        *Column.text("Certain", "Why"),
+        capped=True,
+    ),
+}
+"""All tables, by name."""
+
+
+def chosen(by: Iterable[str]) -> list[str]:
+    """Names of tables, each once; "all" is all of them.
+
+    Raises:
+        OptionError: there is no such table.
+    """
+    found: dict[str, None] = {}
+    for word in by:
+        if word != "all" and word not in TABLES:
+            raise OptionError(unknown("table", word, [*TABLES, "all"]), "by")
+        found.update(dict.fromkeys(TABLES if word == "all" else (word,)))
+    return list(found)
+
+
+def results(path: Path, by: Iterable[str], top: int | None = None) -> tuple[Result, ...]:
+    """The tables of a path.
+
+    Args:
+        top: rows kept of the stretches; None = all.
+    """
+    made: Mapping[str, Callable[[Path], Columns]] = {
+        "steps": _by_step, "ranks": _by_rank, "segments": _segments,
+    }  # fmt: skip
+    found = []
+    for name in by:
+        table = TABLES[name]
+        columns = made[name](path) if path.segments else {}
+        rows = len(next(iter(columns.values()))) if columns else 0
+        if table.capped and top is not None:
+            columns = {key: column[:top] for key, column in columns.items()}
+        units = {column.key: column.unit for column in table.columns} if columns else {}
+        found.append(Result(table, DataTable(name, columns, units), rows))
+    return tuple(found)
+
+
+def _parts(segments: Sequence[Segment]) -> NDArray[np.int64]:
+    """(segments, parts shown) ns."""
+    every = np.array([one.parts for one in segments], np.int64).reshape(-1, len(PARTS))
+    every[:, COMMUNICATION] += every[:, UNMATCHED]
+    return np.delete(every, UNMATCHED, axis=1)
+
+
+def _lengths(segments: Sequence[Segment]) -> NDArray[np.int64]:
+    return np.array([one.end_ns - one.start_ns for one in segments], np.int64)
+
+
+def _sums(path: Path, of: Sequence[Any], keys: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Length, parts, and the certain share of segments, summed up by what they are of."""
+    place = {key: i for i, key in enumerate(keys)}
+    at = np.array([place[one] for one in of], np.int64)
+    lengths, certain = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    parts = np.zeros((len(keys), len(SHOWN)), np.int64)
+    ns = _lengths(path.segments)
+    np.add.at(lengths, at, ns)
+    np.add.at(certain, at, ns * np.array([one.certain for one in path.segments]))
+    np.add.at(parts, at, _parts(path.segments))
+    share = np.divide(100.0 * certain, lengths, out=np.full(len(keys), np.nan), where=lengths > 0)
+    return {
+        "Length(ns)": lengths,
+        **{column.key: parts[:, i] for i, column in enumerate(_PARTS)},
+        "Certain(%)": share,
+    }
+
+
+def _by_step(path: Path) -> Columns:
+    steps = list(path.steps)
+    place = {step: i for i, step in enumerate(steps)}
+    counts = np.zeros((2, len(steps)), np.int64)
+    for one in path.segments:
+        counts[:, place[one.step]] += one.last not in (-1, one.rank), bool(one.why)
+    sums = _sums(path, [one.step for one in path.segments], steps)
+    columns = {
+        "Step": np.array([number for number, _ in steps], np.int64),
+        "Last Rank": np.array([rank for _, _, rank in path.steps.values()], np.int64),
+        "Jump Count": counts[0],
+        "Undecided Count": counts[1],
+        **sums,
+    }
+    return {column.key: columns[column.key] for column in TABLES["steps"].columns}
+
+
+def _by_rank(path: Path) -> Columns:
+    ranks = sorted({one.rank for one in path.segments})
+    sums = _sums(path, [one.rank for one in path.segments], ranks)
+    order = np.argsort(-sums["Length(ns)"], kind="stable")
+    steps: dict[int, set[tuple[int, int]]] = {rank: set() for rank in ranks}
+    for one in path.segments:
+        steps[one.rank].add(one.step)
+    columns = {
+        RANK: np.array(ranks, np.int64),
+        "Step Count": np.array([len(steps[rank]) for rank in ranks], np.int64),
+        "Ratio(%)": 100.0 * sums["Length(ns)"] / max(int(sums["Length(ns)"].sum()), 1),
+        **sums,
+    }
+    return {column.key: columns[column.key][order] for column in TABLES["ranks"].columns}
+
+
+def _segments(path: Path) -> Columns:
+    place = {step: i for i, step in enumerate(path.steps)}
+    rows = sorted(path.segments, key=lambda one: (place[one.step], one.start_ns))
+    parts = _parts(rows)
+    last = [one.last if one.last >= 0 else ABSENT for one in rows]
+    columns: dict[str, NDArray[Any]] = {
+        "Step": np.array([one.step[0] for one in rows], np.int64),
+        RANK: np.array([one.rank for one in rows], np.int64),
+        "What": texts([one.kind or "own work" for one in rows]),
+        "Group": texts([one.group.removeprefix("group ") for one in rows]),
+        "Start Time(ns)": np.array([one.start_ns for one in rows], np.int64),
+        "Length(ns)": _lengths(rows),
+        **{column.key: parts[:, i] for i, column in enumerate(_PARTS)},
+        "Came Last": np.array(last, np.int64),
+        "Certain": texts(["yes" if one.certain else "no" for one in rows]),
+        "Why": texts([one.why for one in rows]),
+    }
+    return {column.key: columns[column.key] for column in TABLES["segments"].columns}
+
+
+def line(path: Path) -> str:
+    """What bounds the steps, in a line; or why that is not known."""
+    if path.why or not path.segments:
+        return f"critical path: unknown: {path.why or 'no step is on all ranks'}"
+    ranks, steps = _by_rank(path), _by_step(path)
+    total = int(ranks["Length(ns)"].sum())
+    shares = {
+        name: 100 * int(ranks[column.key].sum()) / total
+        for name, column in zip(SHOWN, _PARTS, strict=True)
+    }
+    said = ", ".join(
+        f"{name} {share:.0f} %"
+        for name, share in sorted(shares.items(), key=lambda one: -one[1])
+        if share >= 1
+    )
+    where = ", ".join(
+        f"rank {rank} {share:.0f} %"
+        for rank, share in list(zip(ranks[RANK].tolist(), ranks["Ratio(%)"].tolist(), strict=True))[
+            :3
+        ]
+        if share >= 1
+    )
+    n = len(path.steps)
+    sure = float((steps["Certain(%)"] * steps["Length(ns)"]).sum() / total)
+    mean = total / n / 1e6
+    return (
+        f"critical path of {n} step{'s' * (n != 1)}, {mean:.3f} ms a step: {said}; on {where}; "
+        f"{sure:.0f} % of it certain"
+    )
+
+
+def document(path: Path) -> dict[str, Any]:
+    """What is known of all of it, as JSON values: the line, and why steps are left out."""
+    left_out = [
+        {"step": number, "occurrence": occurrence, "why": why}
+        for (number, occurrence), why in path.left_out.items()
+    ]
+    return {"known": bool(path.segments), "text": line(path), "why": path.why or None,
+            "left_out": left_out}  # fmt: skip
+
+
+RANKS_KEPT = 20
+"""Most rows of a section."""
+
+
+def section(path: Path) -> dict[str, Any]:
+    """What a report says of it, as JSON values: a row per rank that is on the path, and the line;
+    under "missing" why there is none."""
+    if not path.segments:
+        return {"missing": line(path)}
+    columns = _by_rank(path)
+    keys = (
+        "rank",
+        "steps",
+        "length_ns",
+        "percent",
+        *(_key(name) for name in SHOWN),
+        "certain_percent",
+    )
+    rows = [
+        dict(zip(keys, cells, strict=True))
+        for cells in zip(*(column.tolist() for column in columns.values()), strict=True)
+    ]
+    return {"text": line(path), "rows": rows[:RANKS_KEPT], "others": len(rows[RANKS_KEPT:])}
+
+
+def _key(part: str) -> str:
+    return part.replace(",", "").replace(" ", "_") + "_ns"

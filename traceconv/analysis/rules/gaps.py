@@ -1,0 +1,327 @@
+"""Rules of gaps between kernels: what was launched too late to run beside communication, pauses of
+the host, and sequences of short kernels that repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.analysis.losses import EXPOSED, IDLE
+from traceconv.analysis.rules.definition import (
+    OWN,
+    SLICES_KEPT,
+    Case,
+    Known,
+    Limit,
+    Limits,
+    Rule,
+    Severity,
+    each_rank,
+    longest,
+    slices,
+)
+from traceconv.analysis.rules.host import (
+    BOUND_NS,
+    MSPROF_ANALYZE,
+    SHORT_NS,
+    THEME,
+    idle_gaps,
+    inside,
+)
+from traceconv.analysis.tables.groups import Groups
+from traceconv.analysis.tables.host import Nest, kernels, launches
+from traceconv.analysis.tables.operator import launching
+from traceconv.analysis.utilisation import measured, share
+from traceconv.core.intervals import intersection, length_within, subtraction, total, union
+from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
+from traceconv.passes.overlap import DeviceTime, device_times
+
+_PAUSE_NS = 1_000_000  # collections that msprof-analyze reports are at least that long
+_RECORDED = 0.9  # of the kernels: launched within recorded operators
+_LONGEST = 8  # kernels of a sequence
+_CANDIDATES = 100  # sequences of one length whose occurrences are told apart
+_REPEATS = 10  # a sequence that is seen less often is none
+
+
+def _lost(rank: int, known: Known, value: float, lost: str, figures: dict[str, Any]) -> Case:
+    figures = {**figures, "per_step_ns": round(known["lost_ns"] / known["steps"]),
+               "steps": known["steps"]}  # fmt: skip
+    return Case(
+        rank, value, figures, known.get("where", ""), (), slices(known["longest"]),
+        saves_ns=known["lost_ns"] / known["steps"], part_of=(lost,),
+    )  # fmt: skip
+
+
+# -- launched late beside communication -----------------------------------------------------
+
+
+def _late(trace: Trace) -> Known | None:
+    """Exposed communication before kernels that do not need it, and are launched in that time."""
+    steps, events = measured(trace.steps), trace.events
+    calls = launches(trace)
+    if not len(steps) or not len(calls.device) or trace.hints.partial_device:
+        return None
+    spans = steps.device_spans
+    within, some = union(spans[:, 0], spans[:, 1]), False
+    lengths, ends = [], []
+    for one in device_times(trace):
+        some |= len(one.calls) > 0
+        waits = _waits(trace, one, intersection(one.exposed, within))
+        called = np.isin(calls.device, one.kernels)
+        start, time = events.start_ns[calls.device[called]], calls.time_ns[called]
+        order = np.lexsort((time, start))  # of kernels that start together the first launched
+        start, time = start[order], time[order]
+        if not len(waits) or not len(start):
+            continue
+        at = np.minimum(np.searchsorted(start, waits[:, 1]), len(start) - 1)
+        late = (start[at] == waits[:, 1]) & (time[at] > waits[:, 0]) & (time[at] < waits[:, 1])
+        lengths.append(waits[late, 1] - waits[late, 0])
+        ends.append(waits[late, 1])
+    if not some:
+        return None
+    ns = np.concatenate([np.zeros(0, np.int64), *lengths])
+    shown = (events.op == OpClass.NOT_OVERLAPPED) & np.isin(events.end_ns, np.concatenate(
+        [np.zeros(0, np.int64), *ends]))  # fmt: skip
+    return {
+        "steps": len(steps),
+        "waits": len(ns),
+        "lost_ns": int(ns.sum()),
+        "longest_ns": int(ns.max(initial=0)),
+        "known_ns": int(steps.known_ns.sum()),
+        "longest": longest(trace, np.flatnonzero(shown)),
+    }
+
+
+def _waits(trace: Trace, one: DeviceTime, exposed: I64) -> I64:
+    """The stretches of exposed communication that end while a collective runs on: what starts then
+    does not need its result. Each begins when the last thing that it may have waited for ended:
+    computing, another collective, a copy.
+    """
+    start, end = trace.events.start_ns[one.calls], trace.events.end_ns[one.calls]
+    if not len(exposed) or not len(start):
+        return exposed[:0]
+    order = np.argsort(start, kind="stable")
+    latest = np.maximum.accumulate(end[order])
+    before = np.searchsorted(start[order], exposed[:, 1]) - 1
+    goes_on = (before >= 0) & (latest[np.maximum(before, 0)] > exposed[:, 1])
+    ended = np.sort(np.concatenate((end, trace.events.end_ns[one.copies])))
+    last = np.searchsorted(ended, exposed[:, 1], "right") - 1
+    begin = np.where(last >= 0, ended[np.maximum(last, 0)], exposed[:, 0])
+    waits = np.stack((np.maximum(begin, exposed[:, 0]), exposed[:, 1]), axis=1)
+    found: I64 = waits[goes_on & (waits[:, 1] > waits[:, 0])]
+    return found
+
+
+def _overlapping(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = float(share(known["lost_ns"], known["known_ns"]))
+    if value > limits[""]:
+        figures = {"waits": known["waits"], "longest_ns": known["longest_ns"]}
+        yield _lost(rank, known, value, EXPOSED, figures)
+
+
+# -- pauses of the host ---------------------------------------------------------------------
+
+
+def _paused(trace: Trace) -> Known | None:
+    """Idle time of the device in stretches of a millisecond and more in which none of the recorded
+    calls of the host runs, on no thread; ranges around other calls are none.
+
+    Of ranks whose kernels are launched within recorded operators: of others the host was recorded
+    in part, and what is not seen of it may be work.
+    """
+    steps, events = measured(trace.steps), trace.events
+    hull = trace.coverage.layers.get(Layer.HOST, ())
+    if not len(steps) or not hull or trace.hints.partial_device or trace.hints.range_lanes:
+        return None
+    work = kernels(trace, OpClass.COMPUTE)
+    if not len(work) or np.mean(launching(trace, work) >= 0) < _RECORDED:
+        return None
+    marks = trace.rows_of(Layer.HOST) & (events.step >= 0)
+    rows = np.flatnonzero(
+        trace.rows_of(Layer.HOST, Layer.RUNTIME) & (events.kind == Kind.SLICE) & ~marks
+    )
+    nest = Nest.of(trace, rows)
+    if not len(nest.rows):
+        return None
+    innermost = np.ones(len(nest.rows), bool)
+    innermost[nest.parent[nest.parent >= 0]] = False
+    calls = nest.rows[innermost]
+    recorded = np.array(hull, np.int64).reshape(-1, 2)
+    pauses = subtraction(
+        union(recorded[:, 0], recorded[:, 1]), union(events.start_ns[calls], events.end_ns[calls])
+    )
+    pauses = pauses[pauses[:, 1] - pauses[:, 0] >= _PAUSE_NS]
+    idle = [intersection(gaps, pauses) for _, gaps in idle_gaps(trace, steps)]
+    parts = np.concatenate([pauses[:0], *idle])
+    free = np.flatnonzero((events.op == OpClass.FREE) & (events.kind == Kind.SLICE))
+    spans = np.stack((events.start_ns[free], events.end_ns[free]), axis=1)
+    shared = length_within(union(parts[:, 0], parts[:, 1]), spans)
+    shown = free[np.argsort(-shared, kind="stable")[:SLICES_KEPT]]
+    shown = shown[np.sort(-shared)[: len(shown)] < 0]
+    return {
+        "steps": len(steps),
+        "pauses": len(np.unique(np.searchsorted(pauses[:, 1], parts[:, 0], "right"))),
+        "lost_ns": total(parts),
+        "longest_ns": int((pauses[:, 1] - pauses[:, 0]).max(initial=0)),
+        "known_ns": int(steps.known_ns.sum()),
+        "longest": longest(trace, shown),
+    }
+
+
+def _pausing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = float(share(known["lost_ns"], known["known_ns"]))
+    if value > limits[""]:
+        figures = {"pauses": known["pauses"], "longest_ns": known["longest_ns"]}
+        yield _lost(rank, known, value, IDLE, figures)
+
+
+# -- sequences of short kernels -------------------------------------------------------------
+
+
+class _Sequence(NamedTuple):
+    """Kernels that follow each other again and again: positions where, how many, and what is idle
+    between the kernels of all of them, ns."""
+
+    at: NDArray[np.intp]
+    length: int
+    lost_ns: int
+
+
+def _sequences(trace: Trace) -> Known | None:
+    """The sequence of short kernels of one stream with most idle time between its kernels."""
+    steps, events = measured(trace.steps), trace.events
+    if not len(steps) or trace.hints.partial_device or trace.hints.tables_only:
+        return None
+    spans = steps.device_spans
+    within = union(spans[:, 0], spans[:, 1])
+    best, rows, some = _Sequence(np.zeros(0, np.intp), 0, 0), np.zeros(0, np.intp), False
+    for one, gaps in idle_gaps(trace, steps):
+        mine = one.kernels[inside(events.start_ns[one.kernels], within)]
+        mine = mine[np.lexsort((events.start_ns[mine], events.track[mine]))]
+        some |= len(mine) > 0
+        found = _repeated(trace, mine, gaps)
+        if found.lost_ns > best.lost_ns:
+            best, rows = found, mine
+    if not some:
+        return None
+    known = {"steps": len(steps), "lost_ns": best.lost_ns, "known_ns": int(steps.known_ns.sum())}
+    if not best.length:
+        return {**known, "count": 0, "kernels": [], "longest": []}
+    first = rows[best.at[0] : best.at[0] + best.length]
+    names = [trace.strings[i][:60] for i in events.name[first].tolist()]
+    return {
+        **known,
+        "count": len(best.at),
+        "kernels": names,
+        "where": trace.tracks[int(events.track[first[0]])].name,
+        "longest": longest(trace, first),
+    }
+
+
+def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
+    """Of kernels by stream and start; occurrences do not share kernels."""
+    events, best = trace.events, _Sequence(np.zeros(0, np.intp), 0, 0)
+    start, end, name = events.start_ns[rows], events.end_ns[rows], events.name[rows]
+    short = events.dur_ns[rows] < SHORT_NS
+    follows = np.zeros(len(rows), bool)  # the kernel before, closely
+    follows[1:] = short[1:] & short[:-1] & (events.track[rows][1:] == events.track[rows][:-1])
+    follows[1:] &= (start[1:] >= end[:-1]) & (start[1:] - end[:-1] <= BOUND_NS)
+    gap = np.zeros(len(rows), np.int64)  # idle time since that kernel
+    at = np.minimum(np.searchsorted(gaps[:, 1], start), max(len(gaps) - 1, 0))
+    if len(gaps):
+        idle = follows & (gaps[at, 1] == start)
+        idle[1:] &= gaps[at, 0][1:] == end[:-1]
+        gap[idle] = (start - gaps[at, 0])[idle]
+    if not gap.any():
+        return best
+    sums = np.cumsum(gap)
+    streams = Groups.of(name.astype(np.int64), events.track[rows].astype(np.int64))
+    key, valid = streams.spread(np.arange(len(streams))), np.arange(len(rows))
+    for length in range(2, _LONGEST + 1):
+        valid = valid[valid + length - 1 < len(rows)]
+        valid = valid[follows[valid + length - 1]]
+        if not len(valid):
+            break
+        groups = Groups.of(key[valid], name[valid + length - 1].astype(np.int64))
+        key = np.zeros(len(rows), np.int64)
+        key[valid] = groups.spread(np.arange(len(groups)))
+        between = sums[valid + length - 1] - sums[valid]
+        every = np.where(groups.size >= _REPEATS, groups.total(between), 0)
+        for number in np.argsort(-every, kind="stable")[:_CANDIDATES].tolist():
+            if every[number] <= best.lost_ns:
+                break
+            mine = groups.order[groups.start[number] :][: groups.size[number]]
+            apart = _apart(valid[mine], length)
+            lost = int((sums[apart + length - 1] - sums[apart]).sum())
+            if len(apart) >= _REPEATS and lost > best.lost_ns:
+                best = _Sequence(apart, length, lost)
+    return best
+
+
+def _apart(at: NDArray[np.intp], length: int) -> NDArray[np.intp]:
+    """Those of some positions that are at least so far from the one kept before."""
+    at = np.sort(at)
+    if not len(at) or (np.diff(at) >= length).all():
+        return at
+    kept, last = [], -length
+    for position in at.tolist():
+        if position - last >= length:
+            kept.append(position)
+            last = position
+    return np.array(kept, np.intp)
+
+
+def _repeating(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+    value = float(share(known["lost_ns"], known["known_ns"]))
+    if value > limits[""]:
+        figures: dict[str, Any] = {"kernels": known["kernels"], "count": known["count"]}
+        if known["count"]:
+            figures["between_ns"] = round(known["lost_ns"] / known["count"])
+        yield _lost(rank, known, value, IDLE, figures)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "late-overlap",
+        "Computing that could run beside communication is launched late",
+        "communication",
+        "share of the steps in which communication is exposed before a kernel that does not need "
+        "it (it starts while the collective goes on) and that the host launches only then",
+        (Limit(2.0, "%", OWN),),
+        "collectives, and launch arrows to kernels, within steps",
+        "The host comes too late with work that does not depend on the collective: let it run "
+        "ahead (fewer synchronisations, less work between launches, whole graphs).",
+        _late,
+        each_rank(_overlapping),
+    ),
+    Rule(
+        "host-pause",
+        "No recorded call of the host runs for 1 ms and more while the device is idle: host pause",
+        THEME,
+        "share of the steps in which the device is idle during pauses of the host of 1 ms and more",
+        (Limit(2.0, "%", f"{OWN}; 1 ms is {MSPROF_ANALYZE}'s of collections"),),
+        "operators of the host that launch nine of ten kernels, and steps with device work",
+        "What was not recorded takes this time: Python code between operators, garbage collection, "
+        "logging, files, or other load of the machine; record Python's stack, or collections "
+        "(torch_npu: gc_detect_threshold), to tell these apart.",
+        _paused,
+        each_rank(_pausing),
+        Severity.NOTE,
+    ),
+    Rule(
+        "kernel-sequence",
+        "One sequence of short kernels repeats, with idle time between its kernels",
+        THEME,
+        "share of the steps that is idle between kernels of the sequence (of up to 8 kernels of "
+        "less than 10 µs on one stream, at least 10 times)",
+        (Limit(2.0, "%", f"{OWN}; what is short is HTA's"),),
+        "kernels of the device within steps",
+        "Fuse these kernels where what they compute permits (a compiler, a fused operator, "
+        "foreach), or launch them as a graph.",
+        _sequences,
+        each_rank(_repeating),
+    ),
+)

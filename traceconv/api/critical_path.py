@@ -1,0 +1,156 @@
+"""Which chain of compute, communication and waiting bounds the steps of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from traceconv.alignment import plan as clocks
+from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.offsets import stamped
+from traceconv.analysis.critical_path import tables, walk
+from traceconv.analysis.summarize import SummaryRequest
+from traceconv.analysis.tables.definition import Result
+from traceconv.api import options
+from traceconv.api.open import open as find
+from traceconv.core.errors import Issues
+from traceconv.core.ranks import refuse_missing
+from traceconv.core.side_tables import DataTable
+from traceconv.pipeline.options import EngineName
+from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers, spans_of
+from traceconv.report import table_text
+from traceconv.writers.output import Progress, silent
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """What bounds the steps of a job.
+
+    Attributes:
+        path:    the stretches, and why there are none.
+        results: tables: "steps", "ranks", "segments"; those that were asked for.
+        plan:    the clocks it is based on.
+        issues:  what finding and reading the ranks noted.
+    """
+
+    path: walk.Path
+    results: tuple[Result, ...]
+    plan: clocks.Plan
+    issues: Issues = field(default_factory=Issues)
+
+    @property
+    def why(self) -> str:
+        """Why there is no path; "" if there is one."""
+        return self.path.why
+
+    def __getitem__(self, name: str) -> DataTable:
+        """The columns of a table.
+
+        Raises:
+            KeyError: it was not requested; the message names those there are.
+        """
+        for one in self.results:
+            if one.table.name == name:
+                return one.data
+        names = ", ".join(one.table.name for one in self.results)
+        raise KeyError(f"table {name!r} is not here; there are: {names}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {
+            **tables.document(self.path),
+            **table_text.document(self.results),
+            "clocks": self.plan.as_dict(),
+            "issues": [issue.as_dict() for issue in self.issues],
+        }
+
+    def lines(self) -> list[str]:
+        """What it comes to, and steps that are left out."""
+        left_out: dict[str, list[int]] = {}
+        for (number, _), why in self.path.left_out.items():
+            left_out.setdefault(why, []).append(number)
+        return [
+            tables.line(self.path),
+            *(f"without step{'s' * (len(n) > 1)} {', '.join(map(str, n[:10]))}"
+              f"{' ...' * (len(n) > 10)}: {why}" for why, n in left_out.items()),
+        ]  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        """What is printed for people, for notebooks."""
+        from traceconv.core.markup import lines_html
+
+        return lines_html("critical path", self.lines())
+
+
+def critical_path(
+    *paths: options.Paths,
+    by: options.Names = ("steps", "ranks", "segments"),
+    align: options.Align = "auto",
+    align_max_error_ns: options.Length | None = None,
+    clock_error_ns: options.Length | None = None,
+    ranks: options.Numbers | None = None,
+    steps: options.Numbers | None = None,
+    top: int | None = None,
+    rank_from: str = "meta",
+    reader: str | None = None,
+    mapping: options.AnyPath | None = None,
+    nsys: options.AnyPath | None = None,
+    comm_patterns: options.Names = (),
+    step_marker: str | None = None,
+    allow_missing_ranks: bool = False,
+    jobs: int | None = None,
+    mem_limit: options.Size | None = None,
+    engine: EngineName = "local",
+    engine_address: str | None = None,
+    progress: Progress = silent,
+) -> CriticalPath:
+    """What chain of compute, communication and waiting bounds the steps of the job below ``paths``.
+
+    The path of a step begins where its last rank ends and goes back: over the rank's own work to
+    the communication that it waited for, to the rank that came last to that, and so on to the
+    start of the step. Its stretches tile the step to the ns. Where it is not decided how the path
+    goes on, that is said, and what depends on it is not certain.
+
+    Args:
+        by:    tables: "steps", "ranks", "segments", or "all".
+        clock_error_ns: how far clocks may be off of which nothing says it, ns or ``"50us"``; None:
+            the path over ranks with such clocks is unknown.
+        steps: only the paths of these steps.
+        top:   rows kept of the stretches; None = all.
+
+    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+
+    Raises:
+        OptionError: an argument is not understood; there is no such table.
+        SelectionError: a step is in none of the ranks.
+        TraceconvError: see :mod:`traceconv.core.errors`.
+    """
+    names = tables.chosen(options.words(by, "by") or ())
+    run = options.run_options(
+        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
+    )
+    kept, most = options.numbers(steps, "steps"), options.count(top, "top")
+    how, error = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
+    assumed = options.length(clock_error_ns, "clock_error_ns")
+    patterns = options.words(comm_patterns, "comm_patterns") or ()
+    view = {"mode": "detail", "step_marker": options.pattern(step_marker, "step_marker")}
+    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
+    captures = found.ranks(ranks, allow_missing_ranks)
+    work = Summarizing(SummaryRequest(lateness=True, path=True), view, patterns)
+    with analysed(captures.found, captures.issues, run) as every:
+        read, summaries = every.summaries(work)
+    refuse_missing({"step": kept}, found_numbers(summaries))
+    progress(0, 0, "following the path")
+    groups = tuple(matched([one.collectives for one in summaries], stamped(read)))
+    records = [one.collectives for one in summaries]
+    plan = clocks.plan(read, how, records, error, groups, spans_of(summaries))
+    every.issues.extend(plan.issues)
+    path = walk.of_job(summaries, plan, groups, read, assumed)
+    if kept is not None:
+        path = replace(
+            path,
+            steps={step: one for step, one in path.steps.items() if step[0] in kept},
+            segments=tuple(one for one in path.segments if one.step[0] in kept),
+            left_out={step: why for step, why in path.left_out.items() if step[0] in kept},
+        )
+    return CriticalPath(path, tables.results(path, names, most), plan, every.issues)

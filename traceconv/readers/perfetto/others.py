@@ -1,0 +1,242 @@
+"""Packets of other data sources: ftrace, samples of CPUs, memory, power ...
+
+They are no events of a rank, so they are counted; what viewers show of them can be passed on as
+bytes, beside the ranks (:func:`passed_on`). What tells of the user is taken out or left behind:
+arguments of commands, folders of files, logs, packages, properties, configurations, user ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from traceconv.core.builder import TraceBuilder
+from traceconv.core.errors import Issues
+from traceconv.core.model import Mask
+from traceconv.core.perfetto_fields import (
+    OWN_FIELD,
+    PACKET,
+    STATE_CLEARED,
+    STRING,
+    Attribute,
+    TracePacket,
+)
+from traceconv.core.protobuf import (
+    BrokenMessage,
+    Field,
+    encoded,
+    fields,
+    message,
+    whole_fields,
+)
+from traceconv.core.version import __version__
+from traceconv.io.sources import Source
+from traceconv.readers.perfetto.packets import Packets, packets
+from traceconv.readers.shared.protobuf_columns import OTHERS, columns
+
+SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))
+"""Kinds of packets that say how a trace was recorded."""
+
+KINDS = {
+    1: "ftrace_events", 2: "process_tree", 4: "inode_file_map", 5: "chrome_events", 7: "sys_stats",
+    9: "process_stats", 37: "profile_packet", 38: "battery", 39: "android_log",
+    40: "power_rails", 45: "system_info", 47: "packages_list", 48: "chrome_benchmark_metadata",
+    49: "perfetto_metatrace", 51: "chrome_metadata", 54: "streaming_profile_packet",
+    55: "profiled_frame_symbols", 56: "heap_graph", 57: "graphics_frame_event",
+    61: "deobfuscation_mapping", 62: "vulkan_memory_event", 63: "gpu_log",
+    64: "streaming_allocation", 65: "vulkan_api_event", 66: "perf_sample", 67: "cpu_info",
+    68: "smaps_packet", 70: "initial_display_state", 71: "gpu_mem_total_event",
+    72: "memory_tracker_snapshot", 73: "frame_timeline_event", 74: "streaming_free",
+    75: "android_energy_estimation_breakdown", 77: "profile_bytes", 78: "ui_state",
+    82: "translation_table", 83: "android_game_intervention_list", 84: "statsd_atom",
+    86: "android_system_property", 91: "entity_state_residency", 94: "surfaceflinger_layers",
+    95: "etw_events", 96: "modem_connection", 98: "machine", 99: "v8_js_code",
+    100: "v8_internal_code", 101: "v8_wasm_code", 102: "v8_reg_exp_code", 128: "gpu_info",
+    135: "stack_sample",
+}  # fmt: skip
+"""Names of kinds of packets that are not read."""
+
+_EVENTS = (
+    *(TracePacket.TRACK_EVENT, TracePacket.GPU_RENDER_STAGE_EVENT, TracePacket.GPU_COUNTER_EVENT),
+    *(TracePacket.TRACK_DESCRIPTOR, TracePacket.TRACE_ATTRIBUTES, OWN_FIELD),
+)
+"""Packets with one of these are read."""
+
+_STATE = (
+    *(TracePacket.CLOCK_SNAPSHOT, TracePacket.INTERNED_DATA, TracePacket.TRACE_PACKET_DEFAULTS),
+    *(TracePacket.INCREMENTAL_STATE_CLEARED, TracePacket.PREVIOUS_PACKET_DROPPED),
+    TracePacket.THREAD_DESCRIPTOR,
+)
+"""What later packets of a sequence refer to."""
+
+_READ = (*_EVENTS, *_STATE, TracePacket.PROCESS_DESCRIPTOR)
+
+PASSED = frozenset(
+    (1, 2, 7, 9, 37, 38, 40, 54, 56, 57, 64, 66, 67, 68, 70, 71, 72, 73, 74, 75, 82, 83, 91, 128,
+     135)
+)  # fmt: skip
+"""Kinds of packets that viewers show and that are passed on; all others may tell of the user."""
+
+_KEPT = (
+    *(TracePacket.TIMESTAMP, TracePacket.TRUSTED_PACKET_SEQUENCE_ID, TracePacket.SEQUENCE_FLAGS),
+    *(TracePacket.TIMESTAMP_CLOCK_ID, TracePacket.MACHINE_ID, *_STATE),
+)
+_PASSED_FIELDS = PASSED.union(map(int, _KEPT))
+
+OTHERS_NS = "packets_ns"
+"""Attribute of a file that holds nothing else: what to add to its stamps for those of the run."""
+
+_PROCESS_TREE, _PROCESS_STATS = 2, 9
+_PROCESSES, _COMMAND, _FILES = 1, 3, 15
+_FOLDERS = (17, 18)
+"""Tables of InternedData with paths of mappings and of sources."""
+
+_OF_EVENTS = frozenset((1, 2, 3, 4, 25, 27, 29))
+"""Those that TrackEvents refer to."""
+
+
+Change = Callable[[list[Field]], list[Field]]
+
+
+class Unread:
+    """Counts packets of other data sources, by kind."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+
+    def take(self, some: Packets) -> None:
+        """Count those among some packets."""
+        some = some.take(_others(some))
+        if not len(some):
+            return
+        of = columns(some.data, some.start, some.size, (*KINDS, *sorted(SILENT)))
+        known = np.zeros(len(some), bool)
+        for number_ in _READ:
+            known |= some.columns.has(number_)
+        for number_ in SILENT:
+            known |= of.has(number_)
+        unknown = ((of.rest & OTHERS) > 0) & ~known
+        for number_, name in KINDS.items():
+            own = of.is_bytes(number_)
+            unknown &= ~own
+            self.kinds[name] += int(own.sum())
+        self.kinds["unknown"] += int(unknown.sum())
+
+    def book(self, build: TraceBuilder) -> None:
+        """Book what was counted."""
+        for name, count in self.kinds.items():
+            build.skip("perfetto-packet-unread", f"{name}: {count}", count)
+
+    def text(self) -> str:
+        """What was counted, for a message."""
+        return ", ".join(f"{name} ({count})" for name, count in self.kinds.items() if count)
+
+
+def _others(some: Packets) -> Mask:
+    """Which packets have data that is no event of ours."""
+    other: Mask = (some.columns.rest & OTHERS) > 0
+    for number_ in _EVENTS:
+        other &= ~some.columns.has(number_)
+    return other
+
+
+def passed_on(source: Source, name: str, shift_ns: int, issues: Issues) -> Iterator[bytes]:
+    """The packets of a file that viewers show beside ranks, as a trace of its own, in blocks.
+
+    Clocks, interned data and what else they refer to go with them. Damage was booked when the file
+    was read, so it is passed over here.
+
+    Args:
+        shift_ns: what puts its stamps on the clock of the run.
+        issues: gets how many there are of each kind, as ``perfetto-packet-beside``.
+
+    Raises:
+        SourceError: the file cannot be read any more.
+    """
+    version = encoded(
+        1,
+        encoded(Attribute.KEY, b"traceconv.version")
+        + encoded(Attribute.STRING_VALUE, __version__.encode()),
+    )
+    shift = encoded(
+        1,
+        encoded(Attribute.KEY, f"traceconv.{OTHERS_NS}".encode())
+        + encoded(Attribute.LONG_VALUE, shift_ns),
+    )
+    yield encoded(PACKET, encoded(TracePacket.TRACE_ATTRIBUTES, version + shift))
+    kinds: Counter[str] = Counter()
+    for some in packets(source, name, TraceBuilder.of_rank(0)):
+        state = (some.columns.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
+        for number_ in _STATE:
+            state |= some.columns.has(number_)
+        block = []
+        for row in np.flatnonzero(_others(some) | state).tolist():
+            found = _kept(some.bytes_of(row))
+            if found is not None:
+                kinds.update(KINDS[n] for n, _, _ in found if n in PASSED)
+                block.append(encoded(PACKET, _message(found)))
+        yield b"".join(block)
+    for kind, count in kinds.items():
+        issues.add("perfetto-packet-beside", source.title(name), f"{kind}: {count}", count)
+
+
+def _kept(raw: bytes) -> list[Field] | None:
+    """The fields of a packet that are passed on; None if that is nothing."""
+    try:
+        found = [one for one in fields(raw) if one[0] in _PASSED_FIELDS]
+    except BrokenMessage:
+        return None
+    if not any(n in PASSED or n in _STATE or n == TracePacket.SEQUENCE_FLAGS for n, _, _ in found):
+        return None
+    return [(n, w, _trimmed(n, v)) for n, w, v in found]
+
+
+def _trimmed(kind: int, value: int | bytes) -> int | bytes:
+    """The content of a field without what tells of the user."""
+    if kind == _PROCESS_TREE:
+        return _inside(value, (_PROCESSES,), _without_command)
+    if kind == _PROCESS_STATS:
+        return _inside(value, (_PROCESSES,), lambda of: [f for f in of if f[0] != _FILES])
+    if kind == TracePacket.INTERNED_DATA:
+        own = [(n, w, v) for n, w, v in whole_fields(value) if n not in _OF_EVENTS]
+        return _inside(_message(own), _FOLDERS, _without_folders)
+    return value
+
+
+def _inside(value: int | bytes, numbers: tuple[int, ...], change: Change) -> bytes:
+    """A message whose nested messages of these numbers are changed."""
+    made = (
+        (n, w, _message(change(whole_fields(inner))))
+        if n in numbers and isinstance(inner, bytes)
+        else (n, w, inner)
+        for n, w, inner in whole_fields(value)
+    )
+    return _message(made)
+
+
+def _message(found: Iterable[Field]) -> bytes:
+    return b"".join(encoded(n, v, w) for n, w, v in found)
+
+
+def _without_command(process: list[Field]) -> list[Field]:
+    """The program alone, without its folder: arguments may be secrets."""
+    made: list[Field] = []
+    program = False
+    for n, wire, value in process:
+        if n == _COMMAND:
+            if not program:
+                made.append((n, wire, _last_name(value)))
+            program = True
+        else:
+            made.append((n, wire, value))
+    return made
+
+
+def _without_folders(entry: list[Field]) -> list[Field]:
+    return [(n, w, _last_name(v) if n == STRING else v) for n, w, v in entry]
+
+
+def _last_name(path: int | bytes) -> bytes:
+    return message(path).replace(b"\\", b"/").rsplit(b"/", 1)[-1]
