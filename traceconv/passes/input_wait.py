@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
+from traceconv.core.columns import distinct, once_each
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import (
     EMPTY,
@@ -121,6 +121,7 @@ def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64,
     return free, np.where(told, np.minimum(preparing_ns, free), preparing_ns)
 
 
+@once_each
 def input_spans(trace: Trace) -> I64:
     """When a rank waits for input, whatever its device does meanwhile: an interval set."""
     return _spans(trace, input_rows(trace))
@@ -131,6 +132,7 @@ def _spans(trace: Trace, rows: Mask) -> I64:
     return merged(spans, _queue_spans(trace))
 
 
+@once_each
 def input_rows(trace: Trace) -> Mask:
     """The event rows that say so: ranges of the host, and fetches of the device."""
     return _ranges(trace) | fetches(trace)

@@ -34,6 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
     EMPTY,
     breakdown,
@@ -303,6 +304,7 @@ class DeviceTime(msgspec.Struct, frozen=True):
     known: I64
 
 
+@once_each
 def device_times(trace: Trace) -> list[DeviceTime]:
     """Those of a rank whose overlap lanes were made, one per device that did anything.
 
