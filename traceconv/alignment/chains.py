@@ -14,8 +14,8 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,8 +44,7 @@ Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
 
 
-@dataclass(frozen=True)
-class _Bias:
+class _Bias(msgspec.Struct, frozen=True):
     """How much later than usual the ends of ranks come after the last rank has come.
 
     Attributes:
@@ -85,8 +84,7 @@ class _Bias:
         return (later, reach) if abs(later) + reach < most else (0.0, most)
 
 
-@dataclass(frozen=True)
-class _Star:
+class _Star(msgspec.Struct, frozen=True):
     """Ranks of a group and the fits that lead from each to one of them.
 
     Attributes:
@@ -114,8 +112,7 @@ class _Star:
         return self.bias.between(one, other, usual)
 
 
-@dataclass(frozen=True)
-class _Stepped:
+class _Stepped(msgspec.Struct, frozen=True):
     """Two ranks of a group, one of whose clocks seems to have been set."""
 
     group: Matched
@@ -364,8 +361,7 @@ def _usual_bias(stars: Sequence[_Star]) -> float:
 # -- all ranks ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Solved:
+class Solved(msgspec.Struct, frozen=True):
     """Clocks of all ranks that operations connect.
 
     Attributes:
@@ -376,11 +372,10 @@ class Solved:
 
     root: Mapping[int, int]
     fits: Mapping[int, Fit]
-    doubts: Mapping[int, str] = field(default_factory=dict)
+    doubts: Mapping[int, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Link:
+class _Link(msgspec.Struct, frozen=True):
     """A star's operations of two ranks; ``fit`` leads from that of ``column`` to the centre, and
     holds the bias."""
 
@@ -495,8 +490,7 @@ def _differ(own: Fit, link: Fit, other: Fit, ns: int) -> float:
     return float(abs(own.correction.of(ns) - way))
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Offsets of all ranks that were accepted.
 
     Attributes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
@@ -13,8 +13,7 @@ from traceconv.alignment.sequences import paired
 from traceconv.core.columns import I32, I64
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """One group: its operations as rows, its ranks as columns.
 
     Attributes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -155,8 +155,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     )
 
 
-@dataclass
-class _Named:
+class _Named(msgspec.Struct):
     """Numbers for the kinds and groups of operations.
 
     Attributes:
@@ -166,10 +165,10 @@ class _Named:
         lanes:   groups that are but lanes.
     """
 
-    kinds: dict[str, int] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=dict)
-    largest: dict[str, Group] = field(default_factory=dict)
-    lanes: dict[Track, Group] = field(default_factory=dict)
+    kinds: dict[str, int] = msgspec.field(default_factory=dict)
+    groups: dict[str, int] = msgspec.field(default_factory=dict)
+    largest: dict[str, Group] = msgspec.field(default_factory=dict)
+    lanes: dict[Track, Group] = msgspec.field(default_factory=dict)
 
     def take(self, trace: Trace, rows: NDArray[np.intp]) -> tuple[I32, I32, I64, NDArray[np.bool_]]:
         """Group, kind and size of some operations; and which of the rows these are."""

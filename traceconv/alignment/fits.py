@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,10 +220,11 @@ def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
     for at in np.argsort(-np.abs(jump) * np.sqrt(np.minimum(least, width)))[:2].tolist():
         if least[at] >= FEWEST:
             found = line(x, y, step=at)
-            z = _normal(1 - _SAME_FAMILY / 2 / n)
-            size = float(found.levels[0])
-            if abs(size) > student(z, found.dof) * found.level_error:
-                return size, float(x[at])
+            size, error = float(found.levels[0]), found.level_error
+            if abs(size) > student(Z99, found.dof) * error:  # else it is less than what counts
+                z = _normal(1 - _SAME_FAMILY / 2 / n)
+                if abs(size) > student(z, found.dof) * error:
+                    return size, float(x[at])
             continue
         alone = np.arange(n) < at if at < FEWEST else np.arange(n) >= at
         if abs(jump[at]) > 4 * np.abs(known.rest[~alone]).max() + known.sigma:
@@ -233,6 +233,8 @@ def _step(x: F64, y: F64, known: Line) -> tuple[float, float]:
 
 
 def _normal(share: float) -> float:
+    from statistics import NormalDist  # a hundredth of a small merge, which rarely asks
+
     return NormalDist().inv_cdf(share)
 
 

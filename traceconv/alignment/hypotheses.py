@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,8 +49,7 @@ FASTEST = 300e-6  # two clocks never drift apart more than that
 _NEAR_NS = 10_000  # stamps are not expected to agree better than that
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(msgspec.Struct, frozen=True):
     """The operations of one rank in one group, by end.
 
     Attributes:
@@ -72,8 +71,7 @@ class Timed:
         return len(self.token)
 
 
-@dataclass(frozen=True)
-class Pairing:
+class Pairing(msgspec.Struct, frozen=True):
     """The most likely hypothesis about two sequences, and what is left of the others.
 
     Attributes:
@@ -90,7 +88,7 @@ class Pairing:
     theirs: I64
     apart_ns: int = 0
     odds: float = 0.0
-    rivals_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    rivals_ns: I64 = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     unseen: bool = True
     common_ns: tuple[int, int] = (0, 0)
     doubt: str = ""
@@ -161,8 +159,7 @@ class Beats:
         return len(self.end)
 
 
-@dataclass(frozen=True)
-class Sides:
+class Sides(msgspec.Struct, frozen=True):
     """Two sequences; ``numbered``: numbers of steps are those of the job."""
 
     a: Beats
@@ -182,8 +179,7 @@ class Sides:
 # -- hypotheses and how they fit ---------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A hypothesis: pairs, and how others compare.
 
     Attributes:
@@ -341,8 +337,7 @@ def _contrast(one: F64, others: F64, floor: float, usual: F64 | None = None) -> 
     return mine + both_large - its - apart
 
 
-@dataclass(frozen=True)
-class Rivals:
+class Rivals(msgspec.Struct, frozen=True):
     """Other hypotheses, one per row.
 
     Attributes:

@@ -7,9 +7,9 @@ they are not are refuted, whatever the profilers say of their clocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,8 +84,7 @@ def _pairs(members: Sequence[_Timed]) -> Iterator[tuple[_Timed, _Timed]]:
     yield from ((members[0], other) for other in members[2:])
 
 
-@dataclass(frozen=True)
-class _Timed:
+class _Timed(msgspec.Struct, frozen=True):
     """Operations of a rank in a group, by start, on the shared clock; ``waits``: in which ranks
     wait for each other."""
 

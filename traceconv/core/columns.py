@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, Literal, Self, TypeVar
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
@@ -27,6 +31,26 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     if len(ordered) < 2:
         return ordered
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+def once_each(function: Callable[[T], R]) -> Callable[[T], R]:
+    """``function`` of a trace, called once for each: tables and rules ask the same of it in turn.
+
+    The last result is kept, as long as its trace lives; nobody may change it.
+    """
+    kept: list[tuple[ref[T], R]] = []
+
+    @wraps(function)
+    def call(trace: T) -> R:
+        for of, known in kept:
+            if of() is trace:
+                return known
+        found = function(trace)
+        own = ref(trace, lambda gone: kept.clear() if kept and kept[0][0] is gone else None)
+        kept[:] = [(own, found)]
+        return found
+
+    return call
 
 
 class Strings:

@@ -21,15 +21,15 @@ only between replicas of a whole model. It is the order of vLLM and SGLang; Mega
 outside of ``dp``. ``rank`` is a number within all others. Any other name is slower than these, in
 the order in which the names are given, so that every layout can be described."""
 
-_WORD = re.compile(
-    r"(?<![a-z])(?<!lora[-_])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])",
-    re.IGNORECASE,
+_WORD = (
+    r"(?i)(?<![a-z])(?<!lora[-_])(rank|dp|pp|pcp|cp|dcp|ep|tp)[-_.]?(\d{1,6})"
+    r"(?:[-_]?of[-_]?(\d{1,6}))?(?![\da-z])"
 )
 _LOOSE = (
-    re.compile(r"rank[_\-. ]?(\d{1,18})(?!\d)", re.IGNORECASE),
-    re.compile(r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)"),
-    re.compile(r"worker[_\-. ]?(\d{1,7})(?!\d)", re.IGNORECASE),
-    re.compile(r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)"),  # longer ones are times
+    r"(?i)rank[_\-. ]?(\d{1,18})(?!\d)",
+    r"(?:^|[_\-.])r(\d{1,18})(?=[_\-./]|$)",
+    r"(?i)worker[_\-. ]?(\d{1,7})(?!\d)",
+    r"[_\-.](\d{1,7})(?=(?:\.[A-Za-z_]+)*$)",  # longer ones are times
 )
 
 Place = Mapping[str, int]
@@ -42,7 +42,7 @@ def rank_in_name(path: str) -> int | None:
     It takes what may be a rank; see :func:`agreed` for what must be one.
     """
     for pattern in _LOOSE:
-        found = pattern.findall(path)
+        found = re.findall(pattern, path)
         if found:
             return int(found[-1])
     return None
@@ -87,7 +87,7 @@ def _in_name(capture: Capture) -> tuple[Place, int] | None:
     size = -1
     for part in PurePosixPath(PurePosixPath(capture.source.label).name, name).parts:
         inner: dict[str, int] = {}
-        for word, digits, of in _WORD.findall(part):
+        for word, digits, of in re.findall(_WORD, part):
             if inner.setdefault(word.lower(), int(digits)) != int(digits):
                 return None
             size = int(of) if of else size

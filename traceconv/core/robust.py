@@ -7,8 +7,8 @@ among the values; a mean would follow them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -74,8 +74,7 @@ def student(z: float, dof: float) -> float:
     return 1 / math.tan(math.pi * tail)
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A fit through values with noise: ``levels[g] + slope * (x - at)``.
 
     Attributes:

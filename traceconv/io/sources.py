@@ -12,14 +12,12 @@ import io
 import os
 import stat
 import sys
-import tarfile
-import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.io.atomic import is_incomplete
@@ -34,12 +32,16 @@ from traceconv.io.streams import (
     Counted,
     Progress,
     Stream,
+    damaged_archive,
     gunzip,
     mapped,
     pieces,
     unzstd,
 )
 from traceconv.io.temporary import named_temporary_file, temporary_file
+
+if TYPE_CHECKING:
+    import tarfile
 
 HEAD_BYTES = 65536
 """Bytes of a file readers may look at to recognise it."""
@@ -100,15 +102,8 @@ class Source(ABC):
             raw = self._open(name)
             magic = raw.read(len(ZSTD))
             raw.seek(0)
-        except (
-            OSError,
-            EOFError,
-            KeyError,
-            zipfile.BadZipFile,
-            tarfile.TarError,
-            zlib.error,
-            NotImplementedError,
-            RuntimeError,
+        except damaged_archive(
+            OSError, EOFError, KeyError, zlib.error, NotImplementedError, RuntimeError
         ) as e:
             raise SourceError(f"{self.title(name)}: cannot open: {e}") from e
         counted = cast(IO[bytes], Counted(raw, self.progress))
@@ -240,6 +235,8 @@ class ZipSource(Source):
         self._index(path)
 
     def _index(self, file: Path | IO[bytes]) -> None:
+        import zipfile
+
         try:
             self._zip = zipfile.ZipFile(file)
         except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
@@ -297,6 +294,8 @@ class TarSource(Source):
     """The members of a .tar archive (compressed ones are unpacked to a temporary file)."""
 
     def __init__(self, path: Path, label: str) -> None:
+        import tarfile
+
         super().__init__(label)
         self._path = path.absolute()
         try:

@@ -6,8 +6,6 @@ import importlib
 import io
 import mmap
 import os
-import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
@@ -39,6 +37,15 @@ BATCH = 8
 
 COPY_BYTES = 1 << 20
 """What is copied from file to file at a time."""
+
+
+def damaged_archive(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """``others``, and what is raised of a damaged archive: what does so is imported here, when an
+    error has to be told from others, and not by everything that reads a file."""
+    import tarfile
+    import zipfile
+
+    return (*others, zipfile.BadZipFile, tarfile.TarError)
 
 
 class Readable(Protocol):
@@ -75,14 +82,7 @@ class Stream:
         """
         try:
             return self._raw.read(n)
-        except (
-            OSError,
-            EOFError,
-            zlib.error,
-            zipfile.BadZipFile,
-            tarfile.TarError,
-            ValueError,
-        ) as e:
+        except damaged_archive(OSError, EOFError, zlib.error, ValueError) as e:
             raise SourceError(f"{self.label}: cannot read: {e}") from e
 
     def ahead(self, size: int) -> Iterator[bytes]:

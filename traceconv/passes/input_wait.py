@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import distinct
+from traceconv.core.columns import distinct, once_each
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import (
     EMPTY,
@@ -67,7 +67,7 @@ _WORDS = re.compile(
 )
 """Names that users give, as words: ``## data_load ##`` is "data load"."""
 
-_HINT = re.compile(r"load|data|batch|input|sample", re.IGNORECASE)
+_HINTS = ("load", "data", "batch", "input", "sample")
 _LONGEST = 200
 """Of names that are looked at closely: a trace may have a million, and only few can match."""
 
@@ -121,6 +121,7 @@ def with_preparing(free_ns: I64, preparing_ns: I64, follows: Mask) -> tuple[I64,
     return free, np.where(told, np.minimum(preparing_ns, free), preparing_ns)
 
 
+@once_each
 def input_spans(trace: Trace) -> I64:
     """When a rank waits for input, whatever its device does meanwhile: an interval set."""
     return _spans(trace, input_rows(trace))
@@ -131,6 +132,7 @@ def _spans(trace: Trace, rows: Mask) -> I64:
     return merged(spans, _queue_spans(trace))
 
 
+@once_each
 def input_rows(trace: Trace) -> Mask:
     """The event rows that say so: ranges of the host, and fetches of the device."""
     return _ranges(trace) | fetches(trace)
@@ -138,7 +140,7 @@ def input_rows(trace: Trace) -> Mask:
 
 def is_input(name: str) -> bool:
     """Whether a range of the host with this name is about fetching input."""
-    if len(name) > _LONGEST or not _HINT.search(name):
+    if len(name) > _LONGEST or not any(map(name.lower().__contains__, _HINTS)):
         return False
     words = _NO_WORD.sub(" ", name).strip().lower()
     return bool(_RANGES.fullmatch(name) or _WORDS.fullmatch(words))

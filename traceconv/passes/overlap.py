@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
     EMPTY,
     breakdown,
@@ -67,8 +69,7 @@ RULES = ("busy", "device")
 Rows = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What one device's analysis is made from.
 
     Attributes:
@@ -90,8 +91,7 @@ class Work:
     rows: tuple[Rows, Rows, Rows]
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """What is known of where a rank was recorded, as interval sets.
 
     Attributes:
@@ -108,8 +108,7 @@ class Bounds:
     vendor: bool
 
 
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(msgspec.Struct, frozen=True):
     """The classes of one device, as interval sets.
 
     Attributes:
@@ -284,8 +283,7 @@ def _analysed(
     return [(work, analysis(work, bounds, free_rule, otherwise)) for work in works]
 
 
-@dataclass(frozen=True)
-class DeviceTime:
+class DeviceTime(msgspec.Struct, frozen=True):
     """What the time of one device went to, as interval sets: what the figures of steps are made of.
 
     Attributes:
@@ -306,6 +304,7 @@ class DeviceTime:
     known: I64
 
 
+@once_each
 def device_times(trace: Trace) -> list[DeviceTime]:
     """Those of a rank whose overlap lanes were made, one per device that did anything.
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from traceconv.core.columns import distinct
@@ -22,8 +23,7 @@ _DEVICES = ("Device Type", "Device", "Device_id")
 _TOTALS = ("Total Allocated", "Total Reserved", "Total Active")
 
 
-@dataclass(frozen=True)
-class _Series:
+class _Series(msgspec.Struct, frozen=True):
     """Figures of a table that are samples.
 
     Attributes:

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from traceconv.alignment import plan as clocks
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, StrictError
@@ -89,8 +91,7 @@ def read_ranks(
     return Ranks(tuple(c for c, _ in read), tuple(spilled for _, spilled in read), issues)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where the output of a merge is written.
 
     Attributes:

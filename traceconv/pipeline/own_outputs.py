@@ -24,8 +24,8 @@ ENDINGS = (
 MANIFEST = "perfetto_manifest.json"
 """In every bundle."""
 
-_SIGNS = re.compile(
-    rb'\{"displayTimeUnit":"ns","metadata":\{"traceconv":'  # Chrome JSON
+_SIGNS = (
+    rb'(?s)\{"displayTimeUnit":"ns","metadata":\{"traceconv":'  # Chrome JSON
     rb"|.{0,200}traceconv\.(?:version|ranks)"  # a Perfetto trace
     rb"|perfetto_manifest\.json\0.*traceconv\.version"  # a bundle of them
     rb"|traceconv text \d"
@@ -33,8 +33,7 @@ _SIGNS = re.compile(
     rb'|ranks": ?\[[\d\s,]*\],\s*"findings":|tables": ?\[\s*\{\s*"name":)'  # documents
     rb'|\{\s*"version": ?\d+,\s*"index": ?\d+,\s*"of": ?\d+,'  # a shard
     rb"|# traceconv \d"
-    rb"|<!DOCTYPE html>.{0,1000}<title>[^<]{0,200}traceconv",
-    re.DOTALL,
+    rb"|<!DOCTYPE html>.{0,1000}<title>[^<]{0,200}traceconv"
 )
 
 
@@ -59,7 +58,7 @@ def own_outputs(source: Source) -> dict[str, tuple[str, ...]]:
 
 def written_by_us(source: Source, name: str) -> bool:
     """Whether the first bytes of a file say that traceconv wrote it."""
-    return _SIGNS.match(source.head(name, HEAD_BYTES)) is not None
+    return re.match(_SIGNS, source.head(name, HEAD_BYTES)) is not None
 
 
 def _is_bundle(source: Source) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from traceconv.alignment.collective_records import CollectiveRecords, collective_records
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Capture, Trace
@@ -73,8 +75,7 @@ def summary_path(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}{SUFFIX}"
 
 
-@dataclass(frozen=True)
-class Narrowing:
+class Narrowing(msgspec.Struct, frozen=True):
     """Keep what is in a window of time, ns on the clock of ``spilled``; None = open."""
 
     spilled: SpilledRank
@@ -89,8 +90,7 @@ def narrow(job: Narrowing, advance: Progress) -> SpilledRank:
     return _set_aside(trace, job.spilled.collective_records(), job.path)
 
 
-@dataclass(frozen=True)
-class Annotating:
+class Annotating(msgspec.Struct, frozen=True):
     """Draw ``marks`` into a rank."""
 
     spilled: SpilledRank

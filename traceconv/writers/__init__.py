@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypedDict, runtime_checkable
 
+import msgspec
+
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import I64, Trace, Track
@@ -40,8 +42,7 @@ def check_times(trace: Trace, base_ns: int, earliest: int = 0) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Across:
+class Across(msgspec.Struct, frozen=True):
     """The same lanes of all ranks side by side, where a viewer shows them so.
 
     Attributes:
@@ -108,8 +109,7 @@ class Costs:
     flows: I64
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """What a viewer opens without trouble.
 
     Attributes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -53,8 +52,7 @@ def _sliceable(blob: Any) -> Any:
     return bytes(blob) if not isinstance(blob[:0], bytes) else blob
 
 
-@dataclass
-class Rewritten:
+class Rewritten(msgspec.Struct):
     """How often something could not be written as it was read."""
 
     numbers: int = 0

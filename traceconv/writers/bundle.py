@@ -14,7 +14,6 @@ traces give equal bytes.
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -133,6 +132,8 @@ def _member(name: str, content: bytes) -> bytes:
 
 
 def _header(name: str, size: int) -> bytes:
+    import tarfile
+
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf(tarfile.USTAR_FORMAT)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from traceconv.core.choices import unknown
 from traceconv.core.errors import OptionError, TraceconvError
@@ -25,8 +26,7 @@ Work = Callable[[Any, Advance], Any]
 """What is done with a job. It is sent to workers by its name, the job and the result by value."""
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A job that has come to an end.
 
     Attributes:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
@@ -164,8 +165,7 @@ _RUNTIME = ("CANN", "OS Runtime API")
 _OTHER_DEVICE = ("CCU", "Biu Perf", "Ub", "Block Detail", "Fusion Task")
 
 
-@dataclass(frozen=True)
-class Classifier:
+class Classifier(msgspec.Struct, frozen=True):
     """Decides on which tracks the lanes of one Ascend file are shown; call it with a lane.
 
     Attributes:

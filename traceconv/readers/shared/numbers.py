@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,8 +46,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _POINT = re.compile(r"\s*([0-9]{1,19})\.0*\s*")
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """A column of times.
 
     Attributes:

@@ -17,8 +17,8 @@ Which mark closes which is a rule of the format:
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -163,8 +163,7 @@ def _before(floor: I64, start: Rows) -> I64:
     return before
 
 
-@dataclass
-class Marks:
+class Marks(msgspec.Struct):
     """Begins and ends with names.
 
     Attributes:

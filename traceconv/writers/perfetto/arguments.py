@@ -23,9 +23,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,8 +74,7 @@ _OWN = b"\xff"
 """Begins keys of strings that are told apart by how they are written; no UTF-8 does."""
 
 
-@dataclass(frozen=True)
-class Coded:
+class Coded(msgspec.Struct, frozen=True):
     """The annotations of a block of rows.
 
     Attributes:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceconv.core.codes import Severity
@@ -37,8 +38,7 @@ _ARROWS = 1 << 16
 """Arrows per packet."""
 
 
-@dataclass
-class Numbered:
+class Numbered(msgspec.Struct):
     """The rows whose arguments got numbers that they did not have.
 
     Attributes:
@@ -47,9 +47,9 @@ class Numbered:
         empty: those that had an object without members.
     """
 
-    rows: list[int] = field(default_factory=list)
-    which: list[int] = field(default_factory=list)
-    empty: list[int] = field(default_factory=list)
+    rows: list[int] = msgspec.field(default_factory=list)
+    which: list[int] = msgspec.field(default_factory=list)
+    empty: list[int] = msgspec.field(default_factory=list)
 
     def add(self, row: int, raw: bytes, keys: Iterable[str]) -> None:
         """A row with the arguments ``raw`` got these."""

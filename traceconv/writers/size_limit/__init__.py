@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from traceconv.core.errors import Issues, SizeLimitError
 from traceconv.core.model import Trace
 from traceconv.writers import (
@@ -290,8 +292,7 @@ def _reduced(
     return Plan((Part(final, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
 
 
-@dataclass(frozen=True)
-class _Shrunk:
+class _Shrunk(msgspec.Struct, frozen=True):
     """What is decided for one rank: its cut, what that drops, and what is left."""
 
     cut: Cut

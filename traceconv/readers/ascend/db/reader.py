@@ -26,9 +26,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -79,8 +80,7 @@ _METADATA = ("distributed_args", "parallel_group_info")
 """What is read of META_DATA; the environment variables there are left alone."""
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What a database holds.
 
     Attributes:
@@ -95,7 +95,7 @@ class Held:
     ranks: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     host: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def identify(self, identity: Identity, name: str) -> None:
         """Add rank, device and host of the database and its name."""
@@ -171,8 +171,7 @@ def _parsed(stored: Any) -> Any:
 # -- which are read, and which files belong to each ---------------------------------------------
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """One database to read.
 
     Attributes:

@@ -19,10 +19,10 @@ import mmap
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -287,8 +287,7 @@ class NotPlain(Exception):
     """SQLite itself must read this table."""
 
 
-@dataclass(frozen=True)
-class ColumnRequest:
+class ColumnRequest(msgspec.Struct, frozen=True):
     """A column to read.
 
     Attributes:
@@ -441,8 +440,7 @@ _CELLS = 1 << 16
 """Rows decoded at a time: what stays in the cache."""
 
 
-@dataclass(frozen=True)
-class PlainTable:
+class PlainTable(msgspec.Struct, frozen=True):
     """A table whose rows may be stored in the plain form.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,8 +60,7 @@ class Lane:
     sort: int = 0
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """What the name of an event adds to the place of its lane."""
 
     op: OpClass
@@ -68,8 +68,7 @@ class Named:
     step: int = -1
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """Where events of a lane are put.
 
     Attributes:
@@ -84,13 +83,12 @@ class Placed:
 
     track: Track
     op: OpClass = OpClass.OTHER
-    by_type: Mapping[str, OpClass] = field(default_factory=dict)
+    by_type: Mapping[str, OpClass] = msgspec.field(default_factory=dict)
     by_name: Callable[[str], Named | None] | None = None
     graph: int = -1
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """A lane whose events are left out.
 
     Attributes:
@@ -109,8 +107,7 @@ Lanes of arrows are asked about again when all other events are placed; that ans
 """
 
 
-@dataclass
-class Incoming:
+class Incoming(msgspec.Struct):
     """Slices and instants about to be added, for readers that must look into their arguments.
 
     ``track``, ``op``, ``graph``, ``step``, ``address`` and ``length`` may be changed in place.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -210,8 +210,7 @@ class Texts:
         return found
 
 
-@dataclass(frozen=True)
-class Anchors:
+class Anchors(msgspec.Struct, frozen=True):
     """Slices that arrows may bind to: lane, start, duration, row in the builder."""
 
     lane: I32
@@ -222,7 +221,9 @@ class Anchors:
     @classmethod
     def joined(cls, parts: list[Anchors]) -> Anchors:
         """All of many; they are given up, a column at a time."""
-        lane, start, dur, row = ([getattr(part, f.name) for part in parts] for f in fields(cls))
+        lane, start, dur, row = (
+            [getattr(part, name) for part in parts] for name in cls.__struct_fields__
+        )
         parts.clear()
         return cls(
             _one(lane, np.int32), _one(start, np.int64), _one(dur, np.int64), _one(row, np.int32)

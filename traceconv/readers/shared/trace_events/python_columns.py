@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import compress, repeat
 from operator import attrgetter, eq
 from typing import Any
@@ -57,8 +56,7 @@ _BLANK, _SPACE, _QUOTE, _OPEN, _CLOSE = 33, 32, 34, 123, 125
 _KEY = re.compile(rb'"args"\s*:\s*(?=\{)')
 
 
-@dataclass(frozen=True)
-class Located:
+class Located(msgspec.Struct, frozen=True):
     """Arguments of many rows: address, length (0 where there are none), and the bytes, ``b""``
     for none.
     """
@@ -246,8 +244,7 @@ Series = tuple[str, str]
 """The key of a series, and what else distinguishes it ("acc_id 3"), "" if nothing."""
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(msgspec.Struct, frozen=True):
     """What counter events say, in their order: one row per value, NaN where it is no number.
 
     Attributes:
@@ -359,8 +356,7 @@ def hashed(ends: Ends) -> I64:
     return np.fromiter(map(hash, ends), np.int64)
 
 
-@dataclass
-class _Part:
+class _Part(msgspec.Struct):
     """Records with a good stamp: their shapes, stamps and arguments."""
 
     events: list[Event]

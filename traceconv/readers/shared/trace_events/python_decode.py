@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -162,8 +161,7 @@ _HUNDREDS = np.array([100, 10, 1])
 _STAMP = 22  # bytes of "1736408883704643.212", quotes included
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """One column of times.
 
     Attributes:

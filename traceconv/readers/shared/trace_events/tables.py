@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -126,25 +127,24 @@ class Shapes(dict[tuple[Any, ...], int]):
         return f"pid {self.pid[code] or '-'} tid {self.tid[code] or '-'}"
 
 
-@dataclass
-class Batch:
+class Batch(msgspec.Struct):
     """Columns of equal length; a column of None holds -1 throughout."""
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))
+        return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: Any) -> Self:
         """The rows an index array or a mask names."""
         return type(self)(*(None if c is None else c[rows] for c in self.columns()))
 
     def columns(self) -> list[Any]:
-        return [getattr(self, f.name) for f in fields(self)]
+        return [getattr(self, name) for name in self.__struct_fields__]
 
     @classmethod
     def empty(cls) -> Self:
         """No rows."""
         types = {"start": "i8", "dur": "i8", "args": "i8", "key": "i8", "value": "f8"}
-        return cls(*(np.empty(0, types.get(f.name, "i4")) for f in fields(cls)))
+        return cls(*(np.empty(0, types.get(name, "i4")) for name in cls.__struct_fields__))
 
     @classmethod
     def joined(cls, batches: Sequence[Self]) -> Self:
@@ -163,7 +163,6 @@ def _concatenated(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     return np.concatenate([np.full(n, -1, np.int32) if p is None else p for p, n in filled])
 
 
-@dataclass
 class Rows(Batch):
     """Slices, instants, begins and ends. ``name`` is -1 where there is none; ``args`` is the
     address of the arguments, ``length`` their bytes, 0 if there are none.
@@ -180,7 +179,6 @@ class Rows(Batch):
     type: I32 | None = None
 
 
-@dataclass
 class Flows(Batch):
     """Ends of arrows. ``key`` is a code of category, name and id; ``name`` is -1 where the category
     names the arrow; ``encloses`` says whether it binds to the slice around it.
@@ -193,7 +191,6 @@ class Flows(Batch):
     encloses: NDArray[np.bool_]
 
 
-@dataclass
 class Samples(Batch):
     """Values of counters."""
 
@@ -204,7 +201,6 @@ class Samples(Batch):
     value: NDArray[np.float64]
 
 
-@dataclass
 class Asyncs(Batch):
     """Asynchronous events; ``key`` is the code of their pid, category and id."""
 
