@@ -56,8 +56,12 @@ def patterns():
             continue
         source = inspect.getsource(module)
         for name, value in vars(module).items():
+            if isinstance(value, str | bytes) and late(name, source):
+                value = re.compile(value)
             for number, one in enumerate(compiled(value)):
-                tried = any(re.search(rf"\b{name}\.{way}\(", source) for way in SEARCHED)
+                ways = "|".join(SEARCHED)
+                used = rf"\b{name}\.({ways})\(|\bre\.({ways})\({name}\b"
+                tried = re.search(used, source) is not None
                 among = any(f".{way}(" in source for way in ("search", "finditer", "findall"))
                 searched = tried or (among and not isinstance(value, re.Pattern))
                 known = seen.get((one.pattern, one.flags))
@@ -68,6 +72,12 @@ def patterns():
                     searched or bool(known and known[2]),
                 )  # fmt: skip
     return sorted(seen.values(), key=lambda one: one[0])
+
+
+def late(name: str, source: str) -> bool:
+    """Whether a text is a pattern that is compiled where it is used: rare ones cost no start."""
+    given = rf"\bre\.\w+\({name}\b|\bfor (p|pattern)\b[^()]* in \([^)]*\b{name}\b"
+    return re.search(given, source) is not None
 
 
 def compiled(value: object, depth: int = 2) -> Iterator[re.Pattern]:

@@ -75,7 +75,7 @@ def job(tmp_path_factory):
 def lanes(folder, tmp_path, **how):
     """Slices of the lanes of stages in a merged trace: rank: {lane: lengths}."""
     out = str(tmp_path / "t.pftrace")
-    traceconv.merge(folder, out=out, annotate=True, mode="detail", align="wall", **how)
+    traceconv.merge(folder, out=out, annotate=True, mode="detail", align="wall", force=True, **how)
     found = {}
     for trace in traceconv.open(out).traces(None):
         for i, track in enumerate(trace.tracks):
@@ -107,6 +107,17 @@ def test_the_stage_is_where_it_is_known(job, tmp_path):
         assert length == pytest.approx(spent, abs=2 * len(rows))
 
 
-def test_the_stage_is_not_drawn_where_it_is_unknown(job, tmp_path):
-    """Ranks alone say nothing of stages."""
-    assert lanes(job[0], tmp_path, rank_from=r"rank(\d+)") == {}
+def test_the_stage_may_follow_from_messages(job, tmp_path):
+    """Who sends to whom says it as well as names of files do; the same is drawn."""
+    folder, _ = job
+    assert lanes(folder, tmp_path, rank_from=r"rank(\d+)") == lanes(
+        folder, tmp_path, rank_from=RANK_FROM
+    )
+
+
+def test_the_stage_is_not_drawn_where_it_is_unknown(tmp_path):
+    """Ranks that only reduce gradients together have none."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    write_kineto(simulated(Job(dp=4, steps=3)), folder)
+    assert lanes(folder, tmp_path) == {}

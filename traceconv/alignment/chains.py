@@ -254,8 +254,8 @@ def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: in
     last, second = order[:, -1], order[:, -2] if ranks > 1 else order[:, -1]
     usual = value[at, last]
     instead = np.where(np.isfinite(value[at, second]), value[at, second], usual)
-    kinds = [np.flatnonzero(sort == one) for one in np.unique(sort).tolist()]
-    most = float(np.median(usual))
+    kinds = [np.flatnonzero(sort == one) for one in distinct(sort).tolist()]
+    most = float(median(usual))
     sizes = np.geomspace(_LEAST_NS, max(most, 2 * _LEAST_NS), _SIZES)
     rest = _around(usual[:, None], kinds)[:, 0]
     sigma = scale(rest, dof)
@@ -282,7 +282,7 @@ def _around(values: F64, kinds: Sequence[NDArray[np.intp]]) -> F64:
     """Values by column, less the medians of their kinds."""
     rest = values.copy()
     for rows in kinds:
-        rest[rows] -= np.median(rest[rows], axis=0)
+        rest[rows] -= median(rest[rows].T)
     return rest
 
 

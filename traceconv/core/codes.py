@@ -58,8 +58,8 @@ CODES: dict[str, Code] = {
     "perfetto-packet-unread": Code(
         _I,
         "Packets of other data sources than TrackEvents and GPUs (ftrace, CPU samples, memory ...) "
-        "are no events of a rank; the places give their kinds. With `-o x.tar`, those that viewers "
-        "show are in the archive beside the ranks (perfetto-packet-beside).",
+        "are no events of a rank; the places give their kinds. In an archive (.tar) those that "
+        "viewers show are beside the ranks (perfetto-packet-beside).",
     ),
     "perfetto-packet-beside": Code(
         _I,

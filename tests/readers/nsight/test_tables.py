@@ -147,8 +147,8 @@ def test_threads_are_off_the_cpu_from_losing_it_to_gaining_it(tmp_path):
         ("Thread 2", "Off CPU", 15, 10),
     ]  # fmt: skip
     assert [row[4] for row in found] == moves
-    counts = {code: trace.issues.count(code) for code in ("unfinished-slice", "bad-time")}
-    assert counts == {"unfinished-slice": 2, "bad-time": 1}
+    counts = {code: trace.issues.count(code) for code in ("metadata-unused", "bad-time")}
+    assert counts == {"metadata-unused": 2, "bad-time": 1}
     assert trace.issues.count("kind-not-read") == 1
 
 

@@ -50,6 +50,9 @@ MOST = 5000
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Operations in which ranks wait for one of them, and not for all."""
 
+_GATHERED = ("perfetto", "chrome_json")
+"""Formats into which programs gather ranks, ours among them: one file is not one clock there."""
+
 _FIRST, _START = -1, -2
 
 
@@ -216,7 +219,8 @@ def of_job(
     size = max((one.world_size for one in summaries), default=-1)
     known = {one.rank: one.collectives for one in summaries}
     paths = {one.rank: one.path for one in summaries}
-    one_clock = one_file(captures) or one_host_clock(captures)
+    gathered = any(one.reader in _GATHERED for one in captures)
+    one_clock = (one_file(captures) and not gathered) or one_host_clock(captures)
     errors = {rank: 0 if one_clock else plan.error_ns(rank) for rank in paths}
     errors = {rank: error_ns if one is None else one for rank, one in errors.items()}
     return walk(known, paths, plan, errors, groups, size)

@@ -20,8 +20,9 @@ NAME = "Off CPU"
 def scheduling(report: Report) -> None:
     """Add what is known of the threads of this process.
 
-    Records at which a thread loses a CPU are slices; those without the next one, or of a thread
-    that has none to lose, are booked. Records of gaining one end slices.
+    Records at which a thread loses a CPU are slices. Those without the next one are booked: a
+    thread that ends loses its CPU for good, and one that waits when the recording ends looks the
+    same. So are those of a thread that has none to lose. Records of gaining one end slices.
     """
     if TABLE not in report.database.tables:
         return
@@ -41,7 +42,7 @@ def scheduling(report: Report) -> None:
     ended = lost.copy()
     ended[-1:] = False
     ended[:-1] &= (thread[1:] == thread[:-1]) & ~lost[1:]
-    build.skip("unfinished-slice", f"table {TABLE}", int((lost & ~ended).sum()), "slice")
+    build.skip("metadata-unused", f"table {TABLE}", int((lost & ~ended).sum()), "slice")
     begin = np.flatnonzero(ended)
     if not len(begin):
         return
