@@ -91,10 +91,12 @@ class Stages:
         watch = threading.Thread(target=self._watch, args=(done,))
         watch.start()
         start = time.process_time()
-        work()
-        total = time.process_time() - start
-        done.set()
-        watch.join()
+        try:
+            work()
+            total = time.process_time() - start
+        finally:
+            done.set()
+            watch.join()
         self.peak["all"] = max(self.peak.values(), default=0)
         other = total - sum(self.seconds.values())
         return {**self.seconds, "other": other, "all": total}
