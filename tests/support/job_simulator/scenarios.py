@@ -63,7 +63,7 @@ how much it is slower, could name 98.7 % (Cauchy) to 100 % at the same rate of f
 these are unknown, and a test whose errors are certain whatever they are can only compare ways to
 draw values: with the likelihood of the true shape as scores that reaches 99 % of normal, 93 % of t3
 and 78 % of Cauchy noise (``significance`` has one kind of scores for all shapes: 97, 89 and 54 %;
-for shapes with a sharp edge, lognormal and Pareto, 91 and 88 %). From 12 steps on all are 95 %."""
+for shapes with a sharp edge, lognormal and Pareto, 91 and 88 %)."""
 
 
 def any_clocks(seed: int, ranks: int, offset_ns: float = _SECOND, ppm: float = 20.0):

@@ -75,6 +75,7 @@ class Finding:
             it shows the slice.
         ms_per_step: what a step of its rank would save at most, were it gone; never more than the
             step loses. None if that is unknown.
+        per_step: whether steps are marked; else all that was recorded counts as one.
     """
 
     rule: Rule
@@ -82,6 +83,7 @@ class Finding:
     limits: Limits
     since_ns: tuple[int | None, ...] = ()
     ms_per_step: float | None = None
+    per_step: bool = True
 
     @property
     def rank(self) -> int:
@@ -129,7 +131,10 @@ class Finding:
 
     def saving(self) -> str:
         """What a step would save; "" if that is unknown."""
-        return "" if self.ms_per_step is None else f"at most {self.ms_per_step:.3f} ms per step"
+        if self.ms_per_step is None:
+            return ""
+        whole = "per step" if self.per_step else "of all that was recorded"
+        return f"at most {self.ms_per_step:.3f} ms {whole}"
 
     def text(self) -> str:
         """One line: what, where, and by how much."""
@@ -437,6 +442,7 @@ def judge(
                 completed(limits[rule.id], known.get(case.rank, {})),
                 since.of(case),
                 _saving(case, lost.get(case.rank, Losses())),
+                lost.get(case.rank, Losses()).per_step,
             )
             for case in cases
         ]
