@@ -66,6 +66,8 @@ def named_temporary_file() -> tempfile._TemporaryFileWrapper[bytes]:
         with suppress(FileNotFoundError):
             _hold(file.fileno(), Path(file.name))
             return file
+        with suppress(FileNotFoundError):  # or it would be missed when the object goes
+            file.close()
 
 
 def spooled_temporary_file(in_memory: int) -> tempfile.SpooledTemporaryFile[bytes]:
@@ -87,6 +89,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
             with suppress(FileNotFoundError):
                 self._lock = _Lock(Path(self.name))
                 return
+            self._finalizer.detach()  # type: ignore[attr-defined] # or it would warn in the end
 
     def cleanup(self) -> None:
         super().cleanup()
