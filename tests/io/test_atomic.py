@@ -191,5 +191,7 @@ def test_what_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch, 
     with make():
         assert len(held) == 2
         assert [str(p) for p in tmp_path.iterdir()] == [str(held[1])]
+    with pytest.raises(FileNotFoundError):
+        temporary._Lock(tmp_path / "gone")
     gc.collect()  # what it was made with at first warns, if it does at all
     assert list(tmp_path.iterdir()) == []

@@ -99,6 +99,8 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
 class _Lock:
     """The lock of a folder, until it is freed or forgotten."""
 
+    _file = -1
+
     def __init__(self, folder: Path) -> None:
         """
         Raises:
