@@ -12,6 +12,8 @@ from collections.abc import Iterator
 VARINT, FIXED64 = 0, 1
 """Wire types."""
 
+_MASK64 = 2**64 - 1
+
 Value = int | bytes
 Field = tuple[int, int, Value]
 """Field number, wire type, and the value: bytes of nested ones, else a raw unsigned integer."""
@@ -112,14 +114,22 @@ def encoded(field_number: int, value: Value, wire: int | None = None) -> bytes:
         wire: its type; None for what the value is: bytes or a varint.
     """
     if isinstance(value, bytes):
-        return _varint(field_number << 3 | 2) + _varint(len(value)) + value
-    head = _varint(field_number << 3 | (wire or 0))
+        return varint_bytes(field_number << 3 | 2) + varint_bytes(len(value)) + value
+    head = varint_bytes(field_number << 3 | (wire or 0))
     if wire:
         return head + value.to_bytes(8 if wire == FIXED64 else 4, "little")
-    return head + _varint(value & 0xFFFFFFFFFFFFFFFF)
+    return head + varint_bytes(value)
 
 
-def _varint(value: int) -> bytes:
+def varint_bytes(value: int) -> bytes:
+    """``value`` as a varint; negative numbers in two's complement of 64 bits."""
+    value &= _MASK64
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

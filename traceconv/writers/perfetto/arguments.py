@@ -37,6 +37,7 @@ from traceconv.core.perfetto_fields import (
     InternedData,
     TrackEvent,
 )
+from traceconv.core.protobuf import varint_bytes
 from traceconv.writers.arguments import fetch
 from traceconv.writers.perfetto.wire import (
     SURROGATES,
@@ -47,7 +48,6 @@ from traceconv.writers.perfetto.wire import (
     tag,
     tag_bytes,
     utf8,
-    varint,
 )
 
 MAX_NAMES = 4096
@@ -294,7 +294,7 @@ _ELEMENT = tag_bytes(DebugAnnotation.ARRAY_VALUES)
 _NAME_IID = tag(DebugAnnotation.NAME_IID)
 _INT = tag(DebugAnnotation.INT_VALUE)
 _STRING_IID = tag(DebugAnnotation.STRING_VALUE_IID)
-_LENGTHS = [varint(n) for n in range(128)]
+_LENGTHS = [varint_bytes(n) for n in range(128)]
 
 
 class PythonCoder:
@@ -373,7 +373,7 @@ class PythonCoder:
             return None
         if digits[0] == 48 and len(digits) > 1:
             return None
-        body = start + varint(int(digits))
+        body = start + varint_bytes(int(digits))
         encoded = self._known[piece] = _ITEM + _LENGTHS[len(body)] + body
         return encoded
 
@@ -406,7 +406,7 @@ class PythonCoder:
 
     def _item(self, field: bytes, name: bytes, value: Any) -> bytes:
         body = name + self._value(value)
-        return field + varint(len(body)) + body
+        return field + varint_bytes(len(body)) + body
 
     def _text(self, value: str) -> bytes:
         raw = utf8(value)
@@ -419,7 +419,7 @@ class PythonCoder:
             name, json = b"(empty)", b'""'
         iid = self._names.intern(name, self._new, json)
         self._odd |= not iid and bool(json)
-        return _NAME_IID + varint(iid) if iid else message(DebugAnnotation.NAME, name)
+        return _NAME_IID + varint_bytes(iid) if iid else message(DebugAnnotation.NAME, name)
 
     def _value(self, value: Any) -> bytes:
         if isinstance(value, str):
@@ -431,7 +431,7 @@ class PythonCoder:
             return number(DebugAnnotation.BOOL_VALUE, value)
         if isinstance(value, int):
             self._odd |= isinstance(value, _OddInt)
-            return _INT + varint(value)
+            return _INT + varint_bytes(value)
         if isinstance(value, float):
             return self._double(value)
         if isinstance(value, _Object):
@@ -459,4 +459,6 @@ class PythonCoder:
             json = value.json
         iid = self._strings.intern(raw, self._new, json)
         self._odd |= not iid and bool(json)
-        return _STRING_IID + varint(iid) if iid else message(DebugAnnotation.STRING_VALUE, raw)
+        return (
+            _STRING_IID + varint_bytes(iid) if iid else message(DebugAnnotation.STRING_VALUE, raw)
+        )

@@ -28,6 +28,7 @@ from traceconv.core.perfetto_fields import (
     TracePacket,
     TrackEvent,
 )
+from traceconv.core.protobuf import varint_bytes
 from traceconv.io.threads import ahead
 from traceconv.writers import Costs, Document, check_times
 from traceconv.writers.perfetto import own
@@ -51,7 +52,6 @@ from traceconv.writers.perfetto.wire import (
     tag_fixed64,
     text,
     utf8,
-    varint,
 )
 
 BLOCK = 8192
@@ -436,7 +436,7 @@ def _name_costs(trace: Trace, order: I64, uses: I64) -> tuple[int, I64]:
     often = order[uses > _RARE]
     shared = sum(_PACKET + len(part) for part in tables(trace, often))
     shared += 3 * len(often) + _PACKET * (len(order) // NAMES_PER_PACKET)
-    number = 1 + len(varint(len(order)))
+    number = 1 + len(varint_bytes(len(order)))
     each = np.full(len(trace.strings), number + _LONGER, np.int64)
     for string in order[uses <= _RARE].tolist():
         each[string] += len(name_entry(trace, string, len(order)))
@@ -449,7 +449,9 @@ def _tables_of_others(argument: I64, names: int, strings: int) -> tuple[I64, int
     Numbers may be wider: no argument is shorter than 5 bytes, none with a string by number
     shorter than 7. Tables that are full may then have other strings in them.
     """
-    wider = argument // 5 * (len(varint(names)) - 1) + argument // 7 * (len(varint(strings)) - 1)
+    wider = argument // 5 * (len(varint_bytes(names)) - 1) + argument // 7 * (
+        len(varint_bytes(strings)) - 1
+    )
     full = MAX_NAMES * (names >= MAX_NAMES) + MAX_STRINGS * (strings >= MAX_STRINGS)
     return wider + _LONGER * (wider > 0), full * _ENTRY
 

@@ -26,10 +26,11 @@ from traceconv.core.perfetto_fields import (
     OwnLane,
     OwnRank,
 )
+from traceconv.core.protobuf import varint_bytes
 from traceconv.writers import Across, Document
 from traceconv.writers.perfetto.packets import varint_sizes, varints
 from traceconv.writers.perfetto.tracks import places, uuids
-from traceconv.writers.perfetto.wire import message, number, packet, text, varint
+from traceconv.writers.perfetto.wire import message, number, packet, text
 
 FOUND_AGAIN = frozenset(("far-stamp", "nested-deep", "steps-uncovered"))
 """Issues that are found again in whatever is read back: they are not carried over."""
@@ -227,12 +228,12 @@ def place_costs(sequence: bytes, trace: Trace, block: int) -> tuple[I64, int]:
     runs = _runs(trace, 0, n)
     sizes = varint_sizes(runs.ravel()).reshape(-1, 3)
     numbers = int(sizes[:, 1].max() + sizes[:, 2].max())
-    of_block = len(varint(min(n, block))) + numbers  # a run that goes on begins again
+    of_block = len(varint_bytes(min(n, block))) + numbers  # a run that goes on begins again
     around = _around(sequence, min(n, block) * of_block, [number(OwnRank.ROWS, n)])
     blocks = -(-n // block)
     fixed = blocks * around + (blocks - 1) * of_block
     numbered = (events.graph >= 0) | (events.step >= 0)
-    each = len(varint(n)) + numbers + len(varint(n)) + 2
+    each = len(varint_bytes(n)) + numbers + len(varint_bytes(n)) + 2
     if each * int(numbered.sum()) < int(sizes.sum()):
         return numbered * np.int64(each), fixed + each
     return none, fixed + int(sizes.sum())
@@ -240,7 +241,7 @@ def place_costs(sequence: bytes, trace: Trace, block: int) -> tuple[I64, int]:
 
 def _around(sequence: bytes, most: int, others: Sequence[bytes]) -> int:
     """Bytes of a packet beside a field of at most ``most`` bytes in it."""
-    length = len(varint(most + 64))
+    length = len(varint_bytes(most + 64))
     return len(_packet(sequence, *others)) + 3 * length
 
 
@@ -249,14 +250,14 @@ def arrow_costs(sequence: bytes, trace: Trace) -> tuple[I64, int]:
     flows, n = trace.flows, len(trace.flows)
     if not n:
         return np.zeros(0, np.int64), 0
-    widest = len(varint(n))
+    widest = len(varint_bytes(n))
     used = distinct(flows.name)
     names = [text(OwnRank.ARROW_NAMES, trace.strings[i]) for i in used.tolist()]
-    width = len(varint(len(used)))
+    width = len(varint_bytes(len(used)))
     turned = turned_arrows(trace)
     about = sum(map(len, names)) + min(n, _ARROWS) * (2 * widest + width)
     around = _around(sequence, about, [message(OwnRank.ARROW_RUNS)])
-    around += 2 + len(varint(about)) if turned.any() else 0
+    around += 2 + len(varint_bytes(about)) if turned.any() else 0
     packets = -(-n // _ARROWS)
     fixed = sum(map(len, names)) + packets * around + (packets - 1) * (widest + width)
     cost = turned * np.int64(widest)

@@ -11,36 +11,17 @@ import struct
 from functools import lru_cache
 
 from traceconv.core.perfetto_fields import IID, OWN_FIELD, PACKET, STRING
-
-MASK64 = 2**64 - 1
-
+from traceconv.core.protobuf import varint_bytes
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of pairs; alone they are characters UTF-8 has no bytes for."""
 
 
-def varint(value: int) -> bytes:
-    """``value`` as a varint; negative numbers in two's complement of 64 bits."""
-    value &= MASK64
-    if value < 0x80:
-        return bytes((value,))
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    if value < 0x200000:
-        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 @lru_cache(1024)
 def tag(field: int, wire_type: int = _VARINT) -> bytes:
     """The bytes before the value of ``field``."""
-    return varint(field << 3 | wire_type)
+    return varint_bytes(field << 3 | wire_type)
 
 
 def tag_fixed64(field: int) -> bytes:
@@ -55,7 +36,7 @@ def tag_bytes(field: int) -> bytes:
 
 def number(field: int, value: int) -> bytes:
     """An integer, enum or bool field."""
-    return tag(field) + varint(value)
+    return tag(field) + varint_bytes(value)
 
 
 def double(field: int, value: float) -> bytes:
@@ -66,7 +47,7 @@ def double(field: int, value: float) -> bytes:
 def message(field: int, *parts: bytes) -> bytes:
     """A message or bytes field with the joined ``parts`` as content."""
     body = b"".join(parts)
-    return tag_bytes(field) + varint(len(body)) + body
+    return tag_bytes(field) + varint_bytes(len(body)) + body
 
 
 def text(field: int, value: str) -> bytes:
@@ -86,8 +67,8 @@ def interned(field: int, iid: int, value: bytes, json: bytes = b"") -> bytes:
         json: its text in JSON, where that is not the string in quotes.
     """
     own = message(OWN_FIELD, json) if json else b""
-    body = _IID_TAG + varint(iid) + _STRING_TAG + varint(len(value)) + value + own
-    return tag_bytes(field) + varint(len(body)) + body
+    body = _IID_TAG + varint_bytes(iid) + _STRING_TAG + varint_bytes(len(value)) + value + own
+    return tag_bytes(field) + varint_bytes(len(body)) + body
 
 
 _IID_TAG, _STRING_TAG = tag(IID), tag_bytes(STRING)
