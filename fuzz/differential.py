@@ -66,7 +66,7 @@ BY_SIZE = ("msprof",)
 JOBS_EVERY = 4
 """Every so many-th input is also written by two jobs."""
 
-PROCESSES_EVERY = 16
+PROCESSES_EVERY = 32
 """One in so many of those with several ranks, whose processes take a second to start."""
 
 Content = tuple[str, list[bytes], list[tuple[Any, ...]]]

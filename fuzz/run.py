@@ -14,6 +14,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -161,6 +162,7 @@ def _cells(name: str, row: Counter[str]) -> tuple:
 
 def _child(args: argparse.Namespace, examine: Examine | None) -> int:
     warnings.simplefilter("error")
+    faulthandler.register(signal.SIGALRM, chain=True)  # a stack, and the end; needs no thread
     if "asan" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers map all there is
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
@@ -219,7 +221,7 @@ def _one(
             whole[seed.name] = examined(seed.path, scratch)
         file.write_bytes(data)
         begun = time.perf_counter()
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        signal.setitimer(signal.ITIMER_REAL, HANG_S)
         mode, suffix = rng.choice(MODES), SUFFIXES[number % len(SUFFIXES)]
         outcome = examined(seed.path, scratch, mode=mode, suffix=suffix)
         if number % given.tiers == 0:
@@ -230,7 +232,7 @@ def _one(
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
         _note(said, given, number, file, data)
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         file.write_bytes(original)
     said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
     print(json.dumps(said), flush=True)
@@ -253,13 +255,13 @@ def _other(
     print(json.dumps(said), flush=True)
     begun = time.perf_counter()
     file.write_bytes(data)
-    faulthandler.dump_traceback_later(6 * HANG_S, exit=True)
+    signal.setitimer(signal.ITIMER_REAL, 6 * HANG_S)
     try:
         said["outcome"] = examine(seed, scratch, rng, given)
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
         _note(said, given, number, file, data)
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         file.write_bytes(original)
     said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
     print(json.dumps(said), flush=True)
