@@ -63,10 +63,10 @@ DATABASES = (".db", ".sqlite", ".rpd")
 BY_SIZE = ("msprof",)
 """Readers that choose among exports by the size of files, which is another one when packed."""
 
-JOBS_EVERY = 4
+JOBS_EVERY = 12
 """Every so many-th input is also written by two jobs."""
 
-PROCESSES_EVERY = 32
+PROCESSES_EVERY = 12
 """One in so many of those with several ranks, whose processes take a second to start."""
 
 Content = tuple[str, list[bytes], list[tuple[Any, ...]]]

@@ -36,6 +36,11 @@ HANG_S = 10
 MEMORY_BYTES = 2 << 30
 """Address space of a child: what no input of this size may come near."""
 
+HEAD_BYTES = 3000
+"""What taking an input through the pipeline costs whatever its size, in bytes of input that cost as
+much: seeds are chosen so that each gets the same time, not the same number of mutants.
+"""
+
 SUFFIXES = ("", ".pftrace", "", ".json", "")
 """What is written, in turn: writing and reading back takes most of the time."""
 
@@ -177,7 +182,9 @@ def _child(args: argparse.Namespace, examine: Examine | None) -> int:
         for number in range(args.child, args.count * len(readers)):
             reader = readers[number % len(readers)]
             rng = Random(f"{args.seed} {number}")
-            seed = rng.choice(by_reader[reader])
+            seed = rng.choices(
+                by_reader[reader], [1 / (HEAD_BYTES + s.size) for s in by_reader[reader]]
+            )[0]
             if examine is None:
                 _one(number, rng, seed, pool, whole, Path(place), args)
             else:
