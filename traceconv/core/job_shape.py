@@ -266,6 +266,11 @@ def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]
     return shape_of(ranks, [one for one in columns if one is not None])
 
 
+def stated_stage(rank: int, placement: Placement) -> int:
+    """The pipeline stage of a rank as its own capture states it, -1 if it does not."""
+    return recorded_shape({rank: placement}, {}).stage(rank)
+
+
 def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, I32]]) -> JobShape:
     """The table of axes and their columns, in the order in which axes are shown."""
     known = {name: i for i, name in enumerate(AXES)}

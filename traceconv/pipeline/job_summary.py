@@ -115,7 +115,7 @@ def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
 
 def _mark(finding: findings.Finding) -> Mark:
     args = {
-        "what": f"{finding.rule.title}: {finding.amount()}",
+        "what": f"{finding.title}: {finding.amount()}",
         "measured": finding.basis(),
         "saves": finding.saving(),
         "advice": finding.advice,

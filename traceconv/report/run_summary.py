@@ -23,7 +23,6 @@ from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import chosen
-from traceconv.analysis.rules.findings import figure
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
@@ -255,7 +254,7 @@ class _Rows:
                 "text": f"{first.place()}: {first.amount()} ({first.basis()})",
                 "evidence": [
                     *saving,
-                    *(figure(k, v) for k, v in first.case.figures.items()),
+                    *first.figures(),
                     *told,
                 ],
                 "also": also,
