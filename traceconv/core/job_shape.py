@@ -196,6 +196,10 @@ class JobShape:
         known = (one for one in self.coordinates(rank) if one.value >= 0 and one.axis != NODE)
         return " ".join(f"{one.axis}{one.value}" for one in known if one.size != 1)
 
+    def called(self, rank: int) -> str:
+        """How texts name a rank: see :func:`called`."""
+        return called(rank, self.label(rank))
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: axes with what is known of them, and the coordinates of each rank; null
         where unknown.
@@ -232,6 +236,19 @@ class JobShape:
                 source = f"{axis.origin}: {axis.evidence}"
                 said.setdefault(source, []).append(f"{axis.name} {size}{without}")
         return "; ".join(f"{' · '.join(axes)} ({source})" for source, axes in said.items())
+
+
+NO_SHAPE = JobShape()
+"""Of a job of which nothing is known."""
+
+
+def called(rank: int, label: str) -> str:
+    """How texts name a rank: ``rank 12 (dp1 pp3)``, or ``rank 12`` without coordinates.
+
+    Args:
+        label: its coordinates, as :meth:`JobShape.label` writes them.
+    """
+    return f"rank {rank} ({label})" if label else f"rank {rank}"
 
 
 def axes_of(name: str) -> tuple[str, ...]:

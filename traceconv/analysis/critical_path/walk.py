@@ -37,8 +37,10 @@ from traceconv.analysis.critical_path.records import (
     UNMATCHED,
     PathRecords,
 )
+from traceconv.analysis.job_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I64
+from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.model import Capture
 
 RESOLUTION_NS = 1000
@@ -170,6 +172,7 @@ class Path:
         segments: backwards in time within a step.
         left_out: steps without a path, and why.
         missing: ranks of the job that have no capture; -1 if how many there are is unknown.
+        shape: by which texts name ranks.
     """
 
     why: str = ""
@@ -177,6 +180,7 @@ class Path:
     segments: tuple[Segment, ...] = ()
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
     missing: int = 0
+    shape: JobShape = NO_SHAPE
 
 
 NOT_FOLLOWED = Path(NOT_LOOKED_AT)
@@ -241,7 +245,8 @@ def of_job(
         limits = bounded(sorted(paths), groups, plan, spans)
         errors = {rank: limits.get(rank) if one is None else one for rank, one in errors.items()}
     errors = {rank: error_ns if one is None else one for rank, one in errors.items()}
-    return walk(known, paths, plan, errors, groups, size)
+    found = walk(known, paths, plan, errors, groups, size)
+    return replace(found, shape=stated_shape(summaries))
 
 
 def walk(

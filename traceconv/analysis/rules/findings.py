@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from traceconv.analysis.job_shape import stated_shape
 from traceconv.analysis.losses import PAUSE, Losses, of_all
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds
@@ -26,6 +27,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.stragglers.waits import Clocks
 from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
+from traceconv.core.job_shape import called
 from traceconv.core.model import Trace
 from traceconv.core.ranks import format_ranges
 
@@ -78,6 +80,7 @@ class Finding:
         per_step: whether steps are marked; else all that was recorded counts as one, and is what
             figures "per step" are of.
         whole_ns: that is how long, 0 where steps are marked or it is unknown.
+        coordinates: of its rank, as texts name it; "" where they are unknown.
     """
 
     rule: Rule
@@ -87,6 +90,7 @@ class Finding:
     ms_per_step: float | None = None
     per_step: bool = True
     whole_ns: int = 0
+    coordinates: str = ""
 
     @property
     def rank(self) -> int:
@@ -110,7 +114,8 @@ class Finding:
 
     def place(self) -> str:
         """Rank, and where on it."""
-        return f"rank {self.case.rank}" + (f", {self.case.where}" if self.case.where else "")
+        rank = called(self.case.rank, self.coordinates)
+        return rank + (f", {self.case.where}" if self.case.where else "")
 
     @property
     def limit(self) -> Limit:
@@ -471,6 +476,7 @@ def judge(
     summaries = sorted(summaries, key=lambda one: one.rank)
     lost = of_all(one.losses for one in summaries)
     whole = {one: known.known_ns for one, known in lost.items() if not known.per_step}
+    shape = stated_shape(summaries)
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
@@ -494,6 +500,7 @@ def judge(
                 _saving(case, lost.get(case.rank, Losses())),
                 case.rank not in whole,
                 whole.get(case.rank, 0),
+                shape.label(case.rank),
             )
             for case in cases
         ]
