@@ -55,7 +55,14 @@ TABLES = ("steps", "ranks", "segments")
     "clock_error_ns",
     callback=options.parsed("length"),
     metavar="50us",
-    help="How far clocks may be off where nothing says it; without, the path is unknown there.",
+    help="How far clocks may be off where nothing says it; without, what collectives show, and the "
+    "path is unknown where there are none.",
+)
+@click.option(
+    "--world-size",
+    callback=options.parsed("count"),
+    metavar="N",
+    help="Ranks of the job, where captures do not say it; else nobody knows who was waited for.",
 )
 @click.option("--explain", is_flag=True, help="Show the formula of every table.")
 @options.aligning
