@@ -68,6 +68,11 @@ def reason(
     if not any(((group.row >= 0).sum(axis=1) >= 2).any() for group in waits.groups):
         return _unmatched(every, waits)
     if not found:
+        if not any((one.collectives.step >= 0).any() for one in every):
+            return (
+                "no steps were recorded, so nothing says which work of ranks is to be compared"
+                + _seen(*waits.latest())
+            )
         text = "no two ranks did the same in one step"
         if any(P2P in one.collectives.kinds for one in every):
             text += ": the stages of a pipeline are not compared with each other"
