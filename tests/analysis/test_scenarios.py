@@ -181,6 +181,13 @@ def test_stamps_are_doubted_where_those_of_others_are_wrong():
     assert 0 < row["accepted"] < 1
 
 
+def test_stamps_that_more_ranks_agree_on_are_not_right_for_that():
+    """Four ranks of a host whose stamps are 800 ms off agree; two of a host with fitted ranks,
+    whose stamps are right, contradict them."""
+    for _, row in rows(SCENARIOS["clocks/unix-800ms-ends-150us"], [53002]):
+        assert row["kept"] == 0
+
+
 @pytest.mark.parametrize("seed", [1002, 1006, 1016, 1028, 40017, 40179, 40198])
 def test_ends_of_captures_that_fit_by_chance_prove_nothing(seed):
     """Steps are alike and a tenth of the operations is lost, but for the 4 to 16 of these jobs that

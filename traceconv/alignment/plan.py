@@ -380,6 +380,7 @@ def _doubt_stamps(
                 right.add(capture.host)
     right -= {capture.host for capture in captures if rank_of(capture) in wrong}
     worst = max(wrong, key=lambda rank: wrong[rank], default=-1)
+    disputed = [rank_of(c) for c in captures if rank_of(c) in said and c.host in right]
     for capture in captures:
         rank = rank_of(capture)
         if rank not in kept:
@@ -390,6 +391,12 @@ def _doubt_stamps(
             why = (
                 f"only stamps say how its clock relates to others, and those of rank {worst} are "
                 f"wrong by {wrong[worst] / 1e6:.3f} ms"
+            )
+            issues.add("unaligned", capture.label, why, rank=rank)
+        elif disputed and capture.host not in right:
+            why = (
+                f"stamps of others and of rank {disputed[0]} contradict each other, and those of "
+                "its host are right for others"
             )
             issues.add("unaligned", capture.label, why, rank=rank)
 
