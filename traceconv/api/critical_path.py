@@ -64,7 +64,7 @@ class CriticalPath:
         }
 
     def lines(self) -> list[str]:
-        """What it comes to, and steps that are left out."""
+        """What it comes to, steps that are left out, and what would say more."""
         left_out: dict[str, list[int]] = {}
         for (number, _), why in self.path.left_out.items():
             left_out.setdefault(why, []).append(number)
@@ -72,7 +72,17 @@ class CriticalPath:
             tables.line(self.path),
             *(f"without step{'s' * (len(n) > 1)} {', '.join(map(str, n[:10]))}"
               f"{' ...' * (len(n) > 10)}: {why}" for why, n in left_out.items()),
+            *self._advice(),
         ]  # fmt: skip
+
+    def _advice(self) -> list[str]:
+        """What a user may know that no capture states."""
+        advice = []
+        if walk.UNKNOWN_ERROR in self.path.why:
+            advice.append('if you know how far the clocks may be off: `clock_error_ns="50us"`')
+        if any(one.why == walk.UNKNOWN_SIZE for one in self.path.segments):
+            advice.append("if you know how many ranks the job has: `world_size=N`")
+        return advice
 
     def _repr_html_(self) -> str:
         """What is printed for people, for notebooks."""

@@ -116,7 +116,7 @@ def critical_path(
                         quiet)  # fmt: skip
         elif shown:
             say.data("\n".join(stats.rendered(shown, form, explain, width).values()).rstrip("\n"))
-    for line in found.lines():
+    for line in map(say.with_flags, found.lines()):
         if form in ("text", "md") and target is None:
             say.data(line)
         elif not quiet:
