@@ -11,9 +11,8 @@ from contextlib import chdir, closing
 from functools import cache
 from pathlib import Path
 
-from paths import ROOT
-
 import traceconv
+from tests.support.paths import ROOT
 from traceconv.core.errors import Issues, TraceconvError
 
 
