@@ -35,6 +35,7 @@ DOUBTS = frozenset(
             "time-estimated",
             "args-not-json",
             "clock-assumed",
+            "steps-from-operators",
         ),
     }
 )

@@ -7,20 +7,22 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
-from golden_cases import Case, case_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_simulator import Clock, Delay, Job, run, write_kineto
 from job_simulator.harness import EQUAL, WRONG, path_outcome
 from job_simulator.observed import path, stretches
 from job_simulator.planted import agreement, planted_path, step_span
+from paths import ROOT
 
 import traceconv
-from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.plan import Plan
+from traceconv.analysis.critical_path.bounds import bounded
 from traceconv.analysis.critical_path.records import PARTS
 from traceconv.analysis.critical_path.tables import SHOWN, TABLES, results
 from traceconv.analysis.critical_path.walk import walk
@@ -57,15 +59,10 @@ def tiles(found, tables=None):
             assert table["Length(ns)"].sum() == total
 
 
-def test_stretches_tile_the_steps_of_every_case(golden, monkeypatch):
+def test_stretches_tile_the_steps_of_every_case(good):
     """Of every golden case that is read, whatever it holds; or it says why there is no path."""
-    monkeypatch.chdir(case_folder(golden))
-    case = Case(golden)
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
     try:
-        found = traceconv.critical_path("input", **options, jobs=1, clock_error_ns=1000)
+        found = traceconv.critical_path("input", **good.reading, jobs=1, clock_error_ns=1000)
     except traceconv.EmptyResultError:
         pytest.skip("nothing is in it")
     assert bool(found.why) == (not found.path.segments)
@@ -219,6 +216,89 @@ def test_whatever_was_recorded_the_stretches_tile_the_step(ranks, clocks, kind):
     tiles(SimpleNamespace(path=found), tables)
 
 
+def fits_its_schema(document):
+    """The document is what schemas/json/critical_path.schema.json describes, rows as columns."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "schemas" / "json" / "critical_path.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    names = schema["properties"]["tables"]["items"]["properties"]["columns"]["items"]["properties"]
+    every = {column.name for table in TABLES.values() for column in table.columns}
+    assert every == set(names["name"]["enum"])
+    for table in document["tables"]:
+        assert {len(row) for row in table["rows"]} <= {len(table["columns"])}
+        assert bool(table["rows"]) is not ("needs" in table)
+
+
+def test_a_path_that_is_unknown_fits_its_schema(tmp_path, capsys):
+    """A log without steps: no rows, and why."""
+    head = {"rawlog": 1, "unit": "us", "clock": "unix", "rank": 0}
+    work = {"name": "gemm", "ts": 1736408883701000, "dur": 500, "kind": "compute", "stream": 1}
+    (tmp_path / "log.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(work)}\n")
+    assert command(["critical-path", str(tmp_path / "log.jsonl"), "-q", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert not document["known"]
+    fits_its_schema(document)
+
+
+def apart(rng, ranks, count, length_ns):
+    """Collectives of some ranks by their own clocks, which are off and drift: as matched, and what
+    each clock is off by at most, against that of the first rank, at any time of the run."""
+    off = np.append(0, rng.integers(-300_000, 300_000, ranks - 1))
+    drift = np.append(0, rng.uniform(-5e-5, 5e-5, ranks - 1))
+    come = np.sort(rng.integers(0, length_ns, count))[:, None] + rng.integers(
+        0, 10**6, (count, ranks)
+    )
+    gone = (
+        come.max(axis=1)[:, None] + rng.exponential(50_000, (count, ranks)).astype(np.int64) + 5000
+    )
+    start, end = (times + off + (drift * times).astype(np.int64) for times in (come, gone))
+    most = np.abs(off) + np.abs(drift) * end.max()
+    one = Matched(
+        "g", True, ("allreduce",) * count, np.full(count, 8), tuple(range(ranks)), 0, start, end,
+        np.tile(np.arange(count, dtype=np.int32)[:, None], ranks), ("",) * ranks,
+    )  # fmt: skip
+    return one, most
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_collectives_bound_what_clocks_are_off_by(seed):
+    """No operation ends before all have begun, so that no bound is less than the truth; and it is
+    no more than the waits of these few operations are."""
+    rng = np.random.default_rng(seed)
+    ranks, count = int(rng.integers(2, 6)), int(rng.integers(3, 30))
+    one, most = apart(rng, ranks, count, int(rng.integers(1, 20)) * 10**8)
+    plan = Plan("meta", {rank: Offset() for rank in range(ranks)})
+    spans = {r: (int(one.start_ns[:, r].min()), int(one.end_ns[:, r].max())) for r in range(ranks)}
+    found = bounded(list(range(ranks)), (one,), plan, spans)
+    assert found[0] == 0
+    for rank, error in found.items():
+        assert most[rank] <= error or not rank
+        assert error < 6_000_000
+
+
+def test_clocks_that_collectives_refute_have_no_bound():
+    """What the stamps say cannot be: nobody knows what they are off by. Nor are two operations
+    enough, nor those that may be others."""
+    one, _ = apart(np.random.default_rng(1), 3, 20, 10**8)
+    plan = Plan("meta", {0: Offset(), 1: Offset(10**9), 2: Offset()})
+    spans = dict.fromkeys(range(3), (0, 10**8))
+    assert set(bounded([0, 1, 2], (one,), plan, spans)) == {0, 2}
+    few = msgspec.structs.replace(one, row=np.where(np.arange(20)[:, None] < 2, one.row, -1))
+    plain = Plan("meta", {rank: Offset() for rank in range(3)})
+    assert set(bounded([0, 1, 2], (few,), plain, spans)) == {0}
+    doubted = msgspec.structs.replace(one, doubts=("", "maybe others", ""))
+    assert set(bounded([0, 1, 2], (doubted,), plain, spans)) == {0, 2}
+
+
+def test_the_number_of_ranks_may_be_said(tmp_path, capsys):
+    """A number that captures rule out is refused."""
+    write_kineto(run(replace(SLOW, steps=4)), tmp_path / "job")
+    assert command(["critical-path", str(tmp_path / "job"), "--world-size", "3", "-q"]) == 2
+    assert "the captures state 4 ranks of the job, not 3" in capsys.readouterr().err
+    assert command(["critical-path", str(tmp_path / "job"), "--world-size", "4", "-q"]) == 0
+
+
 def test_files_and_the_command_say_the_same(tmp_path, capsys):
     """Text, JSON and CSV of the command are the columns of the function."""
     write_kineto(run(replace(SLOW, steps=10)), tmp_path / "job")
@@ -229,6 +309,7 @@ def test_files_and_the_command_say_the_same(tmp_path, capsys):
     assert command([*base, "--json", "--by", "all"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["known"]
+    fits_its_schema(document)
     tables = {one["name"]: one for one in document["tables"]}
     lasts = [None if v == ABSENT else v for v in found["segments"]["Came Last"].tolist()]
     at = [c["name"] for c in tables["segments"]["columns"]].index("Came Last")

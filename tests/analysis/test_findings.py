@@ -1,6 +1,7 @@
 """Findings in words and as a document."""
 
 import json
+import re
 from dataclasses import replace
 
 import msgspec
@@ -11,14 +12,16 @@ from rule_cases import (
     FIRES,
     MS,
     QUIET,
+    US,
     builder,
+    device,
     iterations,
     passed,
     side_table,
 )
 
 from traceconv.analysis.rules.catalog import RULES
-from traceconv.analysis.rules.findings import figure, judge
+from traceconv.analysis.rules.findings import figure, judge, of_all_recorded
 from traceconv.analysis.summarize import SummaryRequest, summarize
 
 
@@ -72,9 +75,39 @@ def test_people_read_microseconds_as_the_report_spells_them():
 
 def test_warnings_come_before_notes():
     """Whatever the order of the rules."""
-    parts = [summary(trace) for trace in _traces(FIRES["forward-backward"] + FIRES["cpu-busy"])]
+    parts = [summary(trace) for trace in _traces(FIRES["workers-many"] + FIRES["cpu-busy"])]
     found = judge([parts[0], msgspec.structs.replace(parts[1], rank=1)]).findings
     assert [str(one.severity) for one in found] == ["warning", "note"]
+
+
+def test_without_marked_steps_nothing_is_per_step():
+    """Figures are of all that was recorded, and no step has a number."""
+    [found] = _judged("device-idle", device(50 * US, idle=50 * US, first=None)).findings
+    text = "\n".join(judge([summary(passed(device(50 * US, idle=50 * US, first=None)[0]))]).lines())
+    assert "step" not in text.partition("checked, nothing found")[0]
+    assert "at most 0.150 ms of the 300.000 µs recorded" in text
+    assert (found.as_dict()["per_step"], found.ms_per_step) == (False, 0.149999)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_words_of_rules_that_need_no_steps_name_none(rule):
+    """Said of a capture without marks, no rule speaks of steps; those that need marks may."""
+    rule = RULES[rule]
+    if re.search(r"mark|step trace|iterations|reader_cost|steps? (?:of one|with)", rule.needs):
+        return
+    for text in (rule.title, rule.measure, *(one.measure for one in rule.limits)):
+        assert not re.search(r"\bsteps?\b", of_all_recorded(text))
+
+
+def test_rules_that_need_the_same_share_a_line():
+    """So that what is missing can be read."""
+    lines = _both().lines(every=True)
+    missing = [line for line in judge([], {}).lines(every=True) if "pipeline-source" in line]
+    assert missing == [
+        "not checked: pipeline-operator, pipeline-source, pipeline-last: need "
+        f"{RULES['pipeline-source'].needs}"
+    ]
+    assert any(line.startswith("not checked: device-idle: needs") for line in lines)
 
 
 def test_nothing_found_is_said():
@@ -123,6 +156,6 @@ def test_severities_are_compared():
     """A warning is at least a note."""
     found = _both()
     assert (found.at_least("note"), found.at_least("warning")) == (True, True)
-    quiet = _judged("forward-backward", FIRES["forward-backward"])
+    quiet = _judged("workers-many", FIRES["workers-many"])
     assert (quiet.at_least("note"), quiet.at_least("warning")) == (True, False)
     assert np.isfinite([one.case.value for one in found.findings]).all()

@@ -1,6 +1,7 @@
 """Rules: when each speaks and when not, what it says, and what it says if it cannot look."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from rule_cases import (
@@ -31,6 +32,7 @@ from traceconv.analysis.rules.catalog import RULES, thresholds
 from traceconv.analysis.rules.findings import judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.errors import MalformedInputError, OptionError
+from traceconv.core.job_shape import Placement
 from traceconv.core.model import Layer, OpClass
 
 
@@ -322,6 +324,39 @@ def test_spread_compares_the_same_steps():
         *device(51 * US, idle=49 * US, steps=6, rank=1),
     ]
     assert not _judged("compute-spread", ranks).findings
+
+
+@pytest.mark.parametrize("rule", ["compute-spread", "idle-spread"])
+@pytest.mark.parametrize("first", [None, 3])
+def test_what_is_no_common_step_is_not_compared(rule, first):
+    """Recordings without steps, or of other ones, may be of any length and of any work."""
+    ranks = [*device(50 * US, idle=50 * US), *device(80 * US, idle=20 * US, rank=1, first=first)]
+    found = _judged(rule, ranks)
+    assert (found.findings, found.quiet) == ((), ())
+    assert [one.rule.id for one in found.unchecked] == [rule]
+
+
+@pytest.mark.parametrize("rule", ["compute-spread", "idle-spread"])
+@pytest.mark.parametrize("stages", [(0, 0, 1), (0, 1, 1)])
+def test_stages_of_a_pipeline_are_looked_at_by_themselves(rule, stages):
+    """Ranks 0 and 2 differ, and only ranks of one stage have to be alike."""
+    builders = [*device(50 * US, idle=50 * US), *device(51 * US, idle=49 * US, rank=1),
+                *device(80 * US, idle=20 * US, rank=2)]  # fmt: skip
+    parts = []
+    for build, stage in zip(builders, stages, strict=True):
+        trace = passed(build)
+        stated = replace(trace.capture, placement=Placement(coordinates={"pp": stage}))
+        parts.append(summary(replace(trace, capture=stated), [rule]))
+    found = judge(parts, {}, [rule])
+    ends = [sorted((one.rank, one.case.figures["rank_of_least"])) for one in found.findings]
+    assert ends == ([[1, 2]] if stages == (0, 1, 1) else [])
+
+
+def test_copies_alone_do_not_show_that_a_device_is_idle():
+    """A file of copies holds no kernels: what ran meanwhile is unknown."""
+    copies = device(5 * US, idle=95 * US, op=OpClass.COPY)
+    for rule in ("device-idle", "step-copies", "device-busy"):
+        assert _judged(rule, copies).unchecked
 
 
 def test_some_ranks_without_data_are_named():

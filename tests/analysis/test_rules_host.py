@@ -215,6 +215,13 @@ def test_a_pause_of_the_host_is_no_collection():
     assert _judged("host-pause", launched_each(4 * US, 6 * US)).unchecked
 
 
+def test_a_host_that_is_hardly_seen_does_not_pause():
+    """A pause after every few kernels is what a thinned recording looks like, and a capture
+    without steps holds the start of the program."""
+    assert _judged("host-pause", paused(5 * MS, each=10)).unchecked
+    assert _judged("host-pause", paused(5 * MS, marked=False)).unchecked
+
+
 def test_a_sequence_saves_the_gaps_between_its_kernels():
     """a, b, c in 20 places of a step, with 2 µs between them; what follows is no part of it."""
     found = _only("kernel-sequence", sequences("a", "b", "c"))

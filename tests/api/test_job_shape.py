@@ -1,11 +1,12 @@
 """Coordinates of ranks, from files to what is selected, shown and written."""
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
-from job_simulator import Job, run, write_kineto
+from job_simulator import Delay, Job, run, write_kineto
 from kineto_files import CALL, KERNEL, OPERATOR
 from layouts import MEGATRON, Layout, layouts, write
 
@@ -239,3 +240,34 @@ def test_stages_are_those_that_are_recorded(trained):
     """Those of a simulated job are the same as collectives tell."""
     plain, stated = (traceconv.stragglers(one, align="none").verdict.as_dict() for one in trained)
     assert plain == stated
+
+
+def test_texts_name_ranks_by_their_coordinates(tmp_path):
+    """Findings, stragglers, critical paths and comparisons call a rank the same; where nothing
+    states them, by its number alone."""
+    layout = Layout(("tp", "dp"), {"tp": 2, "dp": 2}, MEGATRON)
+    late = Job(tp=2, dp=2, steps=12, world=True, stamps="monotonic", delays=(Delay((3,), 3e6),))
+    write_kineto(run(late), tmp_path)
+    named = re.compile(r"\brank (\d)(?: \((.*?)\))?")
+    for stated in (False, True):
+        wanted = {n: f"dp{n // 2} tp{n % 2}" if stated else "" for n in range(4)}
+        found = traceconv.diagnose(tmp_path)
+        lines = [line for line in found.text().splitlines() if not line.startswith(" ")]
+        path = traceconv.critical_path(tmp_path, clock_error_ns="1us")
+        sides = traceconv.diff(tmp_path, tmp_path, force=True)
+        said = {
+            "findings": "\n".join(line for line in lines if line.startswith("warning")),
+            "stragglers": "\n".join(line for line in lines if "straggler" in line),
+            "headline": lines[0],
+            "path": "\n".join(path.lines()),
+            "diff": sides.text().split("\n\n")[1],
+        }
+        for where, text in said.items():
+            ranks = [(int(n), label or "") for n, label in named.findall(text)]
+            assert ranks, where
+            assert {label == wanted[rank] for rank, label in ranks} == {True}, (where, text)
+        for rank in range(4):
+            file = tmp_path / f"rank{rank}.pt.trace.json"
+            document = json.loads(file.read_text())
+            document["distributedInfo"]["pg_config"] = layout.process_groups(rank, 4)
+            file.write_text(json.dumps(document))

@@ -9,7 +9,6 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from golden_cases import Case, case_folder
 from paths import ROOT
 
 import traceconv
@@ -226,17 +225,12 @@ def _files_of(options):
     return {name for name, table in FILES.items() if there.issuperset(table.reads)}
 
 
-def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
+def test_every_table_of_every_golden_case(good):
     """Whatever a reader makes of its input, tables are made of it, and can be written."""
-    monkeypatch.chdir(case_folder(golden))
-    case = Case(golden)
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
-    found = traceconv.stats("input", by=["all", "files"], **options)
+    found = traceconv.stats("input", by=["all", "files"], **good.reading)
     names = [result.table.name for result in found.results]
     assert names[: len(TABLES)] == list(TABLES)
-    there = _files_of(options)
+    there = _files_of(good.reading)
     assert names[len(TABLES) :] == [name for name in FILES if name in there]
     told = json.loads(render.json_text(found.results))["tables"]
     for result, table in zip(found.results, told, strict=True):

@@ -23,7 +23,7 @@ def diagnosed(*names):
     [
         (HTA, {"links", "curves", "critical_path"}),
         ((MINDSPORE,), set()),
-        ((LEVEL1,), {"critical_path"}),
+        ((LEVEL1,), set()),
         ((NSIGHT,), {"links", "curves", "steps", "critical_path"}),
     ],
 )

@@ -207,7 +207,7 @@ def _pauses(rank, host, known, steps):
     }  # fmt: skip
     marks = any(lane.heading.startswith("rocTX") for lane in rank.lanes)
     ranges = marks or host.fact.reader == "nsight"
-    if not work or ranges:
+    if not work or ranges or any(step.whole_range for step in steps):
         return
     if sum(id(row) in within for row in work) < 0.9 * len(work):
         return
@@ -224,7 +224,7 @@ def _pauses(rank, host, known, steps):
     pauses = [one for one in minus(union(edges.values()), calls) if one[1] - one[0] >= _PAUSE]
     lost = [common(idle(known, steps), [pause]) for pause in pauses]
     ns = sum(map(total, lost))
-    if nest.rows:
+    if nest.rows and 50 * len(pauses) <= len(work):
         yield "host-pause", "", {
             "value": percent(ns, _known_ns(known, steps)), "pauses": sum(map(bool, lost)),
             "longest_ns": max((end - start for start, end in pauses), default=0),

@@ -42,7 +42,7 @@ class Losses:
         marked = bool(pieces) and not any(step.whole_range for step in steps)
         if not pieces and known.sets:
             pieces = [known.sums()] if known.sums()["known"] else []
-        if not any(piece["computing"] or piece["copying"] for piece in pieces):
+        if not any(piece["computing"] for piece in pieces):
             return cls(per={})
         n = len(pieces)
         sums = {

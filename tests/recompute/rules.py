@@ -109,11 +109,11 @@ def _longest(rows):
 
 def _pieces(known):
     """Length by class of every measured step, or of the whole rank; None if only collectives
-    are known, which do not say what the device did besides."""
+    and copies are known, which do not say what the device did besides."""
     pieces = [known.figures(step) | {"step": step.number} for step in known.measured()]
     if not pieces and known.sets and known.sums()["known"] and not known.fact.partial:
         pieces = [known.sums() | {"step": -1}]
-    works = any(piece["computing"] or piece["copying"] for piece in pieces)
+    works = any(piece["computing"] for piece in pieces)
     return pieces if works else None
 
 
@@ -231,6 +231,8 @@ def _copies(rank, known):
     every = [row for row in kernels(rank, "copy") if row.lane.layer == "device"]
     if not steps or not every or len(known.sets) != 1 or known.fact.ascend:
         return
+    if not kernels(rank, "compute"):
+        return
     words = ("htod", "dtoh", "h2d", "d2h", "hosttodevice", "devicetohost", "host>device",
              "device>host")  # fmt: skip
     plain = {row.name: re.sub(r"[^a-z0-9>]", "", row.name.lower()) for row in every}
@@ -283,14 +285,16 @@ def _percentile(ordered, p):
 
 
 def _spreads(every):
-    """How ranks differ, over the steps that all of them have."""
+    """How ranks differ, over the marked steps that all of them have; see there for stages."""
     known = {rank: pieces for rank, one in every.items() if (pieces := _pieces(one))}
     if len(known) < 2:
         return
     every_piece = known
     common = set.intersection(*({p["step"] for p in pieces} for pieces in known.values()))
-    if common:
-        known = {r: [p for p in pieces if p["step"] in common] for r, pieces in known.items()}
+    unmarked = any(step.whole_range for rank in known for step in every[rank].measured())
+    if not common or common == {-1} or unmarked:
+        return
+    known = {r: [p for p in pieces if p["step"] in common] for r, pieces in known.items()}
     means = {rank: fmean(p["computing"] for p in pieces) for rank, pieces in known.items()}
     idle = {rank: share(pieces, "free") for rank, pieces in known.items()}
     slow, fast = max(means, key=means.get), min(means, key=means.get)

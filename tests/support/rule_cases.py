@@ -67,18 +67,21 @@ def iterations(*lengths, pause=0, fp_bp=0.5, tail=0.1):
 # -- device -------------------------------------------------------------------------------
 
 
-def device(compute, comm=0, idle=0, steps=3, rank=0):
-    """Steps of compute, then communication alone, then nothing, of given lengths."""
+def device(compute, comm=0, idle=0, steps=3, rank=0, first=0, op=OpClass.COMPUTE):
+    """Steps of compute (or ``op``), then communication alone, then nothing, of given lengths;
+    without marks if the first has no number."""
     build = builder(rank)
     host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
     lane, length = build.track(Layer.COMM, "Communication"), compute + comm + idle
     for number in range(steps):
         at = number * length
-        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
-        build.slice(stream, at, compute, "kernel", op=OpClass.COMPUTE)
+        if first is not None:
+            mark = first + number
+            build.slice(host, at, length, f"ProfilerStep#{mark}", op=OpClass.HOST, step=mark)
+        build.slice(stream, at, compute, "kernel", op=op)
         if comm:
             build.slice(lane, at + compute, comm, "hcom_allReduce__1_0_1", op=OpClass.COMM)
-    build.slice(stream, steps * length - 1, 1, "last", op=OpClass.COMPUTE)
+    build.slice(stream, steps * length - 1, 1, "last", op=op)
     return [build]
 
 
@@ -189,20 +192,23 @@ def late(launch, independent=True, steps=3):
     return [build]
 
 
-def paused(pause, name="aten::mm", steps=3):
-    """Steps of a call and a kernel, a pause in which nothing is recorded, and the same again;
+def paused(pause, name="aten::mm", steps=3, each=25, marked=True):
+    """Steps of a call and its kernels, a pause in which nothing is recorded, and the same again;
     a range goes on throughout."""
     build, length = builder(), 2 * MS + pause
     host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
     calls = build.track(Layer.RUNTIME, "Thread 1")
     for number in range(steps):
         at = number * length
-        build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
+        if marked:
+            build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
         build.slice(host, at, length, "## forward ##", op=OpClass.HOST)
         for begin, ns in ((at, MS), (at + MS + pause, MS)):
             build.slice(host, begin, ns, "aten::mm", op=OpClass.HOST)
-            call = build.slice(calls, begin, US, "cudaLaunchKernel")
-            build.flow(call, build.slice(stream, begin, ns, "k", op=OpClass.COMPUTE), "ac2g")
+            for kernel in range(begin, begin + ns, ns // each):
+                call = build.slice(calls, kernel, US, "cudaLaunchKernel")
+                work = build.slice(stream, kernel, ns // each, "k", op=OpClass.COMPUTE)
+                build.flow(call, work, "ac2g")
         if name != "aten::mm":
             build.slice(host, at + MS, pause, name, op=OpClass.HOST)
     return [build]

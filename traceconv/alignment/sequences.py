@@ -102,7 +102,7 @@ def _by_index(sides: Sides) -> Found | None:
     drift = drift_of(differ[best][known], long[known])
     near = tuple(one - drift * length for one, length in every)
     agree = np.array([sides.agree(*_diagonal(sides, k)) for k in shifts.tolist()])
-    best = preferred(sides, near, pairs, agree, best, np.flatnonzero(shifts == 0))
+    best, compared = preferred(sides, near, pairs, agree, best, np.flatnonzero(shifts == 0))
     ours, theirs = _diagonal(sides, int(shifts[best]))
     same = a.token[ours] == b.token[theirs]
     ours, theirs = ours[same], theirs[same]
@@ -113,8 +113,8 @@ def _by_index(sides: Sides) -> Found | None:
     apart = np.array(
         [median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
     ).astype(np.int64)
-    rivals = Rivals(tuple(one[rest] for one in near), pairs[rest], apart, agree[rest])
-    return tested(sides, ours, theirs, rivals, float(same.mean()), [one[best] for one in near])
+    rivals = Rivals(tuple(by.of(rest) for by in compared), pairs[rest], apart, agree[rest])
+    return tested(sides, ours, theirs, rivals, float(same.mean()))
 
 
 def _shifted(sides: Sides, shifts: I64, at: NDArray[np.intp]) -> tuple[F64, F64, NDArray[np.intp]]:
@@ -226,12 +226,13 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
     best = likeliest([differ], pairs, sides.floor)
     differ = differ - drift_of(*steps[best]) * long
     agree = np.array([sides.agree(o, t) for o, t in every])
-    best = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
+    best, compared = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
     share = np.array([_share(sides, o, t) for o, t in every])
     rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
     apart = np.array([int(median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
-    rivals = Rivals((differ[rest],), pairs[rest], apart[rest], agree[rest])
-    return tested(sides, *every[best], rivals, float(share[best]), [differ[best]])
+    compared = tuple(by.of(rest) for by in compared)
+    rivals = Rivals(compared, pairs[rest], apart[rest], agree[rest])
+    return tested(sides, *every[best], rivals, float(share[best]))
 
 
 def _share(sides: Sides, ours: I64, theirs: I64) -> float:

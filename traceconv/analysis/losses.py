@@ -105,6 +105,8 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
         int(column.sum())
         for column in (steps.known_ns, steps.computing_ns, steps.not_overlapped_ns, steps.free_ns)
     )
+    if not computing:  # copies and collectives do not tell what the device did besides
+        return Losses()
     return Losses(
         steps=len(steps),
         per_step=bool((steps.source != StepSource.WHOLE_RANGE).all()),
@@ -156,6 +158,8 @@ def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
 
 def _of_capture(overlap: OverlapSums) -> Losses:
     sums = overlap.sums_ns
+    if not sums.computing:
+        return Losses()
     rest = sums.known - sums.computing - sums.not_overlapped - overlap.idle_ns
     return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
                   rest, overlap.idle_ns)  # fmt: skip

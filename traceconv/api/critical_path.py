@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables.definition import Result
 from traceconv.api import options
 from traceconv.api.open import open as find
-from traceconv.core.errors import Issues
+from traceconv.core.errors import Issues, OptionError
 from traceconv.core.ranks import refuse_missing
 from traceconv.core.side_tables import DataTable
 from traceconv.pipeline.options import EngineName
@@ -65,7 +66,7 @@ class CriticalPath:
         }
 
     def lines(self) -> list[str]:
-        """What it comes to, and steps that are left out."""
+        """What it comes to, steps that are left out, and what would say more."""
         left_out: dict[str, list[int]] = {}
         for (number, _), why in self.path.left_out.items():
             left_out.setdefault(why, []).append(number)
@@ -73,7 +74,17 @@ class CriticalPath:
             tables.line(self.path),
             *(f"without step{'s' * (len(n) > 1)} {', '.join(map(str, n[:10]))}"
               f"{' ...' * (len(n) > 10)}: {why}" for why, n in left_out.items()),
+            *self._advice(),
         ]  # fmt: skip
+
+    def _advice(self) -> list[str]:
+        """What a user may know that no capture states."""
+        advice = []
+        if walk.UNKNOWN_ERROR in self.path.why:
+            advice.append('if you know how far the clocks may be off: `clock_error_ns="50us"`')
+        if any(one.why == walk.UNKNOWN_SIZE for one in self.path.segments):
+            advice.append("if you know how many ranks the job has: `world_size=N`")
+        return advice
 
     def _repr_html_(self) -> str:
         """What is printed for people, for notebooks."""
@@ -88,6 +99,7 @@ def critical_path(
     align: options.Align = "auto",
     align_max_error_ns: options.Length | None = None,
     clock_error_ns: options.Length | None = None,
+    world_size: int | None = None,
     ranks: options.Ranks | None = None,
     steps: options.Numbers | None = None,
     top: int | None = None,
@@ -114,7 +126,9 @@ def critical_path(
     Args:
         by:    tables: "steps", "ranks", "segments", or "all".
         clock_error_ns: how far clocks may be off of which nothing says it, ns or ``"50us"``; None:
-            the path over ranks with such clocks is unknown.
+            what collectives bound it to, and the path is unknown where there are none.
+        world_size: ranks of the job, for captures that do not state it: where all of them have a
+            capture, groups without a size that all ranks know have all of them as members.
         steps: only the paths of these steps.
         top:   rows kept of the stretches; None = all.
 
@@ -132,6 +146,7 @@ def critical_path(
     kept, most = options.numbers(steps, "steps"), options.count(top, "top")
     how, error = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
     assumed = options.length(clock_error_ns, "clock_error_ns")
+    size = options.count(world_size, "world_size")
     patterns = options.words(comm_patterns, "comm_patterns") or ()
     view = {"mode": "detail", "step_marker": options.pattern(step_marker, "step_marker")}
     found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
@@ -145,7 +160,9 @@ def critical_path(
     records = [one.collectives for one in summaries]
     plan = clocks.plan(read, how, records, error, groups, spans_of(summaries))
     every.issues.extend(plan.issues)
-    path = walk.of_job(summaries, plan, groups, read, assumed)
+    if size is not None:
+        _refuse_another(size, [one.world_size for one in summaries])
+    path = walk.of_job(summaries, plan, groups, read, assumed, size)
     if kept is not None:
         path = replace(
             path,
@@ -154,3 +171,12 @@ def critical_path(
             left_out={step: why for step, why in path.left_out.items() if step[0] in kept},
         )
     return CriticalPath(path, tables.results(path, names, most), plan, every.issues)
+
+
+def _refuse_another(size: int, stated: Sequence[int]) -> None:
+    """Raise OptionError for a number of ranks that captures rule out."""
+    known = max(stated)
+    if known > 0 and known != size:
+        raise OptionError(f"the captures state {known} ranks of the job, not {size}", "world_size")
+    if size < len(stated):
+        raise OptionError(f"{len(stated)} ranks have a capture, more than {size}", "world_size")

@@ -55,7 +55,14 @@ TABLES = ("steps", "ranks", "segments")
     "clock_error_ns",
     callback=options.parsed("length"),
     metavar="50us",
-    help="How far clocks may be off where nothing says it; without, the path is unknown there.",
+    help="How far clocks may be off where nothing says it; without, what collectives show, and the "
+    "path is unknown where there are none.",
+)
+@click.option(
+    "--world-size",
+    callback=options.parsed("count"),
+    metavar="N",
+    help="Ranks of the job, where captures do not say it; else nobody knows who was waited for.",
 )
 @click.option("--explain", is_flag=True, help="Show the formula of every table.")
 @options.aligning
@@ -122,7 +129,7 @@ def critical_path(
                         quiet)  # fmt: skip
         elif shown:
             say.data("\n".join(stats.rendered(shown, form, explain, width).values()).rstrip("\n"))
-    for line in found.lines():
+    for line in map(say.with_flags, found.lines()):
         if form in ("text", "md") and target is None:
             say.data(line)
         elif not quiet:

@@ -39,6 +39,7 @@ FLAGS = {
     "allow_missing_ranks": "--allow-missing-ranks",
     "args": "--args",
     "by": "--by",
+    "clock_error_ns": "--clock-error",
     "columns": "--columns",
     "comm_patterns": "--comm-pattern",
     "engine": "--engine",
@@ -75,6 +76,7 @@ FLAGS = {
     "time": "--time",
     "tolerance": "--tolerance",
     "top": "--top",
+    "world_size": "--world-size",
     "writer": "--to",
 }
 """The flag for every keyword argument that messages of the library name in backticks."""

@@ -196,6 +196,10 @@ class JobShape:
         known = (one for one in self.coordinates(rank) if one.value >= 0 and one.axis != NODE)
         return " ".join(f"{one.axis}{one.value}" for one in known if one.size != 1)
 
+    def called(self, rank: int) -> str:
+        """How texts name a rank: see :func:`called`."""
+        return called(rank, self.label(rank))
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: axes with what is known of them, and the coordinates of each rank; null
         where unknown.
@@ -234,6 +238,19 @@ class JobShape:
         return "; ".join(f"{' · '.join(axes)} ({source})" for source, axes in said.items())
 
 
+NO_SHAPE = JobShape()
+"""Of a job of which nothing is known."""
+
+
+def called(rank: int, label: str) -> str:
+    """How texts name a rank: ``rank 12 (dp1 pp3)``, or ``rank 12`` without coordinates.
+
+    Args:
+        label: its coordinates, as :meth:`JobShape.label` writes them.
+    """
+    return f"rank {rank} ({label})" if label else f"rank {rank}"
+
+
 def axes_of(name: str) -> tuple[str, ...]:
     """The axes that a group of this name is of; empty where nobody can tell.
 
@@ -264,6 +281,11 @@ def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]
     columns = [_on_nodes(ranks, hosts)]
     columns += [_on_axis(name, ranks, placements) for name in _stated_axes(placements)]
     return shape_of(ranks, [one for one in columns if one is not None])
+
+
+def stated_stage(rank: int, placement: Placement) -> int:
+    """The pipeline stage of a rank as its own capture states it, -1 if it does not."""
+    return recorded_shape({rank: placement}, {}).stage(rank)
 
 
 def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, I32]]) -> JobShape:

@@ -20,6 +20,7 @@ from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.stragglers.own_work import PARTS
 from traceconv.core.clock import time_text
 from traceconv.core.errors import Issues
+from traceconv.core.job_shape import JobShape
 from traceconv.core.model import Capture
 from traceconv.passes.annotate import Mark
 from traceconv.pipeline.executor import Executor
@@ -99,7 +100,9 @@ class JobSummary:
             to = self.clock.offsets[one.rank].correction
             start, end = to.before(one.start_ns), to.before(one.end_ns)
             if end > start:
-                found.setdefault(one.rank, []).append(_path_mark(one, start, end - start))
+                found.setdefault(one.rank, []).append(
+                    _path_mark(one, start, end - start, self.judged.path.shape)
+                )
         shape = job_shape(self.summaries)
         for summary in self.summaries:
             stage = shape.stage(summary.rank)
@@ -115,7 +118,7 @@ def _lates(verdict: stragglers.Verdict) -> list[stragglers.Finding]:
 
 def _mark(finding: findings.Finding) -> Mark:
     args = {
-        "what": f"{finding.rule.title}: {finding.amount()}",
+        "what": f"{finding.title}: {finding.amount()}",
         "measured": finding.basis(),
         "saves": finding.saving(),
         "advice": finding.advice,
@@ -151,13 +154,13 @@ def _late_mark(late: stragglers.Finding) -> Mark:
     return Mark(name, LATE, _known(args), steps=(late.step,) if late.step >= 0 else ())
 
 
-def _path_mark(one: Segment, start_ns: int, dur_ns: int) -> Mark:
+def _path_mark(one: Segment, start_ns: int, dur_ns: int, shape: JobShape) -> Mark:
     parts = {part: ns for part, ns in zip(PATH_PARTS, one.parts, strict=True) if ns}
     args = {
         "what": f"{one.kind} of group {one.group}" if one.kind else "the rank's own work",
         "step": one.step[0],
         "consists of": {} if one.kind else {part: time_text(ns) for part, ns in parts.items()},
-        "came last": f"rank {one.last}" if one.last >= 0 else "",
+        "came last": shape.called(one.last) if one.last >= 0 else "",
         "certain": "yes" if one.certain else "no",
         "not decided": one.why,
     }

@@ -10,6 +10,7 @@ import orjson
 
 from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.stored import restored
+from traceconv.analysis.job_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.core.errors import Issues, MalformedInputError
@@ -71,4 +72,5 @@ def of_captures(
 
 def _run(label: str, summaries: Sequence[RankSummary]) -> Run:
     size = max((one.world_size for one in summaries), default=-1)
-    return Run.of(label, {one.rank: one.items for one in summaries}, size)
+    items = {one.rank: one.items for one in summaries}
+    return Run.of(label, items, size, stated_shape(summaries))

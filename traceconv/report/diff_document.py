@@ -79,6 +79,7 @@ def _run(run: Run, rank: int) -> dict[str, Any]:
         "ranks": list(run.ranks),
         "world_size": run.world_size if run.world_size > 0 else None,
         "critical_rank": rank,
+        "critical_rank_called": run.shape.called(rank),
         "marked": own.marked,
         "steps": own.steps["step"].tolist(),
         "step_ns": lengths,
@@ -122,7 +123,7 @@ def _operators(comparison: Comparison) -> list[dict[str, Any]]:
     found = _rows(rows)
     notes = _notes(comparison.items, member, len(rows))
     for i, row in enumerate(found):
-        row["label"] = label(row["sort"], row["name"], row["type"], comparison.critical)
+        row["label"] = label(row["sort"], row["name"], row["type"], _critical(comparison))
         row["changed"] = notes[i]
         row["items"] = np.flatnonzero(member == i).tolist()
     return sorted(found, key=lambda row: -abs(row["change_ns"]))
@@ -137,8 +138,19 @@ def _notes(items: Items, member: np.ndarray[Any, Any], groups: int) -> list[list
     return found
 
 
-def label(sort: str, name: str, kind: str, critical: tuple[int, int]) -> str:
-    """What people read of an operator, a collective, a copy or a reason to wait."""
+def _critical(comparison: Comparison) -> tuple[str, str]:
+    """How texts name the ranks that are critical, before and after."""
+    runs = zip((comparison.before, comparison.after), comparison.critical, strict=True)
+    before, after = (run.shape.called(rank) for run, rank in runs)
+    return before, after
+
+
+def label(sort: str, name: str, kind: str, critical: tuple[str, str]) -> str:
+    """What people read of an operator, a collective, a copy or a reason to wait.
+
+    Args:
+        critical: the ranks that are critical, before and after, as texts name them.
+    """
     short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     if sort == Sort.COMMUNICATION:
         return f"exposed {short} ({kind})" if kind else f"exposed {short}"
@@ -150,7 +162,7 @@ def label(sort: str, name: str, kind: str, critical: tuple[int, int]) -> str:
     if sort == Sort.UNRECORDED:
         return "not recorded"
     if sort == CRITICAL:
-        return f"rank {critical[0]} was critical, now it is {ranks([critical[1]])}"
+        return f"{critical[0]} was critical, now it is {critical[1]}"
     return short
 
 
@@ -272,7 +284,7 @@ def proven(comparison: Comparison) -> list[str]:
     for row in np.argsort(-np.abs(rows.delta_ns), kind="stable").tolist():
         if rows.verdicts[row] in (Verdict.SLOWER, Verdict.FASTER) and len(found) < _NAMED:
             key = {name: str(column[row]) for name, column in rows.keys.items()}
-            name = label(key["sort"], key["name"], key["type"], comparison.critical)
+            name = label(key["sort"], key["name"], key["type"], _critical(comparison))
             before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
             word = rows.verdicts[row] if before and after else "new" if after else "gone"
             found.append(f"{name} {word}: {_more(before, after)}")

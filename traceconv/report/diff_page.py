@@ -151,8 +151,8 @@ def _parts(document: Document) -> Markup:
 def _steps(document: Document) -> Markup:
     """The lengths of the steps of both runs, of the critical rank."""
     runs = [document[word] for word in ("before", "after")]
-    named = [("c0", f"before, rank {runs[0]['critical_rank']}"),
-             ("c1", f"after, rank {runs[1]['critical_rank']}")]  # fmt: skip
+    named = [("c0", f"before, {runs[0]['critical_rank_called']}"),
+             ("c1", f"after, {runs[1]['critical_rank_called']}")]  # fmt: skip
     if max(len(run["step_ns"]) for run in runs) < _FEWEST_STEPS:
         longest = max(max(run["step_ns"]) for run in runs) or 1
         drawn = [

@@ -54,7 +54,7 @@ def run_line(word: str, run: Document) -> str:
     """One of the runs: its ranks and steps, and how long these take."""
     lengths = run["step_ns"]
     mean = sum(lengths) / len(lengths)
-    critical = f", critical: rank {run['critical_rank']}" if len(run["ranks"]) > 1 else ""
+    critical = f", critical: {run['critical_rank_called']}" if len(run["ranks"]) > 1 else ""
     if not run["marked"]:
         steps = "no steps marked"
     else:

@@ -17,6 +17,7 @@ from traceconv.analysis.losses import (
     Losses,
     lost,
 )
+from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.report.figures import digits, ranks, time
 
 WORDS = {
@@ -34,7 +35,11 @@ _LEAST = 0.01
 
 
 def headline(
-    every: Mapping[int, Losses], late: Sequence[Late] = (), job_size: int = -1, group_size: int = -1
+    every: Mapping[int, Losses],
+    late: Sequence[Late] = (),
+    job_size: int = -1,
+    group_size: int = -1,
+    shape: JobShape = NO_SHAPE,
 ) -> str:
     """What a step loses, in one line.
 
@@ -42,11 +47,12 @@ def headline(
         every: what is known of each rank.
         late:  ranks that others wait for, as far as that is certain.
         job_size, group_size: ranks of the job, and of its largest group; -1 if unknown.
+        shape: by which ranks are named.
     """
     who = captured(list(every), job_size, group_size)
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"rank {one.rank} costs {time(one.per_step_ns)} per step" for one in late]
+        waits = [f"{shape.called(one.rank)} costs {time(one.per_step_ns)} per step" for one in late]
         rest = "computing is not known of any step, so what steps lose is unknown"
         return f"{who}: {'; '.join([*waits, rest])}"
     step_ns = sum(one.step_ns for one in known) / len(known)
@@ -62,7 +68,7 @@ def headline(
     if not shown:
         busy = 100 * (1 - sum(one.ns for one in found if one.name in (INPUT, IDLE)) / step_ns)
         return f"{who}: device busy for {busy:.1f} % of {step}; no loss is above 1 % of it"
-    return f"{who}: lost of {step}: {', '.join(_words(one, whole_ns) for one in shown)}"
+    return f"{who}: lost of {step}: {', '.join(_words(one, whole_ns, shape) for one in shown)}"
 
 
 def captured(every: Sequence[int], job_size: int, group_size: int) -> str:
@@ -112,7 +118,9 @@ def _steps(known: Sequence[Losses]) -> bool:
     return all(one.per_step for one in known)
 
 
-def _words(one: Loss, whole_ns: float) -> str:
-    name = f"{WORDS[one.name]} {one.rank}" if one.rank >= 0 else WORDS[one.name]
+def _words(one: Loss, whole_ns: float, shape: JobShape) -> str:
+    name = WORDS[one.name]
+    if one.rank >= 0:
+        name = f"{name.removesuffix('rank')}{shape.called(one.rank)}"
     name += f" at {one.bound}" if one.bound else ""
     return f"{name} {time(one.ns)} ({digits(round(100 * one.ns / whole_ns))} %)"

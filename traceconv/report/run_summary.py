@@ -18,12 +18,11 @@ from traceconv.alignment.offsets import stamped
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path import tables as path_tables
 from traceconv.analysis.critical_path import walk
-from traceconv.analysis.job_shape import job_shape
+from traceconv.analysis.job_shape import job_shape, stated_shape
 from traceconv.analysis.losses import lost, of_all
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import chosen
-from traceconv.analysis.rules.findings import figure
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
@@ -191,6 +190,7 @@ def headline_of(summaries: Sequence[RankSummary], verdict: stragglers.Verdict) -
         verdict.late,
         max((one.world_size for one in summaries), default=-1),
         max(groups, default=-1),
+        stated_shape(summaries),
     )
 
 
@@ -255,7 +255,7 @@ class _Rows:
                 "text": f"{first.place()}: {first.amount()} ({first.basis()})",
                 "evidence": [
                     *saving,
-                    *(figure(k, v) for k, v in first.case.figures.items()),
+                    *first.figures(),
                     *told,
                 ],
                 "also": also,
@@ -274,7 +274,7 @@ class _Rows:
                 "rule": "straggler",
                 "theme": "ranks",
                 "severity": "warning",
-                "title": f"Rank {one.rank} delays the other ranks",
+                "title": f"R{one.called[1:]} delays the other ranks",
                 "rank": one.rank,
                 "where": one.group,
                 "steps": [] if worst is None else [worst],

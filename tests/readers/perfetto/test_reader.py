@@ -119,7 +119,7 @@ def test_every_cut_is_said(written, cut):
 
 
 def ends_of_packets(data):
-    from traceconv.readers.shared.protobuf_columns import frames
+    from traceconv.core.protobuf_columns import frames
 
     found = frames(data, 0, len(data), 1 << 30)
     return set((found.start + found.size).tolist())

@@ -206,7 +206,7 @@ def line(path: Path) -> str:
         if share >= 1
     )
     where = ", ".join(
-        f"rank {rank} {share:.0f} %"
+        f"{path.shape.called(rank)} {share:.0f} %"
         for rank, share in list(zip(ranks[RANK].tolist(), ranks["Ratio(%)"].tolist(), strict=True))[
             :3
         ]

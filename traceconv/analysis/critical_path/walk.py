@@ -24,6 +24,7 @@ from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
 from traceconv.alignment.offsets import one_file, one_host_clock
 from traceconv.alignment.plan import Plan
+from traceconv.analysis.critical_path.bounds import bounded
 from traceconv.analysis.critical_path.records import (
     ASIDE,
     COMMUNICATION,
@@ -36,8 +37,10 @@ from traceconv.analysis.critical_path.records import (
     UNMATCHED,
     PathRecords,
 )
+from traceconv.analysis.job_shape import stated_shape
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I64
+from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.model import Capture
 
 RESOLUTION_NS = 1000
@@ -52,6 +55,9 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 _GATHERED = ("perfetto", "chrome_json")
 """Formats into which programs gather ranks, ours among them: one file is not one clock there."""
+
+UNKNOWN_ERROR = "aligned with an unknown error, which no collective bounds either"
+UNKNOWN_SIZE = "how many members the group has is unknown"
 
 _FIRST, _START = -1, -2
 
@@ -165,6 +171,7 @@ class Path:
         segments: backwards in time within a step.
         left_out: steps without a path, and why.
         missing: ranks of the job that have no capture; -1 if how many there are is unknown.
+        shape: by which texts name ranks.
     """
 
     why: str = ""
@@ -172,6 +179,7 @@ class Path:
     segments: tuple[Segment, ...] = ()
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
     missing: int = 0
+    shape: JobShape = NO_SHAPE
 
 
 NOT_FOLLOWED = Path(NOT_LOOKED_AT)
@@ -205,25 +213,39 @@ def of_job(
     groups: Sequence[Matched],
     captures: Sequence[Capture],
     error_ns: int | None = None,
+    world_size: int | None = None,
 ) -> Path:
     """The path of every step of a job.
+
+    Where nothing states the error of a clock, what the ranks communicated bounds it.
 
     Args:
         summaries: with collectives and what the path needs, of all ranks that were read.
         groups: their matched operations.
         captures: of the same ranks.
         error_ns: of clocks whose error is unknown; None if nobody knows it.
+        world_size: ranks of the job, for captures that do not state it; None if nobody knows it.
     """
     if all(one.path.why == NOT_LOOKED_AT for one in summaries):
         return NOT_FOLLOWED
     size = max((one.world_size for one in summaries), default=-1)
+    size = world_size if size <= 0 and world_size is not None else size
     known = {one.rank: one.collectives for one in summaries}
     paths = {one.rank: one.path for one in summaries}
     gathered = any(one.reader in _GATHERED for one in captures)
     one_clock = (one_file(captures) and not gathered) or one_host_clock(captures)
     errors = {rank: 0 if one_clock else plan.error_ns(rank) for rank in paths}
+    if error_ns is None and None in errors.values():
+        known_by = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
+        spans = {
+            rank: tuple(plan.corrected(rank, np.array(span, np.int64)).tolist())
+            for rank, span in known_by.items()
+        }
+        limits = bounded(sorted(paths), groups, plan, spans)
+        errors = {rank: limits.get(rank) if one is None else one for rank, one in errors.items()}
     errors = {rank: error_ns if one is None else one for rank, one in errors.items()}
-    return walk(known, paths, plan, errors, groups, size)
+    found = walk(known, paths, plan, errors, groups, size)
+    return replace(found, shape=stated_shape(summaries))
 
 
 def walk(
@@ -252,7 +274,7 @@ def walk(
         doubted = {one.rank for one in plan.issues if one.code == "unaligned"}
         for rank, error in errors.items():
             if error is None or rank in doubted:
-                what = "not aligned" if rank in doubted else "aligned with an unknown error"
+                what = "not aligned" if rank in doubted else UNKNOWN_ERROR
                 return Path(f"the clock of rank {rank} is {what}")
     ranks = {rank: RankTime.of(known[rank], one, plan, rank) for rank, one in paths.items()}
     job = _Job(ranks, {r: e or 0 for r, e in errors.items()}, groups, world_size)
@@ -504,7 +526,7 @@ class _Job:
             return None
         doubt = next((f"may be another: {one.doubts[c]}" for c in columns if one.doubts[c]), "")
         if size <= 0:
-            doubt = "how many members the group has is unknown"
+            doubt = UNKNOWN_SIZE
         elif len(one.ranks) != size:
             doubt = "not all members have a capture"
         elif len(rows) != size:

@@ -15,6 +15,7 @@ from traceconv.analysis.diff.labels import KEY, Sort
 from traceconv.analysis.diff.matching import digitless
 from traceconv.analysis.tables.definition import texts
 from traceconv.core.columns import F64, I64
+from traceconv.core.job_shape import NO_SHAPE, JobShape
 from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import Columns
 
@@ -48,18 +49,27 @@ class Run:
         ranks: the items of every rank that has covered steps, ascending.
         world_size: ranks of the job, -1 if unknown.
         empty: ranks without such steps.
+        shape: by which texts name ranks; a report keeps none.
     """
 
     label: str
     ranks: Mapping[int, StepItems]
     world_size: int = -1
     empty: tuple[int, ...] = ()
+    shape: JobShape = NO_SHAPE
 
     @classmethod
-    def of(cls, label: str, ranks: Mapping[int, StepItems], world_size: int = -1) -> Run:
+    def of(
+        cls,
+        label: str,
+        ranks: Mapping[int, StepItems],
+        world_size: int = -1,
+        shape: JobShape = NO_SHAPE,
+    ) -> Run:
         """Of all ranks, also those without such steps; of steps, those that all ranks have."""
         full = {rank: one for rank, one in sorted(ranks.items()) if len(one)}
-        return cls(label, _together(full), world_size, tuple(sorted(set(ranks) - set(full))))
+        empty = tuple(sorted(set(ranks) - set(full)))
+        return cls(label, _together(full), world_size, empty, shape)
 
     def only(self, ranks: Iterable[int] | None = None, steps: Iterable[int] | None = None) -> Run:
         """Only some ranks and steps, by number; None for all."""
@@ -68,7 +78,7 @@ class Run:
         if steps is not None:
             numbers = list(steps)
             kept = {r: taken(one, np.isin(one.steps["step"], numbers)) for r, one in kept.items()}
-        found = Run.of(self.label, kept, self.world_size)
+        found = Run.of(self.label, kept, self.world_size, self.shape)
         return replace(found, empty=(*found.empty, *self.empty) if ranks is None else found.empty)
 
     @property

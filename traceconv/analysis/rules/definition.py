@@ -119,7 +119,8 @@ class Case:
     part_of: Sequence[str] = ()
 
 
-Judge = Callable[[Mapping[int, Known], Limits], Iterable[Case]]
+Judge = Callable[[Mapping[int, Known], Limits], Iterable[Case] | None]
+"""The cases among ranks that have data; None if these cannot be looked at together."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Rule:
         needs:   what a capture must hold.
         advice:  one sentence.
         facts:   what it has to know of a rank; None if the rank has no data for it.
-        judge:   the cases among the ranks that have data.
+        judge:   the cases among the ranks that have data, or None.
         severity: of every case.
         fewest:  ranks with data it takes.
     """

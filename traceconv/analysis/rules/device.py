@@ -16,6 +16,7 @@ from traceconv.analysis.rules.definition import (
     OWN,
     STEPS_KEPT,
     Case,
+    Judge,
     Known,
     Limit,
     Limits,
@@ -28,7 +29,17 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
-from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, OverlapTimes, StepTable, Trace
+from traceconv.core.job_shape import stated_stage
+from traceconv.core.model import (
+    F64,
+    UNKNOWN,
+    Layer,
+    OpClass,
+    OverlapTimes,
+    StepSource,
+    StepTable,
+    Trace,
+)
 from traceconv.core.side_tables import ABSENT
 
 THEME = "device"
@@ -51,10 +62,17 @@ def _overlap(trace: Trace) -> Known | None:
     pieces = {name: getattr(steps, name).tolist() for name in _COLUMNS}
     if not len(steps):
         pieces = _stated(trace) or _whole(trace)
-    if not any(pieces["known_ns"]):
-        return None
-    return {"pieces": pieces, "coverage": trace.coverage.text, "idle": _lane(trace, OpClass.FREE),
-            "exposed": _lane(trace, OpClass.NOT_OVERLAPPED)}  # fmt: skip
+    if not any(pieces["known_ns"]) or not any(pieces["computing_ns"]):
+        return None  # of a device of which only copies are known, nobody can say that it was idle
+    marked = not (steps.source == StepSource.WHOLE_RANGE).any() and -1 not in pieces["step"]
+    return {
+        "pieces": pieces,
+        "marked": marked,
+        "stage": stated_stage(trace.rank, trace.capture.placement),
+        "coverage": trace.coverage.text,
+        "idle": _lane(trace, OpClass.FREE),
+        "exposed": _lane(trace, OpClass.NOT_OVERLAPPED),
+    }
 
 
 Pieces = Mapping[str, Sequence[int]]
@@ -217,16 +235,37 @@ def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 
 def _common(known: Mapping[int, Known]) -> dict[int, Pieces]:
-    """The pieces of every rank that all ranks have, by step; all pieces if there are none."""
+    """The pieces of every rank that all ranks have, by step; {} if there are none: recordings of
+    different lengths, or of different steps, are not compared."""
     pieces: dict[int, Pieces] = {rank: one["pieces"] for rank, one in known.items()}
     shared = set.intersection(*(set(one["step"]) for one in pieces.values()))
-    if not shared:
-        return pieces
+    if not shared or not all(one["marked"] for one in known.values()):
+        return {}
     kept = {rank: [step in shared for step in one["step"]] for rank, one in pieces.items()}
     return {
         rank: {name: list(compress(column, kept[rank])) for name, column in one.items()}
         for rank, one in pieces.items()
     }
+
+
+def _alike(known: Mapping[int, Known]) -> list[Mapping[int, Known]]:
+    """The ranks of each pipeline stage that has several with steps in common; all ranks where some
+    stage is unknown."""
+    by_stage: dict[int, dict[int, Known]] = {}
+    for rank, one in known.items():
+        by_stage.setdefault(one["stage"], {})[rank] = one
+    groups = [known] if UNKNOWN in by_stage else list(by_stage.values())
+    return [one for one in groups if len(one) > 1 and _common(one)]
+
+
+def _of_alike(test: Judge) -> Judge:
+    """A judge of ranks that can be compared; it cannot look where there are none."""
+
+    def judge(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+        groups = _alike(known)
+        return [case for ranks in groups for case in test(ranks, limits) or ()] if groups else None
+
+    return judge
 
 
 def _compute_spread(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
@@ -270,7 +309,7 @@ _UTILISATION = (
 RULES: tuple[Rule, ...] = (
     Rule(
         "device-idle",
-        "The device is not busy: host bound",
+        "The device is idle for much of the time",
         THEME,
         _UTILISATION,
         (Limit(80.0, "%", PADDLE, below=True),),
@@ -321,26 +360,28 @@ RULES: tuple[Rule, ...] = (
         "compute-spread",
         "Ranks differ in the time they compute",
         RANKS,
-        "most minus least computing time per step among ranks, of the mean",
+        "most minus least computing time per step among ranks (of one pipeline stage), of the mean",
         (Limit(10.0, "%", OWN),),
-        f"{_OVERLAP} of at least two ranks",
+        f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
         "The work is not shared out evenly, or a device is slow: compare the operators of this "
-        "rank with those of the fastest (stages of a pipeline may differ by design).",
+        "rank with those of the fastest (stages of a pipeline may differ by design: where captures "
+        "state them, each is looked at by itself).",
         _overlap,
-        _compute_spread,
+        _of_alike(_compute_spread),
         fewest=2,
     ),
     Rule(
         "idle-spread",
         "Ranks differ in the share of time their device is idle",
         RANKS,
-        "largest minus smallest idle share among ranks, in percentage points",
+        "largest minus smallest idle share among ranks (of one pipeline stage), in percentage "
+        "points",
         (Limit(10.0, "%", OWN),),
-        f"{_OVERLAP} of at least two ranks",
+        f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
         "The host of this rank schedules late: look for other load on its machine, for CPU "
         "binding, and for what this rank does beside training.",
         _overlap,
-        _idle_spread,
+        _of_alike(_idle_spread),
         fewest=2,
     ),
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from traceconv.analysis.job_shape import stated_shape
 from traceconv.analysis.losses import PAUSE, Losses, of_all
 from traceconv.analysis.rank_summary import RankSummary, RuleRecords
 from traceconv.analysis.rules.catalog import chosen, thresholds
@@ -26,6 +27,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.stragglers.waits import Clocks
 from traceconv.core.clock import stamp_text
 from traceconv.core.errors import TraceconvError
+from traceconv.core.job_shape import called
 from traceconv.core.model import Trace
 from traceconv.core.ranks import format_ranges
 
@@ -75,7 +77,10 @@ class Finding:
             it shows the slice.
         ms_per_step: what a step of its rank would save at most, were it gone; never more than the
             step loses. None if that is unknown.
-        per_step: whether steps are marked; else all that was recorded counts as one.
+        per_step: whether steps are marked; else all that was recorded counts as one, and is what
+            figures "per step" are of.
+        whole_ns: that is how long, 0 where steps are marked or it is unknown.
+        coordinates: of its rank, as texts name it; "" where they are unknown.
     """
 
     rule: Rule
@@ -84,6 +89,8 @@ class Finding:
     since_ns: tuple[int | None, ...] = ()
     ms_per_step: float | None = None
     per_step: bool = True
+    whole_ns: int = 0
+    coordinates: str = ""
 
     @property
     def rank(self) -> int:
@@ -107,7 +114,8 @@ class Finding:
 
     def place(self) -> str:
         """Rank, and where on it."""
-        return f"rank {self.case.rank}" + (f", {self.case.where}" if self.case.where else "")
+        rank = called(self.case.rank, self.coordinates)
+        return rank + (f", {self.case.where}" if self.case.where else "")
 
     @property
     def limit(self) -> Limit:
@@ -117,7 +125,15 @@ class Finding:
     @property
     def measure(self) -> str:
         """What the value is, in words."""
-        return self.limit.measure or self.rule.measure
+        return self._said(self.limit.measure or self.rule.measure)
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in one line."""
+        return self._said(self.rule.title)
+
+    def _said(self, text: str) -> str:
+        return text if self.per_step else of_all_recorded(text)
 
     def amount(self) -> str:
         """The value with its unit."""
@@ -133,14 +149,21 @@ class Finding:
         """What a step would save; "" if that is unknown."""
         if self.ms_per_step is None:
             return ""
-        whole = "per step" if self.per_step else "of all that was recorded"
-        return f"at most {self.ms_per_step:.3f} ms {whole}"
+        ms = f"at most {self.ms_per_step:.3f} ms"
+        if self.per_step:
+            return f"{ms} per step"
+        return f"{ms} of the {_measured(self.whole_ns, 'ns')} recorded"
+
+    def figures(self) -> list[str]:
+        """What else was measured, with names and units."""
+        known = self.case.figures.items()
+        if self.per_step:
+            return [figure(name, value) for name, value in known]
+        return [figure(_of_all(name), value) for name, value in known if name != "steps"]
 
     def text(self) -> str:
         """One line: what, where, and by how much."""
-        return (
-            f"{self.rule.id}: {self.place()}: {self.rule.title}: {self.amount()} ({self.basis()})"
-        )
+        return f"{self.rule.id}: {self.place()}: {self.title}: {self.amount()} ({self.basis()})"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times are ns on the clock of the rank, or since the start of the trace."""
@@ -149,7 +172,7 @@ class Finding:
             "rule": self.rule.id,
             "theme": self.rule.theme,
             "severity": str(self.severity),
-            "title": self.rule.title,
+            "title": self.title,
             "rank": case.rank,
             "where": case.where,
             "steps": list(case.steps),
@@ -157,6 +180,7 @@ class Finding:
             "value": case.value,
             "unit": self.limit.unit,
             "ms_per_step": self.ms_per_step,
+            "per_step": self.per_step,
             "thresholds": {name or self.rule.id: value for name, value in self.limits.items()},
             "figures": dict(case.figures),
             "slices": [
@@ -165,6 +189,28 @@ class Finding:
             ],
             "advice": self.advice,
         }
+
+
+_WORDS = (
+    (" of the steps' recorded device windows", " of the recorded time of devices"),
+    (" of the steps", " of the recorded time"),
+    (" within steps", ""),
+    ("Steps wait", "The device waits"),
+    (", per step", ""),
+    (" per step", ""),
+)
+
+
+def of_all_recorded(text: str) -> str:
+    """The words of a rule, of a capture of which no steps are marked."""
+    for said, instead in _WORDS:
+        text = text.replace(said, instead)
+    return text
+
+
+def _of_all(name: str) -> str:
+    """The name of a figure, where all that was recorded counts as one step."""
+    return "in_all_ns" if name == "per_step_ns" else name.removesuffix("_per_step")
 
 
 @dataclass(frozen=True)
@@ -253,9 +299,20 @@ class Findings:
         if self.quiet:
             lines.append(f"checked, nothing found: {', '.join(rule.id for rule in self.quiet)}")
         if every:
-            return [*lines, *(one.text() for one in self.unchecked)]
+            return [*lines, *(f"not checked: {line}" for line in self._needs())]
         folded = [f"not checked: {self._unchecked()}"]
         return [*lines, *folded * bool(self.unchecked)]
+
+    def _needs(self) -> list[str]:
+        """What the rules that could not look would need, a line for those that need the same."""
+        alike: dict[tuple[str, str], list[str]] = {}
+        for one in self.unchecked:
+            alike.setdefault((one.needs, one.broken), []).append(f"{one.rule.id}{_on(one.ranks)}")
+        return [
+            f"{', '.join(names)}: need{'s' * (len(names) == 1)} {needs}"
+            + (f" ({broken})" if broken else "")
+            for (needs, broken), names in alike.items()
+        ]
 
     def _unchecked(self) -> str:
         """The rules that could not look, and what could not be read, in a line."""
@@ -280,11 +337,7 @@ class Findings:
             lines += ["", f"Not checked: {_escaped(self._unchecked())}."]
         elif self.unchecked:
             lines += ["", "Not checked:", ""]
-            lines += [
-                f"- `{one.rule.id}`{_on(one.ranks)}: needs {_escaped(one.needs)}"
-                f"{_escaped(f' ({one.broken})') if one.broken else ''}"
-                for one in self.unchecked
-            ]
+            lines += [f"- {_escaped(line)}" for line in self._needs()]
         return "\n".join(lines) + "\n"
 
     def by_rule(self) -> list[tuple[Finding, list[Finding]]]:
@@ -330,9 +383,9 @@ def _escaped(text: str) -> str:
 def _evidence(one: Finding) -> list[str]:
     """Figures, steps and slices, a line each."""
     case, lines = one.case, [one.saving()] if one.saving() else []
-    if case.figures:
-        lines.append(", ".join(figure(name, value) for name, value in case.figures.items()))
-    if case.steps:
+    if figures := one.figures():
+        lines.append(", ".join(figures))
+    if case.steps and one.per_step:
         lines.append(f"step{'s' * (len(case.steps) > 1)} {format_ranges(case.steps)}")
     for piece, since in zip(case.slices, one.since_ns, strict=True):
         length = f"{figure('', piece.dur_ns, 'ns')} " if piece.dur_ns else ""
@@ -422,6 +475,8 @@ def judge(
     limits, since = thresholds(values or {}), _Since(summaries, clocks)
     summaries = sorted(summaries, key=lambda one: one.rank)
     lost = of_all(one.losses for one in summaries)
+    whole = {one: known.known_ns for one, known in lost.items() if not known.per_step}
+    shape = stated_shape(summaries)
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
@@ -431,10 +486,11 @@ def judge(
         blind = tuple(rank for rank in every if rank not in known)
         unread = [one.rules.broken[rule.id] for one in summaries if rule.id in one.rules.broken]
         broken = next(iter(unread), "")
-        if len(known) < rule.fewest:
+        judged = rule.judge(known, limits[rule.id]) if len(known) >= rule.fewest else None
+        if judged is None:
             unchecked.append(Unchecked(rule, rule.needs, (), broken))
             continue
-        cases = list(rule.judge(known, limits[rule.id]))
+        cases = list(judged)
         findings += [
             Finding(
                 rule,
@@ -442,7 +498,9 @@ def judge(
                 completed(limits[rule.id], known.get(case.rank, {})),
                 since.of(case),
                 _saving(case, lost.get(case.rank, Losses())),
-                lost.get(case.rank, Losses()).per_step,
+                case.rank not in whole,
+                whole.get(case.rank, 0),
+                shape.label(case.rank),
             )
             for case in cases
         ]

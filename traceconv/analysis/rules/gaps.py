@@ -37,12 +37,13 @@ from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.intervals import intersection, length_within, subtraction, total, union
-from traceconv.core.model import I64, Kind, Layer, OpClass, Trace
+from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, Trace
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
 _PAUSE_NS = 1_000_000  # collections that msprof-analyze reports are at least that long
 _RECORDED = 0.9  # of the kernels: launched within recorded operators
+_LAUNCHES_PER_PAUSE = 50  # at least; a host that is not seen more often was recorded in part
 _LONGEST = 8  # kernels of a sequence
 _CANDIDATES = 100  # sequences of one length whose occurrences are told apart
 _REPEATS = 10  # a sequence that is seen less often is none
@@ -131,12 +132,15 @@ def _paused(trace: Trace) -> Known | None:
     """Idle time of the device in stretches of a millisecond and more in which none of the recorded
     calls of the host runs, on no thread; ranges around other calls are none.
 
-    Of ranks whose kernels are launched within recorded operators: of others the host was recorded
-    in part, and what is not seen of it may be work.
+    Of ranks whose kernels are launched within recorded operators, and that pause for once: of
+    others the host was recorded in part, or its events were thinned out, and what is not seen of
+    it may be work. So may the start of a program, which a capture without steps is part of.
     """
     steps, events = measured(trace.steps), trace.events
     hull = trace.coverage.layers.get(Layer.HOST, ())
     if not len(steps) or not hull or trace.hints.partial_device or trace.hints.range_lanes:
+        return None
+    if (steps.source == StepSource.WHOLE_RANGE).any():
         return None
     work = kernels(trace, OpClass.COMPUTE)
     if not len(work) or np.mean(launching(trace, work) >= 0) < _RECORDED:
@@ -156,6 +160,8 @@ def _paused(trace: Trace) -> Known | None:
         union(recorded[:, 0], recorded[:, 1]), union(events.start_ns[calls], events.end_ns[calls])
     )
     pauses = pauses[pauses[:, 1] - pauses[:, 0] >= _PAUSE_NS]
+    if len(pauses) * _LAUNCHES_PER_PAUSE > len(work):
+        return None
     idle = [intersection(gaps, pauses) for _, gaps in idle_gaps(trace, steps)]
     parts = np.concatenate([pauses[:0], *idle])
     free = np.flatnonzero((events.op == OpClass.FREE) & (events.kind == Kind.SLICE))
@@ -353,7 +359,8 @@ RULES: tuple[Rule, ...] = (
         THEME,
         "share of the steps in which the device is idle during pauses of the host of 1 ms and more",
         (Limit(2.0, "%", f"{OWN}; 1 ms is {MSPROF_ANALYZE}'s of collections"),),
-        "operators of the host that launch nine of ten kernels, and steps with device work",
+        "operators of the host that launch nine of ten kernels, marked steps with device work, and "
+        "at most one pause per 50 kernels: of others the host was not recorded as a whole",
         "What was not recorded takes this time: Python code between operators, garbage collection, "
         "logging, files, or other load of the machine; record Python's stack, or collections "
         "(torch_npu: gc_detect_threshold), to tell these apart.",

@@ -310,18 +310,18 @@ def _copies(trace: Trace) -> Known | None:
     if not len(steps) or trace.hints.partial_device:
         return None
     spans = steps.device_spans
-    within, alone, some = union(spans[:, 0], spans[:, 1]), 0, False
+    within, alone, some, works = union(spans[:, 0], spans[:, 1]), 0, False, False
     between = np.array([bool(_BETWEEN.search(name[:200])) for name in trace.strings], bool)
     found = [np.zeros(0, np.intp)]
     for one in device_times(trace):
-        some |= len(one.copies) > 0
+        some, works = some or len(one.copies) > 0, works or len(one.kernels) > 0
         rows = one.copies[between[events.name[one.copies]]] if len(between) else one.copies
         rows = rows[inside(events.start_ns[rows], within)]
         work = merged(one.computing, one.exposed)
         copying = subtraction(union(events.start_ns[rows], events.end_ns[rows]), work)
         alone += total(intersection(copying, intersection(one.known, within)))
         found.append(rows)
-    if not some:
+    if not some or not works:  # where copies are all that is known, nobody knows what hides them
         return None
     rows = np.concatenate(found)
     names = [trace.strings[i] for i in events.name[rows].tolist()]

@@ -194,7 +194,9 @@ def _machine(trace: Trace) -> Known | None:
     }
     if "idle_percent" not in parts and "user_percent" not in parts:
         return None
-    busy = 100 - parts["idle_percent"] if "idle_percent" in parts else parts["user_percent"]
+    # processors that wait for files or the network have room for work
+    free = parts.get("idle_percent", 0.0) + parts.get("io_percent", 0.0)
+    busy = max(100 - free, 0.0) if "idle_percent" in parts else parts["user_percent"]
     return {"busy": busy, "samples": row["Samples"], **parts}
 
 
@@ -286,7 +288,7 @@ RULES: tuple[Rule, ...] = (
         "cpu-busy",
         "The processors of the machine are busy",
         THEME,
-        "mean use of the machine's processors (100 - idle)",
+        "mean use of the machine's processors (what is neither idle nor waits for I/O)",
         (Limit(80.0, "%", MINDSPORE),),
         _MACHINE,
         "The host has no room for more workers: move preprocessing offline or to the device, and "

@@ -12,7 +12,7 @@ from traceconv.analysis.losses import EXPOSED
 from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits, Rule
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import length_within
-from traceconv.core.job_shape import recorded_shape
+from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import Covered, StepSource, Trace
 from traceconv.passes.overlap import device_times
 
@@ -25,8 +25,7 @@ NEEDS = (
 
 def _stage(trace: Trace) -> Known | None:
     """The stage of a rank, and means per step: what it computes, and waits for neighbours."""
-    rank = trace.rank
-    stage = recorded_shape({rank: trace.capture.placement}, {rank: trace.capture.host}).stage(rank)
+    stage = stated_stage(trace.rank, trace.capture.placement)
     steps = measured(trace.steps)
     steps = steps.take(
         (steps.covered == Covered.TIMELINE) & (steps.source != StepSource.WHOLE_RANGE)

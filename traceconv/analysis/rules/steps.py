@@ -289,7 +289,7 @@ RULES: tuple[Rule, ...] = (
         "can be fused or run in lower precision.",
         _with("fp_bp"),
         each_rank(_share("fp_bp")),
-        Severity.NOTE,
+        Severity.GOOD,
     ),
     Rule(
         "long-tail",

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched, matched
+from traceconv.analysis.job_shape import stated_shape
 from traceconv.analysis.losses import Late
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.links import SlowGroup, slow_groups
@@ -46,6 +47,7 @@ from traceconv.analysis.stragglers.suspects import (
 )
 from traceconv.analysis.stragglers.waits import Clocks, Waits
 from traceconv.core.clock import time_text
+from traceconv.core.job_shape import called
 from traceconv.core.robust import student
 
 SCHEMA_VERSION = 2
@@ -84,6 +86,7 @@ class Finding:
         together: other ranks that are late as it is, in the same program.
         missing: whether members of its groups were not captured.
         step:    the step, or -1 for the run.
+        coordinates: as texts name the rank; "" where they are unknown.
     """
 
     rank: int
@@ -101,6 +104,12 @@ class Finding:
     together: tuple[int, ...] = ()
     missing: bool = False
     step: int = -1
+    coordinates: str = ""
+
+    @property
+    def called(self) -> str:
+        """How texts name the rank."""
+        return called(self.rank, self.coordinates)
 
     @property
     def why(self) -> str:
@@ -136,7 +145,7 @@ class Finding:
         peers = peers_text(self.peers)
         if self.step >= 0:
             return (
-                f"rank {self.rank} takes {time_text(self.excess_ns)} longer than {peers}{cause}; "
+                f"{self.called} takes {time_text(self.excess_ns)} longer than {peers}{cause}; "
                 f"others wait {time_text(self.gain_ns)} for it"
                 + ("" if self.pattern else "; that may be chance")
             )
@@ -150,7 +159,7 @@ class Finding:
         with_it = f"; late with it: {ranks_text(self.together)}" if self.together else ""
         bound = "; not all members of its groups were captured" if self.missing else ""
         return (
-            f"rank {self.rank} takes {time_text(longer)} longer than {peers} {each}{where}{cause}; "
+            f"{self.called} takes {time_text(longer)} longer than {peers} {each}{where}{cause}; "
             f"it costs {time_text(self.gain_ns)} per step at {self.kind} of {self.group}"
             f" (uncertainty {time_text(self.uncertain_ns)}){with_it}{bound}"
         )
@@ -294,6 +303,12 @@ def judge(
     slow = slow_groups(every, groups, material * step_ns) if step_ns else []
     steps = _by_step(found, waits, material)
     steps = {where: _as_named(one, named) for where, one in steps.items()}
+    shape = stated_shape(every)
+    named = [replace(one, coordinates=shape.label(one.rank)) for one in named]
+    steps = {
+        where: one and replace(one, coordinates=shape.label(one.rank))
+        for where, one in steps.items()
+    }
     late: dict[int, list[int]] = {}
     for step in filter(None, steps.values()):
         late.setdefault(step.rank, []).append(step.step)

@@ -15,6 +15,7 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.perfetto_fields import Clock, ClockSnapshot, TracePacket
 from traceconv.core.protobuf import last_values, number, signed, whole_fields
+from traceconv.core.protobuf_columns import CUT, Columns, columns, frames
 from traceconv.io.sources import Source
 from traceconv.io.streams import ZSTD
 from traceconv.readers.perfetto import own_files
@@ -23,7 +24,6 @@ from traceconv.readers.perfetto.others import OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
 from traceconv.readers.perfetto.tracks import Descriptors, track_key
-from traceconv.readers.shared.protobuf_columns import CUT, Columns, columns, frames
 
 SURVEYED_BYTES = 4 << 20
 """A file up to this size is looked through; of a larger one the head decides whether it is."""
