@@ -202,7 +202,7 @@ class Capture:
                 if not isinstance(value, str) and name != "shapes":
                     tally.one("diagnose", f"{rule} {place} {name}", value, there)
         for rule, *place in recomputed.keys() - said.keys():
-            if rule not in ("memory-capacity", "slow-link"):
+            if rule not in ("memory-capacity", "slow-link", "not-sunk"):
                 tally.one("diagnose", f"{rule} {place}", "silent", "speaks")
 
     def _spoken(self, tally):
