@@ -333,8 +333,10 @@ def _thresholds():
     return {
         **values, "communication-wait.elapsed": -1.0, "launch-starved.idle": -1.0,
         "sending-slow.host-empty": _ALWAYS, "memory-capacity.capacity": 1.0,
-        "slow-link": _ALWAYS, "matmul-efficiency.share": -1.0,
+        "slow-link": _ALWAYS,
+        "matmul-efficiency.share": -1.0, "attention-efficiency.share": -1.0,
         "matmul-efficiency.peak": PEAK, "matmul-efficiency.bandwidth": BANDWIDTH,
+        "attention-efficiency.peak": PEAK, "attention-efficiency.bandwidth": BANDWIDTH,
     }  # fmt: skip
 
 

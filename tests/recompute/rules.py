@@ -61,6 +61,7 @@ _LOST = {
     "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
     "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
     "matmul-efficiency": (COMPUTING,), "slow-shape": (COMPUTING,),
+    "attention-efficiency": (COMPUTING,),
     "pipeline-bubbles": (EXPOSED,), "stage-imbalance": (), "not-sunk": (IDLE,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
