@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
-    if "TMPDIR" not in os.environ and _has_room(IN_MEMORY):  # thousands of outputs are synced
-        os.environ["TMPDIR"], tempfile.tempdir = str(IN_MEMORY), None
+    if _has_room(IN_MEMORY):  # thousands of outputs are synced
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     if shutil.which("nsys"):  # files that are no reports are not for it
         from traceconv.readers.nsight import export
 
