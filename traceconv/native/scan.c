@@ -758,6 +758,93 @@ static PyType_Slot Scanner_slots[] = {
 static PyType_Spec Scanner_spec = {
     "traceconv.native._scan.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, Scanner_slots};
 
+/* ---- members of arguments ----------------------------------------------------------------- */
+
+#define MAX_KEYS 32
+
+typedef struct { const char *text; size_t n; } Key;
+
+/* The last value of each key in the object that fills [p, end): where it is, -1 if it is not there.
+ * 0 if the object is unusual. */
+static int members_of(const u8 *base, const u8 *p, const u8 *end, const Key *keys, Py_ssize_t count,
+                      int64_t *place, int32_t *length, Py_ssize_t stride)
+{
+    int why, escaped = 0;
+    for (Py_ssize_t k = 0; k < count; k++) { place[k * stride] = 0; length[k * stride] = -1; }
+    if (p == end || *p != '{') return 0;
+    p = blank(p + 1, end);
+    if (p < end && *p == '}') return p + 1 == end;
+    for (;;) {
+        Token t;
+        if (p == end || *p != '"') return 0;
+        const u8 *key = p + 1;
+        if (!(p = string(key, end, &escaped, &why)) || escaped) return 0;
+        size_t n = (size_t)(p - 1 - key);
+        if (!(p = colon(p, end, &why)) || !(p = value(p, end, &t, &why)) || t.n > INT32_MAX) return 0;
+        for (Py_ssize_t k = 0; k < count; k++)
+            if (keys[k].n == n && !memcmp(keys[k].text, key, n)) {
+                place[k * stride] = t.p - base;
+                length[k * stride] = (int32_t)t.n;
+            }
+        p = blank(p, end);
+        if (p == end) return 0;
+        if (*p == '}') return p + 1 == end;
+        if (*p != ',') return 0;
+        p = blank(p + 1, end);
+    }
+}
+
+static PyObject *members(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer data, start, size;
+    PyObject *names, *places = NULL, *lengths = NULL, *plain = NULL, *result = NULL;
+    Key keys[MAX_KEYS];
+    if (!PyArg_ParseTuple(args, "y*y*y*O!:members", &data, &start, &size, &PyTuple_Type, &names)) return NULL;
+    Py_ssize_t n = start.len / 8, count = PyTuple_GET_SIZE(names);
+    const int64_t *from = start.buf, *many = size.buf;
+    int within = start.len == size.len && start.len % 8 == 0 && count <= MAX_KEYS;
+    for (Py_ssize_t i = 0; within && i < n; i++)
+        within = from[i] >= 0 && many[i] >= 0 && from[i] <= data.len && many[i] <= data.len - from[i];
+    if (!within) {
+        PyErr_SetString(PyExc_ValueError, "objects outside the buffer, or too many keys");
+        goto done;
+    }
+    for (Py_ssize_t k = 0; k < count; k++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(names, k), &text, &length) < 0) goto done;
+        keys[k] = (Key){text, (size_t)length};
+    }
+    places = PyBytes_FromStringAndSize(NULL, n * count * 8);
+    lengths = PyBytes_FromStringAndSize(NULL, n * count * 4);
+    plain = PyBytes_FromStringAndSize(NULL, n);
+    if (!places || !lengths || !plain) goto done;
+    int64_t *place = (int64_t *)PyBytes_AS_STRING(places);
+    int32_t *length = (int32_t *)PyBytes_AS_STRING(lengths);
+    u8 *flag = (u8 *)PyBytes_AS_STRING(plain);
+    const u8 *base = data.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const u8 *p = base + from[i];
+        flag[i] = (u8)members_of(base, p, p + many[i], keys, count, place + i, length + i, n);
+    }
+    Py_END_ALLOW_THREADS
+    result = PyTuple_Pack(3, places, lengths, plain);
+done:
+    Py_XDECREF(places);
+    Py_XDECREF(lengths);
+    Py_XDECREF(plain);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&start);
+    PyBuffer_Release(&size);
+    return result;
+}
+
+static PyMethodDef scan_functions[] = {
+    {"members", members, METH_VARARGS,
+     "members(buffer, start, size, keys): where values of JSON objects are."},
+    {NULL, NULL, 0, NULL}};
+
 static int scan_exec(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&Scanner_spec);
@@ -775,6 +862,6 @@ static PyModuleDef_Slot scan_slots[] = {{Py_mod_exec, scan_exec}, {0, NULL}};
 
 static struct PyModuleDef scan_module = {
     PyModuleDef_HEAD_INIT, "traceconv.native._scan", "Trace events to columns (optional fast tier).", 0,
-    NULL, scan_slots, NULL, NULL, NULL};
+    scan_functions, scan_slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__scan(void) { return PyModuleDef_Init(&scan_module); }
