@@ -23,7 +23,7 @@
 #define MAX_SERIES 8
 #define MAX_SHAPE 1024
 
-/* ---- hashing: SipHash-1-3, keyed, so that no input can force collisions ------------------ */
+/* ---- hashing of arrows: SipHash-1-3, keyed: there, a collision would join two -------------- */
 
 #define ROTL(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
 #define ROUND(a, b, c, d)                                                                        \
@@ -119,7 +119,7 @@ static u64 hash_of(const Scanner *z, const u8 *p, size_t n)
 /* The code of the bytes, or -1 when there is no memory. */
 static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
 {
-    u64 hash = hash_of(z, p, n);
+    u64 hash = table_hash(z->k0 ^ z->k1, p, n);
     int32_t code = table_find(t, hash, p, n);
     return code < 0 ? table_add(t, hash, p, n) : code;
 }
@@ -132,6 +132,22 @@ static const u64 TEN[20] = {
     100000000000000ULL, 1000000000000000ULL, 10000000000000000ULL, 100000000000000000ULL,
     1000000000000000000ULL, 10000000000000000000ULL};
 
+/* digits[.digits], 19 of them at most; 0 if it is anything else. */
+static int short_decimal(const u8 *p, const u8 *end, u64 *digits, int *exponent)
+{
+    const u8 *from = p, *point = NULL;
+    u64 m = 0;
+    if (end - p > 20) return 0;
+    for (; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
+    if (p == from) return 0;
+    if (p < end && *p == '.')
+        for (point = p++; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
+    if (p < end || p - from - (point != NULL) > 19 || (point && p == point + 1)) return 0;
+    *digits = m;
+    *exponent = point ? -(int)(p - point - 1) : 0;
+    return 1;
+}
+
 /* -?digits[.digits][e[+-]digits] into digits * 10**exponent. 0 if it does not fit 19 digits. */
 static int decimal(const u8 *p, const u8 *end, int *negative, u64 *digits, int *exponent)
 {
@@ -139,6 +155,7 @@ static int decimal(const u8 *p, const u8 *end, int *negative, u64 *digits, int *
     int significant = 0, places = 0, seen = 0, e = 0;
     *negative = p < end && *p == '-';
     p += *negative;
+    if (short_decimal(p, end, digits, exponent)) return 1;
     for (; p < end && is_digit(*p); p++, seen++) {
         if ((significant += m || *p != '0') > 19) return 0;
         m = m * 10 + (u64)(*p - '0');
