@@ -1,7 +1,7 @@
 """Many ranks, and one that is larger than memory: time, memory of the largest process, output.
 
     python -m bench.scale                 # some 15 minutes and 15 GB of disk
-    python -m bench.scale --part peers    # one part: ranks, slope, limit, peers, limits
+    python -m bench.scale --part peers    # one part: ranks, slope, limit, peers, limits, bounds
     python -m bench.scale --small         # a tenth of everything, to see that it works
 
 Each figure is of a whole command. ``resident`` is the peak of the largest process, mapped files
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from bench import limits, measure
+from bench import bounds, limits, measure
 from bench.generate import generate
 from bench.measure import Taken
 from bench.rows import PYTHON
@@ -61,6 +61,10 @@ class Bench:
     def limits(self) -> None:
         """Much of one thing: see :mod:`bench.limits`."""
         limits.table(self.folder, self.scale)
+
+    def bounds(self) -> None:
+        """``--mem-limit`` reader by reader: see :mod:`bench.bounds`."""
+        bounds.table(self.folder, self.scale)
 
     def ranks(self) -> None:
         """8 x 100 MB and 64 x 20 MB, beside one rank of each."""
@@ -164,7 +168,7 @@ def figures(taken: Taken, size: float) -> str:
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bench.scale", description="Measure at scale.")
-    parts = ("ranks", "slope", "limit", "peers", "limits")
+    parts = ("ranks", "slope", "limit", "peers", "limits", "bounds")
     parser.add_argument("--part", choices=parts, action="append", help="only this (repeatable)")
     parser.add_argument("--small", action="store_true", help="a tenth of everything")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each command")

@@ -3,9 +3,11 @@
 What must be equal, whatever the damage:
 
 * with the C parts and without (``tiers``), in blocks of any size (``chunks``), packed with gzip and
-  plain (``gzip``): the same rows, samples, arrows, names, arguments, and issues with their places;
+  plain (``gzip``), on one thread and on two (``threads``): the same rows, samples, arrows, names,
+  arguments, and issues with their places;
 * copied by bytes and through the model (``copy``): the same rows, unless the copy names an issue;
-* by one process and by several (``jobs``): the same bytes of output, and the same issues.
+* written by one process or thread and by two (``jobs``; two threads where there is one rank): the
+  same bytes of output, and the same issues.
 
 Where it is not, both say the same error. Anything else is a finding.
 """
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import traceconv
 from fuzz import run
@@ -30,9 +32,12 @@ from fuzz.pipeline import _traces as traces_of
 from fuzz.seeds import Seed
 from traceconv import TraceconvError
 from traceconv.core.model import Trace
+from traceconv.io import window
+from traceconv.io.threads import using
 from traceconv.pipeline.copying import READERS as COPIED
 from traceconv.readers.shared.trace_events import timeline
-from traceconv.writers import Document
+from traceconv.writers import Document, output
+from traceconv.writers.perfetto import encoder
 from traceconv.writers.text_lines import Lines
 
 IN_BLOCKS = (
@@ -58,8 +63,11 @@ DATABASES = (".db", ".sqlite", ".rpd")
 BY_SIZE = ("msprof",)
 """Readers that choose among exports by the size of files, which is another one when packed."""
 
-JOBS_EVERY = 64
-"""Every so many-th input is also read by several processes: starting them takes a second."""
+JOBS_EVERY = 12
+"""Every so many-th input is also written by two jobs."""
+
+PROCESSES_EVERY = 12
+"""One in so many of those with several ranks, whose processes take a second to start."""
 
 Content = tuple[str, list[bytes], list[tuple[Any, ...]]]
 """What was read: the error, lines of text, issues."""
@@ -77,7 +85,7 @@ def examine(seed: Seed, scratch: Path, rng: Random, given: argparse.Namespace) -
         Wrong: two ways differ. Whatever else is raised is a finding, too.
     """
     usual = content(seed.path)
-    further = [rng.choice([*BLOCKWISE])] if seed.reader in IN_BLOCKS else []
+    further = [rng.choice([*BLOCKWISE]), "threads"] if seed.reader in IN_BLOCKS else []
     for name in ("tiers", *further):
         with WAYS[name](seed, rng) as applies:
             if applies:
@@ -85,7 +93,7 @@ def examine(seed: Seed, scratch: Path, rng: Random, given: argparse.Namespace) -
     if seed.reader in COPIED:
         copy_and_model(seed.path, scratch)
     if rng.randrange(JOBS_EVERY) == 0:
-        jobs(seed.path, scratch)
+        jobs(seed.path, scratch, rng)
     return "refused" if usual[0] and not usual[1] else "read"
 
 
@@ -136,18 +144,32 @@ def _without_c(seed: Seed, rng: Random) -> Iterator[bool]:
 
 @contextmanager
 def _chunks(seed: Seed, rng: Random) -> Iterator[bool]:
-    usual = timeline.CHUNK_BYTES
-    timeline.CHUNK_BYTES = rng.choice(CHUNKS)
-    try:
+    with _set(timeline, "CHUNK_BYTES", rng.choice(CHUNKS)):
         yield True
-    finally:
-        timeline.CHUNK_BYTES = usual
 
 
 @contextmanager
 def _chunks_without_c(seed: Seed, rng: Random) -> Iterator[bool]:
     with _without_c(seed, rng), _chunks(seed, rng):
         yield True
+
+
+@contextmanager
+def _threads(seed: Seed, rng: Random) -> Iterator[bool]:
+    """Two, in blocks of so few bytes that small files have several, plain or inflated ahead."""
+    small = _set(timeline, "CHUNK_BYTES", rng.choice((4, 19, 64)))
+    with small, _set(window, "AHEAD_BYTES", 0), using(2):
+        yield True
+
+
+@contextmanager
+def _set(module: Any, name: str, value: int) -> Iterator[None]:
+    usual = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, usual)
 
 
 @contextmanager
@@ -175,7 +197,11 @@ BLOCKWISE: dict[str, Callable[[Seed, Random], Any]] = {
 }
 """What is read anew, in turn, where files are read in blocks."""
 
-WAYS: dict[str, Callable[[Seed, Random], Any]] = {"tiers": _without_c, **BLOCKWISE}
+WAYS: dict[str, Callable[[Seed, Random], Any]] = {
+    "tiers": _without_c,
+    "threads": _threads,
+    **BLOCKWISE,
+}
 
 
 # -- ways to write -------------------------------------------------------------------------------
@@ -221,18 +247,45 @@ def written(path: Path) -> Counter[Any]:
     return counted
 
 
-def jobs(path: Path, scratch: Path) -> None:
-    """Raise Wrong if two processes write other bytes than one."""
-    found = []
-    for count in (1, 2):
-        out = scratch / f"jobs-{count}.pftrace"
-        out.unlink(missing_ok=True)
-        try:
-            report = traceconv.merge(str(path), out=str(out), mode="detail", force=True, jobs=count)
-        except TraceconvError as e:
-            found.append((str(e).replace(out.name, ""), b"", []))
-        else:
-            issues = [(i.code, i.count, i.places) for i in report.issues]
-            found.append(("", out.read_bytes(), issues))
-    if found[0] != found[1]:
-        raise Wrong(f"jobs: {[(e, len(b), i) for e, b, i in found]!s:.900}")
+def jobs(path: Path, scratch: Path, rng: Random) -> None:
+    """Raise Wrong if two processes, or two threads for a rank that is alone, write other bytes.
+
+    Processes take a second to start: of inputs with several ranks, few are tried.
+    """
+    out = scratch / "jobs.pftrace"
+    alone = _merged(path, out, 1)
+    if alone.ranks != 1:
+        if rng.randrange(PROCESSES_EVERY) == 0:
+            _alike(alone, _merged(path, out, 2))
+        return
+    with (  # threads of this process know of it, other processes would not
+        _set(output, "WORTHWHILE", 0),
+        _set(encoder, "BLOCKS_ALONE", 0),
+        _set(encoder, "BLOCK", rng.choice((3, 64, encoder.BLOCK))),
+    ):
+        _alike(_merged(path, out, 1), _merged(path, out, 2))
+
+
+class _Output(NamedTuple):
+    """What a run has written: how many ranks (0: an error), and what must be the same."""
+
+    ranks: int
+    error: str
+    data: bytes
+    issues: list[tuple[Any, ...]]
+
+
+def _merged(path: Path, out: Path, jobs: int) -> _Output:
+    out.unlink(missing_ok=True)
+    try:
+        report = traceconv.merge(str(path), out=str(out), mode="detail", force=True, jobs=jobs)
+    except TraceconvError as e:
+        return _Output(0, str(e), b"", [])
+    issues = [(i.code, i.count, i.places) for i in report.issues]
+    return _Output(len(report.ranks), "", out.read_bytes(), issues)
+
+
+def _alike(one: _Output, two: _Output) -> None:
+    if one != two:
+        said = [(o.error, len(o.data), o.issues) for o in (one, two)]
+        raise Wrong(f"jobs: {said!s:.900}")

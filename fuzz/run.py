@@ -14,6 +14,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,10 +31,18 @@ from fuzz.pipeline import Outcome, Wrong, examined, invented
 from fuzz.seeds import Seed, golden, samples
 
 HANG_S = 10
-"""An input that takes longer is a finding."""
+"""An input that takes more processor time is a finding."""
+
+IDLE = 30
+"""Times of it that may pass on the clock: a busy machine is no hang."""
 
 MEMORY_BYTES = 2 << 30
 """Address space of a child: what no input of this size may come near."""
+
+HEAD_BYTES = 3000
+"""What taking an input through the pipeline costs whatever its size, in bytes of input that cost as
+much: seeds are chosen so that each gets the same time, not the same number of mutants.
+"""
 
 SUFFIXES = ("", ".pftrace", "", ".json", "")
 """What is written, in turn: writing and reading back takes most of the time."""
@@ -64,6 +73,11 @@ def main(given: list[str], name: str = "mutants", examine: Examine | None = None
     parser.add_argument("--samples", type=Path, action="append", default=[], help="more seeds")
     parser.add_argument(
         "--tiers", type=int, default=7, metavar="N", help="compare both tiers on every N-th input"
+    )
+    parser.add_argument(
+        "--reading",
+        action="store_true",
+        help="find and read with the one reader, no passes, no outputs: several times as fast",
     )
     parser.add_argument("--findings", type=Path, default=None, help="folder for what was found")
     parser.add_argument("--child", type=int, default=-1, help=argparse.SUPPRESS)
@@ -161,6 +175,8 @@ def _cells(name: str, row: Counter[str]) -> tuple:
 
 def _child(args: argparse.Namespace, examine: Examine | None) -> int:
     warnings.simplefilter("error")
+    for ends in (signal.SIGPROF, signal.SIGALRM):
+        faulthandler.register(ends, chain=True)  # a stack, and the end
     if "asan" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers map all there is
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
@@ -175,7 +191,9 @@ def _child(args: argparse.Namespace, examine: Examine | None) -> int:
         for number in range(args.child, args.count * len(readers)):
             reader = readers[number % len(readers)]
             rng = Random(f"{args.seed} {number}")
-            seed = rng.choice(by_reader[reader])
+            seed = rng.choices(
+                by_reader[reader], [1 / (HEAD_BYTES + s.size) for s in by_reader[reader]]
+            )[0]
             if examine is None:
                 _one(number, rng, seed, pool, whole, Path(place), args)
             else:
@@ -183,11 +201,13 @@ def _child(args: argparse.Namespace, examine: Examine | None) -> int:
     return 0
 
 
-def _same_without_c(seed: Seed, scratch: Path, mode: str | None, native: Outcome) -> None:
+def _same_without_c(
+    seed: Seed, scratch: Path, mode: str | None, only: str | None, native: Outcome
+) -> None:
     """Raise Wrong unless the Python tiers read the same."""
     os.environ["TRACECONV_NATIVE"] = "0"
     try:
-        plain = examined(seed.path, scratch, mode=mode)
+        plain = examined(seed.path, scratch, mode=mode, only=only)
     finally:
         del os.environ["TRACECONV_NATIVE"]
     if plain.rows != native.rows or list(plain.issues) != list(native.issues):
@@ -213,24 +233,24 @@ def _one(
         how, data = mutated(rng, original, rng.choice(pool))
     said = {"number": number, "reader": seed.reader, "name": f"{seed.name}:{file.name}", "how": how}
     print(json.dumps(said), flush=True)
-    begun = time.perf_counter()
+    begun, only = time.perf_counter(), seed.reader if given.reading else None
     try:
         if clean and seed.name not in whole:
-            whole[seed.name] = examined(seed.path, scratch)
+            whole[seed.name] = examined(seed.path, scratch, only=only)
         file.write_bytes(data)
         begun = time.perf_counter()
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        _watch(HANG_S)
         mode, suffix = rng.choice(MODES), SUFFIXES[number % len(SUFFIXES)]
-        outcome = examined(seed.path, scratch, mode=mode, suffix=suffix)
+        outcome = examined(seed.path, scratch, mode=mode, suffix=suffix, only=only)
         if number % given.tiers == 0:
-            _same_without_c(seed, scratch, mode, outcome)
+            _same_without_c(seed, scratch, mode, only, outcome)
         if clean and (extra := invented(whole[seed.name], outcome)):
             raise Wrong(f"{len(extra)} events that were not there: {extra[:3]}")
         said["outcome"] = "refused" if outcome.error and not outcome.rows else "read"
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
         _note(said, given, number, file, data)
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        _watch(0)
         file.write_bytes(original)
     said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
     print(json.dumps(said), flush=True)
@@ -253,16 +273,22 @@ def _other(
     print(json.dumps(said), flush=True)
     begun = time.perf_counter()
     file.write_bytes(data)
-    faulthandler.dump_traceback_later(6 * HANG_S, exit=True)
+    _watch(6 * HANG_S)
     try:
         said["outcome"] = examine(seed, scratch, rng, given)
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
         _note(said, given, number, file, data)
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        _watch(0)
         file.write_bytes(original)
     said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
     print(json.dumps(said), flush=True)
+
+
+def _watch(seconds: float) -> None:
+    """Let the process end after so many seconds of work, or much waiting; 0: not at all."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, IDLE * seconds)
 
 
 def _note(said: dict, given: argparse.Namespace, number: int, file: Path, data: bytes) -> None:

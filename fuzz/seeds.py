@@ -28,12 +28,14 @@ class Seed:
         name:   for messages.
         path:   what is opened: a copy that may be changed.
         files:  those that can be damaged.
+        size:   of all files together, bytes.
     """
 
     reader: str
     name: str
     path: Path
     files: tuple[Path, ...]
+    size: int = 0
 
 
 def golden(place: Path, only: str = "") -> Iterator[Seed]:
@@ -71,4 +73,4 @@ def _small(capture: Capture, name: str) -> bool:
 def _seed(reader: str, name: str, path: Path) -> Iterator[Seed]:
     files = tuple(sorted(f for f in path.rglob("*") if f.is_file() and f.stat().st_size))
     if files:
-        yield Seed(reader, name, path, files)
+        yield Seed(reader, name, path, files, sum(f.stat().st_size for f in files))

@@ -2,9 +2,14 @@
 
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
-from paths import CASES, ROOT
+from golden_cases import CASES, case_folder
+from paths import ROOT
+
+IN_MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 4 << 30
 
 
 def pytest_addoption(parser):
@@ -18,20 +23,55 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
+    if "TMPDIR" not in os.environ and _has_room(IN_MEMORY):  # thousands of outputs are synced
+        os.environ["TMPDIR"], tempfile.tempdir = str(IN_MEMORY), None
     if shutil.which("nsys"):  # files that are no reports are not for it
         from traceconv.readers.nsight import export
 
         export.PROGRAM = "nsys-of-tests"
 
 
+def _has_room(folder):
+    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > ENOUGH_BYTES
+
+
 def pytest_generate_tests(metafunc):
-    """Any test that asks for ``golden`` runs on every golden case: all tests of a case one after
-    the other (that is what the scope does), so that they share what is made of it.
+    """Any test that asks for ``golden`` runs on every golden case, and any that asks for ``read``
+    or ``refused`` on those that are: all tests of a case one after the other (that is what the
+    scope does), so that they share what is made of it.
     """
-    if "golden" in metafunc.fixturenames:
-        names = [str(case.parent.relative_to(ROOT / "golden")) for case in CASES]
-        cases = [case.parent for case in CASES]
-        metafunc.parametrize("golden", cases, ids=names, scope="session")
+    chosen = {
+        "golden": CASES,
+        "read": [case for case in CASES if not case.error],
+        "refused": [case for case in CASES if case.error],
+    }
+    for name, cases in chosen.items():
+        if name in metafunc.fixturenames:
+            names = [f"{case.reader}/{case.folder.name}" for case in cases]
+            metafunc.parametrize(name, cases, ids=names, scope="session")
+
+
+def _entered(case, monkeypatch):
+    monkeypatch.chdir(case_folder(case.folder))
+    return case
+
+
+@pytest.fixture
+def case(golden, monkeypatch):
+    """Any golden case, with its folder as the current one."""
+    return _entered(golden, monkeypatch)
+
+
+@pytest.fixture
+def good(read, monkeypatch):
+    """The same of those whose input can be read at all."""
+    return _entered(read, monkeypatch)
+
+
+@pytest.fixture
+def bad(refused, monkeypatch):
+    """The same of those that show an error."""
+    return _entered(refused, monkeypatch)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Known input, readable expectation: one test over every golden case."""
 
 import pytest
-from golden_cases import Case, case_folder, issue_lines
+from golden_cases import CASES, Case, issue_lines
 from paths import ROOT
 
 from traceconv import TraceconvError
@@ -50,17 +50,17 @@ def answers(case):
     }
 
 
-def test_case_gives_what_it_shows(golden, tmp_path, monkeypatch, update_golden):
+def test_case_fails_as_it_shows(bad, tmp_path):
+    """Its error says what the case expects it to."""
+    with pytest.raises(TraceconvError) as caught:
+        bad.merge(tmp_path / "out.txt", "detail")
+    assert bad.error in str(caught.value)
+
+
+def test_case_gives_what_it_shows(good, update_golden):
     """The views, the Perfetto output read back and the issues are those under ``expect/``."""
-    monkeypatch.chdir(case_folder(golden))
-    case = Case(golden)
-    if case.error:
-        with pytest.raises(TraceconvError) as caught:
-            case.merge(tmp_path / "out.txt", "detail")
-        assert case.error in str(caught.value)
-        return
-    now = answers(case)
-    expect = golden / "expect"
+    now = answers(good)
+    expect = good.folder / "expect"
     if update_golden:
         expect.mkdir(exist_ok=True)
         for name, text in now.items():
@@ -72,16 +72,15 @@ def test_case_gives_what_it_shows(golden, tmp_path, monkeypatch, update_golden):
 
 def test_case_says_what_it_is(golden):
     """A case names what it shows, who wrote such files and how it was cut down, and is small."""
-    case = Case(golden)
-    assert case.shows
-    assert case.written_by
-    assert case.cut_down
-    assert sum(f.stat().st_size for f in golden.glob("input/**/*") if f.is_file()) < 400_000
+    assert golden.shows
+    assert golden.written_by
+    assert golden.cut_down
+    assert sum(f.stat().st_size for f in golden.folder.glob("input/**/*") if f.is_file()) < 400_000
 
 
 def test_case_names_no_place_or_person(golden):
     """No home folder, host or address is in a sample."""
-    text = b"".join(f.read_bytes() for f in sorted(golden.glob("input/**/*")) if f.is_file())
+    text = b"".join(f.read_bytes() for f in sorted(golden.folder.glob("input/**/*")) if f.is_file())
     assert [word for word in (b"/home/", b"/root/", b"/Users/", b"192.168.") if word in text] == []
 
 
@@ -92,7 +91,7 @@ def test_every_reader_has_a_good_and_a_broken_case():
     own = [n for n, r in registry.readers().found.items() if r.__module__.startswith("traceconv.")]
     lacking = []
     for name in own:
-        cases = [Case(f.parent) for f in ROOT.glob(f"golden/{name}/*/case.toml")]
+        cases = [case for case in CASES if case.reader == name]
         if {is_broken(case) for case in cases} != {True, False}:
             lacking.append(name)
     assert lacking == []

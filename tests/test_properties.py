@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from effort import effort
-from golden_cases import Case, case_folder, outcome, usual_outcome
+from golden_cases import outcome, usual_outcome
 
 import traceconv
 from traceconv import TraceconvError
@@ -24,21 +24,6 @@ from traceconv.writers import output as _output
 from traceconv.writers.perfetto import encoder as _encoder
 
 DAY_NS = 86_400_000_000_000
-
-
-@pytest.fixture
-def case(golden, monkeypatch):
-    """A golden case, with its folder as the current one."""
-    monkeypatch.chdir(case_folder(golden))
-    return Case(golden)
-
-
-@pytest.fixture
-def good(case):
-    """The same, if its input can be read at all."""
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    return case
 
 
 def captures(case):
@@ -72,23 +57,19 @@ def test_threads_give_the_same_bytes(good, tmp_path, monkeypatch):
     monkeypatch.setattr(_output, "WORTHWHILE", 0)
     for name in ("out.pftrace", "out.json.gz"):
         written = []
-        for count in (1, 2, 4):
+        for count in (1, 4, 2)[: effort(2, 3)]:
             monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers, n=count: n)
             good.merge(tmp_path / name, "detail")
             written.append((tmp_path / name).read_bytes())
-        assert written[0] == written[1] == written[2]
+        assert all(one == written[0] for one in written)
 
 
 def test_two_runs_give_the_same_bytes(good, tmp_path):
     """Nothing in an output depends on the moment or the machine."""
-    for ending in ("pftrace", "json"):
+    for ending in ("pftrace", "json.gz"):
         first, _ = good.merged(ending, "detail")
         good.merge(tmp_path / f"two.{ending}", "detail")
         assert first.read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
-    packed = [tmp_path / f"{number}.json.gz" for number in (1, 2)]
-    for path in packed:
-        good.merge(path, "detail")
-    assert packed[0].read_bytes() == packed[1].read_bytes()
 
 
 def test_every_cut_is_noticed(good, tmp_path, monkeypatch):
@@ -308,9 +289,7 @@ def test_gzipped_input_is_the_same_input(good, tmp_path, monkeypatch):
     assert body(good.text(tmp_path, "detail")) == body(good.usual_text("detail"))
 
 
-def test_errors_are_ours(case, tmp_path):
+def test_errors_are_ours(bad, tmp_path):
     """Whatever is wrong with an input is reported by a TraceconvError that names the input."""
-    if not case.error:
-        pytest.skip("nothing is wrong with this one")
     with pytest.raises(TraceconvError, match="input"):
-        case.merge(tmp_path / "out.txt", "detail")
+        bad.merge(tmp_path / "out.txt", "detail")

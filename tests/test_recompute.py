@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from golden_cases import Case, case_folder
 from job_simulator import Delay, Job, run, write_kineto
 from layouts import MEGATRON, Layout
 
@@ -11,19 +10,10 @@ from tests.recompute.capture import Capture
 from tests.recompute.compare import DIFFERENT, EQUAL, UNKNOWN_HERE, Tally
 
 
-def tallied(folder, tmp_path, monkeypatch):
-    """The tally of a golden case, with all arguments in the trace."""
-    monkeypatch.chdir(case_folder(folder))
-    case = Case(folder)
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
-    return Capture("input", tmp_path, **options).compared()
-
-
-def test_figures_are_those_of_the_written_trace(golden, tmp_path, monkeypatch):
-    """Tables, findings, headline and report: equal, or not in the trace."""
-    tally = tallied(golden, tmp_path, monkeypatch)
+def test_figures_are_those_of_the_written_trace(good, tmp_path):
+    """Tables, findings, headline and report, with all arguments in the trace: equal, or not in
+    it."""
+    tally = Capture("input", tmp_path, **good.reading).compared()
     assert tally.differences == [], "\n".join(map(str, tally.differences))
     unknown = {t: n[UNKNOWN_HERE] for t, n in tally.counts.items() if n[UNKNOWN_HERE]}
     assert unknown == {}, "the trace shows what is called unknown"

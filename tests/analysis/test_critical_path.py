@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
-from golden_cases import Case, case_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_simulator import Clock, Delay, Job, run, write_kineto
@@ -60,15 +59,10 @@ def tiles(found, tables=None):
             assert table["Length(ns)"].sum() == total
 
 
-def test_stretches_tile_the_steps_of_every_case(golden, monkeypatch):
+def test_stretches_tile_the_steps_of_every_case(good):
     """Of every golden case that is read, whatever it holds; or it says why there is no path."""
-    monkeypatch.chdir(case_folder(golden))
-    case = Case(golden)
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
     try:
-        found = traceconv.critical_path("input", **options, jobs=1, clock_error_ns=1000)
+        found = traceconv.critical_path("input", **good.reading, jobs=1, clock_error_ns=1000)
     except traceconv.EmptyResultError:
         pytest.skip("nothing is in it")
     assert bool(found.why) == (not found.path.segments)

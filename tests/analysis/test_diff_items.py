@@ -4,8 +4,6 @@ import json
 from collections import Counter
 
 import numpy as np
-import pytest
-from golden_cases import Case, case_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,15 +45,10 @@ def items_of(trace):
     return sums, found
 
 
-def test_items_are_the_classes_of_the_steps(golden, monkeypatch):
+def test_items_are_the_classes_of_the_steps(good):
     """Of every golden case: computing, exposed communication, copies, idle and input wait of the
     table of steps, to the ns."""
-    monkeypatch.chdir(case_folder(golden))
-    case = Case(golden)
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
-    for trace in traceconv.open("input", **options).traces("detail"):
+    for trace in traceconv.open("input", **good.reading).traces("detail"):
         steps = measured(trace.steps)
         steps = steps.take(steps.covered == Covered.TIMELINE)
         _, found = items_of(trace)

@@ -9,7 +9,6 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from golden_cases import Case, case_folder
 from paths import ROOT
 
 import traceconv
@@ -226,17 +225,12 @@ def _files_of(options):
     return {name for name, table in FILES.items() if there.issuperset(table.reads)}
 
 
-def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
+def test_every_table_of_every_golden_case(good):
     """Whatever a reader makes of its input, tables are made of it, and can be written."""
-    monkeypatch.chdir(case_folder(golden))
-    case = Case(golden)
-    if case.error:
-        pytest.skip("an error is what this case shows")
-    options = {k: v for k, v in case.options.items() if k in ("rank_from", "reader", "mapping")}
-    found = traceconv.stats("input", by=["all", "files"], **options)
+    found = traceconv.stats("input", by=["all", "files"], **good.reading)
     names = [result.table.name for result in found.results]
     assert names[: len(TABLES)] == list(TABLES)
-    there = _files_of(options)
+    there = _files_of(good.reading)
     assert names[len(TABLES) :] == [name for name in FILES if name in there]
     told = json.loads(render.json_text(found.results))["tables"]
     for result, table in zip(found.results, told, strict=True):
@@ -267,7 +261,7 @@ def test_every_table_of_every_golden_case(golden, tmp_path, monkeypatch):
 def test_a_format_that_does_not_fit_is_refused(tmp_path, monkeypatch, capsys, words, text):
     """Before anything is read, with what fits."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("traceconv.api.stats.find", None)
+    monkeypatch.setattr("traceconv.api.reading.find", None)
     assert run(["stats", SAMPLE, *words]) == 2
     assert text in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
@@ -335,7 +329,7 @@ def test_names_of_csv_files_depend_on_what_is_asked_for(tmp_path):
 
 def test_a_file_that_exists_is_refused_before_anything_is_read(tmp_path, monkeypatch):
     """It may take minutes to read."""
-    monkeypatch.setattr("traceconv.api.stats.find", None)
+    monkeypatch.setattr("traceconv.api.reading.find", None)
     (tmp_path / "t.json").write_text("mine")
     assert run(["stats", SAMPLE, "-o", str(tmp_path / "t.json")]) == 2
 

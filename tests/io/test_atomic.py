@@ -195,3 +195,20 @@ def test_what_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch, 
         temporary._Lock(tmp_path / "gone")
     gc.collect()  # what it was made with at first warns, if it does at all
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_closed_is_not_swept_before_it_is_removed(tmp_path, monkeypatch):
+    """A file is closed first and removed then; found by two fuzzers beside each other."""
+    monkeypatch.setenv("TRACECONV_TMPDIR", str(tmp_path))
+    file = temporary.named_temporary_file()
+
+    class SweptOnClose:
+        def close(self):
+            inner.close()
+            temporary.sweep(tmp_path)
+            left.append(Path(file.name).exists())
+
+    inner, left = file._closer.file, []
+    file._closer.file = SweptOnClose()
+    file.close()
+    assert (left, list(tmp_path.iterdir())) == ([True], [])

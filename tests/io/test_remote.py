@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("fsspec")
 
-from golden_cases import Case, case_folder
 from remote_places import memory, put, s3_server
 from small_jobs import job
 
@@ -48,14 +47,13 @@ def _one(url):
 # -- reading -----------------------------------------------------------------------------------
 
 
-def test_a_golden_case_reads_the_same_from_afar(golden, fs):
+def test_a_golden_case_reads_the_same_from_afar(good, fs):
     """Every reader gets along with files that are not on this machine."""
-    case, place = Case(golden), case_folder(golden)
-    if case.error or {"align", "mapping"} & case.options.keys():  # files of their own beside
-        pytest.skip("shows an error, or needs files that stay on this machine")
-    here = case.usual_text("detail")
-    put(fs, place / "input", "/input")
-    options = {"scope": True, **case.options, "mode": "detail"}
+    if {"align", "mapping"} & good.options.keys():
+        pytest.skip("has files beside its input, which stay on this machine")
+    here = good.usual_text("detail")
+    put(fs, Path("input"), "/input")
+    options = {"scope": True, **good.options, "mode": "detail"}
     traceconv.merge("memory://input", out="memory://out.txt", **options)
     assert fs.cat_file("/out.txt").decode() == here
 

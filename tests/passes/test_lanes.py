@@ -204,15 +204,15 @@ def test_both_tiers_give_the_same_lanes(monkeypatch, longest, depth):
     assert len(_by_lane(laid[0])) > (FIRST_FIT if longest > 100 else 1)
 
 
-def test_table_order_is_the_same_by_either_way():
-    """The quick order (rows sorted within tracks) equals the full sort."""
-    rng = random.Random(7)
-    for sort_first in (True, False):
-        keys = [(rng.randrange(4), rng.randrange(9), -rng.randrange(5)) for _ in range(200)]
-        keys = sorted(keys, key=lambda k: k[1:]) if sort_first else keys
-        columns = {name: np.zeros(len(keys), t) for name, t in EventTable.COLUMNS.items()}
-        columns["track"], columns["start_ns"], columns["dur_ns"] = (
-            np.array(c) for c in zip(*((t, s, -d) for t, s, d in keys), strict=True)
-        )
-        expected = sorted(range(len(keys)), key=lambda i: keys[i])
-        assert expected == EventTable(**columns).sort_order().tolist()
+@pytest.mark.parametrize("span", [1, 40, 10**11, 2**63 - 1])
+@pytest.mark.parametrize("tracks", [1, 7, 300, 5000])
+def test_table_order_is_that_of_a_plain_sort(tracks, span):
+    """By track, start and falling duration, ties in input order: however far apart stamps are."""
+    rng, n = np.random.default_rng(tracks), 6000
+    columns = {name: np.zeros(n, t) for name, t in EventTable.COLUMNS.items()}
+    track = columns["track"] = rng.integers(0, tracks, n).astype(np.int32)
+    start, dur = rng.integers(-span, span, n), rng.integers(0, 4, n)
+    start[track % 3 == 0] = np.sort(start[track % 3 == 0])
+    columns |= {"start_ns": start, "dur_ns": dur}
+    expected = sorted(range(n), key=lambda i: (track[i], start[i], -dur[i]))
+    assert EventTable(**columns).sort_order().tolist() == expected

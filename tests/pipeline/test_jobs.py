@@ -12,8 +12,8 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
-from golden_cases import Case, case_folder
-from paths import CASES, ROOT
+from golden_cases import CASES, Case, case_folder
+from paths import ROOT
 from small_jobs import capture_of, job
 
 import traceconv
@@ -113,7 +113,7 @@ def test_reports_do_not_depend_on_the_number_of_workers(captures, tmp_path):
 
 def one_case_per_reader() -> list[Case]:
     """The last that can be read."""
-    cases = {case.reader: case for path in CASES if not (case := Case(path.parent)).error}
+    cases = {case.reader: case for case in CASES if not case.error}
     return list(cases.values())
 
 
@@ -128,12 +128,10 @@ def test_shards_of_a_golden_case_join_to_what_one_run_writes(case, tmp_path, mon
     assert one.read_bytes() == (tmp_path / "joined.pftrace").read_bytes()
 
 
-def test_every_capture_travels(golden, tmp_path, monkeypatch):
+def test_every_capture_travels(case):
     """What a reader remembers of a capture can be sent to a worker, and is small."""
-    monkeypatch.chdir(case_folder(golden))
-    known = {key: Case(golden).options.get(key) for key in ("reader", "mapping")}
     try:
-        captures = traceconv.open("input", **known).found
+        captures = traceconv.open("input", **case.reading).found
     except TraceconvError:
         return  # cases of what cannot be found
     for capture in captures:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import traceconv
+from tests.support.paths import ROOT
 from traceconv.core.errors import Issues, TraceconvError
 
 
@@ -36,6 +37,12 @@ class Case:
         self.error = error.get("contains", "")
         self.broken = bool(self.error) and error.get("broken", "tables without" not in self.error)
 
+    @property
+    def reading(self) -> dict:
+        """Those of ``options`` that say how to read: what every command takes."""
+        taken = ("reader", "mapping", "rank_from")
+        return {key: self.options[key] for key in taken if key in self.options}
+
     def merge(self, out: Path, mode: str, **more) -> traceconv.Report:
         """Merge ``input``, which is looked for in the current folder."""
         options = {"scope": True, **self.options, "mode": mode, **more}
@@ -57,6 +64,10 @@ class Case:
     def usual_text(self, mode: str) -> str:
         """:meth:`text` without further options, made once per session."""
         return self.merged("txt", mode)[0].read_text(encoding="utf-8")
+
+
+CASES = [Case(about.parent) for about in sorted(ROOT.glob("golden/*/*/case.toml"))]
+"""All of them."""
 
 
 @cache

@@ -7,9 +7,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 """The repository."""
 
-CASES = sorted(ROOT.glob("golden/*/*/case.toml"))
-"""The golden cases."""
-
 SHARED = ROOT.parent / "shared"
 """What is kept beside the repository: reference texts, and captures that are not ours."""
 

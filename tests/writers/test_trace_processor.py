@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import trace_processor
-from golden_cases import Case
+from golden_cases import CASES
 
 from traceconv.validation import decode, validate
 
@@ -22,29 +22,30 @@ def expected(path):
     }
 
 
-@pytest.mark.skipif(not trace_processor.program(), reason=f"{trace_processor.VARIABLE} is not set")
+READ = [case for case in CASES if not case.error]
+IMPORTED = pytest.mark.skipif(
+    not trace_processor.program(), reason=f"{trace_processor.VARIABLE} is not set"
+)
+
+
+@IMPORTED
 @pytest.mark.parametrize("ending", ["pftrace", "json"])
 @pytest.mark.parametrize("mode", ["summary", "detail"])
-def test_the_importer_counts_what_we_wrote(golden, mode, ending):
+def test_the_importer_counts_what_we_wrote(mode, ending):
     """Counts and durations are equal, and none of its errors is counted."""
-    case = Case(golden)
-    if case.error:
-        pytest.skip("shows an error")
-    out, _ = case.merged(ending, mode)
-    assert trace_processor.loaded(out) == expected(out)
+    for case in READ:
+        out, _ = case.merged(ending, mode)
+        assert trace_processor.loaded(out) == expected(out), out.name
 
 
-@pytest.mark.skipif(not trace_processor.program(), reason=f"{trace_processor.VARIABLE} is not set")
-def test_the_verdict_agrees_with_the_importer(golden):
+@IMPORTED
+def test_the_verdict_agrees_with_the_importer():
     """Through the package ``perfetto``, as ``validate --deep`` asks it."""
     pytest.importorskip("perfetto.trace_processor")
-    case = Case(golden)
-    if case.error:
-        pytest.skip("shows an error")
-    out, _ = case.merged("pftrace", "detail")
-    verdict = validate(out, deep=True)
-    assert verdict.ok, verdict.findings
-    assert verdict.importer is not None
+    for case in READ:
+        verdict = validate(case.merged("pftrace", "detail")[0], deep=True)
+        assert verdict.ok, (case.folder.name, verdict.findings)
+        assert verdict.importer is not None
 
 
 @pytest.fixture

@@ -1,11 +1,6 @@
-"""Clocks of all ranks: fits within groups, the bias of their ends, and chains of them.
+"""Clocks of all ranks: stars of fits within groups, and chains of these.
 
-What does not average out over many operations is a *bias*: the ends of one rank may always come,
-or be stamped, later than those of another. Where it is the last to come, the time a rank is inside
-is that of the operation itself, with its own bias; so what differs between these times is the bias
-between their ends. For ranks that never come last, it is taken to be what it is among the others;
-where that is not known either, all that holds is that nobody ends an operation before all have
-begun it.
+A star holds the fits that lead from ranks of a group to one of them.
 """
 
 from __future__ import annotations
@@ -19,69 +14,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.alignment.biases import Bias, bias_of, usual_bias
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction
-from traceconv.core.columns import F64, distinct
-from traceconv.core.robust import Z99, median, scale, student
+from traceconv.core.robust import median
 
 _CENTRES = 4  # of stars in a group, at most
-_ROUNDS = 20
-_TIED = 1e-3  # what an operation counts in which two ranks come at once
-_WILD = 3.0  # standard deviations beyond which a value counts no more
-_UNKNOWN_NS = 1e7  # what a bias may be where nothing is known of it
-_KNOWN_NS = 1e6  # with a standard error below that, something is
-_LEAST_NS, _SIZES = 1e3, 10  # the smallest, and how many, other values of a bias are tried
-_REFUTED = 9.0  # by how much more squares of scatters add up to where that is no chance
-_WILDEST = 4.0  # standard deviations; what is further off counts as that there
-_FEW_BIASED = 4  # ranks whose bias must be known for it to be expected of others
 _OUTSIDE = 0.05  # so much of a capture outside its matched operations is said
 
 Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
-
-
-class _Bias(msgspec.Struct, frozen=True):
-    """How much later than usual the ends of ranks come after the last rank has come.
-
-    Attributes:
-        late:   per column, ns.
-        covariance: of these.
-        dof:    degrees of freedom these are estimated from.
-        least:  per column, the shortest time inside, ns. The ends of one rank cannot be that much
-            later than those of another: it would have begun when the other had ended. Who never
-            comes last is not expected to be later than the others by more than twice what these
-            need.
-        certain: whether ranks wait for each other, so that the rest means something.
-    """
-
-    late: F64
-    covariance: F64
-    dof: int
-    least: F64
-    certain: bool
-
-    def between(self, one: int, other: int, usual: float) -> tuple[float, float]:
-        """By how much the ends of one come later than those of another, and how far that may be
-        off, 99 of 100 times; ns.
-
-        Args:
-            usual: what it is expected to be less than if nothing is known of these two; NaN for
-                nothing.
-        """
-        most = float(max(self.least[one], self.least[other]))
-        if not self.certain:
-            return 0.0, most
-        c = self.covariance
-        error = math.sqrt(max(float(c[one, one] + c[other, other] - 2 * c[one, other]), 0.0))
-        later, reach = float(self.late[one] - self.late[other]), student(Z99, self.dof) * error
-        if not math.isnan(usual):  # both are known: what was measured, and what is to be expected
-            share = usual**2 / (usual**2 + reach**2)
-            later, reach = share * later, math.sqrt(share) * reach
-        return (later, reach) if abs(later) + reach < most else (0.0, most)
 
 
 class _Star(msgspec.Struct, frozen=True):
@@ -98,7 +44,7 @@ class _Star(msgspec.Struct, frozen=True):
     group: Matched
     centre: int
     fits: Mapping[int, Fit]
-    bias: _Bias
+    bias: Bias
     columns: NDArray[np.intp]
 
     @property
@@ -107,7 +53,7 @@ class _Star(msgspec.Struct, frozen=True):
         return len(self.group.ranks), frozenset(self.group.kinds)
 
     def between(self, column: int, usual: float) -> tuple[float, float]:
-        """The bias between a column and the centre, see :meth:`_Bias.between`."""
+        """The bias between a column and the centre, see :meth:`Bias.between`."""
         one, other = np.searchsorted(self.columns, [column, self.centre]).tolist()
         return self.bias.between(one, other, usual)
 
@@ -198,11 +144,11 @@ def _star(group: Matched, centre: int, fits: Mapping[int, Fit]) -> _Star:
         start[on, i] = moved - zero
         took[on, i] = group.end_ns[rows[on], column] - began
     if _synchronous(group)[rows[0]]:
-        return _Star(group, centre, fits, _bias(start, took, _sorts(group)[rows]), columns)
+        return _Star(group, centre, fits, bias_of(start, took, _sorts(group)[rows]), columns)
     longest = float(median(np.where(seen, took, 0).max(axis=1)))  # one side may go on alone
     nothing = np.empty(0), np.empty((0, 0))
     least = np.full(len(columns), longest)
-    return _Star(group, centre, fits, _Bias(*nothing, 1, least, False), columns)
+    return _Star(group, centre, fits, Bias(*nothing, 1, least, False), columns)
 
 
 def _sorts(group: Matched) -> NDArray[np.intp]:
@@ -212,150 +158,6 @@ def _sorts(group: Matched) -> NDArray[np.intp]:
     _, size = np.unique(group.sizes, return_inverse=True)
     found: NDArray[np.intp] = np.unique(kind * (len(size) + 1) + size, return_inverse=True)[1]
     return found
-
-
-def _bias(start: F64, took: F64, sort: NDArray[np.intp]) -> _Bias:
-    """How late the ends of ranks come.
-
-    An operation takes its rank that comes last what its sort takes, and its rank's bias. Who comes
-    last follows from starts as far as clocks are known, which they are but for that bias; so both
-    are looked for in turns, from two sides: as if there was none, and as if each rank's shortest
-    time inside was one in which it came last.
-
-    Args:
-        start, took: (operations, ranks): starts by the fitted clocks and times inside, ns; -inf
-            and inf where an operation was not seen.
-        sort:  of each operation.
-    """
-    shortest = np.sort(took, axis=0)[int(0.1 * (len(took) - 1))]
-    shortest = np.where(np.isfinite(shortest), shortest, median(shortest))
-    known = [_by_last(start, took, sort, first) for first in (0 * shortest, shortest)]
-    late, covariance, dof, _ = min(known, key=lambda k: k[-1])
-    covariance = covariance + np.diag((_otherwise(start, took, sort, late, dof) / Z99) ** 2)
-    last = distinct(np.argmax(start + late, axis=1))
-    least = took.min(axis=0)
-    waiting = np.delete(np.arange(len(least)), last)
-    least[waiting] = np.minimum(least[waiting], 2 * least[last].max())
-    return _Bias(late, covariance, dof, least, True)
-
-
-def _otherwise(start: F64, took: F64, sort: NDArray[np.intp], late: F64, dof: int) -> F64:
-    """(ranks,): by how much the bias of each might be another, if times inside would then scatter
-    no more, ns.
-
-    Where ranks have nothing to do between two collectives, or the same, a rank whose ends come late
-    begins the next as much later: its times inside are then what they would be if its clock was
-    wrong instead, and nothing tells these apart.
-    """
-    rows, ranks = start.shape
-    at = np.arange(rows)
-    shown, value = start + late, took - late
-    order = np.argsort(shown, axis=1)
-    last, second = order[:, -1], order[:, -2] if ranks > 1 else order[:, -1]
-    usual = value[at, last]
-    instead = np.where(np.isfinite(value[at, second]), value[at, second], usual)
-    kinds = [np.flatnonzero(sort == one) for one in distinct(sort).tolist()]
-    most = float(median(usual))
-    sizes = np.geomspace(_LEAST_NS, max(most, 2 * _LEAST_NS), _SIZES)
-    rest = _around(usual[:, None], kinds)[:, 0]
-    sigma = scale(rest, dof)
-    limit = float(np.minimum((rest / sigma) ** 2, _WILDEST**2).sum()) + _REFUTED
-    found = np.zeros(ranks)
-    for rank in range(ranks):
-        for by in (sizes, -sizes):
-            moved = shown[:, rank, None] + by
-            others = np.where(last == rank, shown[at, second], shown[at, last])
-            hit = moved >= others[:, None]
-            other = np.where(last == rank, instead, usual)[:, None]
-            own = np.where(np.isfinite(took[:, rank]), value[:, rank], usual)[:, None] - by
-            rest = _around(np.where(hit, own, other), kinds)
-            fits = np.minimum((rest / sigma) ** 2, _WILDEST**2).sum(axis=0) <= limit
-            reach = int(np.argmin(fits)) if not fits.all() else _SIZES + 1
-            if reach > _SIZES:
-                found[rank] = _UNKNOWN_NS
-            elif reach:
-                found[rank] = max(found[rank], float(sizes[reach - 1]))
-    return found
-
-
-def _around(values: F64, kinds: Sequence[NDArray[np.intp]]) -> F64:
-    """Values by column, less the medians of their kinds."""
-    rest = values.copy()
-    for rows in kinds:
-        rest[rows] -= median(rest[rows].T)
-    return rest
-
-
-def _by_last(
-    start: F64, took: F64, sort: NDArray[np.intp], late: F64
-) -> tuple[F64, F64, int, float]:
-    """See :func:`_bias`: biases, their covariance, its degrees of freedom, and the scatter."""
-    rows, ranks = start.shape
-    sorts = int(sort.max()) + 1
-    last = np.argmax(start + late, axis=1)
-    usual, sigma = np.zeros(sorts), np.ones(sorts)
-    normal, dof, every = np.eye(ranks), 1, 0.0
-    for _ in range(_ROUNDS):
-        value = took[np.arange(rows), last]
-        for one in distinct(sort).tolist():
-            mine = sort == one
-            usual[one] = median((value - late[last])[mine])
-        rest = value - usual[sort] - late[last]
-        dof = max(rows - len(distinct(sort)) - len(distinct(last)) + 1, 1)
-        every = scale(rest, dof)
-        for one in distinct(sort).tolist():
-            mine = sort == one
-            n = int(np.count_nonzero(mine))
-            sigma[one] = scale(rest[mine], n * dof / rows) if n > 4 else every
-        wide = _WILD * sigma[sort]
-        value = value - rest + np.clip(rest, -wide, wide)
-        ordered = np.sort(start + late, axis=1)
-        lead = ordered[:, -1] - ordered[:, -2]
-        clear = np.maximum(lead / (lead + sigma[sort]), _TIED)
-        normal, right = _two_ways(value, last, sort, clear / (sigma[sort] + 1.0) ** 2, ranks)
-        late = np.asarray(np.linalg.solve(normal, right), np.float64)
-        before, last = last, np.argmax(start + late, axis=1)
-        if np.array_equal(before, last):
-            break
-    return late, np.asarray(np.linalg.inv(normal), np.float64), dof, every
-
-
-def _two_ways(
-    value: F64, last: NDArray[np.intp], sort: NDArray[np.intp], weight: F64, ranks: int
-) -> tuple[F64, F64]:
-    """Least squares for what rank and sort of an operation each add to values: the equations of
-    that of ranks, whose matrix is the inverse of its covariance. Ranks that nothing connects may
-    differ by anything."""
-    normal = np.eye(ranks) / _UNKNOWN_NS**2
-    right = np.zeros(ranks)
-    for one in distinct(sort).tolist():
-        mine = sort == one
-        count = np.bincount(last[mine], weight[mine], ranks)
-        total = np.bincount(last[mine], (weight * value)[mine], ranks)
-        normal += np.diag(count) - np.outer(count, count) / count.sum()
-        right += total - count * total.sum() / count.sum()
-    return normal, right
-
-
-def _usual_bias(stars: Sequence[_Star]) -> float:
-    """What the bias between two ranks is expected to be less than, 99 of 100 times, from those of
-    all ranks of such groups for which it is known; NaN if these are few."""
-    squares, weights, ranks, dof = 0.0, 0.0, 0, 0
-    for bias in (star.bias for star in stars if star.bias.certain):
-        lead = int(np.argmin(np.diag(bias.covariance)))
-        c = bias.covariance
-        variance = np.diag(c) + c[lead, lead] - 2 * c[lead]
-        known = variance < _KNOWN_NS**2
-        if np.count_nonzero(known) < 2:
-            continue
-        late = bias.late[known]
-        weight = 1 / np.maximum(variance[known], median(variance[known]))
-        rest = late - (weight @ late) / weight.sum()
-        squares, weights = squares + float(weight @ rest**2), weights + float(weight.sum())
-        ranks, dof = ranks + len(late), dof + len(late) - 1
-    if dof < _FEW_BIASED - 1:
-        return math.nan
-    return math.sqrt(2 * squares / weights * ranks / dof) * student(Z99, dof)
 
 
 # -- all ranks ----------------------------------------------------------------------------
@@ -409,7 +211,7 @@ def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
     sorts: dict[tuple[int, frozenset[str]], list[_Star]] = {}
     for star in stars:
         sorts.setdefault(star.sort, []).append(star)
-    usual = {sort: _usual_bias(alike) for sort, alike in sorts.items()}
+    usual = {sort: usual_bias(star.bias for star in alike) for sort, alike in sorts.items()}
     for star in stars:
         for column, fit in star.fits.items():
             link = _Link(star, column, fit.biased(*star.between(column, usual[star.sort])))

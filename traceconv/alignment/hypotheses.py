@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -337,37 +338,65 @@ def _contrast(one: F64, others: F64, floor: float, usual: F64 | None = None) -> 
     return mine + both_large - its - apart
 
 
+class Contrast(msgspec.Struct, frozen=True):
+    """Other hypotheses against the chosen one, one per row, by times between pairs so far apart.
+
+    Attributes:
+        own:    by how much these times differ by the chosen one, ns.
+        others: the same by the others; NaN where there is no pair.
+        odds:   see :func:`_contrast`.
+        few:    how much less sure these are.
+    """
+
+    own: F64
+    others: F64
+    odds: F64
+    few: float
+
+    def of(self, rows: NDArray[Any]) -> Contrast:
+        """Those of some rows."""
+        return msgspec.structs.replace(self, others=self.others[rows], odds=self.odds[rows])
+
+
+def contrasts(differ: Sequence[F64], row: int, floor: float) -> tuple[Contrast, ...]:
+    """All rows against one, by each distance at which that has enough pairs.
+
+    Args:
+        differ: by how much times from pair to pair differ by each hypothesis, ns, NaN where there
+            is no pair: for neighbours, and once each for some distances. Noise of ends does not add
+            up between these, but what differs from step to step does.
+    """
+    own = [one[row] for one in differ]
+    return tuple(
+        Contrast(mine, its, _contrast(mine, its, floor), _FEW / np.count_nonzero(~np.isnan(one)))
+        for one, mine, its in zip(own, _pooled(own, floor), differ, strict=True)
+        if len(mine) >= FEWEST
+    )
+
+
 class Rivals(msgspec.Struct, frozen=True):
     """Other hypotheses, one per row.
 
     Attributes:
-        differ: by how much times from pair to pair differ, ns; NaN where there is no pair. Once for
-            neighbours and once each for some distances: noise of ends does not add up between
-            them, but what differs from step to step does.
+        contrasts: how they compare with the chosen one.
         pairs:  how many pairs each has.
         apart:  int64, ns.
         agree:  whether numbers of steps do.
     """
 
-    differ: tuple[F64, ...]
+    contrasts: tuple[Contrast, ...]
     pairs: I64
     apart: I64
     agree: NDArray[np.bool_]
 
 
-def tested(
-    sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float, own: Sequence[F64]
-) -> Found:
+def tested(sides: Sides, ours: I64, theirs: I64, rivals: Rivals, share: float) -> Found:
     """A hypothesis, tested against others.
 
     What counts is how much likelier two different scales of noise are than one. Others that have
     too few pairs to say something by themselves, and that the captures have nothing in common,
     are as likely as the likeliest of the rest, as then the fit of this one were chance, too; unless
     those few are so far off that they say something after all.
-
-    Args:
-        own: by how much times from pair to pair differ, at the same places as those of the rivals,
-            for the same distances.
     """
     differ, long = steps_between(sides, ours, theirs)
     differ = differ - drift_of(differ, long) * long
@@ -377,7 +406,7 @@ def tested(
     odds, unseen = np.zeros(len(rivals.pairs)), 0.0
     many = rivals.pairs - 1 >= max(RIVAL * min(len(differ), rivals.pairs.max(initial=0)), FEWEST)
     if many.any():
-        odds = _odds(own, rivals.differ, many, sides.floor)
+        odds = _odds(rivals.contrasts, many, sides.floor)
         unseen = max(float(odds[many].min()), 0.0)
     if sides.numbered:
         agree = sides.agree(ours, theirs)
@@ -394,25 +423,21 @@ def _quartile(values: F64) -> float:
     return float(low + (high - low) * (at % 1))
 
 
-def _odds(own: Sequence[F64], others: Sequence[F64], many: NDArray[np.bool_], floor: float) -> F64:
+def _odds(compared: Sequence[Contrast], many: NDArray[np.bool_], floor: float) -> F64:
     """Logarithm of the odds against each of others, by that distance that tells most; see
     :func:`tested`."""
     odds = np.full(len(many), -math.inf)
-    pooled = _pooled(own, floor)
-    every = [
-        (mine, its, _FEW / np.count_nonzero(~np.isnan(one)))
-        for one, mine, its in zip(own, pooled, others, strict=True)
-        if len(mine) >= FEWEST
-    ]
-    for mine, its, few in every:
-        odds[many] = np.maximum(odds[many], _less(_contrast(mine, its[many], floor), few))
+    for by in compared:
+        odds[many] = np.maximum(odds[many], _less(by.odds[many], by.few))
+    if many.all():
+        return odds
     least = np.flatnonzero(many)[np.argmin(odds[many])]
-    for mine, its, few in every:
-        usual = its[least][~np.isnan(its[least])]
-        some = its[~many]
+    for by in compared:
+        usual = by.others[least][~np.isnan(by.others[least])]
+        some = by.others[~many]
         alone = _FEW / np.maximum((~np.isnan(some)).sum(axis=1), 1)
-        fair = _less(_contrast(mine, some, floor, usual), few)
-        off = _less(_contrast(mine, some, floor), np.maximum(alone, few))
+        fair = _less(_contrast(by.own, some, floor, usual), by.few)
+        off = _less(by.odds[~many], np.maximum(alone, by.few))
         odds[~many] = np.maximum(odds[~many], np.maximum(fair, off))
     return odds
 
@@ -465,16 +490,16 @@ def preferred(
     agree: NDArray[np.bool_],
     best: int,
     straight: NDArray[np.intp],
-) -> int:
+) -> tuple[int, tuple[Contrast, ...]]:
     """Among the rows that fit about as well as the best: the one whose numbers of steps agree, if
-    these are those of the job, else the one that is not shifted."""
+    these are those of the job, else the one that is not shifted; and how all compare with it."""
     about = np.ones(len(pairs), bool)
-    own = _pooled([one[best] for one in differ], sides.floor)
-    for mine, one in zip(own, differ, strict=True):
-        if len(mine) >= FEWEST:
-            about &= _contrast(mine, one, sides.floor) < CERTAIN
+    compared = contrasts(differ, best, sides.floor)
+    for by in compared:
+        about &= by.odds < CERTAIN
+    chosen = best
     if sides.numbered and (about & agree).any():
-        return int(np.argmax(np.where(about & agree, pairs, -1)))
-    if len(straight) and len(sides.a) == len(sides.b) and about[straight[0]]:
-        return int(straight[0])
-    return best
+        chosen = int(np.argmax(np.where(about & agree, pairs, -1)))
+    elif len(straight) and len(sides.a) == len(sides.b) and about[straight[0]]:
+        chosen = int(straight[0])
+    return chosen, compared if chosen == best else contrasts(differ, chosen, sides.floor)

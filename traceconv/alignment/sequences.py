@@ -43,6 +43,7 @@ _SAMPLE = 192  # the same for shifts that may be right
 _PARTS = (32, 12)
 _PIVOTS = (0.5, 1 / 6, 5 / 6)
 _AROUND = 24  # operations around a pivot
+_SETTLED = 100.0  # logarithm of odds from which a part of the operations tells as much as all
 _FOLLOWED = 8  # hypotheses that are followed through the whole sequence
 
 
@@ -62,13 +63,21 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
     x, y = Beats(a, ours), Beats(b, theirs)
     sides = Sides(x, y, numbered and x.counts and y.counts)
     found = _by_index(sides)
-    if found is None or not found.clean or not (found.certain or _equal(x, y)):
+    if found is None or not found.clean or not (_settled(found) or _equal(x, y)):
         other = _by_time(sides)
         if other is not None and (found is None or other.better_than(found)):
             found = other
     if found is None:
         return nothing("kinds and sizes of operations do not follow each other alike")
     return found.pairing(ours, theirs)
+
+
+def _settled(found: Found) -> bool:
+    """Whether nothing else is to be looked for. Where steps are alike and operations are missing, a
+    part between two losses may fit by chance at an index at which the whole does not."""
+    whole = len(found.ours) == min(len(found.sides.a), len(found.sides.b))
+    surest = float(found.odds.min(initial=np.inf))
+    return found.certain and (whole or surest >= _SETTLED)
 
 
 def _equal(x: Beats, y: Beats) -> bool:
@@ -102,7 +111,7 @@ def _by_index(sides: Sides) -> Found | None:
     drift = drift_of(differ[best][known], long[known])
     near = tuple(one - drift * length for one, length in every)
     agree = np.array([sides.agree(*_diagonal(sides, k)) for k in shifts.tolist()])
-    best = preferred(sides, near, pairs, agree, best, np.flatnonzero(shifts == 0))
+    best, compared = preferred(sides, near, pairs, agree, best, np.flatnonzero(shifts == 0))
     ours, theirs = _diagonal(sides, int(shifts[best]))
     same = a.token[ours] == b.token[theirs]
     ours, theirs = ours[same], theirs[same]
@@ -113,8 +122,8 @@ def _by_index(sides: Sides) -> Found | None:
     apart = np.array(
         [median(a.end[o] - b.end[t]) for o, t in (_diagonal(sides, k) for k in shifts[rest])]
     ).astype(np.int64)
-    rivals = Rivals(tuple(one[rest] for one in near), pairs[rest], apart, agree[rest])
-    return tested(sides, ours, theirs, rivals, float(same.mean()), [one[best] for one in near])
+    rivals = Rivals(tuple(by.of(rest) for by in compared), pairs[rest], apart, agree[rest])
+    return tested(sides, ours, theirs, rivals, float(same.mean()))
 
 
 def _shifted(sides: Sides, shifts: I64, at: NDArray[np.intp]) -> tuple[F64, F64, NDArray[np.intp]]:
@@ -226,12 +235,13 @@ def _chosen(sides: Sides, every: list[tuple[I64, I64]]) -> Found:
     best = likeliest([differ], pairs, sides.floor)
     differ = differ - drift_of(*steps[best]) * long
     agree = np.array([sides.agree(o, t) for o, t in every])
-    best = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
+    best, compared = preferred(sides, [differ], pairs, agree, best, np.empty(0, np.intp))
     share = np.array([_share(sides, o, t) for o, t in every])
     rest = (np.arange(len(every)) != best) & (share > 0.7 * share[best])
     apart = np.array([int(median(sides.a.end[o] - sides.b.end[t])) for o, t in every], np.int64)
-    rivals = Rivals((differ[rest],), pairs[rest], apart[rest], agree[rest])
-    return tested(sides, *every[best], rivals, float(share[best]), [differ[best]])
+    compared = tuple(by.of(rest) for by in compared)
+    rivals = Rivals(compared, pairs[rest], apart[rest], agree[rest])
+    return tested(sides, *every[best], rivals, float(share[best]))
 
 
 def _share(sides: Sides, ours: I64, theirs: I64) -> float:

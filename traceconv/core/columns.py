@@ -294,9 +294,39 @@ class EventTable(Table):
         order = np.argsort(self.track.astype(narrow), kind="stable")
         track, start, dur = self.track[order], self.start_ns[order], self.dur_ns[order]
         tied = (start[1:] == start[:-1]) & (dur[1:] <= dur[:-1])
-        if ((track[1:] > track[:-1]) | (start[1:] > start[:-1]) | tied).all():
-            return order  # ordered within every track, as most files are: 10 x faster
-        return np.lexsort((-self.dur_ns, self.start_ns, self.track))
+        bad = ~((track[1:] > track[:-1]) | (start[1:] > start[:-1]) | tied)
+        # most tracks are in order as they were recorded; the others one by one, if not too many
+        unsorted = distinct(track[1:][bad])
+        if len(unsorted) > 4096:
+            return np.lexsort((-self.dur_ns, self.start_ns, self.track))
+        first = np.searchsorted(track, unsorted)
+        after = np.searchsorted(track, unsorted, side="right")
+        for a, b in zip(first.tolist(), after.tolist(), strict=True):
+            order[a:b] = order[a:b][_order_in_time(start[a:b], dur[a:b])]
+        return order
+
+
+def _order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
+    """The permutation that sorts by (start, -dur), ties in input order.
+
+    Start and position in one number are sorted as values, which takes vector instructions: a
+    fifth of what a stable sort of positions takes.
+    """
+    n, low = len(start), int(start.min())
+    place = n.bit_length()
+    if (int(start.max()) - low).bit_length() + place > 63:
+        return np.lexsort((-dur, start))
+    key = (start - low) << place
+    key |= np.arange(n)
+    key.sort()
+    order: NDArray[np.intp] = key & ((1 << place) - 1)
+    key >>= place
+    dur = dur[order]
+    same = key[1:] == key[:-1]
+    if (same & (dur[1:] > dur[:-1])).any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        order[tied] = order[tied][np.lexsort((-dur[tied], key[tied]))]
+    return order
 
 
 UNKNOWN = -1

@@ -1,7 +1,7 @@
 """Protobuf by hand: the fields of a message, read one by one.
 
 For the few small messages that decide how others are read; columns of many messages are made by
-:mod:`traceconv.readers.shared.protobuf_columns`. Nothing here knows what a field means.
+:mod:`traceconv.core.protobuf_columns`. Nothing here knows what a field means.
 """
 
 from __future__ import annotations

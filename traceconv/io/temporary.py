@@ -64,7 +64,8 @@ def named_temporary_file() -> tempfile._TemporaryFileWrapper[bytes]:
         with _made():
             file = tempfile.NamedTemporaryFile(prefix=PREFIX, dir=temporary_folder())  # noqa: SIM115
         with suppress(FileNotFoundError):
-            _hold(file.fileno(), Path(file.name))
+            # beside the file: that is closed before it is removed, and a sweep may come between
+            file.lock = _Lock(Path(file.name))  # type: ignore[attr-defined]
             return file
         with suppress(FileNotFoundError):  # or it would be missed when the object goes
             file.close()
@@ -97,18 +98,18 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
 
 
 class _Lock:
-    """The lock of a folder, until it is freed or forgotten."""
+    """The lock of a file or folder, until it is freed or forgotten."""
 
     _file = -1
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, path: Path) -> None:
         """
         Raises:
-            FileNotFoundError: the folder was swept before it was locked.
+            FileNotFoundError: it was swept before it was locked.
         """
-        self._file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            _hold(self._file, folder)
+            _hold(self._file, path)
         except FileNotFoundError:
             self.free()
             raise

@@ -18,7 +18,7 @@ def columns(
 
     Returns:
         Values (uint64, field by field), lengths (int32, field by field), and a byte per message;
-        see :class:`traceconv.readers.shared.protobuf_columns.Columns`.
+        see :class:`traceconv.core.protobuf_columns.Columns`.
 
     Raises:
         ValueError: messages reach beyond ``data``, or ``wanted`` is not like that.

@@ -1,6 +1,6 @@
 /* Protobuf in columns: fields of many messages at once, and annotations of Perfetto as JSON.
 
-   The same results as traceconv/readers/shared/protobuf_columns.py and
+   The same results as traceconv/core/protobuf_columns.py and
    traceconv/readers/perfetto/annotations.py, which say what is read and why; property tests compare
    them. Input is never trusted: every read is bounded by the end of its message, and messages by the
    end of the buffer. */

@@ -67,7 +67,7 @@ _WORDS = re.compile(
 )
 """Names that users give, as words: ``## data_load ##`` is "data load"."""
 
-_HINTS = ("load", "data", "batch", "input", "sample")
+_HINTS = ("load", "data", "batch", "input", "sample")  # one of these is in every such name
 _LONGEST = 200
 """Of names that are looked at closely: a trace may have a million, and only few can match."""
 
@@ -140,7 +140,7 @@ def input_rows(trace: Trace) -> Mask:
 
 def is_input(name: str) -> bool:
     """Whether a range of the host with this name is about fetching input."""
-    if len(name) > _LONGEST or not any(map(name.lower().__contains__, _HINTS)):
+    if len(name) > _LONGEST:
         return False
     words = _NO_WORD.sub(" ", name).strip().lower()
     return bool(_RANGES.fullmatch(name) or _WORDS.fullmatch(words))
@@ -148,7 +148,9 @@ def is_input(name: str) -> bool:
 
 def _ranges(trace: Trace) -> Mask:
     """Ranges of the threads that make the device work."""
-    rows = _slices_named(trace, [i for i, name in enumerate(trace.strings) if is_input(name)])
+    lower = [name.lower() for name in trace.strings]
+    likely = {i for hint in _HINTS for i, name in enumerate(lower) if hint in name}
+    rows = _slices_named(trace, [i for i in likely if is_input(trace.strings[i])])
     rows &= ~trace.rows_of(*_DERIVED, Layer.DEVICE, Layer.COMM, Layer.STEP)
     return rows & leading(trace)[trace.events.track] if rows.any() else rows
 

@@ -94,13 +94,13 @@ def open_trace(path: str) -> Opened:
     return Opened(label, False, (Member("", str(format), data),))
 
 
-def followed(rows: Iterable[Row], at: int, advance: Progress) -> Iterator[Row]:
+def followed(rows: Iterable[Row], at: int, advance: Progress, last: int = 0) -> Iterator[Row]:
     """``rows``, while ``advance`` is told how many bytes are behind them.
 
     Args:
-        at: index of the place in a row, bytes from the start of the data.
+        at:   index of the place in a row, bytes from the start of the data.
+        last: the place where they begin.
     """
-    last = 0
     for count, row in enumerate(rows):
         if count % _TOLD == 0:
             advance(row[at] - last)

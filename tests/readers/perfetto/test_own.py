@@ -13,7 +13,7 @@ from trace_bytes import START, msg, packet, track
 import traceconv
 from traceconv.core.errors import TraceconvError
 from traceconv.core.perfetto_fields import OWN_FIELD
-from traceconv.readers.shared.protobuf_columns import columns, frames
+from traceconv.core.protobuf_columns import columns, frames
 
 GOLDEN = ROOT / "golden"
 

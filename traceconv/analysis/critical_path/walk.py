@@ -56,9 +56,8 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _GATHERED = ("perfetto", "chrome_json")
 """Formats into which programs gather ranks, ours among them: one file is not one clock there."""
 
-_UNKNOWN_ERROR = (
-    "aligned with an unknown error, which no collective bounds either (`--clock-error` says it)"
-)
+UNKNOWN_ERROR = "aligned with an unknown error, which no collective bounds either"
+UNKNOWN_SIZE = "how many members the group has is unknown"
 
 _FIRST, _START = -1, -2
 
@@ -275,7 +274,7 @@ def walk(
         doubted = {one.rank for one in plan.issues if one.code == "unaligned"}
         for rank, error in errors.items():
             if error is None or rank in doubted:
-                what = "not aligned" if rank in doubted else _UNKNOWN_ERROR
+                what = "not aligned" if rank in doubted else UNKNOWN_ERROR
                 return Path(f"the clock of rank {rank} is {what}")
     ranks = {rank: RankTime.of(known[rank], one, plan, rank) for rank, one in paths.items()}
     job = _Job(ranks, {r: e or 0 for r, e in errors.items()}, groups, world_size)
@@ -527,7 +526,7 @@ class _Job:
             return None
         doubt = next((f"may be another: {one.doubts[c]}" for c in columns if one.doubts[c]), "")
         if size <= 0:
-            doubt = "how many members the group has is unknown (`--world-size` may tell)"
+            doubt = UNKNOWN_SIZE
         elif len(one.ranks) != size:
             doubt = "not all members have a capture"
         elif len(rows) != size:

@@ -40,7 +40,8 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _LINE = re.compile(r"(.*?)(?:(?:, seq = (0|[1-9][0-9]{0,17}))?, op_id = (0|[1-9][0-9]{0,17}))?\n")
 """A name and the two numbers that most operators have."""
 
-_MANY = 1000
+_AT_ONCE = 1 << 14
+"""Ranges whose texts are in memory at a time: most have one of their own."""
 
 _LONG = 4096
 """Longer names are taken as they are."""
@@ -88,7 +89,7 @@ def _added(
 ) -> Ranges:
     """Put ranges or marks into the trace."""
     rows, dur = report.timed(rows, TABLE, "slice" if kind is Kind.SLICE else "instant")
-    names, detail = _named(report, _texts(report, rows))
+    names, detail = _named(report, rows)
     distinct, back = np.unique(names, return_inverse=True)
     strings = report.build.strings
     steps = np.array([step_number(strings[name]) for name in distinct.tolist()], np.int32)
@@ -109,9 +110,7 @@ def _added(
 
 def _texts(report: Report, rows: Mapping[str, Column]) -> list[str]:
     """The name of every row."""
-    many = report.process.lone and len(rows["rowid"]) > _MANY
-    requested = None if many else rows["rowid"]  # a look at all is faster than looking up most
-    inline = report.database.texts(TABLE, "rowid", "text", requested)
+    inline = report.database.texts(TABLE, "rowid", "text", rows["rowid"])
     strings = report.strings(rows["textId"])
     return [
         inline.get(r) or strings.get(t, NAMELESS)
@@ -119,17 +118,23 @@ def _texts(report: Report, rows: Mapping[str, Column]) -> list[str]:
     ]
 
 
-def _named(report: Report, texts: Sequence[str]) -> tuple[I32, I32]:
-    """Names and arguments of texts, as ids of the trace."""
-    codes: dict[str, int] = {}
-    code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
-    parsed = _split([*codes])
-    names = np.array([report.build.string(name) for name, _ in parsed], np.int32)
-    length = np.array([len(args) for _, args in parsed], np.int32)
-    there = length > 0
-    first = report.build.args_bytes(b"".join(args for _, args in parsed), length[there])
-    ids = np.where(there, first + np.cumsum(there) - 1, -1).astype(np.int32)
-    return (names[code], ids[code]) if len(codes) else (names, ids)
+def _named(report: Report, rows: Mapping[str, Column]) -> tuple[I32, I32]:
+    """Names and arguments of rows, as ids of the trace; a part of them is in memory at a time."""
+    count = len(rows["rowid"])
+    names, ids = np.empty(count, np.int32), np.empty(count, np.int32)
+    for at in range(0, count, _AT_ONCE):
+        part = slice(at, at + _AT_ONCE)
+        codes: dict[str, int] = {}
+        texts = _texts(report, {key: rows[key][part] for key in ("rowid", "textId")})
+        code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
+        parsed = _split([*codes])
+        named = np.array([report.build.string(name) for name, _ in parsed], np.int32)
+        length = np.array([len(args) for _, args in parsed], np.int32)
+        there = length > 0
+        first = report.build.args_bytes(b"".join(args for _, args in parsed), length[there])
+        own = np.where(there, first + np.cumsum(there) - 1, -1).astype(np.int32)
+        names[part], ids[part] = named[code], own[code]
+    return names, ids
 
 
 def _split(texts: Sequence[str]) -> list[tuple[str, bytes]]:

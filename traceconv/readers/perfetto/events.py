@@ -25,18 +25,18 @@ from traceconv.core.perfetto_fields import (
     TrackEvent,
 )
 from traceconv.core.protobuf import FIXED64, integers, message, number, signed, whole_fields
+from traceconv.core.protobuf_columns import (
+    DAMAGED,
+    REPEATED,
+    columns,
+    repeated,
+)
 from traceconv.readers.perfetto import legacy
 from traceconv.readers.perfetto.annotations import objects
 from traceconv.readers.perfetto.marks import COMPLETE, DROPPED, Events
 from traceconv.readers.perfetto.state import MONOTONIC, State, Timed
 from traceconv.readers.perfetto.tracks import Key, track_key
 from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.protobuf_columns import (
-    DAMAGED,
-    REPEATED,
-    columns,
-    repeated,
-)
 
 _SOURCE_LOCATION, _SOURCE_LOCATION_IID, _SOURCE_LOCATIONS = 33, 34, 4
 

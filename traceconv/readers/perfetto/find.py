@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from traceconv.core.errors import Issues
 from traceconv.core.model import Capture
 from traceconv.core.perfetto_fields import Clock, ClockSnapshot, TracePacket
 from traceconv.core.protobuf import last_values, number, signed, whole_fields
+from traceconv.core.protobuf_columns import CUT, Columns, columns, frames
 from traceconv.io.sources import Source
 from traceconv.io.streams import ZSTD
 from traceconv.readers.perfetto import own_files
@@ -23,7 +24,6 @@ from traceconv.readers.perfetto.others import OTHERS_NS
 from traceconv.readers.perfetto.packets import FIELDS, Packets, packets, plausible
 from traceconv.readers.perfetto.places import RANK, Lanes, Places, Sort
 from traceconv.readers.perfetto.tracks import Descriptors, track_key
-from traceconv.readers.shared.protobuf_columns import CUT, Columns, columns, frames
 
 SURVEYED_BYTES = 4 << 20
 """A file up to this size is looked through; of a larger one the head decides whether it is."""
@@ -111,7 +111,7 @@ class Survey:
         ranks = {lane.rank for lane in threads if lane.rank >= 0}
         if len(ranks) > 1:
             grouped = any(RANK.search(lane.name) for lane in threads)
-            return [(rank, Part(rank, grouped)) for rank in sorted(ranks)]
+            return _parts({rank: Part(rank, grouped) for rank in sorted(ranks)})
         places = Places(lanes)
         busy = {
             lane.process
@@ -120,7 +120,13 @@ class Survey:
         }
         if len(busy) < 2:
             return []
-        return [(i, Part(process=process)) for i, process in enumerate(sorted(busy))]
+        return _parts({i: Part(process=one) for i, one in enumerate(sorted(busy))})
+
+
+def _parts(of: dict[int, Part]) -> list[tuple[int, Part]]:
+    """Ranks with their parts, the first of which accounts for what is of none."""
+    (rank, first), *others = of.items()
+    return [(rank, replace(first, others=tuple(part for _, part in others))), *others]
 
 
 def captures(

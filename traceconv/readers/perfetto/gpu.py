@@ -36,11 +36,7 @@ from traceconv.core.protobuf import (
     signed32,
     whole_fields,
 )
-from traceconv.readers.perfetto.annotations import real
-from traceconv.readers.perfetto.marks import COMPLETE, Events
-from traceconv.readers.perfetto.state import Generation, State, Timed
-from traceconv.readers.shared.arguments import quoted
-from traceconv.readers.shared.protobuf_columns import (
+from traceconv.core.protobuf_columns import (
     ABSENT,
     DAMAGED,
     VARINT,
@@ -49,6 +45,10 @@ from traceconv.readers.shared.protobuf_columns import (
     columns,
     repeated,
 )
+from traceconv.readers.perfetto.annotations import real
+from traceconv.readers.perfetto.marks import COMPLETE, Events
+from traceconv.readers.perfetto.state import Generation, State, Timed
+from traceconv.readers.shared.arguments import quoted
 
 _STAGE = TracePacket.GPU_RENDER_STAGE_EVENT
 

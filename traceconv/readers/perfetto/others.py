@@ -32,10 +32,10 @@ from traceconv.core.protobuf import (
     message,
     whole_fields,
 )
+from traceconv.core.protobuf_columns import OTHERS, columns
 from traceconv.core.version import __version__
 from traceconv.io.sources import Source
 from traceconv.readers.perfetto.packets import Packets, packets
-from traceconv.readers.shared.protobuf_columns import OTHERS, columns
 
 SILENT = frozenset((33, 34, 35, 36, 46, 69, 89, 90))
 """Kinds of packets that say how a trace was recorded."""

@@ -36,6 +36,7 @@ from traceconv.core.protobuf import (
     text,
     whole_fields,
 )
+from traceconv.core.protobuf_columns import packed
 from traceconv.readers.perfetto.content import resolved
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.marks import Events, Flows, Marks
@@ -47,7 +48,6 @@ from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import BY_KEY, Described, Descriptors, Key
 from traceconv.readers.shared.collective_names import LIBRARIES
 from traceconv.readers.shared.gpu_kernels import step_number
-from traceconv.readers.shared.protobuf_columns import packed
 
 _RANK_BITS = 40
 """Ids of arrows have the rank above so many bits."""

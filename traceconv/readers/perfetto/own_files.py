@@ -16,10 +16,10 @@ from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
 from traceconv.core.perfetto_fields import Attribute, TracePacket
 from traceconv.core.protobuf import last_values, message, signed, text, whole_fields
+from traceconv.core.protobuf_columns import CUT, WHOLE, frames
 from traceconv.core.ranks import parse_ranges
 from traceconv.io.sources import HEAD_BYTES, Source
 from traceconv.readers.perfetto.others import OTHERS_NS
-from traceconv.readers.shared.protobuf_columns import CUT, WHOLE, frames
 
 SIGN = "traceconv."
 """Begins the keys of our attributes."""

@@ -19,10 +19,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.core.model import I64, Mask
 from traceconv.core.perfetto_fields import OWN_FIELD, TracePacket
-from traceconv.io.sources import Source
-from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
-from traceconv.io.window import Window
-from traceconv.readers.shared.protobuf_columns import (
+from traceconv.core.protobuf_columns import (
     CUT,
     DAMAGED,
     FOREIGN,
@@ -31,6 +28,9 @@ from traceconv.readers.shared.protobuf_columns import (
     columns,
     frames,
 )
+from traceconv.io.sources import Source
+from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, unpacked
+from traceconv.io.window import Window
 
 CHUNK_BYTES = 1 << 20
 """Bytes of packets that are taken at a time."""

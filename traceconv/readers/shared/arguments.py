@@ -19,6 +19,9 @@ from traceconv.core.model import I32, I64
 
 Values = NDArray[Any] | Sequence[bytes]
 
+AT_ONCE = 1 << 15
+"""Rows whose arguments are in memory at a time."""
+
 
 def quoted(text: str) -> bytes:
     """``text`` as a JSON string."""
@@ -46,14 +49,17 @@ def register(build: TraceBuilder, columns: Mapping[str, Values]) -> NDArray[np.i
         )
         + b"}"
     )
-    rows = zip(
-        *(v.tolist() if isinstance(v, np.ndarray) else v for v in columns.values()), strict=True
-    )
-    texts = [template % row for row in rows]
-    if not texts:
-        return np.empty(0, np.int32)
-    first = build.args_bytes(b"".join(texts), np.array([len(t) for t in texts], np.int32))
-    return np.arange(first, first + len(texts), dtype=np.int32)
+    n = len(next(iter(columns.values()), ()))
+    if any(len(v) != n for v in columns.values()):
+        raise ValueError("columns of different lengths")
+    first = 0
+    for at in range(0, n, AT_ONCE):
+        parts = (v[at : at + AT_ONCE] for v in columns.values())
+        rows = zip(*(v.tolist() if isinstance(v, np.ndarray) else v for v in parts), strict=True)
+        texts = [template % row for row in rows]
+        started = build.args_bytes(b"".join(texts), np.array([len(t) for t in texts], np.int32))
+        first = first if at else started
+    return np.arange(first, first + n, dtype=np.int32)
 
 
 def objects(build: TraceBuilder, texts: Sequence[bytes]) -> I32:
@@ -71,9 +77,6 @@ Value = Callable[[int], bytes]
 
 Columns = Mapping[str, tuple[I64, Value]]
 """Argument key -> column and what its numbers mean."""
-
-_BATCH = 1 << 15
-"""Rows whose arguments are in memory at a time."""
 
 
 def factored(column: I64) -> tuple[I64, I64]:
@@ -186,8 +189,8 @@ def apart(
     template = b",".join(quoted(key).replace(b"%", b"%%") + b":%d" for key in numbers)
     template = b"{" + template + b"%b%b}"
     first = 0
-    for at in range(0, n, _BATCH):
-        part = slice(at, at + _BATCH)
+    for at in range(0, n, AT_ONCE):
+        part = slice(at, at + AT_ONCE)
         stated = [texts[code] for code in codes[part].tolist()]
         extra = more(part) if more else [b""] * len(stated)
         plain = (column[part].tolist() for column in numbers.values())

@@ -40,6 +40,8 @@ from traceconv.validation.slices import (
     samples,
 )
 
+_Steady = tuple[int, LaneSet, TrackKey, int, str | None, str | None]
+
 _BLOCK = 1 << 16
 _ITERR, _PERR = "interned_data_tokenizer_errors", "track_event_parser_errors"
 
@@ -151,27 +153,31 @@ class _Builder:
 
     def _replay(self) -> I64:
         """Every event in time order to the book; the row of each, in that order."""
-        row_of, book, names = array("q"), self._book, self._book.labels
-        places: list[LaneSet | None] = [None] * len(self._shapes)
+        book, names, row_of = self._book, self._book.labels, array("q")
         usable = [s.kind not in (GPU, STATE) and not self._health(s) for s in self._shapes]
-        add_row, labels = row_of.append, self._labels
+        # by shape, once it is seen: kind, lanes, track, label, and its words
+        known: list[_Steady | None] = [None] * len(self._shapes)
+        add_row = row_of.append
         for start in range(0, len(self._order), _BLOCK):
             block = self._order[start : start + _BLOCK]
             times, shapes = self._ts[block].tolist(), self._shape[block].tolist()
             for t, s, event in zip(times, shapes, block.tolist(), strict=True):
-                kind, track = self._shapes[s][:2]
-                if not usable[s]:
-                    add_row(self._gpu.add(t, event, self._shapes[s]) if kind == GPU else NONE)
-                    continue
-                lanes = places[s]
-                if lanes is None:
-                    lanes = places[s] = self._tracks.place(track, names[labels[s]][0])
+                steady = known[s]
+                if steady is None:
+                    kind, track = self._shapes[s][:2]
+                    if not usable[s]:
+                        add_row(self._gpu.add(t, event, self._shapes[s]) if kind == GPU else NONE)
+                        continue
+                    label = self._labels[s]
+                    lanes = self._tracks.place(track, names[label][0])
+                    steady = known[s] = (kind, lanes, track, label, *names[label])
+                kind, lanes, track, label, name, category = steady
                 if kind == BEGIN:
-                    add_row(book.begin(lanes.begin(track), t, labels[s]))
+                    add_row(book.begin(lanes.begin(track), t, label))
                 elif kind == END:
-                    add_row(book.end(lanes.end(track), t, *names[labels[s]]))
+                    add_row(book.end(lanes.end(track), t, name, category))
                 else:
-                    add_row(book.begin(lanes.point(track), t, labels[s], 0))
+                    add_row(book.begin(lanes.point(track), t, label, 0))
         return column(row_of, np.int64)
 
     def _health(self, shape: Shape) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ import math
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from traceconv.core import protobuf as wire
+from traceconv.core.columns import I32, I64
 from traceconv.core.protobuf import BrokenMessage, Field, Value
 from traceconv.validation.perfetto.frames import Packets
 from traceconv.validation.perfetto.tracks import Descriptors, TrackKey
@@ -159,6 +160,20 @@ class Columns:
         self.shape.append(self.shapes.setdefault(shape, len(self.shapes)))
         self.place.append(place)
 
+    def add_all(self, ts: I64, shape: I32, place: I64, links: tuple[I64, Any, Any]) -> None:
+        """Append events.
+
+        Args:
+            links: of flows: which of the events, whether the flow ends there, its id.
+        """
+        made = len(self.ts)
+        for column, values in (
+            (self.ts, ts), (self.shape, shape), (self.place, place),
+            (self.flow_event, links[0] + made), (self.flow_ends, links[1]),
+            (self.flow_id, links[2]),
+        ):  # fmt: skip
+            column.frombytes(values.tobytes())
+
     def sample(self, ts: int, track: tuple[int, int], value: float) -> None:
         """Append a counter sample."""
         self.counter_ts.append(ts)
@@ -174,6 +189,12 @@ class Event(NamedTuple):
     last: dict[int, Value]
     sequence: Sequence
     place: int
+
+    @classmethod
+    def of(cls, found: list[Field], sequence: Sequence, place: int) -> Event:
+        """By the fields of a message."""
+        last = {n: v for n, _, v in found}
+        return cls(wire.signed32(last.get(9, 0)), found, last, sequence, place)
 
 
 @dataclass
@@ -196,12 +217,12 @@ class EventReader:
         except BrokenMessage as e:
             self._bad("P01-message", place)
             found = e.fields
-        last = {n: v for n, _, v in found}
-        event = Event(wire.signed32(last.get(9, 0)), found, last, sequence, place)
+        event = Event.of(found, sequence, place)
+        last = event.last
         special = event.kind not in _SLICES or not _SPECIAL.isdisjoint(last)
         if special and not self._special(event, ts):
             return -1
-        shape = self._shape(event)
+        shape = self.shape(event)
         columns = self.columns
         columns.ts.append(ts)
         columns.shape.append(shape)
@@ -214,7 +235,7 @@ class EventReader:
             self._links(event)
         return -1
 
-    def _shape(self, event: Event) -> int:
+    def shape(self, event: Event) -> int:
         """The number of an event's shape."""
         kind, found, last, sequence, place = event
         name = last.get(10) or last.get(23)
@@ -246,7 +267,7 @@ class EventReader:
         for n, _, annotation in event.found:
             if n != 4 or annotation in judged:
                 continue
-            iids, rules = _examined(wire.message(annotation))
+            iids, rules = examined(wire.message(annotation))
             undefined = [key for key in iids if key not in generation.entries]
             self.columns.awaited.update((generation, *key) for key in undefined)
             for rule in rules:
@@ -354,7 +375,7 @@ def checked(data: Value, tally: Tally, where: str) -> list[Field]:
         return e.fields
 
 
-def _examined(annotation: bytes) -> tuple[list[tuple[int, int]], list[str]]:
+def examined(annotation: bytes) -> tuple[list[tuple[int, int]], list[str]]:
     """Interned (table, id) pairs and broken rules of a DebugAnnotation and all nested in it."""
     iids: list[tuple[int, int]] = []
     rules: list[str] = []

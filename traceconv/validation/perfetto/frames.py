@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
+import numpy as np
+
+from traceconv import native
+from traceconv.core.columns import I64
 from traceconv.core.errors import SourceError
 from traceconv.core.protobuf import BrokenMessage, last_values, message, varint
+from traceconv.core.protobuf_columns import WHOLE, frames, varint_sizes
 from traceconv.io.streams import RATIO_FREE_BYTES, RATIO_LIMIT, ZSTD, unpacked
 from traceconv.validation.container import Buffer
 from traceconv.validation.rules import Refused, Tally
 
 ZLIB_PACKETS, ZSTD_PACKETS = 50, 133
 
+_RECORD = 0x0A
+_BATCH = 1 << 15
+"""So many packets are looked at together."""
 _CHUNK = 4 << 20
 _PACKET_BYTES = 256 << 20
 """A compressed packet may unpack to this much, whatever its size; far above any real one."""
 _BLOCK_SHIFT = 40
 """A place is ``block << 40 | offset``: block 0 is the file, the others are compressed packets."""
+
+
+class Batch(NamedTuple):
+    """Packets one after the other: where their bytes begin, how many, and their places."""
+
+    start: I64
+    size: I64
+    place: I64
 
 
 class Packets:
@@ -35,6 +51,8 @@ class Packets:
         self._kinds: set[int] = set()
         self._unpacked: tuple[int, bytes] = (0, b"")
         self._grown = 0
+        self._at = 0
+        self.data = data
 
     def where(self, place: int) -> str:
         """A place for people."""
@@ -52,13 +70,36 @@ class Packets:
         size, start = varint(bytes(data[offset : offset + 12]), 1)
         return bytes(data[offset + start : offset + start + size])
 
+    def batches(self) -> Iterator[Batch]:
+        """Packets of the file by the thousand, up to the first thing that is none.
+
+        Nothing where the C part is not there: then they are read one by one.
+        """
+        while native.wire() is not None and self._at < len(self._data):
+            found = frames(self._data, self._at, len(self._data), _BATCH)
+            place = found.start - 1 - varint_sizes(found.size)
+            long = np.frombuffer(self._data, np.uint8)[place] != _RECORD
+            whole = int(np.argmax(long)) if long.any() else len(place)
+            if not whole:
+                return
+            start, size = found.start[:whole], found.size[:whole]
+            self._at = int(start[-1] + size[-1])
+            yield Batch(start, size, place[:whole])
+            if whole < len(place) or found.how != WHOLE:
+                return  # sizes in more bytes than needed, and other oddities, are read one by one
+
+    @property
+    def read_bytes(self) -> int:
+        """How much of the file :meth:`batches` gave."""
+        return self._at
+
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        """Every packet with its place.
+        """Every packet that :meth:`batches` did not give, with its place.
 
         Raises:
             Refused: there are other bytes than packets.
         """
-        return self._run(self._data, 0)
+        return self._run(self._data, 0, self._at)
 
     def expand(self, packet: bytes, place: int) -> Iterator[tuple[bytes, int]]:
         """The packets inside a compressed packet.
@@ -77,9 +118,9 @@ class Packets:
         """Give up on the file."""
         raise Refused(self._label, rule, self.where(place))
 
-    def _run(self, data: Buffer, block: int) -> Iterator[tuple[bytes, int]]:
+    def _run(self, data: Buffer, block: int, offset: int = 0) -> Iterator[tuple[bytes, int]]:
         """Frame by frame, read in chunks; a chunk grows where it holds no whole frame."""
-        offset, size, span = 0, len(data), _CHUNK
+        size, span = len(data), _CHUNK
         base = block << _BLOCK_SHIFT
         while offset < size:
             chunk = bytes(data[offset : offset + span])

@@ -7,7 +7,9 @@ place of its packet. Packets that differ in nothing but their timestamp are read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from traceconv.core import protobuf as wire
 from traceconv.core.clock_snapshots import (
@@ -18,6 +20,7 @@ from traceconv.core.clock_snapshots import (
     Reading,
     is_sequence_clock,
 )
+from traceconv.core.columns import I64, distinct
 from traceconv.core.perfetto_fields import SYSTEM_DATA
 from traceconv.core.protobuf import BrokenMessage, Value
 from traceconv.io.streams import Progress
@@ -25,12 +28,21 @@ from traceconv.validation.container import Buffer, followed, unheard
 from traceconv.validation.perfetto.events import (
     GPU,
     Columns,
+    Event,
     EventReader,
     Sequence,
     Shape,
     checked,
 )
-from traceconv.validation.perfetto.frames import ZLIB_PACKETS, ZSTD_PACKETS, Packets
+from traceconv.validation.perfetto.frames import ZLIB_PACKETS, ZSTD_PACKETS, Batch, Packets
+from traceconv.validation.perfetto.plain_events import (
+    PLAIN,
+    SAMPLE,
+    UNUSUAL,
+    PlainEvents,
+    plain_events,
+    runs,
+)
 from traceconv.validation.perfetto.tracks import Descriptors
 from traceconv.validation.rules import Tally
 
@@ -44,6 +56,8 @@ _TIMESTAMP = 0x40
 _LIMIT = 1 << 63
 _CACHE_SIZE = 1 << 16
 _CACHED_BYTES = 96
+_FEW = 64
+"""So few packets are read one by one."""
 
 
 def read_packets(data: Buffer, label: str, tally: Tally, advance: Progress = unheard) -> Columns:
@@ -68,7 +82,10 @@ class _Reader:
 
     def read(self, advance: Progress) -> Columns:
         """All packets, then those that had to wait for a clock."""
-        self._read(followed(self._packets, 1, advance))
+        for batch in self._packets.batches():
+            self._batch(batch)
+            advance(int(batch.size.sum()))
+        self._read(followed(self._packets, 1, advance, self._packets.read_bytes))
         self._at_end = True
         for packet, place in self._deferred:
             self._dispatch(wire.last_values(packet), packet, place)
@@ -109,6 +126,83 @@ class _Reader:
             columns.ts.append(ts)
             columns.shape.append(shape)
             columns.place.append(place)
+
+    def _batch(self, batch: Batch) -> None:
+        """Many packets: runs of plain ones at once, the others one by one."""
+        data = self._packets.data
+        found = plain_events(data, batch.start, batch.size)
+        for a, b, usual in self._runs(found):
+            rows = np.arange(a, b)
+            if usual and b - a >= _FEW and self._plain(found, batch, a, b):
+                rows = rows[found.kind[a:b] == SAMPLE]
+            self._read(_each(data, batch, rows))
+
+    def _runs(self, found: PlainEvents) -> Iterator[tuple[int, int, bool]]:
+        """Stretches of packets, all usual or all unusual, as far as is known when each is due."""
+        for a, b, usual in runs(found.kind):
+            if not usual or b - a < _FEW:
+                yield a, b, usual
+                continue
+            found.kind[self._undefined(found, a, b)] = UNUSUAL
+            for c, d, still in runs(found.kind[a:b]):
+                yield a + c, a + d, still
+
+    def _undefined(self, found: PlainEvents, a: int, b: int) -> I64:
+        """Packets among ``a`` to ``b`` with arguments whose interned ids are not defined by now."""
+        own = _within(found.used.packet, a, b)
+        packet, table, iid = found.used.packet[own], found.used.table[own], found.used.iid[own]
+        undefined = np.zeros(len(packet), bool)
+        for number in distinct(found.sequence[packet]).tolist():
+            sequence = self._sequences.get((0, number))
+            entries = sequence.generation.entries if sequence else {}
+            for of in distinct(table).tolist():
+                mine = (found.sequence[packet] == number) & (table == of)
+                absent = [i for i in distinct(iid[mine]).tolist() if (of, i) not in entries]
+                undefined |= mine & np.isin(iid, np.array(absent, np.uint64))
+        return packet[undefined]
+
+    def _plain(self, found: PlainEvents, batch: Batch, a: int, b: int) -> bool:
+        """Take in the plain events among packets ``a`` to ``b``; False, and nothing is done, if the
+        state of their sequences is not that simple.
+        """
+        rows = np.flatnonzero(found.kind[a:b] == PLAIN) + a
+        ts, of = found.ts[rows], found.sequence[rows]
+        sequences: dict[int, Sequence] = {}
+        for number in distinct(of).tolist():
+            sequence, own = self._sequences.get((0, number)), of == number
+            if sequence is None or not sequence.valid:
+                return False
+            moved = self._times(sequence, ts[own])
+            if moved is None:
+                return False
+            ts[own], sequences[number] = moved, sequence
+        forms, first = np.unique(found.form[rows], return_index=True)
+        shape = np.zeros(int(forms.max(initial=0)) + 1, np.int32)
+        for at in np.argsort(first).tolist():  # in the order in which they are first used
+            row = int(rows[first[at]])
+            start, size = int(found.event_start[row]), int(found.event_size[row])
+            fields = wire.fields(bytes(self._packets.data[start : start + size]))
+            event = Event.of(fields, sequences[int(of[first[at]])], int(batch.place[row]))
+            shape[forms[at]] = self._events.shape(event)
+        links, own = found.links, _within(found.links.packet, a, b)
+        which = np.searchsorted(rows, links.packet[own])
+        self._columns.add_all(
+            ts, shape[found.form[rows]], batch.place[rows],
+            (which, links.ends[own], links.flow[own]),
+        )  # fmt: skip
+        return True
+
+    def _times(self, sequence: Sequence, ts: I64) -> I64 | None:
+        """The times of plain events of a sequence, ns; None if each needs a look of its own."""
+        clocks = self._clocks
+        clock = sequence.clock or clocks.default or 0
+        if not clock:
+            return ts
+        key = _clock_key(sequence, clock)
+        if clocks.incremental(key) or self._converted(key, int(ts[0])) is None:
+            return None
+        moved = clocks.convert_all(key, ts)
+        return None if moved is None or (moved < 0).any() else moved
 
     def _packet(self, packet: bytes, place: int) -> None:
         """One packet, in the order the importer looks at its parts."""
@@ -279,6 +373,19 @@ class _Reader:
 
     def _bad(self, rule: str, place: int, *stats: str) -> None:
         self._tally.add(rule, self._packets.where(place), *stats)
+
+
+def _each(data: Buffer, batch: Batch, rows: I64) -> Iterator[tuple[bytes, int]]:
+    """Packets of a batch with their places."""
+    for row in rows.tolist():
+        start = int(batch.start[row])
+        yield bytes(data[start : start + int(batch.size[row])]), int(batch.place[row])
+
+
+def _within(packet: I64, a: int, b: int) -> slice:
+    """The rows of packets ``a`` to ``b``."""
+    low, high = np.searchsorted(packet, (a, b)).tolist()
+    return slice(low, high)
 
 
 def _clock_key(sequence: Sequence, clock: int) -> ClockKey:

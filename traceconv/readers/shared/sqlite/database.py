@@ -87,6 +87,9 @@ MAX_TEXT = 64 << 20
 KEYS_AT_ONCE = 500
 """Keys named in one query."""
 
+SPREAD = 4
+"""Keys that lie among at most so many times as many are asked for from the first to the last."""
+
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -264,7 +267,7 @@ class Database:
         """A table of names: key -> value. Rows without either are left out.
 
         Args:
-            only: the keys that are needed; None = all.
+            only: the keys that are needed, others may be found, too; None = all.
         """
         if not self.has(table, key, value):
             return {}
@@ -293,6 +296,11 @@ class Database:
             return self._rows(query, table)
         plain = self._plain.get(table)
         if key == ROWID or (plain and plain.rowid == key):
+            if len(only) > KEYS_AT_ONCE:
+                low, high = int(only.min()), int(only.max())
+                if high - low < SPREAD * len(only):
+                    between = f"{query} WHERE {quoted(key)} BETWEEN {low} AND {high}"
+                    return self._rows(between, table)
             some = (only[i : i + KEYS_AT_ONCE].tolist() for i in range(0, len(only), KEYS_AT_ONCE))
             lists = (",".join(map(str, keys)) for keys in some)
             asked = (f"{query} WHERE {quoted(key)} IN ({keys})" for keys in lists)

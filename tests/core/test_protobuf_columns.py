@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trace_bytes import Fixed, field, msg, varint
 
 from traceconv import native
-from traceconv.readers.shared.protobuf_columns import (
+from traceconv.core.protobuf_columns import (
     ABSENT,
     CUT,
     DAMAGED,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.core.model import F64, I32, I64, Mask
+from traceconv.core.columns import F64, I32, I64, Mask
 
 U64 = NDArray[np.uint64]
 
@@ -292,6 +292,17 @@ def _varints(cells: NDArray[np.uint8], at: I64, end: I64) -> tuple[U64, I64]:
         here[open_[done]] = at[open_[done]] + k + 1
         open_ = open_[~done]
     return value, here
+
+
+def varint_sizes(values: NDArray[Any]) -> I64:
+    """How many bytes each number takes as a varint, if no more than it needs."""
+    raw, size = values.astype(np.uint64), np.ones(len(values), np.int64)
+    for shift in range(7, 64, 7):
+        more = raw >= np.uint64(1 << shift)
+        if not more.any():
+            break
+        size += more
+    return size
 
 
 class Codes(Protocol):
