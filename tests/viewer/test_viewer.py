@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from golden_cases import case_folder
 from paths import ROOT
 
 import traceconv
@@ -45,6 +46,12 @@ TREE = """() => {
     return [[path, Boolean(child.expanded)], ...walk(child, path)];
   });
   return walk(app.trace.workspace.tracks, []);
+}"""
+
+
+EXPAND = """() => {
+  const all = (node) => (node.children || []).forEach((child) => { child.expand(); all(child); });
+  all(app.trace.workspace.tracks);
 }"""
 
 
@@ -87,7 +94,7 @@ def browser():
 class Seen:
     """A trace in the viewer."""
 
-    def __init__(self, browser, link, picture):
+    def __init__(self, browser, link, picture, expanded=False):
         self.page = browser.new_page(viewport={"width": 1280, "height": 900})
         self.errors = []
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
@@ -95,6 +102,9 @@ class Seen:
         loaded = "() => window.app && app.trace && app.trace.workspace.tracks.children.length"
         self.page.wait_for_function(loaded, timeout=90_000)
         self.page.wait_for_timeout(2_000)
+        if expanded:
+            self.page.evaluate(EXPAND)
+            self.page.wait_for_timeout(1_500)
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{picture}.png")
 
@@ -120,9 +130,11 @@ def seen(site, browser):
 
     def opened(case, ending, **options):
         out = site.traces / f"{case.replace('/', '_')}_{'_'.join(options.values())}{ending}"
-        traceconv.merge(ROOT / "golden" / case / "input", out=out, force=True, **options)
+        traceconv.merge(
+            case_folder(ROOT / "golden" / case) / "input", out=out, force=True, **options
+        )
         link = f"{site.address}/#!/?url={site.address}/traces/{out.name}"
-        pages.append(Seen(browser, link, out.name))
+        pages.append(Seen(browser, link, out.name, expanded=True))
         return out, pages[-1]
 
     yield opened
@@ -147,6 +159,17 @@ def test_everything_is_imported(seen, case, ending, mode):
         "(select count(*) from flow)"
     )
     assert counts == [len(ours.slices) + len(ours.instants), len(ours.counters), len(ours.flows)]
+
+
+KINDS = ["nsight/training", "rocprof/merged", "xplane/tpu_two_hosts", "perfetto/rank_threads",
+         "flight_recorder/hang", "memory_snapshot/training", "event_log/begin_end"]  # fmt: skip
+"""Captures of other sorts, each as its detail."""
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_kind_of_capture_is_imported(seen, case):
+    """The same of one case of every other family; their pictures are to be looked at."""
+    test_everything_is_imported(seen, case, ".pftrace", "detail")
 
 
 @pytest.mark.parametrize("case", CASES)
