@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from golden_cases import case_folder
@@ -49,10 +49,8 @@ TREE = """() => {
 }"""
 
 
-EXPAND = """() => {
-  const all = (node) => (node.children || []).forEach((child) => { child.expand(); all(child); });
-  all(app.trace.workspace.tracks);
-}"""
+EXPAND = quote('[{"id":"dev.perfetto.ExpandTracksByRegex","args":["."]}]')
+"""What opens every row, as it stands in a link."""
 
 
 class Pages(http.server.SimpleHTTPRequestHandler):
@@ -94,17 +92,16 @@ def browser():
 class Seen:
     """A trace in the viewer."""
 
-    def __init__(self, browser, link, picture, expanded=False):
+    def __init__(self, browser, link, picture):
         self.page = browser.new_page(viewport={"width": 1280, "height": 900})
         self.errors = []
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
         self.page.goto(link)
         loaded = "() => window.app && app.trace && app.trace.workspace.tracks.children.length"
         self.page.wait_for_function(loaded, timeout=90_000)
+        idle = "() => !/Running plugin|Loading/.test(document.body.innerHTML)"
+        self.page.wait_for_function(idle, timeout=90_000)
         self.page.wait_for_timeout(2_000)
-        if expanded:
-            self.page.evaluate(EXPAND)
-            self.page.wait_for_timeout(1_500)
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{picture}.png")
 
@@ -133,8 +130,8 @@ def seen(site, browser):
         traceconv.merge(
             case_folder(ROOT / "golden" / case) / "input", out=out, force=True, **options
         )
-        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}"
-        pages.append(Seen(browser, link, out.name, expanded=True))
+        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}&startupCommands={EXPAND}"
+        pages.append(Seen(browser, link, out.name))
         return out, pages[-1]
 
     yield opened
