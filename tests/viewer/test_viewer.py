@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from golden_cases import case_folder
 from paths import NEEDS_CHROMIUM, ROOT
 
 import traceconv
@@ -42,6 +43,10 @@ TREE = """() => {
   });
   return walk(app.trace.workspace.tracks, []);
 }"""
+
+
+EXPAND = quote('[{"id":"dev.perfetto.ExpandTracksByRegex","args":["."]}]')
+"""What opens every row, as it stands in a link."""
 
 
 class Pages(http.server.SimpleHTTPRequestHandler):
@@ -81,6 +86,8 @@ class Seen:
         self.page.goto(link)
         loaded = "() => window.app && app.trace && app.trace.workspace.tracks.children.length"
         self.page.wait_for_function(loaded, timeout=90_000)
+        idle = "() => !/Running plugin|Loading/.test(document.body.innerHTML)"
+        self.page.wait_for_function(idle, timeout=90_000)
         self.page.wait_for_timeout(2_000)
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{picture}.png")
@@ -107,8 +114,10 @@ def seen(site, browser):
 
     def opened(case, ending, **options):
         out = site.traces / f"{case.replace('/', '_')}_{'_'.join(options.values())}{ending}"
-        traceconv.merge(ROOT / "golden" / case / "input", out=out, force=True, **options)
-        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}"
+        traceconv.merge(
+            case_folder(ROOT / "golden" / case) / "input", out=out, force=True, **options
+        )
+        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}&startupCommands={EXPAND}"
         pages.append(Seen(browser, link, out.name))
         return out, pages[-1]
 
@@ -134,6 +143,17 @@ def test_everything_is_imported(seen, case, ending, mode):
         "(select count(*) from flow)"
     )
     assert counts == [len(ours.slices) + len(ours.instants), len(ours.counters), len(ours.flows)]
+
+
+KINDS = ["nsight/training", "rocprof/merged", "xplane/tpu_two_hosts", "perfetto/rank_threads",
+         "flight_recorder/hang", "memory_snapshot/training", "event_log/begin_end"]  # fmt: skip
+"""Captures of other sorts, each as its detail."""
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_kind_of_capture_is_imported(seen, case):
+    """The same of one case of every other family; their pictures are to be looked at."""
+    test_everything_is_imported(seen, case, ".pftrace", "detail")
 
 
 @pytest.mark.parametrize("case", CASES)
