@@ -43,6 +43,7 @@ _SAMPLE = 192  # the same for shifts that may be right
 _PARTS = (32, 12)
 _PIVOTS = (0.5, 1 / 6, 5 / 6)
 _AROUND = 24  # operations around a pivot
+_SETTLED = 100.0  # logarithm of odds from which a part of the operations tells as much as all
 _FOLLOWED = 8  # hypotheses that are followed through the whole sequence
 
 
@@ -62,13 +63,21 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
     x, y = Beats(a, ours), Beats(b, theirs)
     sides = Sides(x, y, numbered and x.counts and y.counts)
     found = _by_index(sides)
-    if found is None or not found.clean or not (found.certain or _equal(x, y)):
+    if found is None or not found.clean or not (_settled(found) or _equal(x, y)):
         other = _by_time(sides)
         if other is not None and (found is None or other.better_than(found)):
             found = other
     if found is None:
         return nothing("kinds and sizes of operations do not follow each other alike")
     return found.pairing(ours, theirs)
+
+
+def _settled(found: Found) -> bool:
+    """Whether nothing else is to be looked for. Where steps are alike and operations are missing, a
+    part between two losses may fit by chance at an index at which the whole does not."""
+    whole = len(found.ours) == min(len(found.sides.a), len(found.sides.b))
+    surest = float(found.odds.min(initial=np.inf))
+    return found.certain and (whole or surest >= _SETTLED)
 
 
 def _equal(x: Beats, y: Beats) -> bool:

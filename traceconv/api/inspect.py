@@ -147,7 +147,9 @@ class Inspection:
         lines += self._left_out_lines()
         if self.unknown:
             shown = ", ".join(self.unknown[:5]) + (" ..." if len(self.unknown) > 5 else "")
-            lines += _wrapped(f"{len(self.unknown)} files no reader knows: {shown}")
+            count = len(self.unknown)
+            files = "1 file" if count == 1 else f"{count} files"
+            lines += _wrapped(f"{files} no reader knows: {shown}")
         if self.problem:
             lines.append(f"problem: {self.problem}")
         return lines

@@ -38,5 +38,4 @@ def inspect(
     else:
         for line in found.lines(every=verbose):
             say.data(say.with_flags(line))
-    if not quiet:
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    say.show_issues(found.issues, quiet, verbose)

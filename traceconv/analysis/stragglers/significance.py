@@ -290,8 +290,9 @@ def _inertia(rest: F64, known: NDArray[np.bool_]) -> float:
     pairs = int(both.sum()) * (1 - 1 / ranks)  # what all have in common is taken out
     if pairs < _STEADY or not rest.any():
         return 1.0
-    scale = np.sqrt(_ratio((rest * rest).sum(axis=(1, 2)), known.sum(axis=(1, 2))))
-    scaled = np.clip(rest / np.maximum(scale, 1.0)[:, None, None], -_CLIPPED, _CLIPPED)
+    # one that gets slower all the time says nothing of the others
+    scale = np.sqrt(_ratio((rest * rest).sum(axis=1), known.sum(axis=1)))[:, None]
+    scaled = np.clip(rest / np.maximum(scale, 1.0), -_CLIPPED, _CLIPPED)
     share = float((scaled * scaled).sum()) / int(known.sum())
     rho = float((scaled[:, 1:] * scaled[:, :-1])[both].mean()) / max(share, 1e-9)
     # values are close to the mean of few of them, which makes neighbours differ
