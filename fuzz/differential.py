@@ -100,7 +100,7 @@ def examine(seed: Seed, scratch: Path, rng: Random, given: argparse.Namespace) -
 def content(path: Path) -> Content:
     """All that is read of what lies at ``path``, as text."""
     outcome, lines = Outcome(), list[bytes]()
-    for trace in traces_of(path, outcome):
+    for trace in traces_of(path, outcome, None):
         lines += text(trace)
         outcome.issues.extend(trace.issues)
     issues = [(i.code, i.file, i.rank, i.count, i.places) for i in outcome.issues]
