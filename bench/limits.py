@@ -6,6 +6,7 @@ A part of :mod:`bench.scale`. A slope of 1 is time in proportion to size; fixed 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from math import log2
 from pathlib import Path
@@ -15,6 +16,7 @@ from bench import measure
 from bench.rows import PYTHON
 
 Event = dict[str, Any]
+Make = Callable[[Path, int], Path]
 
 
 def _slice(i: int, **more: Any) -> Event:
@@ -40,40 +42,64 @@ def _nested(n: int) -> Iterator[Event]:
     return (_slice(0, ts=i, dur=2 * (n - i)) for i in range(n))
 
 
-KINDS: dict[str, tuple[int, Callable[[int], Iterator[Event]]]] = {
-    "lanes": (100_000, lambda n: (_slice(i, tid=i) for i in range(n))),
-    "processes": (20_000, lambda n: (_slice(i, pid=i) for i in range(n))),
-    "distinct names": (1_000_000, lambda n: (_slice(i, name=f"n{i}") for i in range(n))),
-    "characters of a name": (1_000_000, lambda n: (_slice(i, name="x" * n) for i in range(3))),
-    "arrows on one slice": (1_000_000, _arrows),
-    "counters": (10_000, _counters),
-    "slices that cross": (40_000, lambda n: (_slice(0, ts=i, dur=n) for i in range(n))),
-    "slices in each other": (
-        16_000,
-        lambda n: (_slice(0, ts=i, dur=2 * (n - i)) for i in range(n)),
+def _file(events: Callable[[int], Iterator[Event]]) -> Make:
+    def make(folder: Path, n: int) -> Path:
+        path = folder / "limits.json"
+        with path.open("w") as file:
+            file.write("[")
+            for number, event in enumerate(events(n)):
+                file.write(",\n" * bool(number) + json.dumps(event))
+            file.write("]")
+        return path
+
+    return make
+
+
+def _captures(folder: Path, n: int) -> Path:
+    """So many ranks, with an event each."""
+    place = folder / "captures"
+    shutil.rmtree(place, ignore_errors=True)
+    for rank in range(n):
+        capture = place / f"worker{rank}_20240612082838997_ascend_pt"
+        (capture / "ASCEND_PROFILER_OUTPUT").mkdir(parents=True)
+        (capture / f"profiler_info_{rank}.json").write_text(json.dumps({"rank_id": rank}))
+        events = [
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "Ascend Hardware"}},
+            _slice(rank % 100, ts="1700000000000000.000", args={"Task Type": "AI_CORE"}),
+        ]
+        (capture / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").write_text(json.dumps(events))
+    return place
+
+
+KINDS: dict[str, tuple[int, Make]] = {
+    "captures": (20_000, _captures),
+    "lanes": (100_000, _file(lambda n: (_slice(i, tid=i) for i in range(n)))),
+    "processes": (20_000, _file(lambda n: (_slice(i, pid=i) for i in range(n)))),
+    "distinct names": (1_000_000, _file(lambda n: (_slice(i, name=f"n{i}") for i in range(n)))),
+    "characters of a name": (
+        1_000_000,
+        _file(lambda n: (_slice(i, name="x" * n) for i in range(3))),
     ),
+    "arrows on one slice": (1_000_000, _file(_arrows)),
+    "counters": (10_000, _file(_counters)),
+    "slices that cross": (40_000, _file(lambda n: (_slice(0, ts=i, dur=n) for i in range(n)))),
+    "slices in each other": (16_000, _file(_nested)),
 }
-"""What there is much of, how much, and its events."""
+"""What there is much of, how much, and how an input with so much is made."""
 
 
 def table(folder: Path, scale: float) -> None:
     """Print a row per kind: time and memory of a merge, and the slopes from half the size on."""
     print(f"\n{'what':<22}{'count':>10}{'CPU s':>8}{'MB':>7}{'slope of time':>15}{'of memory':>11}")
-    for kind, (size, events) in KINDS.items():
+    for kind, (size, make) in KINDS.items():
         n = max(2, round(size * scale))
-        half, whole = (_merged(folder, events(count)) for count in (n // 2, n))
+        half, whole = (_merged(folder, make(folder, count)) for count in (n // 2, n))
         slopes = log2(whole.cpu / half.cpu), log2(whole.rss / half.rss)
         row = f"{kind:<22}{n:>10}{whole.cpu:>8.2f}{whole.rss / 1e6:>7.0f}"
         print(f"{row}{slopes[0]:>15.2f}{slopes[1]:>11.2f}", flush=True)
 
 
-def _merged(folder: Path, events: Iterator[Event]) -> measure.Taken:
-    path = folder / "limits.json"
-    with path.open("w") as file:
-        file.write("[")
-        for number, event in enumerate(events):
-            file.write(",\n" * bool(number) + json.dumps(event))
-        file.write("]")
+def _merged(folder: Path, source: Path) -> measure.Taken:
     out = str(folder / "limits.pftrace")
     how = ["-q", "-f", "-m", "detail", "-j", "1", "-o", out]
-    return measure.run([PYTHON, "-m", "traceconv", "merge", str(path), *how])
+    return measure.run([PYTHON, "-m", "traceconv", "merge", str(source), *how])

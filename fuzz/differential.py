@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import traceconv
 from fuzz import run
@@ -100,7 +100,7 @@ def examine(seed: Seed, scratch: Path, rng: Random, given: argparse.Namespace) -
 def content(path: Path) -> Content:
     """All that is read of what lies at ``path``, as text."""
     outcome, lines = Outcome(), list[bytes]()
-    for trace in traces_of(path, outcome):
+    for trace in traces_of(path, outcome, None):
         lines += text(trace)
         outcome.issues.extend(trace.issues)
     issues = [(i.code, i.file, i.rank, i.count, i.places) for i in outcome.issues]
@@ -252,24 +252,40 @@ def jobs(path: Path, scratch: Path, rng: Random) -> None:
 
     Processes take a second to start: of inputs with several ranks, few are tried.
     """
-    out, found = scratch / "jobs.pftrace", list[tuple[str, bytes, list[Any]]]()
-    with (
+    out = scratch / "jobs.pftrace"
+    alone = _merged(path, out, 1)
+    if alone.ranks != 1:
+        if rng.randrange(PROCESSES_EVERY) == 0:
+            _alike(alone, _merged(path, out, 2))
+        return
+    with (  # threads of this process know of it, other processes would not
         _set(output, "WORTHWHILE", 0),
         _set(encoder, "BLOCKS_ALONE", 0),
         _set(encoder, "BLOCK", rng.choice((3, 64, encoder.BLOCK))),
     ):
-        for count in (1, 2):
-            out.unlink(missing_ok=True)
-            try:
-                report = traceconv.merge(
-                    str(path), out=str(out), mode="detail", force=True, jobs=count
-                )
-            except TraceconvError as e:
-                found.append((str(e), b"", []))
-            else:
-                if len(report.ranks) > 1 and rng.randrange(PROCESSES_EVERY):
-                    return
-                issues = [(i.code, i.count, i.places) for i in report.issues]
-                found.append(("", out.read_bytes(), issues))
-    if found[0] != found[1]:
-        raise Wrong(f"jobs: {[(e, len(b), i) for e, b, i in found]!s:.900}")
+        _alike(_merged(path, out, 1), _merged(path, out, 2))
+
+
+class _Output(NamedTuple):
+    """What a run has written: how many ranks (0: an error), and what must be the same."""
+
+    ranks: int
+    error: str
+    data: bytes
+    issues: list[tuple[Any, ...]]
+
+
+def _merged(path: Path, out: Path, jobs: int) -> _Output:
+    out.unlink(missing_ok=True)
+    try:
+        report = traceconv.merge(str(path), out=str(out), mode="detail", force=True, jobs=jobs)
+    except TraceconvError as e:
+        return _Output(0, str(e), b"", [])
+    issues = [(i.code, i.count, i.places) for i in report.issues]
+    return _Output(len(report.ranks), "", out.read_bytes(), issues)
+
+
+def _alike(one: _Output, two: _Output) -> None:
+    if one != two:
+        said = [(o.error, len(o.data), o.issues) for o in (one, two)]
+        raise Wrong(f"jobs: {said!s:.900}")

@@ -68,7 +68,12 @@ class Outcome:
 
 
 def examined(
-    path: Path, scratch: Path, *, mode: str | None = "summary", suffix: str = ""
+    path: Path,
+    scratch: Path,
+    *,
+    mode: str | None = "summary",
+    suffix: str = "",
+    only: str | None = None,
 ) -> Outcome:
     """Find, read, pass and write what lies at ``path``.
 
@@ -76,12 +81,13 @@ def examined(
         scratch: folder for the output.
         mode:    the view to make.
         suffix:  of the output, which is then checked; "" writes none.
+        only:    the one reader to ask; nothing is passed or written then.
 
     Raises:
         Wrong: an invariant is broken. Whatever else is raised is a finding, too.
     """
     outcome = Outcome()
-    for trace in _traces(path, outcome):
+    for trace in _traces(path, outcome, only):
         sound(trace)
         outcome.rows.update(rows(trace))
         outcome.issues.extend(trace.issues)
@@ -89,6 +95,8 @@ def examined(
         outcome.clocks[_place(trace)] = str(clock.domain) if clock else ""
         for side_table in trace.side_tables.values():
             _look_at(side_table)
+        if only:
+            continue
         try:
             view = passed(trace, compose(mode))
         except TraceconvError as e:
@@ -100,9 +108,9 @@ def examined(
     return outcome
 
 
-def _traces(path: Path, outcome: Outcome) -> Iterator[Trace]:
+def _traces(path: Path, outcome: Outcome, only: str | None = None) -> Iterator[Trace]:
     try:
-        found = registry.discover(sources([str(path)]))
+        found = registry.discover(sources([str(path)]), only)
         outcome.issues.extend(found.issues)
         captures = _ranked(found.captures, outcome)
     except TraceconvError as e:

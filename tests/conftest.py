@@ -2,10 +2,13 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from golden_cases import CASES, case_folder
 from paths import ROOT
+
+IN_MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 4 << 30
 
 
 def pytest_addoption(parser):
@@ -19,10 +22,16 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
+    if _has_room(IN_MEMORY):  # thousands of outputs are synced
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     if shutil.which("nsys"):  # files that are no reports are not for it
         from traceconv.readers.nsight import export
 
         export.PROGRAM = "nsys-of-tests"
+
+
+def _has_room(folder):
+    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > ENOUGH_BYTES
 
 
 def pytest_generate_tests(metafunc):

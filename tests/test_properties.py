@@ -57,23 +57,19 @@ def test_threads_give_the_same_bytes(good, tmp_path, monkeypatch):
     monkeypatch.setattr(_output, "WORTHWHILE", 0)
     for name in ("out.pftrace", "out.json.gz"):
         written = []
-        for count in (1, 2, 4):
+        for count in (1, 4, 2)[: effort(2, 3)]:
             monkeypatch.setattr(_executor, "thread_count", lambda jobs, workers, n=count: n)
             good.merge(tmp_path / name, "detail")
             written.append((tmp_path / name).read_bytes())
-        assert written[0] == written[1] == written[2]
+        assert all(one == written[0] for one in written)
 
 
 def test_two_runs_give_the_same_bytes(good, tmp_path):
     """Nothing in an output depends on the moment or the machine."""
-    for ending in ("pftrace", "json"):
+    for ending in ("pftrace", "json.gz"):
         first, _ = good.merged(ending, "detail")
         good.merge(tmp_path / f"two.{ending}", "detail")
         assert first.read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
-    packed = [tmp_path / f"{number}.json.gz" for number in (1, 2)]
-    for path in packed:
-        good.merge(path, "detail")
-    assert packed[0].read_bytes() == packed[1].read_bytes()
 
 
 def test_every_cut_is_noticed(good, tmp_path, monkeypatch):

@@ -1,5 +1,11 @@
 """Every figure of every golden case, recomputed from the trace that is written of it."""
 
+import json
+
+import pytest
+from job_simulator import Delay, Job, run, write_kineto
+from layouts import MEGATRON, Layout
+
 from tests.recompute.capture import Capture
 from tests.recompute.compare import DIFFERENT, EQUAL, UNKNOWN_HERE, Tally
 
@@ -11,6 +17,26 @@ def test_figures_are_those_of_the_written_trace(good, tmp_path):
     assert tally.differences == [], "\n".join(map(str, tally.differences))
     unknown = {t: n[UNKNOWN_HERE] for t, n in tally.counts.items() if n[UNKNOWN_HERE]}
     assert unknown == {}, "the trace shows what is called unknown"
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_stages_of_a_pipeline(stated, tmp_path):
+    """Ranks of two stages, of which one computes longer: what each computes and waits."""
+    job, layout = tmp_path / "job", Layout(("dp", "pp"), {"dp": 2, "pp": 2}, MEGATRON)
+    delays = tuple(Delay((rank,), 2e6) for rank in (2, 3))
+    write_kineto(run(Job(dp=2, pp=2, steps=5, world=True, stamps="monotonic", delays=delays)), job)
+    for rank in range(4 if stated else 0):
+        path = job / f"rank{rank}.pt.trace.json"
+        document = json.loads(path.read_text())
+        document["distributedInfo"]["pg_config"] = layout.process_groups(rank, 4)
+        path.write_text(json.dumps(document))
+    capture = Capture(str(job), tmp_path)
+    tally = capture.compared()
+    assert tally.differences == [], "\n".join(map(str, tally.differences))
+    found = capture.diagnosis.as_dict()["findings"]
+    rules = {one["rule"]: one["where"] for one in found if "stage" in one["where"]}
+    assert set(rules) == ({"pipeline-bubbles", "stage-imbalance"} if stated else set())
+    assert rules.get("stage-imbalance", "stage 1") == "stage 1"
 
 
 def test_differences_are_counted_where_they_are():

@@ -22,6 +22,7 @@ _HOMES = {
     "join": "api.merge",
     "convert": "api.convert",
     "MergeArguments": "api.convert",
+    "RankArguments": "api.reading",
     "inspect": "api.inspect",
     "stats": "api.stats",
     "align": "api.align",
@@ -102,6 +103,7 @@ __all__ = [
     "OutputError",
     "OutputPathError",
     "PluginError",
+    "RankArguments",
     "RankError",
     "Report",
     "ResourceError",
@@ -147,6 +149,7 @@ if TYPE_CHECKING:
     from traceconv.api.merge import join, merge
     from traceconv.api.open import Captures, open
     from traceconv.api.query import query
+    from traceconv.api.reading import RankArguments
     from traceconv.api.stats import stats
     from traceconv.api.stragglers import Comparison, stragglers
     from traceconv.api.write import write

@@ -163,6 +163,15 @@ def test_halves_of_one_run_are_not_called_different(tmp_path):
     assert len(wrong) <= 0.02 * pairs, wrong
 
 
+def test_steps_that_differ_by_more_than_a_step_tell_nothing(tmp_path):
+    """Two steps a side that have nothing in common: no interval that would begin below nothing."""
+    run = write(tmp_path / "run", replace(PLAN, seed=3, steps=4, pace=0.9))
+    found = traceconv.diff(run, steps="1-2:3-4")
+    headline = found.document["headline"]
+    assert headline.startswith("cannot tell: ")
+    assert "(any length is within the interval)" in headline
+
+
 # -- ranks, steps, reports ---------------------------------------------------------------------
 
 

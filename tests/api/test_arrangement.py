@@ -113,7 +113,7 @@ def test_what_leaves_nothing_is_named():
 )
 def test_what_cannot_be_meant_is_refused(monkeypatch, given, part):
     """Before anything is read."""
-    monkeypatch.setattr("traceconv.api.stats.find", None)
+    monkeypatch.setattr("traceconv.api.reading.find", None)
     with pytest.raises(OptionError) as refused:
         traceconv.stats(SAMPLE, by="type", **given)
     assert part in str(refused.value)

@@ -1,6 +1,7 @@
 """Coordinates of ranks, from files to what is selected, shown and written."""
 
 import json
+import pickle
 import re
 import shutil
 
@@ -9,6 +10,7 @@ import pytest
 from job_simulator import Delay, Job, run, write_kineto
 from kineto_files import CALL, KERNEL, OPERATOR
 from layouts import MEGATRON, Layout, layouts, write
+from paths import ROOT
 
 import traceconv
 from traceconv.core.errors import OptionError, RankError, SelectionError
@@ -271,3 +273,32 @@ def test_texts_name_ranks_by_their_coordinates(tmp_path):
             document = json.loads(file.read_text())
             document["distributedInfo"]["pg_config"] = layout.process_groups(rank, 4)
             file.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"), [(1, (0, 1)), (2, (-1, 2)), ("4", (-1, 4)), (0, None), ("x", None)]
+)
+def test_mindspore_states_how_many_stages_there_are(stages, said, tmp_path):
+    """Which one a rank is in it does not state, unless there is one only."""
+    shutil.copytree(ROOT / "golden/mindspore/step_table/input", tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "profiler/profiler_info_2.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "stage_num": stages}))
+    shape = traceconv.open(tmp_path).shape
+    assert ("pp" in shape.names) is bool(said)
+    if said:
+        assert (shape.stage(2), shape.size("pp")) == said
+        assert shape.axis("pp").evidence in ("profiler_info_2.json: stage_num", "")
+
+
+@pytest.mark.parametrize("form", ["json", "pickle"])
+def test_groups_of_a_flight_recorder_have_any_order(form, tmp_path):
+    """Coordinates are positions in the listed groups; ranks as a list, or as text."""
+    groups = {"TENSOR_MODEL_PARALLEL_GROUP": "[6, 2]", "mesh_dp": [2, 3], "default_pg": "[0, 1]"}
+    config = {f"{n}": {"desc": name, "ranks": groups[name]} for n, name in enumerate(groups)}
+    entry = {"profiling_name": "nccl:all_reduce", "time_created_ns": 1_700_000_000_000_000_000}
+    dump = {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": [entry]}
+    text = pickle.dumps(dump, 2) if form == "pickle" else json.dumps(dump).encode()
+    (tmp_path / "nccl_trace_rank_2").write_bytes(text)
+    [capture] = traceconv.open(tmp_path).found
+    assert (capture.rank, capture.world_size) == (2, 2)
+    assert shown(traceconv.open(tmp_path).shape, 2) == {"tp": 1, "dp": 0}

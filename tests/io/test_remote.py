@@ -245,6 +245,37 @@ def test_a_web_server_is_walked_by_its_links(web):
     assert (source.names(), source.read("e/x.json")) == (("e/x.json",), TRACE)
 
 
+ELSEWHERE = (
+    "http://127.0.0.1:1/other.json",
+    "//127.0.0.1:1/d/other.json",
+    "http://someone@127.0.0.1:1/d/other.json",
+    "file:///etc/hostname",
+    "FILE:/etc/hostname",
+    "../y.json",
+    "/y.json",
+    "%2e%2e/y.json",
+    "..%2fy.json",
+    "e/../../y.json",
+    "javascript:alert(1)",
+    "memory://x.json",
+    "x.json?then=elsewhere",
+)
+"""Links that lead out of the folder they stand in, or to no file of it."""
+
+
+@pytest.mark.parametrize("link", ELSEWHERE)
+def test_links_of_a_page_lead_nowhere_else(web, link):
+    """Not to another host, not to files of this machine, not above the folder."""
+    address, folder = web
+    (folder / "d").mkdir()
+    (folder / "d" / "x.json").write_bytes(TRACE)
+    (folder / "y.json").write_bytes(b"outside")
+    page = f'<a href="{link}">other</a> <a href="x.json">x.json</a>'
+    (folder / "d" / "index.html").write_text(f"<html><body>{page}</body></html>")
+    source = _one(f"{address}/d/")
+    assert (source.names(), source.read("x.json")) == (("x.json",), TRACE)
+
+
 def test_a_signature_opens_a_file_and_is_not_told(web):
     """What stands behind the question mark is used, and nobody sees it."""
     address, folder = web

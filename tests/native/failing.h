@@ -6,8 +6,12 @@
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
 #include <Python.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 __attribute__((weak)) long traceconv_left = -1;
 __attribute__((weak)) long traceconv_failed = 0;
@@ -46,5 +50,9 @@ static inline int traceconv_resize(PyObject **bytes, Py_ssize_t n)
 #define PyTuple_Pack(...) FAILS(PyErr_NoMemory(), PyTuple_Pack(__VA_ARGS__))
 #define PyOS_double_to_string(...) FAILS((PyErr_NoMemory(), (char *)NULL), PyOS_double_to_string(__VA_ARGS__))
 #define _PyBytes_Resize(p, n) traceconv_resize(p, n)
+/* What gives memory.c room on disk, and its thread. */
+#define mmap(...) FAILS((errno = ENOMEM, MAP_FAILED), mmap(__VA_ARGS__))
+#define posix_fallocate(...) FAILS(ENOSPC, posix_fallocate(__VA_ARGS__))
+#define pthread_create(...) FAILS(EAGAIN, pthread_create(__VA_ARGS__))
 
 #endif

@@ -2,8 +2,10 @@
 not. Needs parts that ``make sanitize`` has built; there, leftovers and wild pointers show."""
 
 import ctypes
+import errno
 from pathlib import Path
 
+import numpy as np
 import pytest
 from effort import effort
 from golden_cases import case_folder
@@ -11,6 +13,7 @@ from paths import ROOT
 
 import traceconv
 from traceconv import native
+from traceconv.io.memory import ReadMapping
 
 PARTS = {path.name.partition(".")[0]: path for path in Path(native.__file__).parent.glob("_*.so")}
 
@@ -72,3 +75,45 @@ def test_any_allocation_may_fail(part, tmp_path):
     assert refused or number == 0
     assert number, f"{case} does not use {part}"
     assert run(tmp_path / f"again.{ending}") == usual
+
+
+@pytest.mark.skipif(counter("_memory", "traceconv_left") is None, reason="needs make sanitize")
+def test_no_room_under_a_limit(tmp_path):
+    """Small arrays, large ones on disk, those that grow, a mapping that is watched, the thread."""
+    left, failed = counter("_memory", "traceconv_left"), counter("_memory", "traceconv_failed")
+    part, file = native.allocator(), tmp_path / "mapped"
+    file.write_bytes(bytes(100_000))
+
+    def run():
+        part.start(str(tmp_path), 64 << 20)
+        try:
+            arrays = [np.ones(n) for n in (10, 1000, 1 << 14, 1 << 20)]
+            arrays += [np.zeros(n) for n in (10, 1 << 14, 17 << 20)]
+            for array in arrays[:3]:
+                array.resize(4 * len(array), refcheck=False)
+            with file.open("rb") as opened, ReadMapping(opened.fileno()) as mapped:
+                return sum(float(array.sum()) for array in arrays) + len(mapped)
+        finally:
+            left.value = -1
+            part.stop()
+
+    usual, refused = run(), 0
+    for number in range(1000):
+        before = failed.value
+        left.value = number
+        try:
+            assert run() == usual
+        except MemoryError:
+            refused += 1
+        except OSError as e:
+            refused += e.errno in (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
+        finally:
+            left.value = -1
+        if failed.value == before:
+            break
+    else:
+        pytest.fail("it needs ever more allocations")
+    assert number > 10
+    assert refused == number
+    assert run() == usual
+    assert list(tmp_path.iterdir()) == [file]

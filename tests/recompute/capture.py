@@ -202,7 +202,7 @@ class Capture:
                 if not isinstance(value, str) and name != "shapes":
                     tally.one("diagnose", f"{rule} {place} {name}", value, there)
         for rule, *place in recomputed.keys() - said.keys():
-            if rule not in ("memory-capacity", "slow-link"):
+            if rule not in ("memory-capacity", "slow-link", "not-sunk"):
                 tally.one("diagnose", f"{rule} {place}", "silent", "speaks")
 
     def _spoken(self, tally):
@@ -333,8 +333,10 @@ def _thresholds():
     return {
         **values, "communication-wait.elapsed": -1.0, "launch-starved.idle": -1.0,
         "sending-slow.host-empty": _ALWAYS, "memory-capacity.capacity": 1.0,
-        "slow-link": _ALWAYS, "matmul-efficiency.share": -1.0,
+        "slow-link": _ALWAYS,
+        "matmul-efficiency.share": -1.0, "attention-efficiency.share": -1.0,
         "matmul-efficiency.peak": PEAK, "matmul-efficiency.bandwidth": BANDWIDTH,
+        "attention-efficiency.peak": PEAK, "attention-efficiency.bandwidth": BANDWIDTH,
     }  # fmt: skip
 
 

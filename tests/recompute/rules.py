@@ -20,6 +20,7 @@ _SMALL_LINK = 0.1
 _DEVIATIONS = 4.0
 _SIGMA = 1.482602218505602
 _MB = 10**6
+_MESSAGE = re.compile(r"send|recv|receive", re.IGNORECASE)
 _CONVERSION = re.compile(r"(?:.*/)?(?:aclnn\w*_)?(Cast|TransData)(?![a-z]).*", re.DOTALL)
 _CUBE = re.compile(r"(?:Batch)?MatMul\w*|GroupedMatmul\w*")
 _MEASURES = re.compile(r"Total Reserved|.*/HBM|.*/Memory|.*Reserved|.*/Total Reserved")
@@ -37,7 +38,8 @@ def findings(ranks, hosts, every, operations, links):
         known = every[number_]
         for rule, where, figures in _of_rank(rank, hosts[number_], known, operations[number_]):
             found[rule, number_, where] = figures
-    found |= dict(_spreads(every))
+    found |= dict(_spreads(ranks, every))
+    found |= dict(_pipeline(ranks, every))
     found |= dict(_slow_links(links))
     found |= dict(work_rules.clocks(ranks, every))
     lost = {rank: Losses.of(known) for rank, known in every.items()}
@@ -59,6 +61,8 @@ _LOST = {
     "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
     "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
     "matmul-efficiency": (COMPUTING,), "slow-shape": (COMPUTING,),
+    "attention-efficiency": (COMPUTING,),
+    "pipeline-bubbles": (EXPOSED,), "stage-imbalance": (), "not-sunk": (IDLE,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
 
@@ -80,6 +84,7 @@ def _of_rank(rank, host, known, operations):
     pieces = _pieces(known)
     if pieces:
         yield from _device(known, pieces)
+    yield from _sunk(known)
     yield from _input(rank, known)
     yield from _launches(rank, known)
     if not known.fact.partial:
@@ -155,6 +160,17 @@ def _waits_long(piece):
     """Whether a step waits for input for more than 10 ms or 5 percent of it."""
     waits = piece["input_wait"]
     return waits is not None and (waits > 10**7 or 20 * waits > piece["known"])
+
+
+def _sunk(known):
+    """How idle steps are; which way their data goes is in a table, not in the trace."""
+    pieces = [known.figures(step) for step in known.measured()]
+    if pieces and not known.fact.partial:
+        idle = sum(piece["free"] for piece in pieces)
+        yield "not-sunk", "", {
+            "value": share(pieces, "free"), "idle_ns": round(idle / len(pieces)),
+            "steps": len(pieces), "slices": _idle(known),
+        }  # fmt: skip
 
 
 def _input(rank, known):
@@ -284,11 +300,18 @@ def _percentile(ordered, p):
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
-def _spreads(every):
-    """How ranks differ, over the marked steps that all of them have; see there for stages."""
+def _spreads(ranks, every):
+    """How ranks differ, over the marked steps that all of them have; each stage of a pipeline by
+    itself, where those of all are known."""
     known = {rank: pieces for rank, one in every.items() if (pieces := _pieces(one))}
-    if len(known) < 2:
-        return
+    stages = {ranks[rank].stage for rank in known}
+    for stage in [None] if -1 in stages else sorted(stages):
+        mine = {r: one for r, one in known.items() if stage in (None, ranks[r].stage)}
+        if len(mine) > 1:
+            yield from _spread(mine, every)
+
+
+def _spread(known, every):
     every_piece = known
     common = set.intersection(*({p["step"] for p in pieces} for pieces in known.values()))
     unmarked = any(step.whole_range for rank in known for step in every[rank].measured())
@@ -313,6 +336,61 @@ def _spreads(every):
         "least_idle_percent": idle[least], "rank_of_least": least, "ranks": len(idle),
         "slices": _idle(every[most]),
     }  # fmt: skip
+
+
+# -- stages of a pipeline -----------------------------------------------------------------
+
+
+def _pipeline(ranks, every):
+    """What each stage computes and waits for its neighbours, in the mean over its ranks."""
+    stages = defaultdict(dict)
+    for rank, one in every.items():
+        if ranks[rank].stage >= 0 and (means := _stage(ranks[rank], one)):
+            stages[ranks[rank].stage][rank] = means
+    if sum(map(len, stages.values())) < 2:
+        return
+    usual = fmean(_of_stage(mine, "compute_ns") for mine in stages.values())
+    most = max(sorted(stages), key=lambda stage: _of_stage(stages[stage], "compute_ns"))
+    for stage, mine in stages.items():
+        means = {name: _of_stage(mine, name) for name in ("compute_ns", "bubble_ns", "step_ns")}
+        said = {"ranks": len(mine), **{k: round(ns) for k, ns in means.items()}, "slices": []}
+        rank = max(sorted(mine), key=lambda one: mine[one]["bubble_ns"])
+        value = percent(means["bubble_ns"], means["step_ns"])
+        saves = mine[rank]["bubble_ns"]
+        yield (
+            ("pipeline-bubbles", rank, f"stage {stage}"), {"value": value, "saves": saves, **said}
+        )  # fmt: skip
+        if len(stages) > 1 and stage == most:
+            more = means["compute_ns"] - usual
+            rank = max(sorted(mine), key=lambda one: mine[one]["compute_ns"])
+            yield ("stage-imbalance", rank, f"stage {stage}"), {
+                "value": percent(more, usual), "saves": more, "mean_of_stages_ns": round(usual),
+                **said,
+            }  # fmt: skip
+
+
+def _of_stage(mine, name):
+    return fmean(one[name] for one in mine.values())
+
+
+def _stage(rank, known):
+    """Means over the covered, marked steps of a rank that sends or receives: computing, length,
+    and the time in which messages are under way and no other collective, and nothing is computed.
+    """
+    rows = kernels(rank, "comm")
+    messages = [row for row in rows if _MESSAGE.search(row.name)]
+    steps = [s for s in known.measured() if s.source == "timeline" and not s.whole_range]
+    if not messages or not steps or len(known.sets) != 1:
+        return None
+    [sets] = known.sets.values()
+    others = [row for row in rows if row not in messages]
+    alone = minus(*(union((row.start, row.end) for row in one) for one in (messages, others)))
+    alone = minus(alone, union(sets.get("computing", ())))
+    return {
+        "compute_ns": fmean(known.figures(step)["computing"] for step in steps),
+        "bubble_ns": fmean(total(common(alone, [step.window])) for step in steps),
+        "step_ns": fmean(step.window[1] - step.window[0] for step in steps),
+    }
 
 
 # -- steps --------------------------------------------------------------------------------

@@ -146,27 +146,41 @@ def _plain_type(name):
 
 
 def _products(rank, host, rows, steps):
-    """Products of two matrices in half precision that take 10 us and more."""
+    """Products of two matrices in half precision that take 10 us and more, and attention."""
     calls = _stated_products(rank, host, rows) if host.fact.ascend else _launched(host)
+    yield from _reached("matmul-efficiency", calls, rows, steps)
+    if not host.fact.ascend:
+        yield from _reached("attention-efficiency", _attention(host), rows, steps)
+
+
+def _attention(host):
+    """As :func:`_launched`: a product of queries and keys, and one of their like with values; as
+    one of twice as many columns, which moves queries, keys, values and results once."""
+    for holder, mine in _operators(host):
+        said = holder.args
+        given, types = said.get("Concrete Inputs") or [], said.get("Input type") or [""]
+        if holder.name != "aten::_flash_attention_forward" or len(given) < 13:
+            continue
+        (b, q, h, d), (_, k, g, _), _ = said["Input Dims"][:3]
+        if {_plain_type(t) for t in types[:3]} - _HALF or any((*given[3:5], *given[11:13])):
+            continue
+        half = 2 if given[8] == "True" else 1
+        yield (sum(row.dur for row in mine), min(mine, key=lambda row: row.start),
+               4 * b * h * q * k * d // half, 4 * b * d * (q * h + k * g))  # fmt: skip
+
+
+def _reached(rule, calls, rows, steps):
+    """What operators take, of what their operations and bytes need."""
     spent = least = operations = 0.0
     firsts = []
-    for (
-        ns,
-        first,
-        m,
-        k,
-        n,
-        each,
-    ) in calls:
+    for ns, first, flops, n_bytes in calls:
         if ns >= 10_000:
-            n_bytes = 2 * each * (m * k + k * n + m * n)
-            flops = 2 * each * m * k * n
             spent += ns
             operations += flops
             least += max(flops / (PEAK * 1e3), n_bytes / BANDWIDTH)
             firsts.append(first)
     if firsts:
-        yield "matmul-efficiency", "", {
+        yield rule, "", {
             "value": 100 * least / spent, "reached_tflops": operations / spent / 1e3,
             "share_percent": percent(spent, sum(row.dur for row in rows)), "memory_gbs": BANDWIDTH,
             "peak_tflops": PEAK, "saves": max(spent - least, 0.0) / steps,
@@ -175,13 +189,8 @@ def _products(rank, host, rows, steps):
 
 
 def _launched(host):
-    """Time, first kernel, rows, inner size, columns and number of products of operators."""
-    nest, calls = host.nested(host.operators), {}
-    for row, thread, call in host.launched:
-        holder = nest.innermost(thread, call.start)
-        if row.cls == "compute" and row.lane.layer == "device" and holder is not None:
-            calls.setdefault(id(holder), (holder, []))[1].append(row)
-    for holder, mine in calls.values():
+    """Time, first kernel, operations and bytes of operators that are products."""
+    for holder, mine in _operators(host):
         if holder.name not in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
             continue
         at = 1 if "add" in holder.name else 0
@@ -193,7 +202,22 @@ def _launched(host):
         if left[-1] == right[-2] and len(left) == len(right) and left[:-2] == right[:-2]:
             first = min(mine, key=lambda row: row.start)
             time = sum(row.dur for row in mine)
-            yield time, first, left[-2], left[-1], right[-1], each
+            yield time, first, *_product(left[-2], left[-1], right[-1], each)
+
+
+def _product(m, k, n, each=1):
+    """Operations of so many products, and bytes of their matrices."""
+    return 2 * each * m * k * n, 2 * each * (m * k + k * n + m * n)
+
+
+def _operators(host):
+    """Operators with the kernels that they launched."""
+    nest, calls = host.nested(host.operators), {}
+    for row, thread, call in host.launched:
+        holder = nest.innermost(thread, call.start)
+        if row.cls == "compute" and row.lane.layer == "device" and holder is not None:
+            calls.setdefault(id(holder), (holder, []))[1].append(row)
+    return calls.values()
 
 
 def _stated_products(rank, host, rows):
@@ -211,7 +235,7 @@ def _stated_products(rank, host, rows):
         (a, b), (c, d), (m, n) = ([int(size) for size in one] for one in shapes)
         for inner in {a, b} & {c, d}:
             if a * b == m * inner and c * d == inner * n:
-                yield row.dur, row, m, inner, n, 1
+                yield row.dur, row, *_product(m, inner, n)
                 break
 
 

@@ -64,6 +64,7 @@ class Rank:
     samples: list = field(default_factory=list)
     arrows: list = field(default_factory=list)
     windows: list = field(default_factory=list)
+    stage: int = -1
 
     def on(self, *layers):
         """Slices on lanes of these layers."""
@@ -82,6 +83,7 @@ def chrome(content):
         rank.lanes = [lane for _, lane in rank.lanes]
         windows = about["windows"].get(str(rank.number), [])
         rank.windows = [(base + start, base + end) for start, end in windows]
+        rank.stage = _stage(about.get("coordinates"), rank.number)
     begun = {}
     for event in events:
         kind = event["ph"]
@@ -102,6 +104,14 @@ def chrome(content):
     for rank in ranks.values():
         _bind(rank)
     return ranks
+
+
+def _stage(coordinates, rank):
+    """The pipeline stage that the metadata says a rank is in, -1 if it does not."""
+    if coordinates is None:
+        return -1
+    axes = [name for name, _ in coordinates["axes"]]
+    return coordinates["ranks"][str(rank)][axes.index("pp")] if "pp" in axes else -1
 
 
 def _ns(us):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -11,9 +12,8 @@ from contextlib import chdir, closing
 from functools import cache
 from pathlib import Path
 
-from paths import ROOT
-
 import traceconv
+from tests.support.paths import ROOT
 from traceconv.core.errors import Issues, TraceconvError
 
 
@@ -81,7 +81,7 @@ def _merged(folder: Path, ending: str, mode: str) -> tuple[Path, traceconv.Repor
 @cache
 def _session_folder() -> Path:
     """Where this process keeps what its tests share; it is removed when the process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="traceconv-golden-"))
+    folder = Path(tempfile.mkdtemp(prefix="golden-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -204,7 +204,7 @@ def rank_threads() -> bytes:
                 fields = [(9, BEGIN), (10, 1 if comm else 2), (11, base + (2 if comm else 1))]
                 fields += [(22, "nccl" if comm else "matmul"), note("", k.id, 1)]
                 fields += [note("", (k.start - k.call) // 1000, 2)]
-                fields += [note("", "float32", 3)] if comm else []
+                fields += [note("", "float32", 3), flow(7 << 32 | k.step)] if comm else []
                 more = [(12, msg(*texts)), (42, 1), (13, 3)] if first else []
                 out += packet((8, unix + start), (10, 1), (11, msg(*fields)), *more)
                 event = msg((9, END), (11, fields[2][1]))

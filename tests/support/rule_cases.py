@@ -414,7 +414,7 @@ def tasks(*lengths, core="AI_CORE", types="FLOAT16;FLOAT16", kind="MatMulV2"):
 
 
 def products(ns, kinds=("c10::BFloat16", "c10::BFloat16"), device="NVIDIA H100 80GB HBM3",
-             dims=((4096, 4096), (4096, 4096)), calls=3):  # fmt: skip
+             dims=((4096, 4096), (4096, 4096)), calls=3, name="aten::mm", given=None):  # fmt: skip
     """Products of matrices that take so long: 4096 x 4096 takes 139 µs at the peak of an H100."""
     build = builder()
     build.hints.device_names[0] = device
@@ -423,10 +423,19 @@ def products(ns, kinds=("c10::BFloat16", "c10::BFloat16"), device="NVIDIA H100 8
     for number in range(calls):
         at = number * 2 * ns
         args = {"Input Dims": [list(one) for one in dims], "Input type": list(kinds)}
-        build.slice(host, at, ns, "aten::mm", op=OpClass.HOST, args=args)
+        args |= {} if given is None else {"Concrete Inputs": given}
+        build.slice(host, at, ns, name, op=OpClass.HOST, args=args)
         call = build.slice(runtime, at, US, "cudaLaunchKernel")
         build.flow(call, build.slice(stream, at, ns, "gemm", op=OpClass.COMPUTE), "ac2g")
     return [build]
+
+
+def attending(ns, causal="False", dims=(4, 4096, 16, 128), keys=None, kinds=("c10::Half",) * 3,
+              window=""):  # fmt: skip
+    """Attention that takes so long: of these dims, an H100 needs 556 µs, half if it is causal."""
+    given = ["", "", "", "", "", "4096", "4096", "0.", causal, "False", "", window, "", "", ""]
+    every = (dims, keys or dims, keys or dims)
+    return products(ns, kinds, dims=every, name="aten::_flash_attention_forward", given=given)
 
 
 def shaped(*calls, each=6):
@@ -522,6 +531,7 @@ FIRES = {
     "memory-capacity": memory(10, 62, 20),
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1200, rank=1)],
     "matmul-efficiency": products(500 * US),
+    "attention-efficiency": attending(4 * MS),
     "slow-shape": shaped(("128,1000", 90 * US), ("128,1024", 40 * US)),
     "pipeline-bubbles": staged((700 * US, 100 * US), (600 * US, 300 * US)),
     "stage-imbalance": staged((900 * US, 50 * US), (600 * US, 100 * US)),
@@ -576,6 +586,7 @@ QUIET = {
     "memory-capacity": memory(10, 50, 20),
     "frequency-drop": [*clocked(1800, 1800), *clocked(1800, 1780, rank=1)],
     "matmul-efficiency": products(250 * US),
+    "attention-efficiency": attending(2 * MS),
     "slow-shape": shaped(("128,1000", 40 * US), ("64,2048", 20 * US)),
     "pipeline-bubbles": staged((800 * US, 100 * US), (750 * US, 150 * US)),
     "stage-imbalance": staged((650 * US, 300 * US), (600 * US, 300 * US)),

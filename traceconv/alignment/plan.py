@@ -38,6 +38,7 @@ _METHOD_TEXT = {
     "wall": "stamps taken as Unix time (wall)",
     "host": "one clock for all, as stamped",
     "none": "as stamped, not aligned",
+    "start": "moved to the start of the others",
 }
 
 
@@ -94,8 +95,9 @@ class Plan:
         errors = [o.error_ns for o in every if o.error_ns is not None]
         known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
         lost = self.issues.count("unaligned")
+        methods = [_METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
         return (
-            _METHOD_TEXT.get(self.method, self.method)
+            "; ".join(methods)
             + known
             + (f"; {lost} ranks not aligned" if lost else "")
             + (f"; {self.remark}" if self.remark else "")
@@ -301,11 +303,21 @@ def _auto(
         return offsets, "collectives not used: there are none"
     if not reasons:
         return offsets, ""
-    rank = max(r for r, why in reasons.items() if why)  # the first may be alone for the others
-    part = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
+    remark = _unused(offsets, used, reasons)
     same = not used and len({c.host for c in captures}) == 1 and captures[0].host
     host = f"; all ranks are of host {same}, which has one clock" if same else ""
-    return offsets, f"collectives not used{part}: rank {rank}: {reasons[rank]}{host}"
+    return offsets, remark + host
+
+
+def _unused(
+    offsets: Mapping[int, Offset], used: Mapping[int, Offset], reasons: Mapping[int, str]
+) -> str:
+    """Why collectives say nothing of some ranks; "" if there is no reason."""
+    rank = max((r for r, why in reasons.items() if why), default=None)
+    if rank is None:  # the first may be alone for the others
+        return ""
+    part = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
+    return f"collectives not used{part}: rank {rank}: {reasons[rank]}"
 
 
 def _fitted(
@@ -442,7 +454,8 @@ def _collective(
         offsets[rank] = found.offsets.get(rank) or anchors.get(rank, Offset())
         if rank in found.alone:
             issues.add("unaligned", capture.label, found.alone[rank], rank=rank)
-    return offsets, ""
+    used = {rank: one for rank, one in found.offsets.items() if rank not in found.alone}
+    return offsets, _unused(offsets, used, found.alone)
 
 
 def _meta(captures: Sequence[Capture], issues: Issues, *_: object) -> Found:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api import options
-from traceconv.api.open import open as find
+from traceconv.api.reading import RankArguments, asked
 from traceconv.core.clock import us_text
 from traceconv.core.errors import Issues
-from traceconv.pipeline.options import EngineName
-from traceconv.pipeline.summaries import Summarizing, analysed, spans_of
-from traceconv.writers.output import Progress, silent
+from traceconv.pipeline.summaries import Summarizing, spans_of
 
 ALIGN_VERSION = 1
 """Of the document :meth:`Alignment.as_dict` makes."""
@@ -73,17 +71,7 @@ def align(
     method: options.Align = "auto",
     max_error_ns: options.Length | None = None,
     ranks: options.Ranks | None = None,
-    rank_from: str = "meta",
-    reader: str | None = None,
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    comm_patterns: options.Names = (),
-    allow_missing_ranks: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
+    **given: Unpack[RankArguments],
 ) -> Alignment:
     """How the clocks of the ranks found below ``paths`` differ.
 
@@ -91,21 +79,17 @@ def align(
         method: as ``align`` of :func:`traceconv.merge`.
         max_error_ns: the largest error of a rank that is accepted, ns or ``"50us"``; None = any.
 
-    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
+    has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`; ``ClockError`` if an alignment is refused.
     """
-    run = options.run_options(
-        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
-    )
+    reading = asked(given)
     how, most = options.align(method, "method"), options.length(max_error_ns, "max_error_ns")
-    patterns = options.words(comm_patterns, "comm_patterns") or ()
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
-    captures = found.ranks(ranks, allow_missing_ranks)
-    work = Summarizing(SummaryRequest(), None, patterns, collectives=True)
-    with analysed(captures.found, captures.issues, run) as every:
+    work = Summarizing(SummaryRequest(), None, reading.comm_patterns, collectives=True)
+    with reading.opened(*paths, ranks=ranks) as every:
         read, summaries = every.summaries(work)
     records = [one.collectives for one in summaries]
     plan = clocks.plan(read, how, records, most, spans=spans_of(summaries))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from traceconv.api import options
 from traceconv.api.merge import merge
-from traceconv.pipeline.options import EngineName, Layout, MergeOptions, Mode, OverLimit, Selection
+from traceconv.api.reading import RankArguments
+from traceconv.pipeline.options import Layout, MergeOptions, Mode, OverLimit, Selection
 from traceconv.pipeline.report import Report
-from traceconv.writers.output import Progress
 
 
-class MergeArguments(TypedDict, total=False):
+class MergeArguments(RankArguments, total=False):
     """Arguments of :func:`traceconv.merge` by keyword, but for the output."""
 
     ranks: options.Ranks | None
@@ -32,25 +32,14 @@ class MergeArguments(TypedDict, total=False):
     align_max_error_ns: options.Length | None
     limit: options.Limit | None
     over_limit: OverLimit
-    comm_patterns: options.Names
     step_marker: str | None
     merge_options: MergeOptions | None
-    rank_from: str
-    reader: str | None
-    mapping: options.AnyPath | None
-    nsys: options.AnyPath | None
     writer: str | None
     strict: bool
     force: bool
     dry_run: bool
     shard: options.Shard | None
     copy: bool
-    allow_missing_ranks: bool
-    jobs: int | None
-    mem_limit: options.Size | None
-    engine: EngineName
-    engine_address: str | None
-    progress: Progress
 
 
 def convert(path: options.Paths, out: options.AnyPath, **given: Unpack[MergeArguments]) -> Report:

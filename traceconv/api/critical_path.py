@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
 from traceconv.analysis.critical_path import tables, walk
 from traceconv.analysis.summarize import SummaryRequest
-from traceconv.analysis.tables.definition import Result
+from traceconv.analysis.tables.definition import Result, data_of
 from traceconv.api import options
-from traceconv.api.open import open as find
+from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.ranks import refuse_missing
 from traceconv.core.side_tables import DataTable
-from traceconv.pipeline.options import EngineName
-from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers, spans_of
+from traceconv.pipeline.summaries import Summarizing, found_numbers, spans_of
 from traceconv.report import table_text
-from traceconv.writers.output import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,7 @@ class CriticalPath:
         Raises:
             KeyError: it was not requested; the message names those there are.
         """
-        for one in self.results:
-            if one.table.name == name:
-                return one.data
-        names = ", ".join(one.table.name for one in self.results)
-        raise KeyError(f"table {name!r} is not here; there are: {names}")
+        return data_of(self.results, name)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -103,18 +97,8 @@ def critical_path(
     ranks: options.Ranks | None = None,
     steps: options.Numbers | None = None,
     top: int | None = None,
-    rank_from: str = "meta",
-    reader: str | None = None,
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    comm_patterns: options.Names = (),
     step_marker: str | None = None,
-    allow_missing_ranks: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
+    **given: Unpack[RankArguments],
 ) -> CriticalPath:
     """What chain of compute, communication and waiting bounds the steps of the job below ``paths``.
 
@@ -132,7 +116,8 @@ def critical_path(
         steps: only the paths of these steps.
         top:   rows kept of the stretches; None = all.
 
-    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
+    has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood; there is no such table.
@@ -140,22 +125,17 @@ def critical_path(
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     names = tables.chosen(options.words(by, "by") or ())
-    run = options.run_options(
-        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
-    )
+    reading = asked(given)
     kept, most = options.numbers(steps, "steps"), options.count(top, "top")
     how, error = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
     assumed = options.length(clock_error_ns, "clock_error_ns")
     size = options.count(world_size, "world_size")
-    patterns = options.words(comm_patterns, "comm_patterns") or ()
     view = {"mode": "detail", "step_marker": options.pattern(step_marker, "step_marker")}
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
-    captures = found.ranks(ranks, allow_missing_ranks)
-    work = Summarizing(SummaryRequest(lateness=True, path=True), view, patterns)
-    with analysed(captures.found, captures.issues, run) as every:
+    work = Summarizing(SummaryRequest(lateness=True, path=True), view, reading.comm_patterns)
+    with reading.opened(*paths, ranks=ranks) as every:
         read, summaries = every.summaries(work)
     refuse_missing({"step": kept}, found_numbers(summaries))
-    progress(0, 0, "following the path")
+    reading.run.progress(0, 0, "following the path")
     groups = tuple(matched([one.collectives for one in summaries], stamped(read)))
     records = [one.collectives for one in summaries]
     plan = clocks.plan(read, how, records, error, groups, spans_of(summaries))

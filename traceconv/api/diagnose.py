@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import orjson
 
@@ -17,15 +17,14 @@ from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
 from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.api import options
-from traceconv.api.open import open as find
+from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Capture
 from traceconv.core.ranks import refuse_missing
-from traceconv.pipeline.options import EngineName, Selection
+from traceconv.pipeline.options import Selection
 from traceconv.pipeline.report import Report
-from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers, spans_of
+from traceconv.pipeline.summaries import Summarizing, found_numbers, spans_of
 from traceconv.report import html, run_summary
-from traceconv.writers.output import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -102,18 +101,8 @@ def diagnose(
     selection: Selection | None = None,
     align: options.Align = "auto",
     analyse: bool = False,
-    rank_from: str = "meta",
-    reader: str | None = None,
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    comm_patterns: options.Names = (),
     step_marker: str | None = None,
-    allow_missing_ranks: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
+    **given: Unpack[RankArguments],
 ) -> Diagnosis:
     """What is wrong with the run whose ranks are below ``paths``.
 
@@ -128,7 +117,8 @@ def diagnose(
             of their own rank.
         analyse: also make the document of a page.
 
-    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
+    has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood; there is no such rule or threshold.
@@ -141,16 +131,12 @@ def diagnose(
     requested = run_summary.request(only, drawn=analyse, issues=True)
     kept = options.selection(selection, ranks=ranks, graphs=graphs, steps=steps)
     options.refuse_others(kept, ("ranks", "graphs", "steps"))
-    run = options.run_options(
-        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
-    )
-    how, patterns = options.align(align), options.words(comm_patterns, "comm_patterns") or ()
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
-    captures = found.ranks(kept.ranks, allow_missing_ranks)
+    reading = asked(given)
+    how = options.align(align)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps}
     view["step_marker"] = options.pattern(step_marker, "step_marker")
-    with analysed(captures.found, captures.issues, run) as every:
-        read, summaries = every.summaries(Summarizing(requested, view, patterns))
+    with reading.opened(*paths, ranks=kept.ranks) as every:
+        read, summaries = every.summaries(Summarizing(requested, view, reading.comm_patterns))
     refuse_missing(kept.numbers, found_numbers(summaries))
     records = [one.collectives for one in summaries]
     groups = tuple(matched(records, stamped(read)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ from traceconv.analysis.diff.gates import Gate, GateResult, Outcome, judged
 from traceconv.analysis.diff.runs import RankPair, Run
 from traceconv.analysis.tables.definition import texts
 from traceconv.api import options
-from traceconv.api.open import Captures
-from traceconv.api.open import open as find
+from traceconv.api.reading import Asked, RankArguments, asked
 from traceconv.core.errors import (
     ComparisonError,
     Issues,
@@ -31,10 +30,9 @@ from traceconv.io.sources import sources
 from traceconv.io.storage import redact_url
 from traceconv.pipeline import registry, run_items
 from traceconv.pipeline.merging import Target
-from traceconv.pipeline.options import EngineName, RunOptions
 from traceconv.report import diff_document, diff_page, diff_text
 from traceconv.writers import output
-from traceconv.writers.output import Progress, Written, silent
+from traceconv.writers.output import Written
 
 
 @dataclass(frozen=True)
@@ -221,17 +219,7 @@ def diff(
     out: options.AnyPath | None = None,
     writer: str | None = None,
     force: bool = False,
-    rank_from: str = "meta",
-    reader: str | None = None,
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    comm_patterns: options.Names = (),
-    allow_missing_ranks: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
+    **given: Unpack[RankArguments],
 ) -> Difference:
     """What differs between two runs: every nanosecond of a step belongs to an item, and the changes
     of the items add up to the change of the step, on every rank.
@@ -252,7 +240,8 @@ def diff(
         writer: name of that format, where the ending does not say it.
         force:  overwrite ``out``.
 
-    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
+    has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood; a gate is on an operator that neither run has.
@@ -268,18 +257,7 @@ def diff(
         why = 'one run needs two sides: `ranks="0:3"`, `steps="1-5:6-10"`, or another run'
         raise OptionError(why, "after")
     target = _target(out, writer, force)
-    run = options.run_options(
-        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
-    )
-    reading = _Reading(
-        options.numbers(graphs, "graphs"),
-        rank_from,
-        reader,
-        mapping,
-        nsys,
-        options.words(comm_patterns, "comm_patterns") or (),
-        run,
-    )
+    reading = _Reading(asked(given), options.numbers(graphs, "graphs"))
     issues = Issues()
     places = zip((before, before if after is None else after), wanted, strict=True)
     kept_ranks = [reading.by_number(paths, some) for paths, some in places]
@@ -308,9 +286,9 @@ def diff(
 
     sources = side_by_side.Sources(
         (read[0].run, read[1].run), (read[0].captures, read[1].captures), reading.view,
-        reading.comm_patterns,
+        reading.asked.comm_patterns,
     )  # fmt: skip
-    report = side_by_side.write(found, sources, target, run)
+    report = side_by_side.write(found, sources, target, reading.asked.run)
     return Difference(found, results, issues, report.written)
 
 
@@ -345,13 +323,8 @@ class _Read:
 class _Reading:
     """How runs are read: arguments of :func:`diff`."""
 
+    asked: Asked
     graphs: tuple[int, ...] | None
-    rank_from: str
-    reader: str | None
-    mapping: options.AnyPath | None
-    nsys: options.AnyPath | None
-    comm_patterns: Sequence[str]
-    how: RunOptions
 
     @property
     def view(self) -> dict[str, Any]:
@@ -368,17 +341,8 @@ class _Reading:
         if len(below) == 1 and run_items.is_report(below[0]):
             why = f"{below[0].label} is a report: name its ranks by their numbers, not by {ranks}"
             raise OptionError(why, "ranks")
-        found = self._found(paths).ranks(ranks, self.how.allow_missing_ranks).found
+        found = self.asked.captures(paths, ranks=ranks).found
         return tuple(one.rank for one in found if one.rank is not None)
-
-    def _found(self, paths: options.Paths) -> Captures:
-        return find(
-            paths,
-            reader=self.reader,
-            rank_from=self.rank_from,
-            mapping=self.mapping,
-            nsys=self.nsys,
-        )
 
     def run(self, paths: options.Paths, ranks: Sequence[int] | None, issues: Issues) -> _Read:
         """One side; ``issues`` grows.
@@ -391,9 +355,9 @@ class _Reading:
         label = ", ".join(source.label for source in below)
         if len(below) == 1 and run_items.is_report(below[0]):
             return _Read(_selected(run_items.of_report(below[0]), ranks))
-        found = self._found(paths).ranks(ranks, self.how.allow_missing_ranks)
+        found = self.asked.captures(paths, ranks=ranks)
         run, noted, numbers = run_items.of_captures(
-            label, found.found, found.issues, self.how, self.view, self.comm_patterns
+            label, found.found, found.issues, self.asked.run, self.view, self.asked.comm_patterns
         )
         issues.extend(noted)
         refuse_missing({"graph": self.graphs, "step": None}, numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Unpack
 
 import numpy as np
 
@@ -14,13 +15,12 @@ from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics
 from traceconv.api import options
 from traceconv.api.arrangement import Arrangement, arranged
-from traceconv.api.open import open as find
+from traceconv.api.reading import RankArguments, asked
 from traceconv.core.model import Trace
 from traceconv.core.ranks import refuse_missing, refuse_unknown_axes
 from traceconv.passes.select import time_window
-from traceconv.pipeline.options import EngineName, Selection
-from traceconv.pipeline.summaries import Ranks, Summarizing, analysed, found_numbers, spans_of
-from traceconv.writers.output import Progress, silent
+from traceconv.pipeline.options import Selection
+from traceconv.pipeline.summaries import Ranks, Summarizing, found_numbers, spans_of
 
 Window = tuple[int | None, int | None]
 
@@ -39,18 +39,8 @@ def stats(
     filters: options.Names = (),
     top: int | None = None,
     align: options.Align = "none",
-    rank_from: str = "meta",
-    reader: str | None = None,
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    comm_patterns: options.Names = (),
     step_marker: str | None = None,
-    allow_missing_ranks: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
+    **given: Unpack[RankArguments],
 ) -> Statistics:
     """Tables of the ranks found below ``paths``.
 
@@ -78,7 +68,8 @@ def stats(
         align: as in :func:`traceconv.merge`; it moves stamps and the window, not lengths. With
             several ranks, "auto" and "collective" read every file twice.
 
-    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
+    has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood; there is no such table.
@@ -88,22 +79,19 @@ def stats(
     names = tables.chosen(options.words(by, "by") or ())
     kept = options.selection(selection, ranks=ranks, graphs=graphs, steps=steps, time=time)
     options.refuse_others(kept, ("ranks", "graphs", "steps", "time"))
-    run = options.run_options(
-        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
-    )
+    reading = asked(given)
     rows, how = options.count(top, "top"), options.align(align)
     axes = tuple(word.lower() for word in options.words(group_by, "group_by") or ())
     arrangement = Arrangement.of(columns, sort, filters, rows, names, axes)
-    patterns = options.words(comm_patterns, "comm_patterns") or ()
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
-    captures = found.ranks(kept.ranks, allow_missing_ranks)
     view = {"mode": "detail", "graphs": kept.graphs, "steps": kept.steps, "scope": True}
     view["step_marker"] = options.pattern(step_marker, "step_marker")
-    work = Summarizing(SummaryRequest(tables=names, lateness=bool(axes)), view, patterns)
-    with analysed(captures.found, captures.issues, run) as every:
+    work = Summarizing(
+        SummaryRequest(tables=names, lateness=bool(axes)), view, reading.comm_patterns
+    )
+    with reading.opened(*paths, ranks=kept.ranks) as every:
         every, work = _on_one_clock(every, work, how, kept.time)
         _, summaries = every.summaries(work)
-    progress(0, 0, "making tables")
+    reading.run.progress(0, 0, "making tables")
     refuse_missing(kept.numbers, found_numbers(summaries))
     shape, most = job_shape(summaries), None if arrangement.changes_rows else rows
     unmade: tuple[tuple[str, str], ...] = ()

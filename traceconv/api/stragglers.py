@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import matched
@@ -13,12 +13,11 @@ from traceconv.analysis.stragglers import links
 from traceconv.analysis.stragglers import verdict as stragglers_of
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api import options
-from traceconv.api.open import open as find
+from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues
 from traceconv.core.ranks import refuse_missing
-from traceconv.pipeline.options import EngineName, Selection
-from traceconv.pipeline.summaries import Summarizing, analysed, found_numbers, spans_of
-from traceconv.writers.output import Progress, silent
+from traceconv.pipeline.options import Selection
+from traceconv.pipeline.summaries import Summarizing, found_numbers, spans_of
 
 
 @dataclass(frozen=True)
@@ -73,18 +72,8 @@ def stragglers(
     ranks: options.Ranks | None = None,
     steps: options.Numbers | None = None,
     selection: Selection | None = None,
-    rank_from: str = "meta",
-    reader: str | None = None,
-    mapping: options.AnyPath | None = None,
-    nsys: options.AnyPath | None = None,
-    comm_patterns: options.Names = (),
     step_marker: str | None = None,
-    allow_missing_ranks: bool = False,
-    jobs: int | None = None,
-    mem_limit: options.Size | None = None,
-    engine: EngineName = "local",
-    engine_address: str | None = None,
-    progress: Progress = silent,
+    **given: Unpack[RankArguments],
 ) -> Comparison:
     """Which of the ranks found below ``paths`` delays the others, and which links are slow.
 
@@ -93,27 +82,23 @@ def stragglers(
         steps: only what belongs to these steps.
         selection: ``ranks`` and ``steps`` at once, in place of these; nothing else can be selected.
 
-    The other arguments are those of :func:`traceconv.merge`. Each worker has one rank in memory.
+    The other arguments, :class:`.RankArguments`, are those of :func:`traceconv.merge`. Each worker
+    has one rank in memory.
 
     Raises:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    run = options.run_options(
-        jobs, mem_limit, engine, engine_address, allow_missing_ranks, progress
-    )
+    reading = asked(given)
     kept = options.selection(selection, ranks=ranks, steps=steps)
     options.refuse_others(kept, ("ranks", "steps"))
     how, most = options.align(align), options.length(align_max_error_ns, "align_max_error_ns")
-    patterns = options.words(comm_patterns, "comm_patterns") or ()
     least = options.percent(material, "material")
-    found = find(*paths, reader=reader, rank_from=rank_from, mapping=mapping, nsys=nsys)
-    captures = found.ranks(kept.ranks, allow_missing_ranks)
     requested = SummaryRequest(lateness=True, links=True)
     marker = options.pattern(step_marker, "step_marker")
     view = {"mode": "detail", "steps": kept.steps, "step_marker": marker}
-    work = Summarizing(requested, view, patterns)
-    with analysed(captures.found, captures.issues, run) as every:
+    work = Summarizing(requested, view, reading.comm_patterns)
+    with reading.opened(*paths, ranks=kept.ranks) as every:
         read, summaries = every.summaries(work)
     refuse_missing({"step": kept.steps}, found_numbers(summaries))
     records = [one.collectives for one in summaries]

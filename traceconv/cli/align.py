@@ -7,29 +7,21 @@ from typing import Any
 
 import click
 
-from traceconv.cli import completion, files, options, say
+from traceconv.cli import files, options, say
 
 
 @click.command(
     cls=options.Sectioned, short_help="Estimate how the clocks of ranks differ; print or write it."
 )
 @options.paths
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Write the offsets as JSON, for --align FILE.",
-)
+@options.output("Write the offsets as JSON, for --align FILE.")
 @options.aligning
-@click.option(
-    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
-)
+@options.ranks
 @options.reading
 @options.classing
 @options.missing
 @options.working
-@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.force
 @options.as_json
 @options.chatter
 def align(
@@ -67,8 +59,7 @@ def align(
             say.data(line)
     if output:
         _write(found.as_dict(), Path(output))
-    if not quiet:
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    say.show_issues(found.issues, quiet, verbose)
 
 
 def _write(document: dict[str, Any], path: Path) -> None:

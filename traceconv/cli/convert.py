@@ -76,13 +76,8 @@ def document(report: Report) -> dict[str, Any]:
 
 @click.command(cls=options.Sectioned, short_help="Convert one capture, format to format.")
 @click.argument("path", metavar="IN", shell_complete=completion.files)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    required=True,
-    help="Where to; the ending names the format (see `formats`), - is stdout.",
+@options.output(
+    "Where to; the ending names the format (see `formats`), - is stdout.", required=True
 )
 @click.option(
     "--salvage",

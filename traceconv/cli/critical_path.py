@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from traceconv.cli import completion, files, options, say, stats
+from traceconv.cli import files, options, say, stats
 
 TABLES = ("steps", "ranks", "segments")
 
@@ -24,26 +24,13 @@ TABLES = ("steps", "ranks", "segments")
     show_default=True,
     help="steps, ranks, segments (every stretch of the path), or all.",
 )
-@click.option(
-    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
+@options.ranks
+@options.steps
+@options.form(stats.FORMATS, "How tables are written; the ending of -o says it, too; default text.")
+@options.output(
+    "Where to, default standard output; several CSV tables go to FILE_<table>.csv each."
 )
-@click.option(
-    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
-)
-@click.option(
-    "--format",
-    "form",
-    type=options.Choice(stats.FORMATS),
-    help="How tables are written; the ending of -o says it, too; default text.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Where to, default standard output; several CSV tables go to FILE_<table>.csv each.",
-)
-@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.force
 @click.option(
     "--top",
     callback=stats.top_rows,
@@ -64,7 +51,7 @@ TABLES = ("steps", "ranks", "segments")
     metavar="N",
     help="Ranks of the job, where captures do not say it; else nobody knows who was waited for.",
 )
-@click.option("--explain", is_flag=True, help="Show the formula of every table.")
+@options.explain
 @options.aligning
 @options.reading
 @options.classing
@@ -134,5 +121,4 @@ def critical_path(
             say.data(line)
         elif not quiet:
             say.message(line)
-    if not quiet:
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    say.show_issues(found.issues, quiet, verbose)

@@ -34,29 +34,12 @@ GATE = 10
     metavar="RULE[.NAME]=NUMBER",
     help="Another threshold than the default; may be given several times.",
 )
-@click.option(
-    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
-)
-@click.option(
-    "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."
-)
-@click.option(
-    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
-)
-@click.option(
-    "--format",
-    "form",
-    type=options.Choice(FORMATS),
-    help="How findings are written; the ending of -o says it, too; default text.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Where to; default standard output.",
-)
-@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.ranks
+@options.graphs
+@options.steps
+@options.form(FORMATS, "How findings are written; the ending of -o says it, too; default text.")
+@options.output("Where to; default standard output.")
+@options.force
 @click.option(
     "--fail-on",
     type=options.Choice(["note", "warning"]),
@@ -111,8 +94,7 @@ def diagnose(
         say.document(found.as_dict())
     if not quiet and not verbose and found.findings.unchecked and form in ("text", "md"):
         say.message("not checked: -v says what each of these rules needs")
-    if not quiet:
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    say.show_issues(found.issues, quiet, verbose)
     if fail_on and found.findings.at_least(fail_on):
         say.message(f"findings of severity {fail_on} or above (--fail-on)")
         click.get_current_context().exit(GATE)

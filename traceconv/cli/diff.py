@@ -29,9 +29,7 @@ _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
     help="Which ranks, by number or coordinates; BEFORE:AFTER compares one with the other: 0:3, "
     "0-3:4-7.",
 )
-@click.option(
-    "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."
-)
+@options.graphs
 @click.option(
     "--steps",
     metavar="2-9|1-5:6-10",
@@ -57,19 +55,12 @@ _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
     is_flag=True,
     help="Show runs that cannot be compared, too, without verdict.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=options.Choice(FORMATS),
-    help="How the result is printed; default text, and one line where all gates pass.",
+@options.form(
+    FORMATS, "How the result is printed; default text, and one line where all gates pass."
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Where to: .txt, .md, .csv, .json or .html for the result; .pftrace for both runs in one "
-    "trace, aligned at the starts of their steps, with what changed marked.",
+@options.output(
+    "Where to: .txt, .md, .csv, .json or .html for the result; .pftrace for both runs in one "
+    "trace, aligned at the starts of their steps, with what changed marked."
 )
 @click.option(
     "--report",
@@ -86,7 +77,7 @@ _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
     show_default=True,
     help="Items shown in text and md; json, csv and html have all.",
 )
-@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.force
 @options.reading
 @options.classing
 @options.missing
@@ -144,7 +135,7 @@ def diff(
         for name in filter(None, (page, trace, report)):
             say.message(f"wrote {name}")
     if not quiet and not (passed and form is None):
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+        say.show_issues(found.issues, quiet, verbose)
     if found.outcome not in (None, "passed"):
         for line in found.gate_lines():
             say.message(f"gate {line}")

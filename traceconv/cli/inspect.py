@@ -19,6 +19,7 @@ from traceconv.cli import options, say
     help="Read every event, too: counts by kind and layer, steps, graphs.",
 )
 @options.reading
+@options.working
 @options.as_json
 @options.chatter
 def inspect(
@@ -38,5 +39,4 @@ def inspect(
     else:
         for line in found.lines(every=verbose):
             say.data(say.with_flags(line))
-    if not quiet:
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    say.show_issues(found.issues, quiet, verbose)

@@ -13,13 +13,9 @@ from traceconv.cli import completion, options, outcome, say
 @click.argument(
     "shards", nargs=-1, required=True, metavar="SHARD...", shell_complete=completion.files
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Where to; the ending names the format (see `formats`), - is stdout. "
-    "Default: trace_<mode>_ranks<ranks>.pftrace, here.",
+@options.output(
+    "Where to; the ending names the format (see `formats`), - is stdout. "
+    "Default: trace_<mode>_ranks<ranks>.pftrace, here."
 )
 @click.option(
     "--allow-missing-ranks",

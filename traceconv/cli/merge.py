@@ -6,19 +6,15 @@ from typing import Any
 
 import click
 
-from traceconv.cli import completion, options, outcome, say
 from traceconv.cli import open as viewer
+from traceconv.cli import options, outcome, say
 
 
 @click.command(cls=options.Sectioned, short_help="Merge ranks and write a trace: the main command.")
 @options.paths
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Where to; the ending names the format (see `formats`), - is stdout. "
-    "Default: trace_<mode>_ranks<ranks>.pftrace, here.",
+@options.output(
+    "Where to; the ending names the format (see `formats`), - is stdout. "
+    "Default: trace_<mode>_ranks<ranks>.pftrace, here."
 )
 @click.option(
     "-m",

@@ -172,6 +172,27 @@ paths = click.argument(
 )
 """Files and folders; the current folder if none is named."""
 
+force = click.option("-f", "--force", is_flag=True, help="Overwrite.")
+explain = click.option("--explain", is_flag=True, help="Show the formula of every table.")
+
+
+def output(text: str, required: bool = False) -> Callable[[Command], Command]:
+    """``-o``: where to."""
+    return click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        shell_complete=completion.files,
+        required=required,
+        help=text,
+    )
+
+
+def form(forms: Sequence[str], text: str) -> Callable[[Command], Command]:
+    """``--format``: one of ``forms``."""
+    return click.option("--format", "form", type=Choice(forms), help=text)
+
+
 reading = together(
     click.option(
         "--from",
@@ -227,17 +248,23 @@ marking = click.option(
 )
 """What counts as a step."""
 
+ranks = click.option(
+    "--ranks",
+    callback=parsed("ranks"),
+    metavar="0-7,12|tp=0,pp=1|all",
+    help="Which ranks, by number or by coordinates; default all.",
+)
+graphs = click.option(
+    "--graphs", callback=parsed("numbers"), metavar="1,2|all", help="Which graphs (model ids)."
+)
+steps = click.option(
+    "--steps", callback=parsed("numbers"), metavar="10-12|all", help="Which steps."
+)
+
 selecting = together(
-    click.option(
-        "--ranks",
-        callback=parsed("ranks"),
-        metavar="0-7,12|tp=0,pp=1|all",
-        help="Which ranks, by number or by coordinates; default all.",
-    ),
-    click.option(
-        "--graphs", callback=parsed("numbers"), metavar="1,2|all", help="Which graphs (model ids)."
-    ),
-    click.option("--steps", callback=parsed("numbers"), metavar="10-12|all", help="Which steps."),
+    ranks,
+    graphs,
+    steps,
     click.option(
         "--time",
         callback=parsed("window"),
@@ -338,7 +365,7 @@ finishing = together(
     click.option(
         "--strict", is_flag=True, help="Any loss or doubt ends in exit code 4, without output."
     ),
-    click.option("-f", "--force", is_flag=True, help="Overwrite."),
+    force,
 )
 """How a run ends."""
 

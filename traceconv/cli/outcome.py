@@ -183,8 +183,7 @@ class Task:
                 f"Drag it into {VIEWER} to look at it, or: traceconv open "
                 f"{shlex.quote(str(report.written[0].path))}. The file stays on your machine."
             )
-        lines = say.ALL_LINES if self.verbose else say.ISSUE_LINES
-        say.show_issues(report.issues, lines, pointer=not self.report)
+        say.show_issues(report.issues, False, self.verbose, pointer=not self.report)
 
     @contextmanager
     def accounted(self) -> Iterator[None]:

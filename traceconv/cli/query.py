@@ -24,16 +24,11 @@ FORMATS = ("text", "csv", "json", "parquet", "xlsx")
 @click.command(short_help="SQL over a trace, by Perfetto's trace processor.")
 @click.argument("trace", metavar="TRACE", shell_complete=completion.files)
 @click.argument("sql", metavar="SQL")
-@click.option(
-    "--format",
-    "form",
-    type=options.Choice(FORMATS),
-    help="How the rows are written; default text, or what the ending of -o says.",
-)
+@options.form(FORMATS, "How the rows are written; default text, or what the ending of -o says.")
 @click.option(
     "-o", "--output", metavar="FILE", help="Write to a file: .txt, .csv, .json, .parquet or .xlsx."
 )
-@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.force
 @options.as_json
 @options.chatter
 def query(

@@ -239,14 +239,13 @@ def _places(group: list[Issue]) -> str:
     return f" [{'; '.join(places[:FILES_LISTED])}{more}]" if places else ""
 
 
-def show_issues(issues: Iterable[Issue], limit: int, pointer: bool = False) -> None:
-    """The closing lines on stderr.
+def show_issues(issues: Iterable[Issue], quiet: bool, verbose: bool, pointer: bool = False) -> None:
+    """The closing lines on stderr, none if ``quiet``.
 
     Args:
-        limit:   most lines.
         pointer: whether to say how all of them can be had.
     """
-    lines = issue_lines(issues, limit)
+    lines = [] if quiet else issue_lines(issues, ALL_LINES if verbose else ISSUE_LINES)
     for line, severity in lines:
         message(line, fg=_COLOURS[severity])
     if pointer and any(severity is not Severity.INFO for _, severity in lines):

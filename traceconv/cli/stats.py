@@ -24,16 +24,8 @@ DEFAULT_TOP = 20
 
 
 def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """``20`` as a number, ``all`` as None; by default 20 rows for people, all for programs."""
-    if value is None:
-        return -1
-    if value.strip().lower() == "all":
-        return None
-    try:
-        found: int = options.parsed("count")(ctx, param, value)
-    except click.BadParameter as e:
-        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
-    return found
+    """As :func:`.options.top`; by default 20 rows for people, all for programs."""
+    return -1 if value is None else options.top(ctx, param, value)
 
 
 @click.command(
@@ -50,36 +42,21 @@ def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> i
     help="step, overlap, op, type, kernel, shape, module, comm, link, memory, data, api, summary, "
     "files; one of their single tables; or all.",
 )
-@click.option(
-    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
-)
-@click.option(
-    "--graphs", callback=options.parsed("numbers"), metavar="1,2|all", help="Which graphs."
-)
-@click.option(
-    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
-)
+@options.ranks
+@options.graphs
+@options.steps
 @click.option(
     "--time",
     callback=options.parsed("window"),
     metavar="1.2s:1.5s",
     help="What touches this window, counted from the first event.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=options.Choice(FORMATS),
-    help="How tables are written; the ending of -o says it, too; default text.",
+@options.form(FORMATS, "How tables are written; the ending of -o says it, too; default text.")
+@options.output(
+    "Where to, default standard output; several tables in CSV or Parquet go to "
+    "FILE_<table>.csv each."
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=completion.files,
-    help="Where to, default standard output; several tables in CSV or Parquet go to "
-    "FILE_<table>.csv each.",
-)
-@click.option("-f", "--force", is_flag=True, help="Overwrite.")
+@options.force
 @click.option(
     "--group-by",
     callback=options.parsed("words"),
@@ -119,7 +96,7 @@ def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> i
     help="Most rows of long tables, per rank unless they are sorted; default 20 in text and md, "
     "else all.",
 )
-@click.option("--explain", is_flag=True, help="Show the formula of every table.")
+@options.explain
 @click.option(
     "--align",
     callback=options.parsed("align"),
@@ -176,8 +153,7 @@ def stats(
         if not quiet:
             say.message(f"table {name} is left out: {why}")
     if not any(one.rows for one in found.results):
-        if not quiet:
-            say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+        say.show_issues(found.issues, quiet, verbose)
         raise EmptyResultError(_missing(found.results, bool(found.left_out)))
     shown = _with_rows(found.results, quiet) if form in SHEETS else found.results
     width = say.width() if target is None and say.fits() else None
@@ -191,7 +167,7 @@ def stats(
     if not quiet:
         for line in found.step_lines:
             say.message(line)
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+        say.show_issues(found.issues, quiet, verbose)
 
 
 def _refuse_several(by: Sequence[str]) -> None:

@@ -13,12 +13,8 @@ from traceconv.cli import options, say
     cls=options.Sectioned, short_help="Say which rank, and which link, delays the others."
 )
 @options.paths
-@click.option(
-    "--ranks", callback=options.parsed("ranks"), metavar="0-7,12|tp=0,pp=1|all", help="Which ranks."
-)
-@click.option(
-    "--steps", callback=options.parsed("numbers"), metavar="10-12|all", help="Which steps."
-)
+@options.ranks
+@options.steps
 @click.option(
     "--material",
     callback=options.parsed("percent"),
@@ -57,5 +53,4 @@ def stragglers(
     else:
         for line in found.lines():
             say.data(line)
-    if not quiet:
-        say.show_issues(found.issues, say.ALL_LINES if verbose else say.ISSUE_LINES)
+    say.show_issues(found.issues, quiet, verbose)

@@ -38,6 +38,7 @@ MOST_DRIFT_PPT = 9 * 10**8
 
 _NUMBER = re.compile(r"\s*+([+-]?)(\d*+)(?:\.(\d*+))?(?:[eE]([+-]?\d{1,4}))?\s*+\Z", re.ASCII)
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+_DIGITS = 19  # of the largest int64
 _SCALES = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
@@ -58,23 +59,41 @@ def to_ns(text: str | bytes | int, unit: str = "us") -> int:
         return _bounded(text * _SCALES[unit], str(text))
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
+    try:
+        return decimal_ns(text, unit)[0]
+    except ValueError:
+        raise ClockError(f"not a time: {text[:40]!r}") from None
+    except OverflowError:
+        raise ClockError(f"time outside int64 nanoseconds: {text[:40]}") from None
+
+
+def decimal_ns(text: str, unit: str = "us") -> tuple[int, bool]:
+    """Nanoseconds of a decimal number as :func:`to_ns`, and whether it has finer digits.
+
+    Raises:
+        ValueError: not a number.
+        OverflowError: outside int64.
+    """
     match = _NUMBER.match(text)
     if match is None or not (match[2] or match[3]):
-        raise ClockError(f"not a time: {text[:40]!r}")
-    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", int(match[4] or 0)
-    shift = _EXPONENTS[unit] + exponent - len(fraction)
-    digits = int(whole + fraction) if len(whole + fraction) <= 400 else 0
-    if shift > 40 and digits:
-        raise ClockError(f"time outside int64 nanoseconds: {text[:40]}")
-    ns: int = digits * 10 ** min(shift, 40) if shift >= 0 else _half_up(digits, -shift)
-    return _bounded(-ns if sign == "-" else ns, text)
-
-
-def _half_up(digits: int, places: int) -> int:
-    if places > 420:
-        return 0
-    scale: int = 10**places
-    return (digits + scale // 2) // scale
+        raise ValueError(text[:40])
+    fraction = match[3] or ""
+    digits = (match[2] + fraction).lstrip("0")
+    shift = _EXPONENTS[unit] + int(match[4] or 0) - len(fraction)
+    if not digits:
+        return 0, False
+    if len(digits) + shift > _DIGITS:
+        raise OverflowError(text[:40])
+    if len(digits) + shift < 0:
+        return 0, True  # less than a tenth of a nanosecond
+    if shift < 0:
+        rest = digits[shift:].rjust(-shift, "0")
+        ns, rounded = int(digits[:shift] or "0") + (rest[0] >= "5"), rest.strip("0") != ""
+    else:
+        ns, rounded = int(digits) * 10**shift, False
+    if ns > INT64_MAX:
+        raise OverflowError(text[:40])
+    return (-ns if match[1] == "-" else ns), rounded
 
 
 def _bounded(ns: int, text: str) -> int:

@@ -80,6 +80,11 @@ CODES: dict[str, Code] = {
     "details-lost": Code(
         _D, "Rows are lost: graphs, steps and rare arguments of those beside them are, too."
     ),
+    "track-without-rank": Code(
+        _L,
+        "A file of several ranks has further tracks - of a process that uses no device, say, or of "
+        "no process: what is on them is of no rank, and was skipped.",
+    ),
     "track-unknown": Code(
         _L,
         "Events on tracks that viewers do not show - they are inside a track that is not "
@@ -104,7 +109,9 @@ CODES: dict[str, Code] = {
         "Another export of the same run (a database beside text, or text beside a database) was "
         "left out. Pass `reader` to choose another one.",
     ),
-    "repeated-content": Code(_I, "The same events are in several files; each was taken once."),
+    "repeated-content": Code(
+        _I, "The same events are in several files, or groups of a file; each was taken once."
+    ),
     "part-missing": Code(
         _L,
         "A file of a numbered series is missing, while its neighbours exist; its content is lost, "
@@ -170,8 +177,8 @@ CODES: dict[str, Code] = {
     ),
     "flow-across-ranks": Code(
         _I,
-        "Arrows between rows of two devices of one process: these are two ranks, and no arrow "
-        "leads from one to another.",
+        "Arrows between rows of two ranks, such as two devices of one process or two processes in "
+        "one file: no arrow leads from one rank to another.",
     ),
     "launch-backwards": Code(
         _I,

@@ -267,6 +267,32 @@ def axes_of(name: str) -> tuple[str, ...]:
     return axes if len(words) == 1 and axes[0] else ()
 
 
+def parallel_groups(
+    listed: Iterable[tuple[str, int, Any]], world_size: int, place: str
+) -> tuple[ParallelGroup, ...]:
+    """The groups whose names tell an axis, as PyTorch lists its process groups, with their members.
+
+    A group of all ranks may be listed without them. One whose members are not all there (long lists
+    are cut when they are written as text) is left out, as is a list that is none of ranks.
+
+    Args:
+        listed: name, size (-1 if it is not stated) and ranks: a list of whole numbers, or any other
+            value.
+        world_size: ranks of the job, -1 if unknown.
+        place: what lists them.
+    """
+    found = []
+    for name, size, ranks in listed:
+        if not axes_of(name) or not isinstance(ranks, list):
+            continue
+        members = [one if type(one) is int and 0 <= one < 2**31 else UNKNOWN for one in ranks]
+        if not members and 0 < size == world_size <= _MOST:
+            members = list(range(size))
+        if members and min(members) >= 0 and size in (UNKNOWN, len(members)):
+            found.append(ParallelGroup(name, tuple(members), place))
+    return tuple(found)
+
+
 def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]) -> JobShape:
     """The coordinates that captures state.
 

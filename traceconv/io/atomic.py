@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from traceconv.core.errors import OutputError, OutputPathError
-from traceconv.io.storage import Storage, is_url, original_url
+from traceconv.io.storage import S3, Storage, is_url, original_url
 from traceconv.io.streams import pieces
 from traceconv.io.temporary import remove_abandoned
 
@@ -43,9 +43,6 @@ _MEANWHILE = "has appeared meanwhile"
 
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 """Why the system cannot copy from file to file by itself."""
-
-_HIDDEN_UNTIL_COMPLETE = ("s3", "s3a")
-"""Storages whose uploads are visible only when they are completed, by fsspec's names."""
 
 
 def _incomplete(name: str) -> str:
@@ -376,7 +373,7 @@ class Upload(Destination):
         """
         self._label, self._storage = path, Storage(original_url(path), OutputError)
         self._settled = False
-        self._hidden = self._storage.protocol in _HIDDEN_UNTIL_COMPLETE
+        self._hidden = self._storage.protocol in S3  # uploads are seen when they are completed
         self._name = self._storage.path if self._hidden else _incomplete(self._storage.path)
         with self._guarded():
             options = {"autocommit": False} if self._hidden else {}
@@ -412,9 +409,13 @@ class Upload(Destination):
     def discard(self) -> None:
         if self._settled:
             return
-        with self._guarded():
-            self._file.close()
-            if self._hidden:
+        # what the storage says now is not why the run failed
+        if self._hidden:
+            with suppress(OutputError), self._guarded():
                 self._file.discard()
-            else:
-                self._storage.fs.rm(self._name)
+            self._file.closed = True  # or its end would send what is left of it
+            return
+        with suppress(OutputError), self._guarded():
+            self._file.close()
+        with suppress(OutputError), self._guarded():
+            self._storage.fs.rm(self._name)

@@ -11,9 +11,11 @@ import re
 import tarfile
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote
 
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import (
@@ -248,7 +250,10 @@ def _flat(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _links(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
-    """The files of a web server's folder pages, and the pages themselves (without a size)."""
+    """The files of a web server's folder pages, and the pages themselves (without a size).
+
+    A link that leads out of the folder of its page, or to nothing, is no file of it.
+    """
     pending = [(path, 0)]
     while pending:
         page, depth = pending.pop()
@@ -257,11 +262,13 @@ def _links(storage: Storage, path: str) -> Iterator[tuple[str, Any]]:
             name = about["name"]
             if not name.startswith(page) or name == page or "?" in name:
                 continue
+            if ".." in unquote(name.removeprefix(page)).split("/"):
+                continue
             if name.endswith("/"):
                 pending += [(name, depth + 1)] if depth < MAX_DEPTH else []
-            else:
-                size = about["size"]
-                yield name, storage.fs.info(name) if size is None else about
+                continue
+            with suppress(FileNotFoundError):
+                yield name, storage.fs.info(name) if about["size"] is None else about
 
 
 class RemoteZip(ZipSource):

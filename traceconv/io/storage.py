@@ -15,12 +15,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 from urllib.parse import unquote
 
 from traceconv.core.errors import MissingExtraError, SourceError, TraceconvError
 
 BLOCK_BYTES = 64 << 10
 """The least that is requested, and the unit of the cache."""
+
+S3 = ("s3", "s3a")
+"""Names of S3 at fsspec."""
 
 AHEAD_BLOCKS = 128
 """Most blocks requested at once, of a file that is read from front to back."""
@@ -131,6 +135,7 @@ class Storage:
             self.fs, self.path = fsspec.core.url_to_fs(url)
             self.fs.invalidate_cache()
         self.blocks = Blocks(self._fetch)
+        self._files: dict[str, Any] = {}
 
     @property
     def shared(self) -> bool:
@@ -169,6 +174,8 @@ class Storage:
     def _reason(self, e: BaseException) -> str:
         if isinstance(e, FileNotFoundError):
             return "no such file or folder"
+        if type(e).__name__ == "FileExpired":
+            return "it was changed while it was being read; start again"
         text = self._cleared(str(e) or type(e).__name__)
         if isinstance(e, PermissionError) or "redential" in text:
             return (
@@ -198,13 +205,25 @@ class Storage:
     def _fetch(self, path: str, start: int, end: int) -> bytes:
         title = redacted(self.fs.unstrip_protocol(path))
         with self.guarded(title):
-            data: bytes = self.fs.cat_file(path, start=start, end=end)
+            data = self._range(path, start, end)
         if len(data) != end - start:
             raise SourceError(
                 f"{title}: {len(data)} bytes came instead of {end - start}; it was changed while "
                 "it was being read, or the server knows no ranges: download it, and name the copy"
             )
         return data
+
+    def _range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes of a file; on S3 of the version that it had (its ETag) when it was first read."""
+        if self.protocol not in S3:
+            data: bytes = self.fs.cat_file(path, start=start, end=end)
+            return data
+        if path not in self._files:
+            self._files[path] = self.fs.open(path, "rb", cache_type="none")
+        file = self._files[path]
+        file.seek(start)
+        found: bytes = file.read(end - start)
+        return found
 
 
 def _install_line(url: str, reason: str = "") -> str:

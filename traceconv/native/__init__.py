@@ -28,6 +28,7 @@ __all__ = [
     "copier",
     "first_fit",
     "in_use",
+    "members",
     "packets",
     "records",
     "scanner",
@@ -84,6 +85,15 @@ def scanner() -> type[Scanner] | None:
     from traceconv.native import _scan
 
     return _scan.Scanner
+
+
+def members() -> Callable[..., tuple[bytes, bytes, bytes]] | None:
+    """Finds values in JSON objects by key (``scan.c``)."""
+    if not _usable("_scan"):
+        return None
+    from traceconv.native import _scan
+
+    return _scan.members
 
 
 def copier() -> Callable[..., tuple[int, int, bytes, bytes]] | None:

@@ -2,12 +2,31 @@
 
 from typing import TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 MORE: int
 END: int
 ODD: int
 FULL: int
+
+def members(
+    data: Buffer, start: NDArray[np.int64], size: NDArray[np.int64], keys: tuple[bytes, ...], /
+) -> tuple[bytes, bytes, bytes]:
+    """Where the values of keys are in JSON objects that are stretches of ``data``.
+
+    Args:
+        keys: as they are written, without quotes; 32 at most.
+
+    Returns:
+        Places (int64, key by key) and lengths (int32, key by key; -1 where an object has no such
+        key) of the last value of each key, and a byte per object: 0 if it is unusual (no object,
+        escapes in a key, no JSON), and says nothing then.
+
+    Raises:
+        ValueError: objects reach beyond ``data``, or there are more keys.
+    """
 
 class Scanned(TypedDict):
     """What :meth:`Scanner.take` returns: columns as bytes, and strings that got a code since."""

@@ -23,7 +23,7 @@
 #define MAX_SERIES 8
 #define MAX_SHAPE 1024
 
-/* ---- hashing: SipHash-1-3, keyed, so that no input can force collisions ------------------ */
+/* ---- hashing of arrows: SipHash-1-3, keyed: there, a collision would join two -------------- */
 
 #define ROTL(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
 #define ROUND(a, b, c, d)                                                                        \
@@ -119,7 +119,7 @@ static u64 hash_of(const Scanner *z, const u8 *p, size_t n)
 /* The code of the bytes, or -1 when there is no memory. */
 static int32_t intern(Scanner *z, Table *t, const u8 *p, size_t n)
 {
-    u64 hash = hash_of(z, p, n);
+    u64 hash = table_hash(z->k0 ^ z->k1, p, n);
     int32_t code = table_find(t, hash, p, n);
     return code < 0 ? table_add(t, hash, p, n) : code;
 }
@@ -132,6 +132,22 @@ static const u64 TEN[20] = {
     100000000000000ULL, 1000000000000000ULL, 10000000000000000ULL, 100000000000000000ULL,
     1000000000000000000ULL, 10000000000000000000ULL};
 
+/* digits[.digits], 19 of them at most; 0 if it is anything else. */
+static int short_decimal(const u8 *p, const u8 *end, u64 *digits, int *exponent)
+{
+    const u8 *from = p, *point = NULL;
+    u64 m = 0;
+    if (end - p > 20) return 0;
+    for (; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
+    if (p == from) return 0;
+    if (p < end && *p == '.')
+        for (point = p++; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
+    if (p < end || p - from - (point != NULL) > 19 || (point && p == point + 1)) return 0;
+    *digits = m;
+    *exponent = point ? -(int)(p - point - 1) : 0;
+    return 1;
+}
+
 /* -?digits[.digits][e[+-]digits] into digits * 10**exponent. 0 if it does not fit 19 digits. */
 static int decimal(const u8 *p, const u8 *end, int *negative, u64 *digits, int *exponent)
 {
@@ -139,6 +155,7 @@ static int decimal(const u8 *p, const u8 *end, int *negative, u64 *digits, int *
     int significant = 0, places = 0, seen = 0, e = 0;
     *negative = p < end && *p == '-';
     p += *negative;
+    if (short_decimal(p, end, digits, exponent)) return 1;
     for (; p < end && is_digit(*p); p++, seen++) {
         if ((significant += m || *p != '0') > 19) return 0;
         m = m * 10 + (u64)(*p - '0');
@@ -758,6 +775,93 @@ static PyType_Slot Scanner_slots[] = {
 static PyType_Spec Scanner_spec = {
     "traceconv.native._scan.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, Scanner_slots};
 
+/* ---- members of arguments ----------------------------------------------------------------- */
+
+#define MAX_KEYS 32
+
+typedef struct { const char *text; size_t n; } Key;
+
+/* The last value of each key in the object that fills [p, end): where it is, -1 if it is not there.
+ * 0 if the object is unusual. */
+static int members_of(const u8 *base, const u8 *p, const u8 *end, const Key *keys, Py_ssize_t count,
+                      int64_t *place, int32_t *length, Py_ssize_t stride)
+{
+    int why, escaped = 0;
+    for (Py_ssize_t k = 0; k < count; k++) { place[k * stride] = 0; length[k * stride] = -1; }
+    if (p == end || *p != '{') return 0;
+    p = blank(p + 1, end);
+    if (p < end && *p == '}') return p + 1 == end;
+    for (;;) {
+        Token t;
+        if (p == end || *p != '"') return 0;
+        const u8 *key = p + 1;
+        if (!(p = string(key, end, &escaped, &why)) || escaped) return 0;
+        size_t n = (size_t)(p - 1 - key);
+        if (!(p = colon(p, end, &why)) || !(p = value(p, end, &t, &why)) || t.n > INT32_MAX) return 0;
+        for (Py_ssize_t k = 0; k < count; k++)
+            if (keys[k].n == n && !memcmp(keys[k].text, key, n)) {
+                place[k * stride] = t.p - base;
+                length[k * stride] = (int32_t)t.n;
+            }
+        p = blank(p, end);
+        if (p == end) return 0;
+        if (*p == '}') return p + 1 == end;
+        if (*p != ',') return 0;
+        p = blank(p + 1, end);
+    }
+}
+
+static PyObject *members(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer data, start, size;
+    PyObject *names, *places = NULL, *lengths = NULL, *plain = NULL, *result = NULL;
+    Key keys[MAX_KEYS];
+    if (!PyArg_ParseTuple(args, "y*y*y*O!:members", &data, &start, &size, &PyTuple_Type, &names)) return NULL;
+    Py_ssize_t n = start.len / 8, count = PyTuple_GET_SIZE(names);
+    const int64_t *from = start.buf, *many = size.buf;
+    int within = start.len == size.len && start.len % 8 == 0 && count <= MAX_KEYS;
+    for (Py_ssize_t i = 0; within && i < n; i++)
+        within = from[i] >= 0 && many[i] >= 0 && from[i] <= data.len && many[i] <= data.len - from[i];
+    if (!within) {
+        PyErr_SetString(PyExc_ValueError, "objects outside the buffer, or too many keys");
+        goto done;
+    }
+    for (Py_ssize_t k = 0; k < count; k++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(names, k), &text, &length) < 0) goto done;
+        keys[k] = (Key){text, (size_t)length};
+    }
+    places = PyBytes_FromStringAndSize(NULL, n * count * 8);
+    lengths = PyBytes_FromStringAndSize(NULL, n * count * 4);
+    plain = PyBytes_FromStringAndSize(NULL, n);
+    if (!places || !lengths || !plain) goto done;
+    int64_t *place = (int64_t *)PyBytes_AS_STRING(places);
+    int32_t *length = (int32_t *)PyBytes_AS_STRING(lengths);
+    u8 *flag = (u8 *)PyBytes_AS_STRING(plain);
+    const u8 *base = data.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const u8 *p = base + from[i];
+        flag[i] = (u8)members_of(base, p, p + many[i], keys, count, place + i, length + i, n);
+    }
+    Py_END_ALLOW_THREADS
+    result = PyTuple_Pack(3, places, lengths, plain);
+done:
+    Py_XDECREF(places);
+    Py_XDECREF(lengths);
+    Py_XDECREF(plain);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&start);
+    PyBuffer_Release(&size);
+    return result;
+}
+
+static PyMethodDef scan_functions[] = {
+    {"members", members, METH_VARARGS,
+     "members(buffer, start, size, keys): where values of JSON objects are."},
+    {NULL, NULL, 0, NULL}};
+
 static int scan_exec(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&Scanner_spec);
@@ -775,6 +879,6 @@ static PyModuleDef_Slot scan_slots[] = {{Py_mod_exec, scan_exec}, {0, NULL}};
 
 static struct PyModuleDef scan_module = {
     PyModuleDef_HEAD_INIT, "traceconv.native._scan", "Trace events to columns (optional fast tier).", 0,
-    NULL, scan_slots, NULL, NULL, NULL};
+    scan_functions, scan_slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__scan(void) { return PyModuleDef_Init(&scan_module); }

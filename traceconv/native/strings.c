@@ -9,23 +9,6 @@ int grow(Coder *c, Buffer *b, size_t more)
     return 0;
 }
 
-/* Keyed, and faster on short strings than the SipHash of scan.c: there, a collision of two arrows
-   would join them; here, the strings themselves are compared. */
-static uint64_t hash_of(uint64_t seed, Span s)
-{
-    const uint64_t odd = 0x9E3779B97F4A7C15u;
-    uint64_t h = (seed ^ s.n) * odd, word;
-    size_t i = 0;
-    for (; i + 8 <= s.n; i += 8) {
-        memcpy(&word, s.at + i, 8);
-        h = (h ^ word) * odd;
-        h ^= h >> 32;
-    }
-    for (word = 0; i < s.n; i++) word = word << 8 | s.at[i];
-    h = (h ^ word) * odd;
-    return h ^ h >> 32;
-}
-
 /* The number of a string, 0 if it is written in place. `list` is the tag of its InternedData; `json`,
    if there is any, the text it has in JSON. Strings with one are others than those without; no UTF-8
    begins with the byte that says so. */
@@ -40,7 +23,7 @@ static uint32_t intern(Coder *c, Table *t, uint32_t max, Span list, Span s, Span
         put(&c->key, json.at, json.n);
         key = (Span){c->key.at, c->key.n};
     }
-    uint64_t hash = hash_of(c->seed, key);
+    uint64_t hash = table_hash(c->seed, key.at, key.n);
     int32_t known = table_find(t, hash, key.at, key.n);
     if (known >= 0) return (uint32_t)known + 1;
     if ((uint32_t)t->count >= max || !grow(c, &c->interned, s.n + json.n + 48)) return 0;

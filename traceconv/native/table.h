@@ -1,6 +1,6 @@
 /* Byte strings by number, counted from 0 in order of appearance: open addressing, at most half full.
  *
- * The caller brings the hash, which must be keyed: no input can then force collisions.
+ * The caller brings the hash, which must be keyed: table_hash, or a stronger one.
  */
 #ifndef TRACECONV_TABLE_H
 #define TRACECONV_TABLE_H
@@ -9,6 +9,35 @@
 #include <string.h>
 
 typedef struct { uint64_t hash; size_t at; uint32_t length; } Entry;
+
+/* Both halves of the product, mixed. */
+static inline uint64_t table_fold(uint64_t a, uint64_t b)
+{
+#if defined(__SIZEOF_INT128__)
+    __extension__ typedef unsigned __int128 Wide;
+    Wide product = (Wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+#else
+    uint64_t low = (a & 0xffffffffu) * (b & 0xffffffffu), left = (a >> 32) * (b & 0xffffffffu);
+    uint64_t right = (a & 0xffffffffu) * (b >> 32), high = (a >> 32) * (b >> 32);
+    uint64_t middle = (low >> 32) + (left & 0xffffffffu) + (right & 0xffffffffu);
+    return (middle << 32 | (low & 0xffffffffu)) ^ (high + (left >> 32) + (right >> 32) + (middle >> 32));
+#endif
+}
+
+/* For tables, which compare the strings themselves. How a change of one word spreads depends on the
+ * key, so that no input can be made of strings that collide whatever the key is. */
+static inline uint64_t table_hash(uint64_t key, const uint8_t *p, size_t n)
+{
+    const uint64_t factor = (key * 0x9E3779B97F4A7C15u) ^ 0xD6E8FEB86659FD93u;
+    uint64_t h = key ^ n, word;
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&word, p, 8);
+        h = table_fold(h ^ word, factor | 1) ^ key;
+    }
+    for (word = 0; n; n--) word = word << 8 | *p++;
+    return table_fold(h ^ word, factor | 1);
+}
 
 typedef struct {
     Entry *entries;

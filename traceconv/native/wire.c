@@ -242,24 +242,9 @@ typedef struct {
     int busy;
 } Codes;
 
-static uint64_t hash_of(uint64_t seed, const uint8_t *p, size_t n)
-{
-    const uint64_t odd = 0x9E3779B97F4A7C15u;
-    uint64_t h = (seed ^ n) * odd, word;
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        memcpy(&word, p + i, 8);
-        h = (h ^ word) * odd;
-        h ^= h >> 32;
-    }
-    for (word = 0; i < n; i++) word = word << 8 | p[i];
-    h = (h ^ word) * odd;
-    return h ^ h >> 32;
-}
-
 static inline int32_t code_of(Codes *c, const uint8_t *p, size_t n)
 {
-    uint64_t hash = hash_of(c->seed, p, n);
+    uint64_t hash = table_hash(c->seed, p, n);
     int32_t known = table_find(&c->table, hash, p, n);
     return known >= 0 ? known : table_add(&c->table, hash, p, n);
 }
@@ -537,7 +522,8 @@ static int annotation(Texts *t, uint64_t at, int32_t size, int named, int depth)
         has |= 1u << f.number;
     }
     if (named) {
-        if (has & 1 << 1 && last[1].length == IS_VARINT && last[1].value) {
+        if (has & 1 << 1 && last[1].length != IS_VARINT) { t->odd |= PYTHON; return 0; }
+        if (has & 1 << 1 && last[1].value) {
             if (!put_interned(t, t->names, last[1].value)) return 0;
         } else {
             if (!(has & 1 << 10) || last[10].length < 0) return 0;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,20 +53,34 @@ class Reading:
             TraceconvError: the rank cannot be read, or not be spilled.
         """
         trace = events(capture, advance, self.comm_patterns)
-        known = collective_records(trace)
+        known, shown = collective_records(trace), compose(**self.view)
         if self.summary is not None:
             from traceconv.analysis import rank_summary
             from traceconv.analysis.summarize import summarize
 
-            whole = passed(trace, compose(**self.summary_view))
+            analysed = compose(**self.summary_view)
+            first = _equal_at_first(shown, analysed)
+            trace, shown = passed(trace, shown[:first]), shown[first:]
+            whole = passed(trace, analysed[first:])
             content = rank_summary.encode(summarize(whole, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
+            del whole
         # handed over, so that what a pass replaces is freed
         held = [trace]
         del trace
-        trace = passed(held.pop(), compose(**self.view))
+        trace = passed(held.pop(), shown)
         path = None if self.in_memory else rank_path(self.folder, trace.rank)
         return _set_aside(trace, known, path, self.alone)
+
+
+def _equal_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:
+    """How many passes two views begin with that do the same."""
+    both = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in both if _meant(a) != _meant(b)), min(len(one), len(other)))
+
+
+def _meant(one: Pass) -> object:
+    return (one.func, one.args, one.keywords) if isinstance(one, partial) else one
 
 
 def summary_path(folder: Path, rank: int) -> Path:

@@ -305,6 +305,8 @@ def signed(ns: float) -> str:
 
 def _sure(before: int, delta: int, half: float) -> str:
     confidence = 100 * (1 - ERROR["step"])
+    if before and half >= before:  # less than nothing is no length of a step
+        return "any length is within the interval"
     if before:
         low, high = 100 * (delta - half) / before, 100 * (delta + half) / before
         return f"{confidence:g} % sure of {low:+.1f} to {high:+.1f} %"

@@ -278,6 +278,24 @@ def test_a_column_of_numbers_may_begin_with_none():
     assert proposed(f"time,name\nsoon,x\n{rows}".encode()).mapping == "name=name,ts=time:s"
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("op,start_ms,Worker\na,1,/w/worker-3/\nb,2,/w/worker-4/\n", r"rank=Worker/(\d+)/"),
+        ("op,begin_ms,worker\na,1,3\nb,2,4\n", "rank=worker"),
+        ("op,begin_ms,worker\na,1,a3-4\nb,2,a4-4\n", ""),
+        ("op,begin_ms,job\na,1,worker 3\nb,2,worker 4\n", ""),
+        ("2024-05-01 12:00:00 INFO rank 3: a\n2024-05-01 12:00:01 INFO rank 4: b\n", "(?P<rank>"),
+        ("2024-05-01 12:00:00 rank 3: a\n2024-05-01 12:00:01 all ranks: b\n", ""),
+    ],
+)  # fmt: skip
+def test_ranks_are_proposed_where_every_line_names_one(text, wanted):
+    """A column or a word that says so, with one number; a guess would mix ranks."""
+    mapping = proposed(text.encode()).mapping
+    assert mapping
+    assert wanted in mapping if wanted else "rank" not in mapping
+
+
 def test_text_with_commas_is_not_called_a_table(tmp_path, capsys):
     """Unless its name says so."""
     for name, told in (("a.txt", False), ("a.csv", True)):

@@ -5,10 +5,14 @@ import zlib
 
 import numpy as np
 import pytest
+from perfetto_files import flow, note, process, thread
 from trace_bytes import START, field, msg, packet, track
 
 import traceconv
 from traceconv.core.errors import SourceError
+from traceconv.io.sources import sources
+from traceconv.pipeline import registry
+from traceconv.pipeline.stages import events
 from traceconv.readers.perfetto import packets as reading
 from traceconv.readers.perfetto import slices as slices_module
 
@@ -252,3 +256,66 @@ def test_numbers_are_sorted_block_by_block(monkeypatch):
         assert np.array_equal(
             slices_module.by_code(np.repeat(code, 4)), np.argsort(np.repeat(code, 4), kind="stable")
         )
+
+
+def on(uuid, begin_ns, end_ns, name, *fields):
+    """A slice on a track."""
+    return packet(
+        (8, begin_ns), (10, 1), (11, msg((9, 1), (11, uuid), (22, "x"), (23, name), *fields))
+    ) + packet((8, end_ns), (10, 1), (11, msg((9, 2), (11, uuid))))
+
+
+def ranks_of(tmp_path, data):
+    path = tmp_path / "t.pftrace"
+    path.write_bytes(data)
+    found = registry.discover(sources([str(path)])).captures
+    return [events(capture, lambda n: None) for capture in found]
+
+
+def drawn(trace):
+    names = [trace.strings[i] for i in trace.events.name.tolist()]
+    return [
+        (names[a], names[b])
+        for a, b in zip(trace.flows.src.tolist(), trace.flows.dst.tolist(), strict=True)
+    ]
+
+
+def test_arrows_from_rank_to_rank_are_counted_and_none_is_made_up(tmp_path):
+    """A chain that goes to another rank and comes back is no arrow within the first one, and what
+    is in a process of no rank is counted once."""
+    data = b""
+    for pid, stream in ((10, "STREAM [1]"), (20, "STREAM [1]"), (30, "")):
+        data += track(pid, process(pid, f"p{pid}"))
+        data += track(pid + 1, (5, pid), (2, stream) if stream else thread(pid, pid, "main"))
+    data += on(11, 1000, 1100, "a", flow(5)) + on(21, 1200, 1300, "b", flow(5))
+    data += on(11, 1400, 1500, "c", flow(5)) + on(11, 1600, 1700, "d", flow(5))
+    data += on(31, 1000, 1800, "launcher", flow(6)) + on(21, 1900, 2000, "e", flow(6))
+    first, second = ranks_of(tmp_path, data)
+    assert drawn(first) == [("c", "d")]
+    assert drawn(second) == []
+    assert first.issues.count("flow-across-ranks") == 1  # b to c
+    assert second.issues.count("flow-across-ranks") == 2  # a to b, launcher to e
+    assert [one.issues.count("track-without-rank") for one in (first, second)] == [1, 0]
+    assert first.ledger["read", "slice"] == 4 and first.ledger["lost", "slice"] == -1
+
+
+def test_what_one_group_has_twice_is_two_and_what_differs_is_not_one(tmp_path):
+    """Copies are what is alike in every column and argument, once per group."""
+    data = b""
+    for group in (0, 1):
+        head = 1000 * (group + 1)
+        data += track(head, process(group + 1, f"group {group}"))
+        for rank in (0, 1):
+            uuid = head + 10 + rank
+            name = thread(group + 1, uuid, f"rank {rank} compute")
+            data += track(uuid, (5, head), name)
+            args = (note("shape", "2x2"), note("shape", "4x4"))
+            data += on(uuid, 5000, 6000, "gemm", args[0], flow(9 + group))
+            data += on(uuid, 7000, 8000, "twice", args[0]) + on(uuid, 8000, 8000, "mark")
+            data += on(uuid, 8000, 8000, "mark") + on(uuid, 9000, 9500, "gemm", args[group])
+    for trace in ranks_of(tmp_path, data):
+        names = [trace.strings[i] for i in trace.events.name.tolist()]
+        assert sorted(names) == ["gemm", "gemm", "gemm", "mark", "mark", "twice"]
+        assert trace.issues.count("repeated-content") == 4
+        assert trace.ledger["read", "slice"] == 10
+        assert not len(trace.flows)

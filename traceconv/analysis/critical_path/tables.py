@@ -215,7 +215,8 @@ def line(path: Path) -> str:
     n = len(path.steps)
     sure = float((steps["Certain(%)"] * steps["Length(ns)"]).sum() / total)
     mean = total / n / 1e6
-    lacking = f"; {path.missing} ranks have no capture" if path.missing > 0 else ""
+    have = "rank has" if path.missing == 1 else "ranks have"
+    lacking = f"; {path.missing} {have} no capture" if path.missing > 0 else ""
     return (
         f"critical path of {n} step{'s' * (n != 1)}, {mean:.3f} ms a step: {said}; on {where}; "
         f"{sure:.0f} % of it certain{lacking}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -167,6 +167,10 @@ _FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "ate
 """Operators that are a product of two matrices, and which of their inputs these are."""
 _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
 _PRODUCT = re.compile(r"MatMul(?:V[23])?")
+_ATTENTION = "aten::_flash_attention_forward"
+_CAUSAL, _PACKED, _WINDOW = 8, slice(3, 5), slice(11, 13)
+"""Its arguments (ATen/native/native_functions.yaml of PyTorch): whether a query looks back only,
+where packed sequences begin, and how far it looks."""
 _LEAST_NS = 10_000  # what takes less is a matter of launches
 _SHAPES_KEPT = 500
 _MOST = 1 << 62
@@ -209,18 +213,33 @@ def flat_product(left: int, right: int, result: int) -> Product | None:
 
 def _products(trace: Trace) -> Known | None:
     """Time of products of matrices in half precision by what they have to do."""
+    look = _ascend_products if is_ascend(trace) else _gpu_products
+    return _done(trace, look, _read)
+
+
+def _attention(trace: Trace) -> Known | None:
+    """The same of attention in half precision, as PyTorch's own operator states it."""
+    return None if is_ascend(trace) else _done(trace, _gpu_attention, _read_attention)
+
+
+def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> Known | None:
+    """Time of what operators do, by what these have to do.
+
+    Args:
+        look: kernels, the row of the operator each is of, and what that says.
+        read: what an operator has to do, by what it says.
+    """
     rows = kernels(trace, OpClass.COMPUTE)
     steps = max(len(measured(trace.steps)), 1)
     if not len(rows) or trace.hints.partial_device:
         return None
-    look = _ascend_products if is_ascend(trace) else _gpu_products
     rows, call, texts = look(trace, rows)
     groups = Groups.of(call)
     time = groups.total(trace.events.dur_ns[rows])
     found: dict[tuple[str, Product], list[int]] = {}
     shown = []
     for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
-        if ns < _LEAST_NS or (of := _read(texts[first])) is None:
+        if ns < _LEAST_NS or (of := read(texts[first])) is None:
             continue
         sums = found.setdefault((texts[first][0], of), [0, 0])
         sums[0] += ns
@@ -248,7 +267,9 @@ def _peaks(name: str) -> dict[str, Any]:
 
 
 Said = tuple[str, str, str]
-"""Shapes in text, types, and how to read them: numbers of two inputs, or "ND"."""
+"""Shapes in text, types, and how to read them: the operator, "ND", or its other arguments."""
+
+_Look = Callable[[Trace, NDArray[np.intp]], tuple[NDArray[np.intp], I64, list[Said]]]
 
 
 def _gpu_products(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
@@ -260,6 +281,17 @@ def _gpu_products(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp
     dims, types = fields(trace, call, "Input Dims", "Input type")
     names = [trace.strings[i] for i in trace.events.name[call].tolist()]
     return rows, call, list(zip(dims.tolist(), types.tolist(), names, strict=True))
+
+
+def _gpu_attention(
+    trace: Trace, rows: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], I64, list[Said]]:
+    """Kernels that :data:`_ATTENTION` launched, and its row."""
+    call = launching(trace, rows)
+    kept = (call >= 0) & (trace.events.name[np.maximum(call, 0)] == trace.strings.find(_ATTENTION))
+    rows, call = rows[kept], call[kept]
+    said = fields(trace, call, "Input Dims", "Input type", "Concrete Inputs")
+    return rows, call, list(zip(*(column.tolist() for column in said), strict=True))
 
 
 def _ascend_products(
@@ -302,6 +334,36 @@ def _read(said: Said) -> Product | None:
         return flat_product(*map(math.prod, shapes))
     except (ValueError, TypeError, IndexError, KeyError):
         return None
+
+
+@lru_cache(10_000)
+def _read_attention(said: Said) -> Product | None:
+    """The two products of attention, (batch, length, heads, size) each of query, key and value, in
+    half precision; None of other types, windows, lengths that are packed, or if it is not said
+    whether half of it is masked. Keys and values may have fewer heads.
+    """
+    dims, types, given = map(_listed, said)
+    if len(dims) < 3 or len(types) < 3 or len(given) <= _CAUSAL or not {*types[:3]} <= _HALF:
+        return None
+    query, key, value = (tuple(one) if isinstance(one, list) else () for one in dims[:3])
+    if len(query) != 4 or key != value or len(key) != 4 or given[_CAUSAL] not in ("True", "False"):
+        return None
+    if any(given[_PACKED]) or any(given[_WINDOW]) or min(*query, *key) <= 0:
+        return None
+    batch, length, heads, size = query
+    causal = given[_CAUSAL] == "True"
+    if (key[0], key[3]) != (batch, size) or heads % key[2] or (causal and key[1] != length):
+        return None
+    operations = 4 * batch * heads * length * key[1] * size // (2 if causal else 1)
+    return _plausible(Product(operations, 4 * (math.prod(query) + math.prod(key))))
+
+
+def _listed(text: str) -> list[Any]:
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []
 
 
 def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -450,6 +512,33 @@ RULES: tuple[Rule, ...] = (
         "Look at the shapes named: sizes that are no multiples of the tiles, few rows, layouts "
         "that are converted on the way, a library without a kernel for them, or a lower clock.",
         _products,
+        each_rank(_inefficient),
+    ),
+    Rule(
+        "attention-efficiency",
+        "Attention takes much longer than the device needs for it",
+        THEME,
+        "least time of attention in half precision (operations of its two products at the device's "
+        "peak, half of them where it is causal, or moving queries, keys, values and results once, "
+        "whichever is longer), of the time that it takes; of calls of 10 µs and more",
+        (
+            Limit(
+                20.0,
+                "%",
+                f"{OWN}: kernels also take exponentials, which no peak counts",
+                below=True,
+            ),
+            Limit(5.0, "%", f"{OWN}: of the time of compute tasks", "share"),
+            Limit(UNSAID, "TFLOP/s", f"{_DATA_SHEETS}, where the device is known", "peak"),
+            Limit(UNSAID, "GB/s", f"{_DATA_SHEETS}, where the device is known", "bandwidth"),
+        ),
+        "shapes, types and values of the arguments of aten::_flash_attention_forward "
+        "(record_shapes), and peak and bandwidth of the device (known of some GPUs by their name; "
+        'else `threshold={"attention-efficiency.peak": TFLOP/s, "attention-efficiency.bandwidth": '
+        "GB/s}`)",
+        "Look at the shapes named: short sequences, few heads and sizes of heads that kernels are "
+        "not made for fill the device badly; a newer kernel may be faster.",
+        _attention,
         each_rank(_inefficient),
     ),
     Rule(

@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import F64, I64
+from traceconv import native
+from traceconv.core.columns import BLOB_BITS, F64, I32, I64, OFFSET_MASK, distinct, once_each
 from traceconv.core.json_text import NOT_JSON
-from traceconv.core.model import Trace
+from traceconv.core.model import Args, Layer, Trace
+from traceconv.core.protobuf_columns import codes
 from traceconv.core.side_tables import ABSENT, SideTable, in_ns
 
 
@@ -24,15 +26,49 @@ def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[NDArray[Any]]:
 
     Numbers come as written, lists and objects as JSON without white space.
     """
-    decoder, needles = _decoder(keys), [msgspec.json.encode(key) for key in keys]
     ids, back = np.unique(trace.events.args[rows], return_inverse=True)
-    found = [_decoded(decoder, needles, trace.args.raw(i)) for i in ids.tolist()]
-    columns = []
-    for member in _MEMBERS[: len(keys)]:
-        column = np.empty(len(ids), object)
-        column[:] = [_text(getattr(one, member)) if one is not None else "" for one in found]
-        columns.append(column[back.reshape(-1)] if len(ids) else column)
-    return columns
+    columns = [np.full(len(ids), "", object) for _ in keys]
+    left = _taken(trace.args, ids, keys, columns)
+    decoder, needles = _decoder(keys), [msgspec.json.encode(key) for key in keys]
+    for i, raw in ((i, trace.args.raw(int(ids[i]))) for i in left.tolist()):
+        found = _decoded(decoder, needles, raw)
+        if found is not None:
+            for member, column in zip(_MEMBERS, columns, strict=False):
+                column[i] = _text(getattr(found, member))
+    return [column[back.reshape(-1)] if len(ids) else column for column in columns]
+
+
+def _taken(
+    args: Args, ids: NDArray[Any], keys: Sequence[str], columns: list[NDArray[Any]]
+) -> NDArray[np.intp]:
+    """Fill in what the C part can find, many at once; the rows it cannot."""
+    members = native.members()
+    if members is None or not all(key.isascii() and key.isprintable() for key in keys):
+        return np.flatnonzero(ids >= 0)
+    there, left = np.flatnonzero(ids >= 0), [np.empty(0, np.intp)]
+    address, size = args.address[ids[there]], args.length[ids[there]].astype(np.int64)
+    blob, start = address >> BLOB_BITS, address & OFFSET_MASK
+    wanted = tuple(msgspec.json.encode(key)[1:-1] for key in keys)
+    for number in distinct(blob).tolist():
+        own, data = np.flatnonzero(blob == number), args.blobs[number]
+        try:
+            made = members(data, start[own], size[own], wanted)
+        except (TypeError, BufferError):  # kept as something else than bytes
+            left.append(there[own])
+            continue
+        places, lengths = (
+            np.frombuffer(column, dtype).reshape(len(keys), len(own))
+            for column, dtype in zip(made, (np.int64, np.int32), strict=False)
+        )
+        plain = np.frombuffer(made[2], bool)
+        left.append(there[own[~plain]])
+        for place, length, column in zip(places, lengths, columns, strict=True):
+            row = np.flatnonzero(plain & (length >= 0))
+            known = codes()
+            code = known.texts(data, place[row], length[row].astype(np.int64))
+            texts = np.array([*map(_said, known.entries(0)), ""], object)
+            column[there[own[row]]] = texts[np.frombuffer(code, np.int32)]
+    return np.concatenate(left)
 
 
 def mentioned(trace: Trace, *keys: str) -> bool:
@@ -84,11 +120,14 @@ def _text(value: msgspec.Raw) -> str:
 
 @lru_cache(4096)
 def _said(raw: bytes) -> str:
-    if raw[:1] == b'"':
-        return str(msgspec.json.decode(raw))
-    if raw[:1] in (b"[", b"{"):
-        return msgspec.json.format(raw, indent=-1).decode()
-    return raw.decode("utf-8", "replace")
+    try:
+        if raw[:1] == b'"':
+            return str(msgspec.json.decode(raw))
+        if raw[:1] in (b"[", b"{"):
+            return msgspec.json.format(raw, indent=-1).decode()
+    except NOT_JSON:
+        pass  # not UTF-8, or half a surrogate pair: as it is written
+    return raw.strip(b'"').decode("utf-8", "replace")
 
 
 # -- the profiler's own tables -------------------------------------------------------------
@@ -101,6 +140,7 @@ _ARGUMENTS = {
     "Input Shapes": "Input Shapes",
 }
 """The timeline's type of a task may be that of its queue entry, so the table's goes before."""
+_OF_TASKS = (*_ARGUMENTS.values(), "type", "fullname")
 _TYPES_BY_NAME = {
     "framework_raw": ("full_kernel_name", "kernel_type"),
     "output_op_compute_time_detail": ("op_name", "op_type"),
@@ -163,7 +203,12 @@ def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[
     (:mod:`traceconv.passes.kernel_args`); of MindSpore before 2.4, from those its timeline has and
     its tables, joined by full name.
     """
-    *columns, kind, full_name = fields(trace, rows, *_ARGUMENTS.values(), "type", "fullname")
+    number, every = _of_tasks(trace)
+    at = number[rows]
+    if (at >= 0).all():
+        *columns, kind, full_name = [column[at] for column in every]
+    else:
+        *columns, kind, full_name = fields(trace, rows, *_OF_TASKS)
     found = dict(zip(_ARGUMENTS, columns, strict=True))
     core = found.pop("Core Type of the table")
     found["Core Type"] = np.where(core == "", found["Core Type"], core)
@@ -172,6 +217,17 @@ def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[
         for stated in (kind, _types_by_name(trace, full_name)):
             found["OP Type"] = np.where(found["OP Type"] == "", stated, found["OP Type"])
     return found
+
+
+@once_each
+def _of_tasks(trace: Trace) -> tuple[I32, list[NDArray[Any]]]:
+    """What arguments say of the device's tasks: where each row's is in the columns, -1 for rows of
+    other layers. Asked by one rule and table after the other.
+    """
+    rows = np.flatnonzero(trace.rows_of(Layer.DEVICE))
+    number = np.full(len(trace.events), -1, np.int32)
+    number[rows] = np.arange(len(rows), dtype=np.int32)
+    return number, fields(trace, rows, *_OF_TASKS)
 
 
 def _types_by_name(trace: Trace, full_names: NDArray[Any]) -> NDArray[Any]:

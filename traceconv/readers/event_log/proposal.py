@@ -34,7 +34,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "dur": ("dur", "duration", "elapsed", "took", "latency", "length", "runtime"),
     "name": ("name", "event", "op", "operation", "operator", "function", "func", "kernel", "task",
              "action", "label", "message", "msg", "title", "phase", "stage", "type"),
-    "rank": ("rank", "globalrank", "workerrank"),
+    "rank": ("rank", "globalrank", "workerrank", "rankid", "worker", "workerid"),
     "stream": ("stream", "streamid", "queue"),
     "thread": ("thread", "tid", "threadid"),
     "process": ("process", "pid", "processid"),
@@ -58,6 +58,11 @@ _UNIX_UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
 
 _UNSAFE = re.compile(r"[`'\"\\\x00-\x1f\x7f]")
 """No column that has one of these in its name is proposed: the message may be pasted."""
+
+_ONE_NUMBER = re.compile(r"\D*\d{1,7}\D*", re.ASCII)
+"""The name of a worker that has a number."""
+
+_RANK = re.compile(r"\W*\brank\W?\d{1,7}\b", re.ASCII | re.IGNORECASE)
 
 _LEVEL = re.compile(r"\W*\b(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE|NOTICE)\b")
 
@@ -140,7 +145,9 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
         elif ends and ends[0] not in (ts, name):
             items.append(f"end={_column(ends[0], unit)}")
         whole = [n for n in rest if _all(usable[n], _WHOLE.fullmatch)]
-        items += [f"rank={found}" for found in _called("rank", whole)[:1]]
+        numbered = [n for n in texts if n != name and _all(usable[n], _ONE_NUMBER.fullmatch)]
+        ranks = [*_called("rank", whole), *_called("rank", numbered)]
+        items += [f"rank={n}" if n in whole else rf"rank={n}/(\d+)/" for n in ranks[:1]]
         free = [n for n in usable if n not in (ts, name) and n not in moments]
         streams, threads = _called("stream", free), _called("thread", free)
         items += [f"stream={streams[0]}"] if streams else [f"thread={n}" for n in threads[:1]]
@@ -199,7 +206,10 @@ def _text_lines(head: bytes, lines: Sequence[str]) -> Proposal | None:
         return None
     levels = sum(bool(_LEVEL.match(one.string, one.end())) for one in found)
     level = r"\W*(?P<level>[A-Za-z]+)\b" if levels >= _SHARE * len(found) else ""
-    mapping = rf"line=/(?P<ts>{ISO_TIME}){level}\W*(?P<name>\S.*)/"
+    begun = [(_LEVEL.match(one.string, one.end()) if level else None) or one for one in found]
+    ranked = all(_RANK.match(one.string, one.end()) for one in begun)
+    rank = r"\W*[Rr][Aa][Nn][Kk]\W?(?P<rank>\d+)\b" if ranked else ""
+    mapping = rf"line=/(?P<ts>{ISO_TIME}){level}{rank}\W*(?P<name>\S.*)/"
     return Proposal((), mapping) if _works(head, mapping) else None
 
 

@@ -35,11 +35,13 @@ class Part:
         grouped: threads are below the groups the rank is in, not below a process: what is on them
             is there once per group.
         process: (machine, pid).
+        others:  the other ranks, at the one that accounts for what is of none.
     """
 
     rank: int = -1
     grouped: bool = False
     process: tuple[int, int] | None = None
+    others: tuple[Part, ...] = ()
 
     def has(self, lane: Lane) -> bool:
         """Whether a lane is one of the rank."""
@@ -77,6 +79,9 @@ def read(capture: Capture, build: TraceBuilder) -> None:
             f"no TrackEvents and no GPU packets in it, only {unread.text()}; "
             "open it in ui.perfetto.dev",
         )
+
+
+_Kinds = Sequence[tuple[str, Mask]]
 
 
 @dataclass
@@ -140,15 +145,19 @@ class _Content:
         known = Lanes(self._descriptors, keys, self._first_names(marks))
         lanes = [self._own(lane) for lane in known.lanes]
         mine = np.array([self._part.has(lane) for lane in known.lanes], bool)
-        if len(mine):
-            marks.kind[~mine[marks.lane]] = DROPPED
-        made = slices(marks)
+        whole = slices(marks)
+        of_none = self._of_none(known.lanes)
+        self._book_of_none(whole, marks, of_none)
+        own = mine[marks.lane[whole.mark]]
+        made = whole.take(own, mine[marks.lane[whole.alone]])
         self._book(made, marks)
         used = np.flatnonzero(np.bincount(marks.lane[made.mark])).tolist()
         places = Places([lanes[i] for i in used], build.comm_words)
         rows, first = self._rows(marks, made, lanes, categories, places)
-        self._arrows(marks, made, rows, first, mine)
-        self._samples(lanes, mine, places)
+        row_of = np.full(len(whole.mark), -1, np.int64)
+        row_of[own] = rows + first
+        self._arrows(marks, whole, row_of, mine)
+        self._samples(lanes, mine, of_none, places)
 
     def _own(self, lane: Lane) -> Lane:
         """A lane as that of its rank, if the file has several ranks."""
@@ -181,6 +190,24 @@ class _Content:
                 build.seen(what, count)
                 build.skip("track-unknown", problem, count, what)
             marks.kind[own] = DROPPED
+
+    def _of_none(self, lanes: Sequence[Lane]) -> Mask:
+        """Which lanes are of no rank, for the rank that accounts for them; none for the others."""
+        parts = (self._part, *self._part.others)
+        if len(parts) < 2:
+            return np.zeros(len(lanes), bool)
+        return np.array([not any(part.has(lane) for part in parts) for lane in lanes], bool)
+
+    def _book_of_none(self, whole: Slices, marks: Marks, of_none: Mask) -> None:
+        build = self._build
+        instant = marks.kind[whole.mark] == INSTANT
+        lost = of_none[marks.lane[whole.mark]]
+        for what, count in (
+            ("slice", int((lost & ~instant).sum())),
+            ("instant", int((lost & instant).sum())),
+        ):
+            build.seen(what, count)
+            build.skip("track-without-rank", "", count, what)
 
     def _book(self, made: Slices, marks: Marks) -> None:
         build = self._build
@@ -218,7 +245,11 @@ class _Content:
         start, dur = marks.time[mark], made.dur
         kind = np.where(marks.kind[mark] == INSTANT, Kind.INSTANT, Kind.SLICE).astype(np.int8)
         args = self._merged_args(marks, made)
-        rows, kept = self._each_once(track, start, dur, name, kind)
+        rows, kept = self._each_once(
+            (track, start, dur, name, kind, self._alike(args)),
+            (marks.lane[mark],),
+            (("slice", kind == Kind.SLICE), ("instant", kind == Kind.INSTANT)),
+        )
         first = build.extend(
             track=track[kept], start_ns=start[kept], dur_ns=dur[kept], name=name[kept],
             kind=kind[kept], op=op[kept], step=step[kept], args=args[kept],
@@ -312,44 +343,92 @@ class _Content:
             own[both] = np.array(merged, np.int32)[back.ravel()]
         return own
 
-    def _each_once(self, track: I32, start: I64, dur: I64, name: I32, kind: I8) -> tuple[I64, Mask]:
-        """The place of each row among those that are kept, and which are: where a rank is in
-        several groups of a file, its events are there several times."""
-        n = len(track)
+    def _alike(self, args: I32) -> I64:
+        """Numbers of arguments: those of one text have one."""
         if not self._part.grouped:
+            return args.astype(np.int64)
+        distinct, back = np.unique(args, return_inverse=True)
+        stated = distinct[distinct >= 0]
+        texts: dict[bytes, int] = {}
+        codes = [texts.setdefault(text, len(texts)) for text in self._build.args_of(stated)]
+        none = [-1] * (len(distinct) - len(stated))
+        return np.array(none + codes, np.int64)[back.ravel()]
+
+    def _each_once(
+        self, columns: tuple[NDArray[Any], ...], group: tuple[I32, ...], kinds: _Kinds
+    ) -> tuple[I64, Mask]:
+        """The place of each row among those that are kept, and which are: where a rank is in
+        several groups of a file, what is its own is there once per group. A row that a group has
+        twice is two rows.
+
+        Args:
+            columns: what tells rows apart.
+            group:   what tells the groups apart.
+            kinds:   what of the rows is of which kind, for the account.
+        """
+        n = len(columns[0])
+        if not self._part.grouped or not n:
             return np.arange(n), np.ones(n, bool)
-        table = np.stack((track, start, dur, name, kind), axis=1)
-        _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        _, what = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        what = what.ravel()
+        keys: list[NDArray[Any]] = [*group, what]
+        order = np.lexsort(keys)  # rows of one group stay in their order
+        new = np.ones(n, bool)
+        new[1:] = np.diff(what[order]) != 0
+        for column in group:
+            new[1:] |= np.diff(column[order]) != 0
+        begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
+        nth = np.empty(n, np.int64)
+        nth[order] = np.arange(n) - begin
+        pairs = np.stack((what, nth), axis=1)
+        _, first, back = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
         kept = np.zeros(n, bool)
         kept[first] = True
-        for kind_, what in ((Kind.SLICE, "slice"), (Kind.INSTANT, "instant")):
-            again = int((~kept & (kind == kind_)).sum())
-            self._build.skip("repeated-content", "in several groups", again, what)
+        for kind, of_kind in kinds:
+            again = int((~kept & of_kind).sum())
+            self._build.skip("repeated-content", "in several groups", again, kind)
         place = np.cumsum(kept) - 1
         return place[first[back.ravel()]], kept
 
     # -- arrows and samples ------------------------------------------------------------------------
 
-    def _arrows(self, marks: Marks, made: Slices, rows: I64, first: int, mine: Mask) -> None:
-        row = np.full(len(marks), -1, np.int64)
-        row[made.mark] = np.arange(len(made.mark))
-        closed = made.end >= 0
-        row[made.end[closed]] = np.flatnonzero(closed)
-        start = marks.time[made.mark]
-        flows = self._events.flows()
-        flows = flows.take(mine[marks.lane[flows.mark]])
-        old = [end for end in self._events.legacy_flows if mine[marks.lane[end.mark]]]
-        found = [arrows(flows, row, marks, start), old_arrows(old, row, marks, start)]
-        flow, launch = self._build.string("flow"), self._build.string("launch")
-        for one in found:
-            self._draw(one, rows, first, flow)
-        self._draw(self._gpu_arrows(row), rows, first, launch)
+    def _arrows(self, marks: Marks, whole: Slices, row_of: I64, mine: Mask) -> None:
+        """Draw what leads from row to row of the rank.
 
-    def _draw(self, found: Arrows, rows: I64, first: int, name: int) -> None:
+        Args:
+            whole:  the slices of all ranks: a chain of arrows leads from one to another.
+            row_of: in the rank, of each of them; -1 if it is not of the rank.
+        """
+        row = np.full(len(marks), -1, np.int64)
+        row[whole.mark] = np.arange(len(whole.mark))
+        closed = whole.end >= 0
+        row[whole.end[closed]] = np.flatnonzero(closed)
+        start = marks.time[whole.mark]
+        flow, launch = self._build.string("flow"), self._build.string("launch")
+        for found, name in (
+            (arrows(self._events.flows(), row, marks, start), flow),
+            (old_arrows(self._events.legacy_flows, row, marks, start), flow),
+            (self._gpu_arrows(row), launch),
+        ):
+            single = int(mine[marks.lane[found.single]].sum())
+            self._draw(found, row_of, marks.lane[whole.mark], single, name)
+
+    def _draw(self, found: Arrows, row_of: I64, lane: I32, single: int, name: int) -> None:
         build = self._build
-        build.seen("flow", len(found.src) + found.single)
-        build.skip("flow-without-end", "", found.single, "flow")
-        src, dst = rows[found.src] + first, rows[found.dst] + first
+        src, dst = row_of[found.src], row_of[found.dst]
+        across = int(((src < 0) & (dst >= 0)).sum())
+        own = (src >= 0) & (dst >= 0)
+        src, dst = src[own], dst[own]
+        build.seen("flow", len(src) + across + single)
+        build.skip("flow-without-end", "", single, "flow")
+        build.skip("flow-across-ranks", "", across, "flow")
+        if self._part.grouped:  # an arrow to a copy of its own start is none
+            copy = src == dst
+            build.skip("repeated-content", "in several groups", int(copy.sum()), "flow")
+            ends = lane[found.src[own]][~copy], lane[found.dst[own]][~copy]
+            src, dst = src[~copy], dst[~copy]
+            _, kept = self._each_once((src, dst), ends, (("flow", np.ones(len(src), bool)),))
+            src, dst = src[kept], dst[kept]
         build.flows(src=src, dst=dst, name=name)
 
     def _gpu_arrows(self, row: I64) -> Arrows:
@@ -372,18 +451,22 @@ class _Content:
             done.setdefault(one, []).append(stage)
         for stage, one in zip(waiting.tolist(), ids.tolist(), strict=True):
             pairs += [(source, stage) for source in done.get(one, [])]
-        single = len(submitted.keys() - set(event.view(np.uint64).tolist()))
+        never = submitted.keys() - set(event.view(np.uint64).tolist())
         ends = np.array(pairs, np.int64).reshape(-1, 2)
         src, dst = row[ends[:, 0]], row[ends[:, 1]]
         there = (src >= 0) & (dst >= 0)
-        return Arrows(src[there], dst[there], single + int((~there).sum()))
+        single = np.array([submitted[one] for one in never], np.int64)
+        return Arrows(src[there], dst[there], np.concatenate((single, ends[~there, 0])))
 
-    def _samples(self, lanes: Sequence[Lane], mine: Mask, places: Places) -> None:
+    def _samples(self, lanes: Sequence[Lane], mine: Mask, of_none: Mask, places: Places) -> None:
         build, found = self._build, self._events.samples()
         for lane, rows in grouped(found.lane.astype(np.int64)):
-            if not mine[lane]:
+            if not mine[lane] and not of_none[lane]:
                 continue
             build.seen("counter", len(rows))
+            if of_none[lane]:
+                build.skip("track-without-rank", "", len(rows), "counter")
+                continue
             key = self._events.lanes.keys[lane]
             known = self._descriptors.of(key)
             problem = self._descriptors.problem(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class Survey:
         ranks = {lane.rank for lane in threads if lane.rank >= 0}
         if len(ranks) > 1:
             grouped = any(RANK.search(lane.name) for lane in threads)
-            return [(rank, Part(rank, grouped)) for rank in sorted(ranks)]
+            return _parts({rank: Part(rank, grouped) for rank in sorted(ranks)})
         places = Places(lanes)
         busy = {
             lane.process
@@ -120,7 +120,13 @@ class Survey:
         }
         if len(busy) < 2:
             return []
-        return [(i, Part(process=process)) for i, process in enumerate(sorted(busy))]
+        return _parts({i: Part(process=one) for i, one in enumerate(sorted(busy))})
+
+
+def _parts(of: dict[int, Part]) -> list[tuple[int, Part]]:
+    """Ranks with their parts, the first of which accounts for what is of none."""
+    (rank, first), *others = of.items()
+    return [(rank, replace(first, others=tuple(part for _, part in others))), *others]
 
 
 def captures(

@@ -42,6 +42,12 @@ class Slices:
     open: Mask
     alone: Rows
 
+    def take(self, rows: Mask, alone: Mask) -> Slices:
+        """Some of the rows, and some of the marks that end nothing."""
+        return Slices(
+            self.mark[rows], self.end[rows], self.dur[rows], self.open[rows], self.alone[alone]
+        )
+
 
 def by_time(marks: Marks) -> Rows:
     """The order of marks by lane, then time, then place in the file."""
@@ -228,11 +234,11 @@ class _Stacks:
 
 @dataclass
 class Arrows:
-    """Arrows between rows, the earlier one first, and how many ends have no other end."""
+    """Arrows between rows, the earlier one first, and the marks that are one end of no arrow."""
 
     src: I64
     dst: I64
-    single: int
+    single: I64
 
 
 def arrows(flows: Flows, row: I64, marks: Marks, start: I64) -> Arrows:
@@ -243,19 +249,21 @@ def arrows(flows: Flows, row: I64, marks: Marks, start: I64) -> Arrows:
         start: of each row, ns.
     """
     order = np.lexsort((flows.mark, marks.time[flows.mark], flows.flow))
-    flow, closes, to = flows.flow[order], flows.closes[order], row[flows.mark[order]]
-    there = to >= 0
-    flow, closes, to = flow[there], closes[there], to[there]
+    flow, closes, mark = flows.flow[order], flows.closes[order], flows.mark[order]
+    there = row[mark] >= 0
+    lost = mark[~there]
+    flow, closes, mark = flow[there], closes[there], mark[there]
     if not len(flow):
         none = np.empty(0, np.int64)
-        return Arrows(none, none, len(flows.flow))
+        return Arrows(none, none, lost)
+    to = row[mark]
     drawn = (flow[1:] == flow[:-1]) & ~closes[:-1]
     src, dst = to[:-1][drawn], to[1:][drawn]
     linked = np.zeros(len(flow), bool)
     linked[:-1] |= drawn
     linked[1:] |= drawn
     turned = start[src] > start[dst]
-    single = int((~linked).sum()) + int((~there).sum())
+    single = np.concatenate((lost, mark[~linked]))
     return Arrows(np.where(turned, dst, src), np.where(turned, src, dst), single)
 
 
@@ -264,26 +272,29 @@ def old_arrows(ends: list[FlowEnd], row: I64, marks: Marks, start: I64) -> Arrow
     src: list[int] = []
     dst: list[int] = []
     last: dict[int, int] = {}
-    drawn: set[int] = set()
-    single = 0
+    begun: dict[int, int] = {}  # marks of the ends that no arrow leads from yet
+    single: list[int] = []
     for end in sorted(ends, key=lambda one: (int(marks.time[one.mark]), one.mark)):
         to = int(row[end.mark])
         if to < 0:
-            single += 1
+            single.append(end.mark)
             continue
         if end.act == "begin":
-            if last.setdefault(end.flow, to) != to:
-                single += 1
+            if end.flow not in last:
+                last[end.flow], begun[end.flow] = to, end.mark
+            elif last[end.flow] != to:
+                single.append(end.mark)
             continue
         if end.flow not in last:
-            single += 1
+            single.append(end.mark)
             continue
         src.append(last[end.flow])
         dst.append(to)
-        drawn.add(end.flow)
+        begun.pop(end.flow, None)
         if end.act == "step":
             last[end.flow] = to
-    single += len(last.keys() - drawn)
+    single += begun.values()
     a, b = np.array(src, np.int64), np.array(dst, np.int64)
     turned = start[a] > start[b] if len(a) else np.empty(0, bool)
-    return Arrows(np.where(turned, b, a), np.where(turned, a, b), single)
+    alone = np.array(single, np.int64)
+    return Arrows(np.where(turned, b, a), np.where(turned, a, b), alone)

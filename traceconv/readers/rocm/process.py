@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Kind, Layer, OpClass
-from traceconv.readers.shared.arguments import Value, objects, quoted, tracks
+from traceconv.readers.shared.arguments import AT_ONCE, Value, objects, quoted, tracks
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
 from traceconv.readers.shared.pairing import latest
@@ -138,7 +138,7 @@ class Process:
                 name=names[at],
                 op=OpClass.HOST,
                 step=self._steps(names[at]),
-                args=args(at),
+                args=_in_parts(args, at),
             )
             rows[at] = np.arange(first, first + len(at))
         launching = np.flatnonzero((rows >= 0) & (correlation > 0) & ~marker)
@@ -210,7 +210,7 @@ class Process:
             dur_ns=spans.end[at] - spans.start[at],
             name=names[at],
             op=ops,
-            args=args(at),
+            args=_in_parts(args, at),
         )
         rows = np.full(len(names), -1, np.int64)
         rows[at] = np.arange(first, first + len(at))
@@ -310,6 +310,12 @@ def lane_of(stream: I64, queue: I64) -> tuple[I64, str]:
     if len(stream) and (stream < 0).all():
         return queue, "Queue"
     return stream, "Stream"
+
+
+def _in_parts(args: Callable[[NDArray[np.intp]], I32], at: NDArray[np.intp]) -> I32:
+    """The arguments of rows; those of a part of them are in memory at a time."""
+    parts = [args(at[first : first + AT_ONCE]) for first in range(0, len(at), AT_ONCE)]
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
 def registered(

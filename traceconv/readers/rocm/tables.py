@@ -145,7 +145,7 @@ class Tables:
 
     def _names(self, rows: Columns, heading: str, n: int, otherwise: str = "(no name)") -> I32:
         stated = rows[heading].tolist() if heading in rows else [""] * n
-        known = {text: self._build.string(str(text) or otherwise) for text in set(stated)}
+        known = {text: self._build.string(str(text) or otherwise) for text in dict.fromkeys(stated)}
         return np.array([known[text] for text in stated], np.int32)
 
     # -- rows --------------------------------------------------------------------------------
@@ -186,16 +186,17 @@ class Tables:
         n = len(spans.start)
         columns = {key: _whole(rows, heading, n) for key, heading in _KERNEL.items()}
         stream = _whole(rows, "Stream_Id", n)
-        shapes = [
-            triples(key, [_whole(rows, f"{of}_{axis}", n) for axis in "XYZ"])
+        sizes = [
+            (key, [_whole(rows, f"{of}_{axis}", n) for axis in "XYZ"])
             for key, of in (("grid", "Grid_Size"), ("block", "Workgroup_Size"))
         ]
 
         def args(at: NDArray[np.intp]) -> I32:
             dispatches = columns["dispatch"][at].tolist()
+            shapes = [triples(key, [column[at] for column in axes]) for key, axes in sizes]
             more = [
-                b"".join(shape[i] for shape in shapes) + self._counters.get(dispatch, b"")
-                for i, dispatch in zip(at.tolist(), dispatches, strict=True)
+                b"".join(shape) + self._counters.get(dispatch, b"")
+                for *shape, dispatch in zip(*shapes, dispatches, strict=True)
             ]
             stated = {key: (column[at], number) for key, column in columns.items()}
             return registered(self._build, {**stated, "stream": (stream[at], number)}, more)

@@ -19,7 +19,7 @@ from traceconv.core.model import I32, I64
 
 Values = NDArray[Any] | Sequence[bytes]
 
-_BATCH = 1 << 15
+AT_ONCE = 1 << 15
 """Rows whose arguments are in memory at a time."""
 
 
@@ -53,8 +53,8 @@ def register(build: TraceBuilder, columns: Mapping[str, Values]) -> NDArray[np.i
     if any(len(v) != n for v in columns.values()):
         raise ValueError("columns of different lengths")
     first = 0
-    for at in range(0, n, _BATCH):
-        parts = (v[at : at + _BATCH] for v in columns.values())
+    for at in range(0, n, AT_ONCE):
+        parts = (v[at : at + AT_ONCE] for v in columns.values())
         rows = zip(*(v.tolist() if isinstance(v, np.ndarray) else v for v in parts), strict=True)
         texts = [template % row for row in rows]
         started = build.args_bytes(b"".join(texts), np.array([len(t) for t in texts], np.int32))
@@ -189,8 +189,8 @@ def apart(
     template = b",".join(quoted(key).replace(b"%", b"%%") + b":%d" for key in numbers)
     template = b"{" + template + b"%b%b}"
     first = 0
-    for at in range(0, n, _BATCH):
-        part = slice(at, at + _BATCH)
+    for at in range(0, n, AT_ONCE):
+        part = slice(at, at + AT_ONCE)
         stated = [texts[code] for code in codes[part].tolist()]
         extra = more(part) if more else [b""] * len(stated)
         plain = (column[part].tolist() for column in numbers.values())

@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.clock import INT64_MAX, to_ns
-from traceconv.core.errors import ClockError
+from traceconv.core.clock import INT64_MAX, decimal_ns
 from traceconv.core.model import I64
 
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
@@ -155,20 +154,12 @@ def _one_by_one(texts: Sequence[str], unit: str) -> tuple[I64, NDArray[np.bool_]
     rounded = 0
     for i, text in enumerate(texts):
         try:
-            ns[i] = to_ns(text, unit)
-        except ClockError:
+            ns[i], finer = decimal_ns(text, unit)
+        except (ValueError, OverflowError):
             bad[i] = True
         else:
-            rounded += _is_finer(text, _EXPONENTS[unit])
+            rounded += finer
     return ns, bad, rounded
-
-
-def _is_finer(text: str, exponent: int) -> bool:
-    """Whether a number has digits beyond the nanosecond."""
-    mantissa, _, power = text.strip().lower().partition("e")
-    before, _, after = mantissa.partition(".")
-    kept = len(before) + exponent + int(power or 0)
-    return bool((before + after)[max(kept, 0) :].strip("+-0"))
 
 
 def whole(texts: Sequence[str]) -> I64:

@@ -9,7 +9,8 @@ Files:      the usual dump, ``nccl_trace_rank_<n>``, which is a pickle, and the 
 Units and clock: ns, Unix time. Start and end are when the watchdog noticed them; where the length
             on the device is recorded (``duration_ms``) a collective is that long and ends when it
             was noticed to be complete, but does not begin before it was created.
-Rank from:  "rank<n>" in the path; the dump does not name it.
+Rank from:  "rank<n>" in the path; the dump does not name it. Its coordinates, and how many ranks
+            there are, from ``pg_config`` (golden case ``parallel_groups``).
 Quirks:     a time that is not known is null, or 0 in JSON; what has not ended is what the dump is
             about: it is closed at the last stamp of the dump (golden case ``hang``).
 Ignored:    stack frames, as they hold paths of the user; the state of the communicators.

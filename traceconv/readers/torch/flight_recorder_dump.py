@@ -11,11 +11,13 @@ import msgspec
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain, to_ns
 from traceconv.core.errors import ClockError, MalformedInputError
+from traceconv.core.job_shape import Placement, parallel_groups
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
+from traceconv.readers.torch.kineto.header import members_of
 from traceconv.readers.torch.plain_pickle import Cut, Refused, json_text, load
 
 _OBJECT = re.compile(r'\{\s*"')
@@ -30,6 +32,11 @@ _CREATED, _STARTED, _COMPLETED = (
     "time_discovered_completed_ns",
 )
 _PICKLE = b"\x80"
+_CONFIG = re.compile(rb'(?<!\\)"pg_config"\s*+:\s*+\{')
+_WORLD = "default_pg"
+_LONGEST = 16 << 20
+"""Bytes of a dump that are looked at for its groups; the buffer of usual length makes 2 MB."""
+
 _NOT_WRITTEN = ("frames",)
 _NOT_ARGUMENTS = {"profiling_name", "frames", _CREATED, _STARTED, _COMPLETED}
 
@@ -50,6 +57,8 @@ def capture_of(source: Source, name: str) -> Capture:
     """The capture that a dump is."""
     title = source.title(name)
     rank = rank_in_path(title)
+    groups = list(_groups(source.head(name, _LONGEST)))
+    world = max((len(ranks or ()) for group, _, ranks in groups if group == _WORLD), default=-1)
     return Capture(
         reader="flight_recorder",
         source=source,
@@ -58,7 +67,29 @@ def capture_of(source: Source, name: str) -> Capture:
         rank_from="name" if rank is not None else "",
         clock=Anchor(Domain.UNIX, evidence="Unix time stamps"),
         label=title,
+        world_size=world or -1,
+        placement=Placement(parallel_groups(groups, world, "flight recorder: pg_config")),
     )
+
+
+def _groups(raw: bytes) -> Iterator[tuple[str, int, list[int] | None]]:
+    """What ``pg_config`` lists: what each group is for, no size, and its ranks."""
+    found: object = None
+    if raw.startswith(_PICKLE):
+        try:
+            value = load(raw)
+        except (Cut, Refused):
+            return
+        found = value.get("pg_config") if isinstance(value, dict) else None
+    elif at := list(_CONFIG.finditer(raw)):  # of the members of a dump it comes after the entries
+        text_ = raw[at[-1].end() - 1 :].decode("utf-8", "replace")
+        try:
+            found, _ = json.JSONDecoder().raw_decode(text_)
+        except (ValueError, RecursionError):
+            return
+    for one in found.values() if isinstance(found, dict) else ():
+        if isinstance(one, dict) and isinstance(one.get("desc"), str):
+            yield one["desc"], -1, members_of(one.get("ranks"))
 
 
 def read_dump(capture: Capture, build: TraceBuilder) -> None:

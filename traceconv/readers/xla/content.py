@@ -167,12 +167,17 @@ class Reading:
     def _args(self, plane: Plane, at: NDArray[np.intp], op: NDArray[np.int8], name: I32) -> I32:
         """Arguments of events: their stats; of collectives also what and among whom they are."""
         build = self.build
-        texts = plane.arguments(at, HIDDEN, PATHS)
-        for i in np.flatnonzero((op == OpClass.COMM) | (op == OpClass.COMM_TASK)).tolist():
-            members = self._collective(plane, int(at[i]), build.strings[int(name[i])])
-            if members:
-                texts[i] = (texts[i][:-1] + b"," if texts[i] else b"{") + members + b"}"
-        return objects(build, texts)
+        collective = (op == OpClass.COMM) | (op == OpClass.COMM_TASK)
+        ids, first = [np.empty(0, np.int32)], 0
+        for texts in plane.arguments(at, HIDDEN, PATHS):
+            for i in np.flatnonzero(collective[first : first + len(texts)]).tolist():
+                event = first + i
+                members = self._collective(plane, int(at[event]), build.strings[int(name[event])])
+                if members:
+                    texts[i] = (texts[i][:-1] + b"," if texts[i] else b"{") + members + b"}"
+            ids.append(objects(build, texts))
+            first += len(texts)
+        return np.concatenate(ids)
 
     def _collective(self, plane: Plane, event: int, name: str) -> bytes:
         """Arguments of a collective, as members of an object."""

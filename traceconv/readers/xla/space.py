@@ -15,7 +15,7 @@ import json
 import math
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I32, I64, Mask
-from traceconv.readers.shared.arguments import quoted
+from traceconv.readers.shared.arguments import AT_ONCE, quoted
 from traceconv.readers.shared.protobuf_wire import FIXED64, LENGTH, VARINT, Cut, Damaged, fields
 from traceconv.readers.xla.wire import Parts, fields_of, parts_of, signed
 
@@ -405,70 +405,47 @@ class Plane:
         values = {}
         for row in range(len(stats.owner)):
             if stats.kind[row] != _BYTES:
-                text = self._json(stats, row)
+                text = self.json(stats, row)
                 values[self.keys[0][int(stats.key[row])]] = json.loads(text)
         return values
 
     # -- arguments --------------------------------------------------------------------------
 
-    def arguments(self, rows: I64, hidden: Collection[str], plain: Collection[str]) -> list[bytes]:
+    def arguments(
+        self, rows: I64, hidden: Collection[str], plain: Collection[str]
+    ) -> Iterator[list[bytes]]:
         """The stats of some events, and of their kinds, as JSON objects; b"" where there are none.
 
         Args:
             rows:   of events, ascending.
             hidden: names of stats that are left out. Bytes are always left out.
             plain:  names of stats that are paths: only what follows the last slash is kept.
+
+        Yields:
+            Those of the next :data:`AT_ONCE` rows.
         """
-        own = self._members(self.stats, hidden, plain, np.isin(self.stats.owner, rows))
-        shared = self._members(self._metadata[2], hidden, plain, None)
-        found = []
-        kinds = self.kind_of[rows].tolist()
-        for row, kind in zip(rows.tolist(), kinds, strict=True):
-            members = own.get(row)
-            if more := shared.get(kind):
-                members = {**more, **members} if members else more
-            found.append(b"{" + b",".join(members.values()) + b"}" if members else b"")
+        write = _Members(self, hidden, plain)
+        kinds = self.kind_of[rows]
+        shared = write.members(self._metadata[2], np.arange(len(self._metadata[2].owner)))
+        for at in range(0, len(rows), AT_ONCE):
+            part = rows[at : at + AT_ONCE]
+            own = write.members(self.stats, self._stats_of(part))
+            found = []
+            for row, kind in zip(part.tolist(), kinds[at : at + AT_ONCE].tolist(), strict=True):
+                members = own.get(row)
+                if more := shared.get(kind):
+                    members = {**more, **members} if members else more
+                found.append(b"{" + b",".join(members.values()) + b"}" if members else b"")
+            yield found
+
+    def _stats_of(self, rows: I64) -> I64:
+        """Where the stats of some events are; they are in the order of their owners."""
+        owner = self.stats.owner
+        first, last = np.searchsorted(owner, (rows[0], rows[-1] + 1)).tolist()
+        found: I64 = first + np.flatnonzero(np.isin(owner[first:last], rows))
         return found
 
-    def _members(
-        self, stats: Stats, hidden: Collection[str], plain: Collection[str], only: Mask | None
-    ) -> dict[int, dict[int, bytes]]:
-        """``"key":value`` by owner and key."""
-        names = self.keys[0]
-        shown = np.array([bool(n) and n not in hidden for n in names] or [False], bool)
-        chosen = shown[stats.key] & (stats.kind != _BYTES) if len(stats.key) else np.empty(0, bool)
-        rows = np.flatnonzero(chosen if only is None else chosen & only)
-        heads = [quoted(name) + b":" for name in names]
-        paths = {i for i, name in enumerate(names) if name in plain}
-        known: dict[tuple[int, int, int], bytes] = {}
-        found: dict[int, dict[int, bytes]] = {}
-        plain_texts: dict[tuple[int, bytes], bytes] = {}
-        columns = (stats.owner, stats.key, stats.kind, stats.value, stats.start)
-        for row, (owner, key, kind, value, start) in zip(
-            rows.tolist(), zip(*(c[rows].tolist() for c in columns), strict=True), strict=True
-        ):
-            text: bytes | None
-            if kind == _TEXT and value <= _SHORT:  # few different ones, as a rule
-                raw = bytes(self.data[start : start + value])
-                text = plain_texts.get((key, raw))
-                if text is None:
-                    text = heads[key] + self._json(stats, row, key in paths)
-                    if raw.isascii():  # each that is no UTF-8 is counted
-                        plain_texts[key, raw] = text
-            elif kind == _SIGNED:
-                text = b"%b%d" % (heads[key], value)
-            elif kind == _UNSIGNED:
-                text = b"%b%d" % (heads[key], value & ((1 << 64) - 1))
-            else:
-                text = known.get((key, kind, value)) if kind != _TEXT else None
-                if text is None:
-                    text = heads[key] + self._json(stats, row, key in paths)
-                    if kind != _TEXT:
-                        known[key, kind, value] = text
-            found.setdefault(owner, {})[key] = text
-        return found
-
-    def _json(self, stats: Stats, row: int, path: bool = False) -> bytes:
+    def json(self, stats: Stats, row: int, path: bool = False) -> bytes:
         """The value of a stat as JSON."""
         kind, value = int(stats.kind[row]), int(stats.value[row])
         if kind == _DOUBLE:
@@ -536,6 +513,51 @@ def space_of(data: Any) -> Space:
         tuple(texts[WARNINGS]),
         parts.broken,
     )
+
+
+class _Members:
+    """Stats as members of JSON objects; texts that repeat are made once."""
+
+    def __init__(self, plane: Plane, hidden: Collection[str], plain: Collection[str]) -> None:
+        self._plane = plane
+        names = plane.keys[0]
+        self._shown = np.array([bool(n) and n not in hidden for n in names] or [False], bool)
+        self._heads = [quoted(name) + b":" for name in names]
+        self._paths = {i for i, name in enumerate(names) if name in plain}
+        self._known: dict[tuple[int, int, int], bytes] = {}
+        self._short: dict[tuple[int, bytes], bytes] = {}
+
+    def members(self, stats: Stats, rows: I64) -> dict[int, dict[int, bytes]]:
+        """``"key":value`` of some stats, by owner and key."""
+        rows = rows[self._shown[stats.key[rows]] & (stats.kind[rows] != _BYTES)]
+        found: dict[int, dict[int, bytes]] = {}
+        columns = (stats.owner, stats.key, stats.kind, stats.value, stats.start)
+        for row, (owner, key, kind, value, start) in zip(
+            rows.tolist(), zip(*(c[rows].tolist() for c in columns), strict=True), strict=True
+        ):
+            if kind == _TEXT and value <= _SHORT:  # few different ones, as a rule
+                text = self._text(stats, row, key, bytes(self._plane.data[start : start + value]))
+            elif kind == _SIGNED:
+                text = b"%b%d" % (self._heads[key], value)
+            elif kind == _UNSIGNED:
+                text = b"%b%d" % (self._heads[key], value & ((1 << 64) - 1))
+            elif kind == _TEXT:
+                text = self._heads[key] + self._plane.json(stats, row, key in self._paths)
+            else:
+                text = self._known.get((key, kind, value), b"")
+                if not text:
+                    text = self._heads[key] + self._plane.json(stats, row, key in self._paths)
+                    self._known[key, kind, value] = text
+            found.setdefault(owner, {})[key] = text
+        return found
+
+    def _text(self, stats: Stats, row: int, key: int, raw: bytes) -> bytes:
+        text = self._short.get((key, raw))
+        if text is None:
+            text = self._heads[key] + self._plane.json(stats, row, key in self._paths)
+            if raw.isascii():  # each that is no UTF-8 is counted
+                self._short[key, raw] = text
+        return text
 
 
 def plane_name(data: Any, at: int, end: int) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
 from traceconv.core.errors import ClockError, Issues, SourceError
-from traceconv.core.job_shape import ParallelGroup, Placement, axes_of
+from traceconv.core.job_shape import STAGE, ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, derived_rank
@@ -194,11 +194,19 @@ class Identity:
         info = self.read_json(name)
         self.claim(Trust.INSIDE, info.get("rank_id"), f"{base}: rank_id")
         self.world_size = max(self.world_size, _whole(info.get("rank_size")))
+        self._stages(base, _whole(info.get("stage_num")))
         graphs = info.get("graph_ids")
         if isinstance(graphs, list):
             self.graphs = tuple(sorted({g for g in map(_whole, graphs) if g >= 0}))
         self._difference(base, info.get("diff_time"))
         self._versions(info)
+
+    def _stages(self, base: str, stages: int) -> None:
+        """How many stages MindSpore's job has; which one this rank is in is not said."""
+        if 0 < stages <= _MOST_RANKS and STAGE not in self.placement.sizes:
+            sizes = {**self.placement.sizes, STAGE: stages}
+            place = self.placement.place or f"{base}: stage_num"
+            self.placement = replace(self.placement, sizes=sizes, place=place)
 
     def _difference(self, base: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -253,8 +261,8 @@ class Identity:
                     for g in named
                     if g["ranks"] and axes_of(g["name"])
                 ),
-                sizes,
-                place=f"{place}: distributed_args",
+                {**self.placement.sizes, **sizes},
+                place=f"{place}: distributed_args" if sizes else self.placement.place,
             )
 
     def database(self, name: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
-from traceconv.core.clock import INT64_MAX
+from traceconv.core.clock import INT64_MAX, decimal_ns
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import I64
 
@@ -154,7 +154,6 @@ def _checked(events: list[Event], text: bytes) -> list[Event]:
 GOOD, ABSENT, BAD, BEYOND = 0, 1, 2, 3
 """States: a time; nothing (or null); not a number; a number no int64 nanosecond can hold."""
 
-_NUMBER = re.compile(r"\s*+([+-]?)(\d*+)(?:\.(\d*+))?(?:[eE]([+-]?\d{1,4}))?\s*+\Z", re.ASCII)
 _COMMON = b"0123456789.,-"
 _TEN = 10 ** np.arange(19, dtype=np.int64)
 _HUNDREDS = np.array([100, 10, 1])
@@ -274,28 +273,10 @@ def parse(token: bytes) -> tuple[int, int, bool]:
             text = msgspec.json.decode(token, type=str)
         except NOT_JSON:
             return 0, BAD, False
-    match = _NUMBER.match(text)
-    if match is None or not (match[2] or match[3]):
+    try:
+        ns, rounded = decimal_ns(text)
+    except ValueError:
         return 0, BAD, False
-    return _exact(match[1] == "-", match[2], match[3] or "", int(match[4] or 0))
-
-
-def _exact(negative: bool, whole: str, fraction: str, exponent: int) -> tuple[int, int, bool]:
-    significant = (whole + fraction).lstrip("0")
-    shift = 3 + exponent - len(fraction)
-    if not significant:
-        return 0, GOOD, False
-    if len(significant) + shift > 19:
+    except OverflowError:
         return 0, BEYOND, False
-    if len(significant) + shift < 0:
-        return 0, GOOD, True  # less than a tenth of a nanosecond
-    if shift < 0:
-        kept = significant[:shift] or "0"
-        rest = significant[shift:].rjust(-shift, "0")
-        ns = int(kept) + (rest[0] >= "5")
-        rounded = rest.strip("0") != ""
-    else:
-        ns, rounded = int(significant) * 10**shift, False
-    if ns > INT64_MAX:
-        return 0, BEYOND, False
-    return (-ns if negative else ns), GOOD, rounded
+    return ns, GOOD, rounded

@@ -260,6 +260,8 @@ class Salvage:
         if isinstance(value, list) and any(isinstance(one, dict) for one in value):
             return self._damaged(at, at + 1)  # a bracket too many: events are behind it
         if not isinstance(value, dict):
+            if stop == len(self._text) and not self._enough:
+                raise _Stop(at)  # a number may go on
             self._tally.add("malformed-record", self._place(at))
         elif value.get("ph") is not None:
             self._pending.append((self._bytes(at, stop), self._place(at)))

@@ -15,15 +15,12 @@ from typing import Any
 
 from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
 from traceconv.core.errors import SourceError
-from traceconv.core.job_shape import ParallelGroup, Placement, axes_of
+from traceconv.core.job_shape import ParallelGroup, Placement, parallel_groups
 from traceconv.io.sources import HEAD_BYTES, Source
 from traceconv.readers.shared.numbers import count_of
 
 LONGEST_HEADER = 16 << 20
 """Process groups of very large jobs make long headers; beyond this nothing is looked for."""
-
-MOST_MEMBERS = 1 << 20
-"""No group has more."""
 
 BASE = "baseTimeNanoseconds"
 
@@ -212,23 +209,19 @@ def _description(group: Mapping[str, Any]) -> str:
 
 
 def _parallel_groups(info: Any, world_size: int) -> tuple[ParallelGroup, ...]:
-    """The groups whose description names an axis, with their members.
+    """The groups whose description names an axis, with their members."""
+    listed = (
+        (_description(group), count_of(group.get("pg_size")), members_of(group.get("ranks")))
+        for group in _listed_groups(info)
+    )
+    return parallel_groups(listed, world_size, "distributedInfo: pg_config")
 
-    A group of all ranks may be listed without them. One whose members are not all there (long lists
-    are cut when they are written as text) is left out.
-    """
-    found = []
-    for group in _listed_groups(info):
-        name, size = _description(group), count_of(group.get("pg_size"))
-        stated = _unpacked(group.get("ranks"))
-        if not axes_of(name) or not isinstance(stated, list):
-            continue
-        members = [count_of(rank) for rank in stated]
-        if not members and 0 < size == world_size <= MOST_MEMBERS:
-            members = list(range(size))
-        if members and min(members) >= 0 and size in (-1, len(members)):
-            found.append(ParallelGroup(name, tuple(members), "distributedInfo: pg_config"))
-    return tuple(found)
+
+def members_of(ranks: Any) -> list[int] | None:
+    """The ranks of a group as PyTorch lists them, maybe as text; -1 for what is no rank, None for
+    what is no list."""
+    listed = _unpacked(ranks)
+    return [count_of(rank) for rank in listed] if isinstance(listed, list) else None
 
 
 def _unpacked(value: Any) -> Any:
