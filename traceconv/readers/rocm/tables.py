@@ -145,7 +145,7 @@ class Tables:
 
     def _names(self, rows: Columns, heading: str, n: int, otherwise: str = "(no name)") -> I32:
         stated = rows[heading].tolist() if heading in rows else [""] * n
-        known = {text: self._build.string(str(text) or otherwise) for text in set(stated)}
+        known = {text: self._build.string(str(text) or otherwise) for text in dict.fromkeys(stated)}
         return np.array([known[text] for text in stated], np.int32)
 
     # -- rows --------------------------------------------------------------------------------

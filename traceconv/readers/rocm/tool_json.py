@@ -251,7 +251,7 @@ class _Reading:
         )
 
     def _named(self, texts: Sequence[str]) -> I32:
-        known = {text: self._build.string(text or "(no name)") for text in set(texts)}
+        known = {text: self._build.string(text or "(no name)") for text in dict.fromkeys(texts)}
         return np.array([known[text] for text in texts], np.int32)
 
     def _operation(self, record: _Record) -> tuple[str, str]:
