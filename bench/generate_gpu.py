@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,60 @@ class Group(NamedTuple):
     device: int
     busy: int
     kind: str  # kernel, collective, copy
+
+
+def job(folder: Path, ranks: int, steps: int, layers: int = 9) -> None:
+    """One PyTorch trace per rank of a job: tensor parallel groups of 8, data parallel ones of the
+    others. A step has ``layers`` collectives of the first and one of the second, which end alike
+    for all members but for 2 us of noise; clocks are up to a second off.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(SEED)
+    tensor = np.arange(ranks).reshape(-1, 8)
+    data = tensor.T
+    count = steps * (layers + 1)
+    start, end = (np.zeros((count, ranks)) for _ in range(2))
+    now = np.zeros(ranks)
+    for i in range(count):
+        members = data if i % (layers + 1) == layers else tensor
+        start[i] = now + 1e6 * (1 + 0.1 * np.sin(1.7 * i)) + random.normal(0, 3e4, ranks)
+        last = np.empty(ranks)
+        last[members] = start[i][members].max(axis=1, keepdims=True)
+        now = end[i] = last + 1e5 + random.normal(0, 2e3, ranks)
+    for rank, offset in enumerate(random.integers(-(10**9), 10**9, ranks).tolist()):
+        events = []
+        before = 0.0
+        for i, (began, ended) in enumerate(zip(start[:, rank], end[:, rank], strict=True)):
+            step, place = divmod(i, layers + 1)
+            members = data[rank % 8] if place == layers else tensor[rank // 8]
+            if not place:
+                row = start[i + layers, rank], end[i + layers, rank]
+                whole = row[1] - before
+                events.append(_of_job("user_annotation", f"ProfilerStep#{step}", before, whole, 0))
+            events.append(_of_job("kernel", KERNELS[0], before, began - before, STREAM))
+            about = {
+                "Collective name": "allreduce", "In msg nelems": 1 << 22, "dtype": "BFloat16",
+                "Group size": len(members), "Process Group Ranks": str(members.tolist()),
+                "Process Group Name": f"{'dp' if place == layers else 'tp'}{members[0]}",
+            }  # fmt: skip
+            events.append(_of_job("kernel", COLLECTIVE, began, ended - began, COMM_STREAM, about))
+            before = float(ended)
+        document = {
+            "schemaVersion": 1, "baseTimeNanoseconds": BASE_NS + offset, "traceEvents": events,
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks},
+            "deviceProperties": [{"id": 0, "name": "generated"}],
+        }  # fmt: skip
+        (folder / f"rank{rank}.pt.trace.json").write_text(json.dumps(document))
+
+
+def _of_job(
+    cat: str, name: str, start: float, ns: float, tid: int, about: dict[str, object] | None = None
+) -> dict[str, object]:
+    """A slice of the trace of a job; ns."""
+    return {
+        "ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": round(start) / 1000,
+        "dur": round(ns) / 1000, "args": {"device": 0, "stream": tid, **(about or {})},
+    }  # fmt: skip
 
 
 def groups(count: int, seed: int = SEED) -> Iterator[Group]:

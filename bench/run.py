@@ -28,7 +28,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure traceconv.")
     parser.add_argument("--events", type=int, default=1_000_000, help="of the large capture")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", metavar="TEXT", help="only jobs whose name contains this")
+    parser.add_argument(
+        "--only",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="only jobs whose name contains this; repeat for more",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     parser.add_argument("--profile", action="store_true", help="show where convert spends time")
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
@@ -53,16 +59,18 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if missed and given.check else 0
 
 
-def chosen(suite: Suite, only: str | None) -> list[measure.Job]:
+def chosen(suite: Suite, only: list[str]) -> list[measure.Job]:
     """The jobs whose names contain ``only``, and the one whose output some of them read."""
-    found = [job for job in suite.jobs.values() if not only or only in job.name]
+    found = [
+        job for job in suite.jobs.values() if not only or any(text in job.name for text in only)
+    ]
     if any(job.name.endswith("stages of Perfetto") for job in found):
         naive = suite.jobs["naive"]
         return [naive, *(job for job in found if job is not naive)]
     return found
 
 
-def rehearse(folder: Path, only: str | None) -> None:
+def rehearse(folder: Path, only: list[str]) -> None:
     """Run everything once on tiny inputs, so that no measured run has to compile byte code.
 
     An installed package has its byte code beside it; a source tree may not, and must not get any.

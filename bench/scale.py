@@ -1,7 +1,7 @@
 """Many ranks, and one that is larger than memory: time, memory of the largest process, output.
 
     python -m bench.scale                 # some 15 minutes and 15 GB of disk
-    python -m bench.scale --part peers    # one part: ranks, slope, limit, peers, limits, bounds
+    python -m bench.scale --part peers    # one part: ranks, slope, collectives, limit, ...
     python -m bench.scale --small         # a tenth of everything, to see that it works
 
 Each figure is of a whole command. ``resident`` is the peak of the largest process, mapped files
@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import filecmp
 import importlib.util
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from bench import bounds, limits, measure
+from bench import bounds, generate_gpu, limits, measure
 from bench.generate import generate
 from bench.measure import Taken
 from bench.rows import PYTHON
@@ -109,6 +110,19 @@ class Bench:
         same = filecmp.cmp(self.folder / "free.pftrace", self.folder / "bound.pftrace", False)
         print("the same bytes" if same else "THE BYTES DIFFER")
 
+    def collectives(self) -> None:
+        """Clocks and stragglers of a job of 1024 ranks with 1000 collectives each."""
+        folder = self.folder / "collectives"
+        ranks = max(64, round(1024 * self.scale) // 8 * 8)
+        generate_gpu.job(folder, ranks, 100)
+        print(f"\n{f'{ranks} ranks x 1000 collectives':33}{HEAD}")
+        for words in (["merge", "--align", "none"], ["align"], ["stragglers"]):
+            out = ["-m", "summary", "-o", str(self.folder / "c.pftrace"), "-f"]
+            how = words + (out if words[0] == "merge" else [])
+            taken = self.middle([PYTHON, "-m", "traceconv", *how, str(folder), "-q", "--jobs", "1"])
+            print(f"{words[0]:33}" + figures(taken, 0), flush=True)
+        shutil.rmtree(folder)
+
     def peers(self) -> None:
         """Eight ranks of 100 MB into one file, beside viztracer (which takes orjson if it can)."""
         if importlib.util.find_spec("viztracer") is None:
@@ -168,7 +182,7 @@ def figures(taken: Taken, size: float) -> str:
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bench.scale", description="Measure at scale.")
-    parts = ("ranks", "slope", "limit", "peers", "limits", "bounds")
+    parts = ("ranks", "slope", "collectives", "limit", "peers", "limits", "bounds")
     parser.add_argument("--part", choices=parts, action="append", help="only this (repeatable)")
     parser.add_argument("--small", action="store_true", help="a tenth of everything")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each command")

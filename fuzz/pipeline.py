@@ -108,7 +108,7 @@ def examined(
     return outcome
 
 
-def _traces(path: Path, outcome: Outcome, only: str | None) -> Iterator[Trace]:
+def _traces(path: Path, outcome: Outcome, only: str | None = None) -> Iterator[Trace]:
     try:
         found = registry.discover(sources([str(path)]), only)
         outcome.issues.extend(found.issues)

@@ -194,10 +194,7 @@ def _child(args: argparse.Namespace, examine: Examine | None) -> int:
             seed = rng.choices(
                 by_reader[reader], [1 / (HEAD_BYTES + s.size) for s in by_reader[reader]]
             )[0]
-            if examine is None:
-                _one(number, rng, seed, pool, whole, Path(place), args)
-            else:
-                _other(number, rng, seed, pool, Path(place), args, examine)
+            _one(number, rng, seed, pool, whole, Path(place), args, examine)
     return 0
 
 
@@ -223,10 +220,12 @@ def _one(
     whole: dict[str, Outcome],
     scratch: Path,
     given: argparse.Namespace,
+    examine: Examine | None,
 ) -> None:
+    """One damaged input: what it is, then what became of it, as lines of JSON."""
     file = rng.choice(seed.files)
     original = file.read_bytes()
-    clean = rng.random() < 0.15
+    clean = examine is None and rng.random() < 0.15
     if clean:  # nothing but a cut: what is left must have been there
         how, data = "clean cut", cut(rng, original, b"")
     else:
@@ -239,14 +238,13 @@ def _one(
             whole[seed.name] = examined(seed.path, scratch, only=only)
         file.write_bytes(data)
         begun = time.perf_counter()
-        _watch(HANG_S)
-        mode, suffix = rng.choice(MODES), SUFFIXES[number % len(SUFFIXES)]
-        outcome = examined(seed.path, scratch, mode=mode, suffix=suffix, only=only)
-        if number % given.tiers == 0:
-            _same_without_c(seed, scratch, mode, only, outcome)
-        if clean and (extra := invented(whole[seed.name], outcome)):
-            raise Wrong(f"{len(extra)} events that were not there: {extra[:3]}")
-        said["outcome"] = "refused" if outcome.error and not outcome.rows else "read"
+        if examine is None:
+            _watch(HANG_S)
+            undamaged = whole[seed.name] if clean else None
+            said["outcome"] = _through(number, rng, seed, undamaged, scratch, given)
+        else:
+            _watch(6 * HANG_S)
+            said["outcome"] = examine(seed, scratch, rng, given)
     except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
         _note(said, given, number, file, data)
     finally:
@@ -256,33 +254,27 @@ def _one(
     print(json.dumps(said), flush=True)
 
 
-def _other(
+def _through(
     number: int,
     rng: Random,
     seed: Seed,
-    pool: list[bytes],
+    undamaged: Outcome | None,
     scratch: Path,
     given: argparse.Namespace,
-    examine: Examine,
-) -> None:
-    """One input for an ``examine`` of its own."""
-    file = rng.choice(seed.files)
-    original = file.read_bytes()
-    how, data = mutated(rng, original, rng.choice(pool))
-    said = {"number": number, "reader": seed.reader, "name": f"{seed.name}:{file.name}", "how": how}
-    print(json.dumps(said), flush=True)
-    begun = time.perf_counter()
-    file.write_bytes(data)
-    _watch(6 * HANG_S)
-    try:
-        said["outcome"] = examine(seed, scratch, rng, given)
-    except (Exception, MemoryError):  # noqa: BLE001 - to be reported, whatever it is
-        _note(said, given, number, file, data)
-    finally:
-        _watch(0)
-        file.write_bytes(original)
-    said["ms"] = round(1000 * (time.perf_counter() - begun), 1)
-    print(json.dumps(said), flush=True)
+) -> str:
+    """An input through the pipeline: ``read`` or ``refused``.
+
+    Args:
+        undamaged: what is read of the input that this is the beginning of; None for other damage.
+    """
+    mode, suffix = rng.choice(MODES), SUFFIXES[number % len(SUFFIXES)]
+    only = seed.reader if given.reading else None
+    outcome = examined(seed.path, scratch, mode=mode, suffix=suffix, only=only)
+    if number % given.tiers == 0:
+        _same_without_c(seed, scratch, mode, only, outcome)
+    if undamaged is not None and (extra := invented(undamaged, outcome)):
+        raise Wrong(f"{len(extra)} events that were not there: {extra[:3]}")
+    return "refused" if outcome.error and not outcome.rows else "read"
 
 
 def _watch(seconds: float) -> None:

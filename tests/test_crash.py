@@ -43,7 +43,7 @@ MISSED = {
 }
 """Files whose neighbours show that they must have been there."""
 
-ADVICE = ("copy", "copied", "cut", "xport", "Looked for")
+ADVICE = ("copy", "copied", "cut", "xport")
 
 
 @pytest.fixture(scope="module", params=CASES)

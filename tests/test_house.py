@@ -20,7 +20,7 @@ LEVELS = (
     {"readers", "passes", "alignment", "writers", "validation"},
     {"core"},
     {"io"},
-    {"core.errors", "core.version", "native", "_proto"},
+    {"core.errors", "core.version", "core.choices", "native", "_proto"},
     {"core.codes"},
 )
 """The contract: a room imports rooms below its own line only. ``traceconv`` is the package itself,

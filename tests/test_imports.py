@@ -88,6 +88,13 @@ def of_merge(tmp_path_factory):
     return modules
 
 
+def test_a_conversion_loads_no_analysis(tmp_path):
+    """What other verbs share with it brings none along."""
+    sample = ROOT / "golden" / "trace_view" / "demo" / "input"
+    loaded = loaded_by("convert", str(sample), "-o", str(tmp_path / "out.pftrace"), "-q")
+    assert [m for m in loaded if m.startswith(("traceconv.analysis", "traceconv.report"))] == []
+
+
 def test_a_merge_loads_no_other_reader(of_merge):
     """Readers are imported to be asked; what they read with is not."""
     asked = subprocess.run(

@@ -16,7 +16,7 @@ from traceconv.alignment.collective_records import (
     kind_of,
 )
 from traceconv.alignment.plan import aligned, plan
-from traceconv.core.clock import INT64_MAX, Anchor, Correction, Domain
+from traceconv.core.clock import INT64_MAX, Anchor, Correction, Domain, time_text
 from traceconv.core.errors import ClockError
 from traceconv.core.robust import median_ns
 
@@ -160,6 +160,23 @@ def test_a_clock_set_by_what_another_group_says():
 
 
 # -- what is refused ------------------------------------------------------------------------
+
+
+def test_where_a_clock_that_was_set_would_not_show_is_said():
+    """Rank 1 goes on for half of the job after rank 0: between the first match and the last it is
+    checked, and the evidence says how long the rest is."""
+    happened = run(Job(1, 2, 1, steps=40, **clocks(2)))
+    known = knowledge(happened)
+    half = known[0].step < 20
+    columns = ("group", "kind", "size", "step", "start_ns", "end_ns")
+    short = {name: getattr(known[0], name)[half] for name in columns}
+    known[0] = CollectiveRecords(0, known[0].groups, known[0].kinds, **short)
+    one = found(happened, known).offsets[1]
+    ends = known[1].end_ns[known[1].step < 20]
+    assert one.checked_ns == (ends.min(), ends.max())
+    assert one.as_dict()["checked_ns"] == [str(ends.min()), str(ends.max())]
+    rest = time_text(known[1].end_ns.max() - ends.max())
+    assert f"the last {rest} a clock that was set would not show" in one.evidence
 
 
 def test_ranks_without_a_common_group_are_called_unaligned():

@@ -107,3 +107,19 @@ def test_ranks_that_stay_slow_for_a_while_are_not_slow():
         found = significance.compared(1e6 + 1e4 * table, np.zeros(1, int), (8, 0))
         certain += bool((found.certain & (found.usual > found.unsure)).any())
     assert certain <= 5
+
+
+def test_a_rank_that_gets_slower_all_the_time_is_slow():
+    """Its own values depend on those before, those of the others do not: only it is certain, nearly
+    always, while a rank whose values only wander around those of the others is not."""
+    rng = np.random.default_rng(7)
+    slower = wanders = 0
+    for _ in range(30):
+        table = 1e6 + 1e3 * rng.standard_normal((1, 16, 8))
+        table[0, :, 5] += np.linspace(0, 1e5, 16)
+        found = significance.compared(table, np.zeros(1, int), (8, 0))
+        slower += found.certain[0].tolist() == [rank == 5 for rank in range(8)]
+        table[0, :, 5] -= 5e4
+        wanders += significance.compared(table, np.zeros(1, int), (8, 0)).certain.any()
+    assert slower >= 27
+    assert wanders == 0

@@ -193,7 +193,7 @@ def test_one_step_is_an_observation():
 def test_stages_of_a_pipeline_are_not_compared():
     """The first has twice the layers of the second, and messages between."""
     verdict = of_job(TrainingJob(pp=2, layers=(4, 2), micro_batches=4))
-    assert verdict.reason.startswith("no two ranks did the same in one step: the stages of a ")
+    assert verdict.reason.startswith("no two ranks did the same in one step: who exchanges ")
 
 
 def test_ranks_that_only_exchange_messages_have_nothing_to_compare():

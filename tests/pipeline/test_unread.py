@@ -138,9 +138,11 @@ def test_many_files(refusal):
     assert lines[-1] == f"... and {len(files) - LISTED} more that are not read"
 
 
-def test_what_nobody_knows_gets_the_list(refusal):
-    """Nothing is said of a file of which nothing is known."""
-    assert "Looked for:\n  trace_view" in refusal(**{"a.txt": b"hello"})
+def test_of_what_nobody_knows_nothing_is_said(refusal):
+    """One line that it is not known, one what to do: no list of all formats."""
+    first, second = refusal(**{"a.txt": b"hello"}).splitlines()
+    assert first.endswith("no known profile here (seen: a.txt)")
+    assert "`traceconv formats` lists what is read" in second
 
 
 def test_a_database_is_told_by_its_tables(tmp_path, refusal):

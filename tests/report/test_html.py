@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import json
 import re
-import shutil
 import subprocess
 import threading
 
@@ -13,6 +12,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 from html_page import SECTIONS, Reader
+from paths import CHROMIUM, NEEDS_CHROMIUM
 from report_job import curve, document, matrix, operators, page, small, texts
 from synthetic_job import Job
 
@@ -36,9 +36,6 @@ HOSTILE = (
     "&lt;b&gt; ${title} $body %s {0}",
     "\x00\x1b[31m\u202egnp.\u2066 \ud800 \ufffe",
 )
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-CHROMIUM = CHROMIUM or shutil.which("google-chrome")
 
 
 def hostile():
@@ -351,7 +348,7 @@ def shown(path, folder):
     return done.stdout
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@NEEDS_CHROMIUM
 @pytest.mark.parametrize("guard", ["neither", "escaping", "policy", "both"])
 def test_names_that_are_scripts_neither_run_nor_ask(tmp_path, listener, guard):
     """In a browser, with each of the two guards alone; without both the same names do run."""

@@ -1,5 +1,6 @@
 """Places all tests share."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,11 @@ ASCEND, GPU = DATA / "ascend", DATA / "gpu"
 
 NEEDS_DATA = pytest.mark.skipif(not DATA.is_dir(), reason="the real captures are not here")
 """Marks a test that reads them. All tests below ``tests/real_data`` have it."""
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+"""A browser; None if there is none."""
+
+NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+"""Marks a test that starts it."""

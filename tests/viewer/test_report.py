@@ -1,18 +1,13 @@
 """The page of a report in a browser: what can be done with it, and what names cannot do."""
 
-import shutil
-
 import pytest
+from paths import NEEDS_CHROMIUM
 from report_job import document, matrix, operators
 from synthetic_job import Job
 
 from traceconv.report.html import page as page_of
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra viewer-test")
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-CHROMIUM = CHROMIUM or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = NEEDS_CHROMIUM
 
 BAD = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
@@ -28,15 +23,6 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page_of(told), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A browser without a window."""
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture

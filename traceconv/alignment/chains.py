@@ -20,11 +20,11 @@ from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
-from traceconv.core.clock import Correction
+from traceconv.core.clock import Correction, time_text
 from traceconv.core.robust import median
 
 _CENTRES = 4  # of stars in a group, at most
-_OUTSIDE = 0.05  # so much of a capture outside its matched operations is said
+_OUTSIDE = 0.01  # so much of a capture before or after its matched operations is said
 
 Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
@@ -348,9 +348,14 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -
     ours = fit.correction
     evidence = f"{fit.matches} operations shared, led by rank {root}"
     first, last = span or fit.span_ns
-    outside = max(fit.span_ns[0] - first, 0) + max(last - fit.span_ns[1], 0)
-    if outside > _OUTSIDE * (last - first):
-        evidence += f"; {100 * outside / (last - first):.0f} % of the capture is outside of them"
+    before, after = max(fit.span_ns[0] - first, 0), max(last - fit.span_ns[1], 0)
+    parts = [
+        f"the {where} {time_text(ns)}"
+        for where, ns in (("first", before), ("last", after))
+        if ns > _OUTSIDE * (last - first)
+    ]
+    if parts:
+        evidence += f"; in {' and '.join(parts)} a clock that was set would not show"
     return Offset(
         ours.offset_ns + anchor.offset_ns,
         "collective",
@@ -360,4 +365,5 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -
         ours.at_ns if ours.drift_ppt else 0,
         math.ceil(fit.error_ns(first, last)),
         fit.matches,
+        fit.span_ns,
     )

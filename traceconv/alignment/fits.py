@@ -75,7 +75,9 @@ class Fit:
         bias_error_ns: how far that may be off; in ``error``.
         spread_ns: how far ends scatter around the fit (one standard deviation).
         matches:   operations it was made from.
-        span_ns:   on its clock, the end of the first and of the last of them.
+        span_ns:   on its clock, the end of the first and of the last of them, or what several fits,
+            one after the other, have in common of these: a clock that was set outside of it would
+            not show.
         step_ns:   by how much one of both clocks seems to have been set between them; 0 if none.
         doubt:     why it is rejected, or "".
         loose:     why it is used only where "collective" was requested, or "".
@@ -110,6 +112,8 @@ class Fit:
         if not outer.matches:
             return self
         shift = outer.error.at_ns - self.correction.offset_ns
+        first, last = (ns - self.correction.offset_ns for ns in outer.span_ns)
+        first, last = max(self.span_ns[0], first), min(self.span_ns[1], last)
         return Fit(
             self.correction.then(outer.correction),
             self.error.plus(replace(outer.error, at_ns=shift)),
@@ -117,7 +121,7 @@ class Fit:
             math.hypot(self.bias_error_ns, outer.bias_error_ns),
             math.hypot(self.spread_ns, outer.spread_ns),
             min(self.matches, outer.matches),
-            self.span_ns,
+            (first, max(first, last)),
             loose=self.loose or outer.loose,
         )
 

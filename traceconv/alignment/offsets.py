@@ -34,6 +34,9 @@ class Offset:
         at_ns:     the instant, on the rank's own clock, at which ``offset_ns`` holds.
         error_ns:  half the width of the interval the true offset lies in; None if unknown.
         matches:   collectives it was made from.
+        checked_ns: on the rank's own clock, the first and the last instant between which a clock
+            that was set would have shown; that none was before or after, ``error_ns`` takes for
+            granted. None where nothing was checked.
     """
 
     offset_ns: int = 0
@@ -44,6 +47,7 @@ class Offset:
     at_ns: int = 0
     error_ns: int | None = None
     matches: int = 0
+    checked_ns: tuple[int, int] | None = None
 
     @property
     def correction(self) -> Correction:
@@ -63,6 +67,8 @@ class Offset:
             values |= {"drift_ppt": self.drift_ppt, "at_ns": str(self.at_ns)}
         if self.error_ns is not None:
             values["error_ns"] = self.error_ns
+        if self.checked_ns is not None:
+            values["checked_ns"] = [str(ns) for ns in self.checked_ns]
         return values | ({"matches": self.matches} if self.matches else {})
 
 

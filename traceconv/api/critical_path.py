@@ -11,7 +11,7 @@ from traceconv.alignment.collective_matching import matched
 from traceconv.alignment.offsets import stamped
 from traceconv.analysis.critical_path import tables, walk
 from traceconv.analysis.summarize import SummaryRequest
-from traceconv.analysis.tables.definition import Result
+from traceconv.analysis.tables.definition import Result, data_of
 from traceconv.api import options
 from traceconv.api.reading import RankArguments, asked
 from traceconv.core.errors import Issues, OptionError
@@ -48,11 +48,7 @@ class CriticalPath:
         Raises:
             KeyError: it was not requested; the message names those there are.
         """
-        for one in self.results:
-            if one.table.name == name:
-                return one.data
-        names = ", ".join(one.table.name for one in self.results)
-        raise KeyError(f"table {name!r} is not here; there are: {names}")
+        return data_of(self.results, name)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""

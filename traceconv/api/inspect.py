@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceconv.api import options
 from traceconv.core.errors import Issues, RankError, TraceconvError
@@ -23,6 +23,11 @@ from traceconv.pipeline import registry
 from traceconv.pipeline.report import described
 from traceconv.report.figures import UNKNOWN
 from traceconv.writers.output import Progress, silent
+
+if TYPE_CHECKING:
+    from traceconv.pipeline.engines import Advance
+    from traceconv.pipeline.options import EngineName, RunOptions
+    from traceconv.pipeline.prediction import Prediction
 
 LINES = 40
 """More captures than this share lines, unless every one is asked for."""
@@ -83,24 +88,6 @@ class Inspection:
         parts = sum(max(len(one.parts), 1) for one in ranked)
         whole = parts + len(left) == len(self.captures)
         self.captures = [*ranked, *(left if whole else ())]
-
-    def add_counts(self, trace: Trace, sizes: Mapping[str, Mapping[str, int]]) -> None:
-        """Take in the events of one rank, and predicted bytes of its output by format and mode."""
-        layers: Counter[str] = Counter()
-        for layer in {t.layer for t in trace.tracks}:
-            layers[str(layer)] = int(trace.rows_of(layer).sum())
-        self.counts[trace.rank] = {
-            **trace.counts(),
-            "layers": dict(layers),
-            **_found(trace),
-            "predicted_bytes": dict(sizes["perfetto"]),
-            "predicted": {name: dict(modes) for name, modes in sizes.items()},
-            "tables": {
-                name: _rows(side_table, self.issues)
-                for name, side_table in trace.side_tables.items()
-            },
-        }
-        self.issues.extend(trace.issues, rank=trace.rank)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -353,6 +340,10 @@ def inspect(
     mapping: options.AnyPath | None = None,
     nsys: options.AnyPath | None = None,
     counts: bool = False,
+    jobs: int | None = None,
+    mem_limit: options.Size | None = None,
+    engine: EngineName = "local",
+    engine_address: str | None = None,
     progress: Progress = silent,
 ) -> Inspection:
     """What is below ``paths``: format, rank, device, graphs, clock and files of every capture.
@@ -360,6 +351,7 @@ def inspect(
     Args:
         counts: also read every event: rows by kind and layer, steps, graphs, and what each mode
             would take, per rank and in all (upper bounds, a few percent above).
+        jobs, mem_limit, engine, engine_address: who reads them, as of :func:`traceconv.merge`.
 
     The other arguments are those of :func:`traceconv.open`. Unlike that, it shows captures whose
     rank is unknown or doubled, and reports the problem.
@@ -369,6 +361,7 @@ def inspect(
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
     options.text(reader, "reader"), options.text(rank_from, "rank_from")
+    run = options.run_options(jobs, mem_limit, engine, engine_address, progress=progress)
     below = sources(options.paths(paths))
     found = registry.discover(
         below, reader, options.path(mapping, "mapping"), options.path(nsys, "nsys")
@@ -385,20 +378,46 @@ def inspect(
         return inspection
     if counts:
         try:
-            _count(inspection, progress)
+            _count(inspection, run)
         except RankError as e:
             inspection.problem = str(e)
     return inspection
 
 
-def _count(inspection: Inspection, progress: Progress) -> None:
+def _count(inspection: Inspection, run: RunOptions) -> None:
     """Read the events of every capture that has a rank."""
+    from traceconv.pipeline.prediction import together
+    from traceconv.pipeline.ranks import map_ranks
+    from traceconv.pipeline.summaries import analysed
+
+    captures = [one for one in inspection.captures if one.rank is not None]
+    predictions: dict[int, Prediction] = {}
+    with analysed(captures, inspection.issues, run) as every:
+        for capture, found in map_ranks(_counts, captures, every.executor, run, inspection.issues):
+            counts, issues, prediction = found
+            inspection.counts[_rank(capture)] = counts
+            inspection.issues.extend(issues)
+            predictions[_rank(capture)] = prediction
+    inspection.predicted = together(predictions)
+
+
+def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues, Prediction]:
+    """What is in a rank, what is lost of it, and how large it would be."""
     from traceconv.pipeline.prediction import Prediction
     from traceconv.pipeline.stages import events
 
-    prediction = Prediction()
-    for capture in (c for c in inspection.captures if c.rank is not None):
-        label = f"rank {capture.rank}"
-        trace = events(capture, lambda n, label=label: progress(n, 0, label))  # type: ignore[misc]
-        inspection.add_counts(trace, prediction.add(trace))
-    inspection.predicted = prediction.whole()
+    trace = events(capture, advance)
+    prediction, issues = Prediction.of(trace), Issues()
+    counts = {
+        **trace.counts(),
+        "layers": {
+            str(layer): int(trace.rows_of(layer).sum())
+            for layer in sorted({track.layer for track in trace.tracks})
+        },
+        **_found(trace),
+        "predicted_bytes": dict(prediction.alone["perfetto"]),
+        "predicted": prediction.alone,
+        "tables": {name: _rows(one, issues) for name, one in trace.side_tables.items()},
+    }
+    issues.extend(trace.issues, rank=trace.rank)
+    return counts, issues, prediction

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from traceconv.api import options
 from traceconv.api.open import Captures
 from traceconv.api.open import open as find
 from traceconv.core.choices import unknown
 from traceconv.pipeline.options import EngineName, RunOptions
-from traceconv.pipeline.summaries import Ranks, analysed
-from traceconv.writers.output import Progress, silent
+from traceconv.writers.output import Progress
+
+if TYPE_CHECKING:
+    from traceconv.pipeline.summaries import Ranks
 
 
 class RankArguments(TypedDict, total=False):
@@ -64,6 +66,8 @@ class Asked:
     @contextmanager
     def opened(self, *paths: options.Paths, ranks: options.Ranks | None) -> Iterator[Ranks]:
         """The same with workers for as long as the context lasts."""
+        from traceconv.pipeline.summaries import analysed  # convert does not need it
+
         captures = self.captures(*paths, ranks=ranks)
         with analysed(captures.found, captures.issues, self.run) as every:
             yield every
@@ -92,6 +96,6 @@ def asked(given: RankArguments) -> Asked:
             given.get("engine", "local"),
             given.get("engine_address"),
             given.get("allow_missing_ranks", False),
-            given.get("progress", silent),
+            given.get("progress"),
         ),
     )

@@ -125,11 +125,11 @@ def _show_version(ctx: click.Context, _: click.Parameter, shown: bool) -> None:
 
 
 EPILOG = """\b
-Exit codes: 0 done, 1 internal error, 2 usage (a wrong option, an output that
-exists, a missing package), 3 input unreadable, nothing matched, or nothing left
-to write, 4 losses or doubts under --strict, 5 alignment refused, 10 findings or
-a proven regression under --fail-on, 11 runs that cannot be compared, or of which
---fail-on cannot tell.
+Exit codes: 0 done, 1 internal error, 2 usage (a wrong option, an output
+that exists, a missing package), 3 input unreadable, nothing matched, or
+nothing left to write, 4 losses or doubts under --strict, 5 alignment refused,
+10 findings or a proven regression under --fail-on, 11 runs that cannot be
+compared, or of which --fail-on cannot tell.
 """
 
 

@@ -19,6 +19,7 @@ from traceconv.cli import options, say
     help="Read every event, too: counts by kind and layer, steps, graphs.",
 )
 @options.reading
+@options.working
 @options.as_json
 @options.chatter
 def inspect(

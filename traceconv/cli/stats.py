@@ -24,16 +24,8 @@ DEFAULT_TOP = 20
 
 
 def top_rows(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """``20`` as a number, ``all`` as None; by default 20 rows for people, all for programs."""
-    if value is None:
-        return -1
-    if value.strip().lower() == "all":
-        return None
-    try:
-        found: int = options.parsed("count")(ctx, param, value)
-    except click.BadParameter as e:
-        raise click.BadParameter(f"{value!r} is neither a number of rows nor all") from e
-    return found
+    """As :func:`.options.top`; by default 20 rows for people, all for programs."""
+    return -1 if value is None else options.top(ctx, param, value)
 
 
 @click.command(

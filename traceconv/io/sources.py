@@ -16,9 +16,11 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from traceconv.core.choices import nearest
 from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.io.atomic import is_incomplete
 from traceconv.io.memory import ReadMapping
@@ -42,6 +44,9 @@ from traceconv.io.temporary import named_temporary_file, temporary_file
 
 if TYPE_CHECKING:
     import tarfile
+
+_NAMES_NEARBY = 1000
+"""Of a folder, names that may have been meant by one that is not there."""
 
 HEAD_BYTES = 65536
 """Bytes of a file readers may look at to recognise it."""
@@ -414,9 +419,18 @@ def _expand(path: str) -> Iterator[Source]:
         matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
-        raise SourceError(f"{path or repr(path)}: {what}")
+        raise SourceError(f"{path or repr(path)}: {what}{_near(Path(path))}")
     for match in matches:
         yield _source(Path(match), match)
+
+
+def _near(path: Path) -> str:
+    """What may have been meant by a path that is not there, as the end of a message."""
+    try:
+        names = sorted(one.name for one in islice(path.parent.iterdir(), _NAMES_NEARBY))
+    except OSError:
+        return ""
+    return nearest(path.name, names)
 
 
 def _source(path: Path, label: str) -> Source:

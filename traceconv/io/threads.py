@@ -48,20 +48,20 @@ def using(threads: int, memory: int | None = None) -> Iterator[None]:
         _count = before
 
 
-def ahead(items: Iterable[T], depth: int = 2) -> Generator[T]:
-    """``items`` in order, made on another thread, at most ``depth`` of them before they are asked
+def ahead(items: Iterable[T]) -> Generator[T]:
+    """``items`` in order, made on another thread, at most two of them before they are asked
     for; made when they are asked for if there is but one thread.
 
     The thread has ended when the iterator is exhausted or closed. An error is raised where the
     item would have been.
     """
-    return _ahead(items, depth) if _count > 1 else (item for item in items)
+    return _ahead(items) if _count > 1 else (item for item in items)
 
 
 _END = object()
 
 
-def _ahead(items: Iterable[T], depth: int) -> Generator[T]:
+def _ahead(items: Iterable[T]) -> Generator[T]:
     from concurrent.futures import ThreadPoolExecutor
 
     left = iter(items)
@@ -75,7 +75,7 @@ def _ahead(items: Iterable[T], depth: int) -> Generator[T]:
         return pool.submit(copy_context().run, one)
 
     try:
-        waiting = deque(due() for _ in range(depth))
+        waiting = deque(due() for _ in range(2))
         while (item := waiting.popleft().result()) is not _END:
             waiting.append(due())
             yield cast(T, item)

@@ -522,7 +522,8 @@ static int annotation(Texts *t, uint64_t at, int32_t size, int named, int depth)
         has |= 1u << f.number;
     }
     if (named) {
-        if (has & 1 << 1 && last[1].length == IS_VARINT && last[1].value) {
+        if (has & 1 << 1 && last[1].length != IS_VARINT) { t->odd |= PYTHON; return 0; }
+        if (has & 1 << 1 && last[1].value) {
             if (!put_interned(t, t->names, last[1].value)) return 0;
         } else {
             if (!(has & 1 << 10) || last[10].length < 0) return 0;

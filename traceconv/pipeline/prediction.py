@@ -1,11 +1,14 @@
-"""How large the output of a merge would be, from what the writers say that rows cost."""
+"""How large the output of a merge would be, from what the writers say that rows cost: upper bounds,
+a few percent above.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from traceconv.alignment import plan as clocks
 from traceconv.core.errors import Issues
@@ -23,43 +26,48 @@ Sizes = dict[str, dict[str, int]]
 """Bytes before compression by format and mode."""
 
 
-class Prediction:
-    """Output sizes of ranks, each alone and all in one file: upper bounds, a few percent above.
+class Prediction(msgspec.Struct, frozen=True):
+    """What the output of one rank takes, and what else it takes to say that of several.
 
-    Ranks are taken in one at a time, and forgotten but for their accounts.
+    Attributes:
+        accounts: by mode.
+        rows:  bytes of everything but the head of the file.
+        alone: bytes in a file of its own.
     """
 
-    def __init__(self) -> None:
-        self._accounts: dict[str, dict[int, RankAccount]] = {mode: {} for mode in VIEWS}
-        self._rows: dict[tuple[str, str], int] = defaultdict(int)
+    accounts: dict[str, RankAccount]
+    rows: Sizes
+    alone: Sizes
 
-    def add(self, trace: Trace) -> Sizes:
-        """Take in a rank, as it was read.
-
-        Returns:
-            What it takes in a file of its own.
-        """
-        found: Sizes = {name: {} for name in FORMATS}
+    @classmethod
+    def of(cls, trace: Trace) -> Prediction:
+        """That of a rank, as it was read."""
+        made = cls({}, {name: {} for name in FORMATS}, {name: {} for name in FORMATS})
         for mode in VIEWS:
             view = passed(trace, compose(mode, zero_counters=False))
-            account = {trace.rank: RankAccount.of(view)}
-            self._accounts[mode].update(account)
+            account = made.accounts[mode] = RankAccount.of(view)
             for name in FORMATS:
-                rows = _rows(view, registry.writer_named(name))
-                self._rows[name, mode] += rows
-                found[name][mode] = rows + _head(mode, account, registry.writer_named(name))
-        return found
+                writer = registry.writer_named(name)
+                rows = made.rows[name][mode] = _rows(view, writer)
+                made.alone[name][mode] = rows + _head(mode, {trace.rank: account}, writer)
+        return made
 
-    def whole(self) -> Sizes:
-        """What all ranks take in one file; {} if there are none."""
-        return {
-            name: {
-                mode: self._rows[name, mode] + _head(mode, accounts, registry.writer_named(name))
-                for mode, accounts in self._accounts.items()
-            }
-            for name in FORMATS
-            if any(self._accounts.values())
+
+def together(every: Mapping[int, Prediction]) -> Sizes:
+    """What all ranks take in one file; {} if there are none."""
+    return {
+        name: {
+            mode: sum(one.rows[name][mode] for one in every.values())
+            + _head(
+                mode,
+                {rank: one.accounts[mode] for rank, one in every.items()},
+                registry.writer_named(name),
+            )
+            for mode in VIEWS
         }
+        for name in FORMATS
+        if every
+    }
 
 
 def _rows(trace: Trace, writer: Callable[[], Writer]) -> int:

@@ -294,6 +294,8 @@ def writer_for(path: str, name: str | None = None) -> type[Writer]:
     endings = PurePath(path).suffixes
     ending = "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
     known = unknown_choice("output format ends in", ending, sorted(suffixes))
+    if not ending:
+        known = f"no ending that says the format; there are: {', '.join(sorted(suffixes))}"
     raise OptionError(f"{path}: {known}; or pass `writer`", "out")
 
 
@@ -477,9 +479,20 @@ def _unknown_message(
             "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
             "`traceconv formats` lists what is read"
         )
-    seen = ", ".join(name for _, name in unknown[:3])
-    looked = "".join(f"\n  {r.name}: {r.files}" for r in asked)
-    return f"{where}: no known profile here (seen: {seen}). Looked for:{looked}"
+    seen = ", ".join(name for _, name in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+    if len(asked) == 1:
+        (one,) = asked
+        return (
+            f"{where}: no known profile here (seen: {seen}): {one.name} was looked for: "
+            f"{one.files}\n"
+            "  leave `reader` out to ask all readers"
+        )
+    return (
+        f"{where}: no known profile here (seen: {seen})\n"
+        "  name the folder that the profiler wrote, or a file in it (was it copied whole?); "
+        "`traceconv formats` lists what is read; for a log of your own say with `mapping` where "
+        "times and names are"
+    )
 
 
 def read_capture(capture: Capture, build: TraceBuilder) -> Trace:

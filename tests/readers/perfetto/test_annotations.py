@@ -8,7 +8,7 @@ import pytest
 from effort import effort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trace_bytes import msg
+from trace_bytes import Fixed, msg
 
 from traceconv import native
 from traceconv.core.perfetto_fields import OWN_FIELD
@@ -117,46 +117,52 @@ def test_tiers_agree_on_damaged_bytes(monkeypatch, found, more):
 
 
 @pytest.fixture(params=["", "0"], ids=["native", "python"])
-def read(request, monkeypatch):
+def row_of(request, monkeypatch):
     """Reads one annotation, or several."""
     monkeypatch.setenv("TRACECONV_NATIVE", request.param)
     return lambda *ones: objects(*laid([list(ones)]), texts())
 
 
-def test_what_is_not_defined_is_left_out_and_said(read):
-    made = read(msg((1, 5), (3, 1)), msg((1, 1), (17, 4)), msg((1, 1), (3, 2)))
+def test_what_is_not_defined_is_left_out_and_said(row_of):
+    made = row_of(msg((1, 5), (3, 1)), msg((1, 1), (17, 4)), msg((1, 1), (3, 2)))
     assert (made.text, list(made.undefined)) == (b'{"kept":2}', [0])
 
 
-def test_numbers_that_json_does_not_have(read):
+def test_a_number_of_another_wire_type_is_one(row_of):
+    """The number of a key as eight bytes: not defined, and said, in both tiers."""
+    made = row_of(msg((1, Fixed(5)), (3, 1)), msg((1, Fixed(1)), (3, 2)))
+    assert (made.text, list(made.undefined)) == (b'{"kept":2}', [0])
+
+
+def test_numbers_that_json_does_not_have(row_of):
     odd = (math.nan, math.inf, -math.inf)
-    made = read(*(msg((10, n), (5, v)) for n, v in zip("abc", odd, strict=True)))
+    made = row_of(*(msg((10, n), (5, v)) for n, v in zip("abc", odd, strict=True)))
     assert made.text == b'{"a":NaN,"b":Infinity,"c":-Infinity}'
 
 
-def test_bytes_that_are_no_text_are_replaced_and_counted(read):
-    made = read(msg((10, b"k\xff"), (6, b"\xc3")))
+def test_bytes_that_are_no_text_are_replaced_and_counted(row_of):
+    made = row_of(msg((10, b"k\xff"), (6, b"\xc3")))
     assert (made.text.decode(), made.replaced) == ('{"k\ufffd":"\ufffd"}', 2)
 
 
-def test_json_inside_is_json_if_it_is(read):
-    made = read(msg((10, "a"), (9, ' {"x": [1]} ')), msg((10, "b"), (9, "{")))
+def test_json_inside_is_json_if_it_is(row_of):
+    made = row_of(msg((10, "a"), (9, ' {"x": [1]} ')), msg((10, "b"), (9, "{")))
     assert made.text == b'{"a":{"x": [1]},"b":"{"}'
 
 
-def test_a_thousand_levels_are_not_followed(read):
+def test_a_thousand_levels_are_not_followed(row_of):
     """Those deeper than any real ones are left out; nothing overflows."""
     inner = msg((3, 1))
     for _ in range(3000):
         inner = msg((12, inner))
-    made = read(msg((10, "deep")) + inner)
+    made = row_of(msg((10, "deep")) + inner)
     assert made.text.startswith(b'{"deep":[[') and len(made.text) < 500
     assert json.loads(made.text)
 
 
-def test_what_files_of_ours_add(read):
+def test_what_files_of_ours_add(row_of):
     """How many decimals a number had; the JSON text a string stands for, if that is JSON."""
-    made = read(
+    made = row_of(
         msg((10, "a"), (5, 1.5), (OWN_FIELD, 3)),
         msg((10, "b"), (6, "null"), (OWN_FIELD, b"null")),
         msg((10, "c"), (6, "x"), (OWN_FIELD, b"}{")),

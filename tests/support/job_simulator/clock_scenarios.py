@@ -26,6 +26,8 @@ from .scenarios import (
     anything,
 )  # fmt: skip
 
+CHECKED = ({"middle": 0.98}, {"surely wrong": 0.002, "kept": 0.0})
+
 REGULAR = Job(tp=2, dp=4, jitter=5e3)
 SHORT = Job(tp=2, dp=4, layers=1, compute_ns=1e6, jitter=5e3)
 
@@ -77,12 +79,16 @@ def _clocks() -> None:
         ramp = tuple(size * 1e3 * rank for rank in range(8))
         add(f"clocks/ring-{size}us", REGULAR, COVERED, end_bias=ramp)
         add(f"clocks/ring-{size}us-dp8", DP8, COVERED, end_bias=ramp)
-    # before the first match ends nothing shows it: intervals hold where operations are matched
-    add("clocks/jump-near-ends", jump_near_ends, ({"middle": 0.98}, {"kept": 0.0}))
-    add("clocks/jump-near-ends-dp8", lambda seed: jump_near_ends(seed, DP8),
-        ({"middle": 0.98}, {"kept": 0.0}))  # fmt: skip
+    # before the first match ends nothing shows it: intervals hold where they are said to be checked
+    for name, job in (("", REGULAR), ("-dp8", DP8)):
+        for where, made in (("near-ends", jump_near_ends), ("anywhere", jump_anywhere)):
+            add(f"clocks/jump-{where}{name}", lambda seed, of=job, by=made: by(seed, of), CHECKED)
+    add("clocks/jump-anywhere-windows", lambda seed: replace(jump_anywhere(seed, DP8), steps=24,
+        windows={r: (seed * r % 9, 15 + seed * r % 9) for r in range(8)}), CHECKED)  # fmt: skip
     add("clocks/several-jumps", several_jumps, COVERED)
-    add("clocks/jump-and-back", lambda seed: several_jumps(seed, back=True), COVERED)
+    # between two matches it may be set and set back, which nothing shows
+    add("clocks/jump-and-back", lambda seed: several_jumps(seed, back=True),
+        (COVERED[0], {"wrong": 0.01, "kept": 0.0}))  # fmt: skip
     for numbering in ("absolute", "relative"):
         add(f"clocks/alike-apart-{numbering}", alike_apart(REGULAR), COVERED, numbering=numbering)
         add(f"clocks/period-4-{numbering}", alike_apart(REGULAR), COVERED, numbering=numbering,
@@ -166,6 +172,17 @@ def jump_near_ends(seed: int, job: Job = REGULAR) -> Job:
     rank = int(rng.integers(1, job.ranks))
     by = int(rng.choice((-1, 1)) * 10 ** rng.uniform(4.3, 6))
     every[rank] = replace(every[rank], jumps=((int(at), by),))
+    return replace(job, clocks=tuple(every))
+
+
+def jump_anywhere(seed: int, job: Job = REGULAR) -> Job:
+    """A clock is set at any time of the run."""
+    rng = np.random.default_rng((seed, 43))
+    every = list(any_clocks(seed, job.ranks))
+    rank = int(rng.integers(0, job.ranks))
+    by = int(rng.choice((-1, 1)) * 10 ** rng.uniform(4.5, 7))
+    jumps = ((int(rng.uniform(0, 1) * job.steps * 7.2e6), by),)
+    every[rank] = replace(every[rank], jumps=jumps)
     return replace(job, clocks=tuple(every))
 
 

@@ -22,7 +22,17 @@ from .scores import RESULTS, clock_outcomes, clock_row, straggler_outcome, strag
 from .simulate import run as simulate
 
 _VERDICT = (*RESULTS, "clear", "named", "steps wrong", "gain")
-_CLOCK = ("accepted", "start", "middle", "end", "wrong", "kept", "error us", "worst us")
+_CLOCK = (
+    "accepted",
+    "start",
+    "middle",
+    "end",
+    "wrong",
+    "surely wrong",
+    "kept",
+    "error us",
+    "worst us",
+)
 
 
 def outcomes(name: str, seed: int) -> list[Any]:
@@ -105,13 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for scenario in scenarios:
         columns = _CLOCK if scenario.align else _VERDICT
         if columns != heading:
-            print(f"{'scenario':50}" + "".join(f"{c:>12}" for c in columns) + "  missed")
+            print(f"{'scenario':50}" + "".join(f"{c:>13}" for c in columns) + "  missed")
             heading = columns
         began = time.perf_counter()
         for shown, row in rows(scenario, seeds, run):
             lacking = failed(scenario, row)
             missed += bool(lacking)
-            cells = "".join(f"{_text(row.get(c), c):>12}" for c in columns)
+            cells = "".join(f"{_text(row.get(c), c):>13}" for c in columns)
             print(f"{shown:50}{cells}  {', '.join(lacking)}", flush=True)
             every[shown] = {**row, "missed": lacking, "seconds": time.perf_counter() - began}
     print(f"{len(every)} lines, {missed} miss what they must reach; {len(seeds)} seeds each")

@@ -96,6 +96,8 @@ class Clocks:
     Attributes:
         lead:   the rank to whose clock all others were fitted, -1 if none was.
         error_ns: per rank that was fitted to it, half of the stated interval (99 %).
+        checked_ns: per rank that was fitted, between which instants of its own clock one that was
+            set would have shown, as stated.
         kept:   ranks whose own stamps were taken without an issue on them.
         text:   all of it, for people.
     """
@@ -103,6 +105,7 @@ class Clocks:
     found: Plan
     lead: int
     error_ns: dict[int, int]
+    checked_ns: dict[int, tuple[int, int]]
     kept: frozenset[int]
     text: str = ""
 
@@ -134,6 +137,7 @@ def _as_measured(found: Plan) -> Clocks:
         found,
         min(leads, default=-1),
         {r: found.error_ns(r) or 0 for r in fitted if r not in leads},
+        {r: o.checked_ns for r, o in fitted.items() if o.checked_ns},
         frozenset(r for r, o in found.offsets.items() if o.method == "meta") - doubted,
         str(found.as_dict()["text"]),
     )

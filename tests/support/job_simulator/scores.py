@@ -90,14 +90,18 @@ class Fits:
         ranks: that could have been fitted.
         error_ns: (fits,) as stated.
         apart_ns: (fits, 3) true errors at the beginning, middle and end of the rank's capture.
+        checked: (fits,) true errors where a clock that was set would have shown, as is stated: the
+            largest at 401 instants.
         possible: (fits,) whether there is any truth: false for captures of different runs.
-        kept:  ranks whose refuted stamps were kept without an issue.
+        kept:  ranks whose refuted stamps were kept without an issue: wrong by those of the leading
+            rank, or, where nobody leads, any.
     """
 
     seed: int
     ranks: int
     error_ns: np.ndarray
     apart_ns: np.ndarray
+    checked: np.ndarray
     possible: np.ndarray
     kept: int
 
@@ -109,7 +113,14 @@ class Fits:
     @property
     def wrong(self) -> np.ndarray:
         """(fits,): whether it is off by more than :data:`WRONG_TIMES` what is stated, anywhere."""
-        most = np.abs(self.apart_ns).max(axis=1, initial=0)
+        return self._beyond(np.abs(self.apart_ns).max(axis=1, initial=0))
+
+    @property
+    def surely_wrong(self) -> np.ndarray:
+        """(fits,): the same where a clock that was set would have shown."""
+        return self._beyond(self.checked)
+
+    def _beyond(self, most: np.ndarray) -> np.ndarray:
         return (most > WRONG_TIMES * (self.error_ns + 1)) | ~self.possible
 
 
@@ -124,17 +135,37 @@ def _fits(happened: Run, found: Clocks) -> tuple[Fits, str]:
     ranks = sorted(found.error_ns)
     apart = [found.apart_ns(happened, r, instants(happened, r)) for r in ranks]
     strange = [(r in job.foreign) != (found.lead in job.foreign) for r in ranks]
-    offsets = [job.clock(r).offset_ns for r in job.captured]
-    refuted = max(offsets) - min(offsets) > REFUTED_NS
+    offsets = {r: job.clock(r).offset_ns for r in job.captured}
+    among = [offsets[found.lead]] if found.lead >= 0 else list(offsets.values())
+    refuted = {r for r in found.kept if max(abs(offsets[r] - ns) for ns in among) > REFUTED_NS}
+    checked = [_checked(happened, found, r) for r in ranks]
     fits = Fits(
         job.seed,
         len(job.captured) - 1,
         np.array([found.error_ns[r] for r in ranks], np.int64),
         np.array(apart, np.int64).reshape(-1, 3),
+        np.array(checked, np.int64),
         ~np.array(strange, bool),
-        len(found.kept) if refuted else 0,
+        len(refuted),
     )
     return fits, found.text
+
+
+def _checked(happened: Run, found: Clocks, rank: int) -> int:
+    """The largest error of a fit where it is said to be checked, ns.
+
+    A clock that is set back shows some times twice; meant are those from the first match on.
+    """
+    first, _, last = instants(happened, rank).tolist()
+    true_ns = np.linspace(0, last - first, 401).astype(np.int64) + first
+    local = happened.job.clock(rank).local(true_ns)
+    low, high = found.checked_ns.get(rank, (0, -1))
+    begun = np.flatnonzero(local < low)[-1:] + 1
+    over = np.flatnonzero(local > high)
+    over = over[over >= begun.sum()][:1]
+    checked = true_ns[begun.sum() : over.sum() if len(over) else None]
+    apart = found.apart_ns(happened, rank, checked)
+    return int(np.abs(apart).max(initial=0))
 
 
 def straggler_row(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -153,7 +184,8 @@ def straggler_row(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 def clock_row(fits: Sequence[Fits]) -> dict[str, float]:
     """Shares over the fits of many jobs: accepted, of these covered at the start, in the middle
-    and at the end, and wrong; the median of stated errors, us; refuted stamps that were kept."""
+    and at the end, and wrong, anywhere and where that is said to be checked; the median of stated
+    errors, us; refuted stamps that were kept."""
     total = sum(f.ranks for f in fits)
     count = sum(len(f.error_ns) for f in fits)
     row = {"accepted": count / max(total, 1)}
@@ -161,6 +193,7 @@ def clock_row(fits: Sequence[Fits]) -> dict[str, float]:
         inside = np.concatenate([f.inside for f in fits]).mean(axis=0)
         row |= dict(zip(("start", "middle", "end"), inside.tolist(), strict=True))
         row["wrong"] = float(np.concatenate([f.wrong for f in fits]).mean())
+        row["surely wrong"] = float(np.concatenate([f.surely_wrong for f in fits]).mean())
         row["error us"] = float(np.median(np.concatenate([f.error_ns for f in fits]))) / 1e3
         row["worst us"] = max(
             float(np.abs(f.apart_ns[f.possible]).max(initial=0)) for f in fits) / 1e3  # fmt: skip

@@ -128,7 +128,9 @@ class _Machine:
         self.warm = job.warm_up + (job.warm_up - 1) * job.warm_up_spread * rng.uniform(
             -1, 1, job.ranks
         )
-        self.usual[list(job.levelled)] = np.median(self.usual)
+        stages = self.usual.reshape(job.pp, -1)  # with its view: as the median of its stage
+        middle = np.repeat(np.median(stages, axis=1), stages.shape[1])
+        self.usual[list(job.levelled)] = middle[list(job.levelled)]
         self.wander = _wandering(np.random.default_rng((job.seed, 7)), job)
         lengths = np.random.default_rng((job.seed, 12)).standard_normal((job.steps, job.ranks))
         self.wander *= np.exp(job.uneven * lengths)

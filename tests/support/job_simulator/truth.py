@@ -7,7 +7,8 @@ critical path.) *Slow* is a rank, or a group's link, both of whose figures are c
 :data:`MATERIAL` of a step. Where both are clearly less, nobody is slow. In between either verdict
 is right, as long as nobody else is named. A slow rank is *intermittent* if its delay affects less
 than :data:`ALWAYS` of the steps, *once* if it affects one of several. Of ranks that are not alike
-(``imbalance``) those are slow that need more than the median by that much, if it shows in the gain.
+(``imbalance``) those are slow that need more than the median of their stage by that much, if that
+shows in the gain.
 
 The *offset* of a rank at an instant is what must be added to what its clock shows then. Only
 differences between ranks can be known from collectives, so alignments are measured by how much two
@@ -79,7 +80,8 @@ def _unlike(happened: Run) -> Truth:
     job, step = happened.job, happened.step_ns
     limit = MATERIAL * step / _CLEAR
     of_step = job.compute_ns * (3 * job.layers_of(0) * job.micro_batches + 0.25)
-    excess = (happened.usual - np.median(happened.usual)) * of_step
+    stages = happened.usual.reshape(job.pp, -1)
+    excess = (stages - np.median(stages, axis=1, keepdims=True)).reshape(-1) * of_step
     slow = tuple(np.flatnonzero(excess > limit).tolist())
     alike = simulate(replace(job, levelled=slow)).duration_ns if slow else happened.duration_ns
     gain = (happened.duration_ns - alike) / job.steps

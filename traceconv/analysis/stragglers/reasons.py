@@ -69,11 +69,16 @@ def reason(
         return _unmatched(every, waits)
     if not found:
         text = "no two ranks did the same in one step"
+        if not any(one.steps_marked for one in every):
+            text = "no steps are marked, and in all that was recorded no two ranks did the same"
         if any(P2P in one.collectives.kinds for one in every):
-            text += ": the stages of a pipeline are not compared with each other"
+            text += ": who exchanges messages, as stages of a pipeline do, is not compared"
         return text + _seen(*waits.latest())
     if max(len(one.program.steps) for one in found) < 2:
-        return f"one step was captured, which proves no pattern{_in_one_step(found, waits)}"
+        one = "one step was captured, which proves no pattern"
+        if not any(rank.steps_marked for rank in every):
+            one = "no steps are marked, so all counts as one, which proves no pattern"
+        return one + _in_one_step(found, waits)
     if most is not None:
         step_ns = max(one.program.step_ns for one in found)
         return (

@@ -290,16 +290,17 @@ def _inertia(rest: F64, known: NDArray[np.bool_]) -> float:
     pairs = int(both.sum()) * (1 - 1 / ranks)  # what all have in common is taken out
     if pairs < _STEADY or not rest.any():
         return 1.0
-    # one that gets slower all the time says nothing of the others
     scale = np.sqrt(_ratio((rest * rest).sum(axis=1), known.sum(axis=1)))[:, None]
     scaled = np.clip(rest / np.maximum(scale, 1.0), -_CLIPPED, _CLIPPED)
-    share = float((scaled * scaled).sum()) / int(known.sum())
-    rho = float((scaled[:, 1:] * scaled[:, :-1])[both].mean()) / max(share, 1e-9)
+    share = (scaled * scaled).sum(axis=(0, 1)) / np.maximum(known.sum(axis=(0, 1)), 1)
+    after = (scaled[:, 1:] * scaled[:, :-1] * both).sum(axis=(0, 1)) / both.sum(axis=(0, 1)).clip(1)
+    of_rank = (after / np.maximum(share, 1e-9))[both.any(axis=(0, 1))]
+    # one of several that gets slower all the time says nothing of the others
+    rho = float(np.median(of_rank) if len(of_rank) >= _FEW else of_rank.mean())
     # values are close to the mean of few of them, which makes neighbours differ
     if rho + 1 / rest.shape[1] < _INERT / math.sqrt(pairs):
         return 1.0
-    rho += (1 + 3 * max(rho, 0.0)) / rest.shape[1]
-    rho = min(rho, 0.9)
+    rho = min(rho + (1 + 3 * max(rho, 0.0)) / rest.shape[1], 0.9)
     return float(min((1 + rho) / (1 - rho), max(rest.shape[1] / 2, 1.0)))
 
 

@@ -17,7 +17,7 @@ from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables import module as _module_tables
 from traceconv.analysis.tables import operator as _op_tables
 from traceconv.analysis.tables import step as _step_tables
-from traceconv.analysis.tables.definition import RANK, Column, Ranked, Result, Table
+from traceconv.analysis.tables.definition import RANK, Column, Ranked, Result, Table, data_of
 from traceconv.core.choices import unknown
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.job_shape import JobShape
@@ -103,11 +103,7 @@ class Statistics:
             KeyError: it was not requested, or is a file that no rank has; the message names those
                 there are.
         """
-        for result in self.results:
-            if result.table.name == name:
-                return result.data
-        names = ", ".join(result.table.name for result in self.results)
-        raise KeyError(f"table {name!r} is not here; there are: {names}")
+        return data_of(self.results, name)
 
     def _repr_html_(self) -> str:
         """The first rows of every table, for notebooks."""

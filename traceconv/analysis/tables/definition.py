@@ -136,6 +136,19 @@ class Result:
     rows: int
 
 
+def data_of(results: Sequence[Result], name: str) -> DataTable:
+    """The columns of the table of this name.
+
+    Raises:
+        KeyError: it is none of them; the message names those.
+    """
+    for one in results:
+        if one.table.name == name:
+            return one.data
+    names = ", ".join(one.table.name for one in results)
+    raise KeyError(f"table {name!r} is not here; there are: {names}")
+
+
 TIMED = (
     *Column.whole("Count"),
     *Column.ns("Total Time", "Min Time", "Avg Time", "Max Time"),

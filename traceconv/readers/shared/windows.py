@@ -21,7 +21,6 @@ def joined_windows(
     key: Callable[[Capture], Hashable],
     begin: Callable[[Capture], Any],
     apart: Callable[[Sequence[Capture]], bool] = lambda _: False,
-    detail: Callable[[Sequence[Any]], Any] = lambda details: sum(details, ()),
 ) -> list[Capture]:
     """The captures of a source, those that are windows of one rank as one.
 
@@ -30,7 +29,6 @@ def joined_windows(
         begin:  when a window began, in a form that sorts. Windows of which two began at one time
             are not joined: they are copies, or of different ranks.
         apart:  whether windows, in the order of time, are not to be joined for another reason.
-        detail: the details of windows as one; without it they are tuples, which are concatenated.
     """
     groups: dict[Hashable, list[Capture]] = {}
     for capture in captures:
@@ -40,12 +38,12 @@ def joined_windows(
         windows = sorted(group, key=begin)
         begins = [begin(window) for window in windows]
         twice = any(a == b for a, b in itertools.pairwise(begins))
-        found += windows if twice or apart(windows) else [_joined(windows, detail)]
+        found += windows if twice or apart(windows) else [_joined(windows)]
     return found
 
 
-def _joined(windows: Sequence[Capture], detail: Callable[[Sequence[Any]], Any]) -> Capture:
-    """Windows in the order of time as one capture."""
+def _joined(windows: Sequence[Capture]) -> Capture:
+    """Windows in the order of time as one; their details are tuples, which are concatenated."""
     if len(windows) == 1:
         return windows[0]
     return replace(
@@ -55,7 +53,7 @@ def _joined(windows: Sequence[Capture], detail: Callable[[Sequence[Any]], Any]) 
         graphs=tuple(sorted({graph for window in windows for graph in window.graphs})),
         world_size=max(window.world_size for window in windows),
         clock=next((window.clock for window in windows if window.clock), None),
-        detail=detail([window.detail for window in windows]),
+        detail=sum((window.detail for window in windows), ()),
     )
 
 

@@ -59,9 +59,9 @@ class Fields:
         """Rows of a field; of other wire types than ``kinds`` it is another field."""
         return np.flatnonzero((self.number == number) & np.isin(self.kind, kinds))
 
-    def last(self, number: int, *kinds: int, default: int = 0) -> I64:
+    def last(self, number: int, *kinds: int) -> I64:
         """The value of a field that occurs once, per message; the last counts if it is repeated."""
-        found = np.full(len(self.broken), default, np.int64)
+        found = np.zeros(len(self.broken), np.int64)
         rows = self.rows(number, *kinds)
         found[self.message[rows]] = self.value[rows]
         return found

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
+from traceconv.core.errors import MissingExtraError, SourceError
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
 
@@ -248,7 +249,12 @@ class Detail:
 
 def is_empty(source: Source, name: str) -> bool:
     """Whether a file holds nothing at all."""
-    return source.size(name) == 0 or not source.head(name, 1)
+    if source.size(name) and source.head(name, 1):
+        return False
+    try:
+        return not source.size(name) or not source.first(name, 1)
+    except (SourceError, MissingExtraError):  # whoever reads it says why it cannot be read
+        return False
 
 
 def tied_to_unix_time(clock: Anchor | None) -> bool:

@@ -229,17 +229,15 @@ def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: in
     return Counter(tick_ns, tick, at_ns)
 
 
-def timed(
-    build: TraceBuilder, start: I64, end: I64, place: str = "", kind: str = "slice"
-) -> NDArray[np.bool_]:
-    """Which rows have usable times (:meth:`Clock.device_ns` gives -1 for others) and do not end
+def timed(build: TraceBuilder, start: I64, end: I64, place: str = "") -> NDArray[np.bool_]:
+    """Which slices have usable times (:meth:`Clock.device_ns` gives -1 for others) and do not end
     before they start; the others are booked as lost.
     """
     bad = (start < 0) | (end < 0)
     negative = ~bad & (end < start)
-    build.seen(kind, len(start))
-    build.skip("bad-time", place, int(bad.sum()), kind)
-    build.skip("negative-duration", place, int(negative.sum()), kind)
+    build.seen("slice", len(start))
+    build.skip("bad-time", place, int(bad.sum()), "slice")
+    build.skip("negative-duration", place, int(negative.sum()), "slice")
     return ~bad & ~negative
 
 

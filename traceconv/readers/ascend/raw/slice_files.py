@@ -130,13 +130,13 @@ def layout(size: int, /, **fields: tuple[int, str]) -> np.dtype[np.void]:
     )
 
 
-def lost_between(sequence: NDArray[np.uint8], modulus: int = 16) -> int:
-    """Records missing in a run that is numbered from 0 to ``modulus`` - 1 over and over.
+def lost_between(sequence: NDArray[np.uint8]) -> int:
+    """Records missing in a run that is numbered from 0 to 15 over and over.
 
     Numbers that do not follow each other more often than not number something else: 0.
     """
     if len(sequence) < 2:
         return 0
-    step = (sequence[1:].astype(np.int16) - sequence[:-1]) % modulus
-    gaps = (step - 1) % modulus  # 0 between neighbours
+    step = (sequence[1:].astype(np.int16) - sequence[:-1]) % 16
+    gaps = (step - 1) % 16  # 0 between neighbours
     return int(gaps.sum()) if int((gaps == 0).sum()) * 2 > len(gaps) else 0
