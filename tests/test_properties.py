@@ -1,15 +1,18 @@
 """What holds for every golden case, and so for every reader: nothing depends on luck."""
 
 import gzip
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from effort import effort
-from golden_cases import outcome, usual_outcome
+from golden_cases import CASES, case_folder, outcome, usual_outcome
 
 import traceconv
 from traceconv import TraceconvError
@@ -293,3 +296,31 @@ def test_errors_are_ours(bad, tmp_path):
     """Whatever is wrong with an input is reported by a TraceconvError that names the input."""
     with pytest.raises(TraceconvError, match="input"):
         bad.merge(tmp_path / "out.txt", "detail")
+
+
+EVERY_READER = """
+import hashlib, sys, tempfile, traceconv
+from pathlib import Path
+with tempfile.TemporaryDirectory() as place:
+    for given in sys.argv[1:]:
+        out = Path(place, "out.pftrace")
+        try:
+            traceconv.merge(given, out=str(out), mode="detail", force=True, jobs=1)
+        except traceconv.TraceconvError:
+            continue
+        print(given, hashlib.sha256(out.read_bytes()).hexdigest())
+"""
+
+
+def test_outputs_do_not_depend_on_the_seed_of_hashes():
+    """Sets of texts have another order in every process; found by comparing two of them."""
+    cases = [case.folder for case in CASES if not case.error]
+    some = [str(case_folder(f) / "input") for f in cases if f.parent.name != "ascend_raw"]
+    found = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", EVERY_READER, *some]
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        found.append(done.stdout.splitlines())
+    assert [a for a, b in zip(*found, strict=True) if a != b] == []
+    assert len(found[0]) > 50
