@@ -191,6 +191,22 @@ def test_a_pause_is_no_part_of_a_step():
     )
 
 
+def test_a_step_of_several_devices_takes_no_longer(tmp_path):
+    """A capture of a process with two devices that do the same: a step is not twice as long."""
+    lines = []
+    for devices in (1, 2):
+        path = Path(loop(tmp_path / str(devices), kernel=(10, 60), comm=(60, 80)))
+        content = json.loads(path.read_text())
+        work = [one for one in content["traceEvents"] if one.get("cat") == "kernel"]
+        for one in work if devices == 2 else ():
+            other = {**one, "pid": 1, "args": {**one["args"], "device": 1, "correlation": 0}}
+            content["traceEvents"].append(other)
+        path.write_text(json.dumps(content))
+        lines.append(merged(tmp_path, path)[0].overview["headline"])
+    assert lines[0] == lines[1]
+    assert "a step of 100 ms" in lines[0]
+
+
 def test_waiting_is_never_more_than_communication_alone():
     """A rank that hides its communication does not wait."""
     every = {0: Losses(2, known_ns=200, exposed_ns=20), 1: Losses(2, known_ns=200, exposed_ns=8)}
@@ -203,6 +219,13 @@ def test_pauses_are_beside_the_steps():
     """Means of those that are known."""
     every = {0: Losses(3, known_ns=300, free_ns=30, pauses=2, pause_ns=80)}
     assert {one.name: one.ns for one in lost(every)} == {PAUSE: 40, IDLE: 10}
+
+
+def test_lengths_per_step_are_means_over_devices():
+    """Of a rank with two devices, each idle for 10 of 100 ns."""
+    one = Losses(3, known_ns=600, free_ns=60, pauses=2, pause_ns=80, devices=2)
+    assert one.step_ns == 100
+    assert {loss.name: loss.ns for loss in lost({0: one})} == {PAUSE: 20, IDLE: 10}
 
 
 def test_few_known_pauses_say_nothing():

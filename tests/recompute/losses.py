@@ -22,6 +22,7 @@ class Losses:
         length: their known time, ns.
         per: ns per step by class; a class that is unknown is not in it.
         waited: of how many steps it is known how long they wait for input.
+        devices: of the rank; lengths are means over them.
         stated: whether all of it is from the profiler's own table.
     """
 
@@ -31,6 +32,7 @@ class Losses:
     per: dict = None
     stated: bool = False
     waited: int = 0
+    devices: int = 1
 
     @classmethod
     def of(cls, known):
@@ -44,7 +46,7 @@ class Losses:
             pieces = [known.sums()] if known.sums()["known"] else []
         if not any(piece["computing"] for piece in pieces):
             return cls(per={})
-        n = len(pieces)
+        n = len(pieces) * known.devices
         sums = {
             name: sum(piece[name] for piece in pieces)
             for name in ("known", "computing", "not_overlapped", "free")
@@ -60,10 +62,11 @@ class Losses:
         if waits:
             per[INPUT] = sum(waits) / n
         pauses = [step.pause for step in steps if step.pause is not None]
-        if pauses and 2 * len(pauses) >= n - 1:
-            per[PAUSE] = sum(pauses) / len(pauses)
+        if pauses and 2 * len(pauses) >= len(pieces) - 1:
+            per[PAUSE] = sum(pauses) / (len(pauses) * known.devices)
         stated = bool(steps) and all(step.stated for step in steps)
-        return cls(n, marked, sums["known"], per, stated, len(waits))
+        return cls(len(pieces), marked, sums["known"] / known.devices, per, stated, len(waits),
+                   known.devices)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -49,16 +49,15 @@ def overlap_rows(every, tables):
             shown = {step.key for step in main}
             kept = [row for key, row in steps[rank] if key in shown]
         if kept:
-            means = {
-                key: mean(sum(row[name] for row in kept), len(kept))
-                for key, name in _CLASSES.items()
-            }
+            devices = every[rank].devices
+            n = len(kept) * devices
+            means = {key: mean(sum(row[name] for row in kept), n) for key, name in _CLASSES.items()}
             busy = sum(row[name] for row in kept for name in _BUSY)
             rest = sum(row["Known(ns)"] - row["Idle(ns)"] for row in kept) - busy
             waits = [row["Input Wait(ns)"] for row in kept if row["Input Wait(ns)"] is not None]
             found[rank] = {
-                "steps": len(kept), **means, "copy_ns": mean(rest, len(kept)),
-                "input_wait_ns": mean(sum(waits), len(kept)) if waits else None,
+                "steps": len(kept), "devices": devices, **means, "copy_ns": mean(rest, n),
+                "input_wait_ns": mean(sum(waits), n) if waits else None,
                 "input_wait_steps": len(waits),
             }  # fmt: skip
     marked = any(not step.whole_range for rank in found for step in every[rank].steps)

@@ -76,7 +76,9 @@ def _saving(rule, saves, lost):
     if any(name not in lost.per for name in classes):
         return None
     most = [saves] if saves is not None else []
-    most += [sum(lost.per[name] for name in classes)] if classes else []
+    most += [lost.devices * sum(lost.per[name] for name in classes)] if classes else []
+    if classes and lost.devices > 1:
+        most += [lost.length / lost.steps + lost.per.get(PAUSE, 0)]
     return max(min(most), 0) / 1e6
 
 

@@ -266,6 +266,11 @@ class Steps:
             "input_wait": self._waits(),
         }
 
+    @property
+    def devices(self):
+        """How many these are sums of."""
+        return max(len(self.sets), 1)
+
     def _waits(self):
         """Of the whole rank, if it is known of every step, and steps do not contain each other."""
         waits = [self.figures(step)["input_wait"] for step in self.steps]

@@ -44,7 +44,8 @@ class Losses(msgspec.Struct, frozen=True):
     Attributes:
         steps:    how many; 0 if nothing is known.
         per_step: whether they are steps; else the capture counts as one.
-        known_ns: their device time as far as it was recorded, summed over devices.
+        devices:  of the rank. All lengths are summed over them, and those per step are means.
+        known_ns: their device time as far as it was recorded.
         computing_ns, exposed_ns, copies_ns: parts of it.
         free_ns:  idle, whatever for.
         input_ns: the part of ``free_ns`` that waits for input; :data:`UNKNOWN` where no source says
@@ -68,6 +69,7 @@ class Losses(msgspec.Struct, frozen=True):
     pauses: int = 0
     pause_ns: int = 0
     source: str = ""
+    devices: int = 1
 
     def knows(self, name: str) -> bool:
         """Whether anything is known of a class; of pauses, of at least half of them."""
@@ -76,30 +78,31 @@ class Losses(msgspec.Struct, frozen=True):
         return self.steps > 0 and (name != INPUT or self.input_ns >= 0)
 
     def per(self, name: str) -> float:
-        """A class, ns per step; 0 where nothing is known."""
+        """A class, ns per step, the mean over devices; 0 where nothing is known."""
         if name == PAUSE:
-            return self.pause_ns / self.pauses if self.knows(PAUSE) else 0.0
+            return self.pause_ns / (self.pauses * self.devices) if self.knows(PAUSE) else 0.0
         waits = max(self.input_ns, 0)
         sums = {EXPOSED: self.exposed_ns, INPUT: waits, IDLE: self.free_ns - waits,
                 COPIES: self.copies_ns, COMPUTING: self.computing_ns}  # fmt: skip
-        return sums[name] / self.steps if self.steps else 0.0
+        return sums[name] / (self.steps * self.devices) if self.steps else 0.0
 
     @property
     def step_ns(self) -> float:
         """The mean step, ns."""
-        return self.known_ns / self.steps if self.steps else 0.0
+        return self.known_ns / (self.steps * self.devices) if self.steps else 0.0
 
 
-def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
+def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losses:
     """Those of a rank, of its trace; see :func:`stated_losses` for one that has none.
 
     Args:
         steps:   of its trace.
         overlap: sums of its overlap analysis, which are taken where no step is covered.
+        devices: of which these are sums.
     """
     steps = measured(steps)
     if not len(steps):
-        return Losses() if overlap is None else _of_capture(overlap)
+        return Losses() if overlap is None else _of_capture(overlap, devices)
     waits = steps.input_wait_ns
     known, computing, exposed, free = (
         int(column.sum())
@@ -120,6 +123,7 @@ def losses(steps: StepTable, overlap: OverlapSums | None) -> Losses:
         pauses=int(np.count_nonzero(steps.pause_ns >= 0)),
         pause_ns=int(steps.pause_ns[steps.pause_ns >= 0].sum()),
         source=STEP_TABLE if (steps.covered == Covered.VENDOR_TABLE).all() else "",
+        devices=devices,
     )
 
 
@@ -156,13 +160,13 @@ def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
     return found
 
 
-def _of_capture(overlap: OverlapSums) -> Losses:
+def _of_capture(overlap: OverlapSums, devices: int) -> Losses:
     sums = overlap.sums_ns
     if not sums.computing:
         return Losses()
     rest = sums.known - sums.computing - sums.not_overlapped - overlap.idle_ns
     return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
-                  rest, overlap.idle_ns)  # fmt: skip
+                  rest, overlap.idle_ns, devices=devices)  # fmt: skip
 
 
 def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:

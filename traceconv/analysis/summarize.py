@@ -92,7 +92,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
 
 def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
     """What the steps of the rank lose: as measured, else as the profiler states."""
-    found = losses(trace.steps, whole_rank(trace))
+    found = losses(trace.steps, whole_rank(trace), trace.coverage.devices)
     try:
         stated = {} if found.steps else stated_losses(stated_overlap(trace), trace.rank)
     except TraceconvError as e:

@@ -338,12 +338,15 @@ class Coverage:
         vendor:  those of the others whose figures are from the vendor's own table of steps.
         layers:  per layer with events, the recorded spans: from the first start to the last end
             in every collection window, int64 ns.
+        devices: of the rank, that were looked at for what they computed: figures that are summed
+            over devices are of so many.
     """
 
     steps: int = 0
     recorded: int = 0
     vendor: int = 0
     layers: Mapping[Layer, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    devices: int = 1
 
     @property
     def text(self) -> str:

@@ -260,6 +260,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace),
         overlap=sums if sums.sums_ns.known else None,
         steps=_with_figures(trace.steps, found, bounds),
+        coverage=replace(trace.coverage, devices=len(found)),
     )
     if own.any():
         trace = trace.keep("overlap", ~own)

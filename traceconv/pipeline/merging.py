@@ -210,7 +210,8 @@ def _across(spilled: Sequence[SpilledRank]) -> Across:
     from traceconv.writers.perfetto.tracks import thread_of
 
     def order(one: SpilledRank) -> tuple[float, int]:
-        lost = losses(one.account.steps, one.account.overlap)
+        known = one.account
+        lost = losses(known.steps, known.overlap, known.coverage.devices)
         share = 1 - lost.computing_ns / lost.known_ns if lost.known_ns else -1.0
         return -share, one.rank
 

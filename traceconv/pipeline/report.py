@@ -199,7 +199,10 @@ class Report:
         from traceconv.analysis.losses import losses
         from traceconv.report.headline import headline
 
-        every = {rank: losses(one.steps, one.overlap) for rank, one in self.found.items()}
+        every = {
+            rank: losses(one.steps, one.overlap, one.coverage.devices)
+            for rank, one in self.found.items()
+        }
         if not any(one.steps for one in every.values()):
             return ""
         return headline(every, job_size=self.world_size)

@@ -29,7 +29,8 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
     (
         "overlap",
         "Where the time goes",
-        "The mean step of every rank, divided into five classes that do not overlap.",
+        "The mean step of every rank - of its devices, where it has several - divided into five "
+        "classes that do not overlap.",
         charts.overlap,
     ),
     (

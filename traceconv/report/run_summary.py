@@ -150,7 +150,8 @@ def overview(
     zero_ns = _zero(summaries, plan) if zero_ns is None else zero_ns
     results = {r.table.name: r for r in tables.tables(summaries)}
     unmarked = {one.rank for one in summaries if not one.steps_marked}
-    drawn = sections.sections(results.values(), unmarked)
+    devices = {one.rank: one.coverage.devices for one in summaries}
+    drawn = sections.sections(results.values(), unmarked, devices)
     drawn["overlap"]["coverage"] = _coverage(summaries)
     rows = _Rows({one.rank: one for one in summaries}, plan, zero_ns)
     late = judged.verdict.as_dict()

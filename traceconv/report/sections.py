@@ -6,7 +6,7 @@ JSON document show is the same. A section without data says under "missing" what
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,16 +65,19 @@ _CLASSES = {
 }
 
 
-def sections(results: Iterable[Result], unmarked: Collection[int] = ()) -> dict[str, Section]:
+def sections(
+    results: Iterable[Result], unmarked: Collection[int], devices: Mapping[int, int]
+) -> dict[str, Section]:
     """All sections that come from tables.
 
     Args:
         results: of at least :data:`TABLES`, not cut to their first rows.
         unmarked: ranks whose one step is all that was recorded, as nothing marks steps.
+        devices: how many each rank has, over which the table of overlap sums.
     """
     known = {result.table.name: result for result in results}
     return {
-        "overlap": _overlap(known["overlap"], unmarked),
+        "overlap": _overlap(known["overlap"], unmarked, devices),
         "steps": _steps(known["step"], unmarked),
         "operators": _operators(known["type"] if _named(known["type"]) else known["op"]),
         "communication": _communication(known["comm"]),
@@ -88,8 +91,9 @@ def _named(result: Result) -> bool:
     return bool(result.rows) and not set(result.data["OP Type"].tolist()) <= {""}
 
 
-def _overlap(result: Result, unmarked: Collection[int]) -> Section:
-    """Means of the steps of each rank; of the whole rank where no step has device work."""
+def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, int]) -> Section:
+    """Means of the steps and devices of each rank; of the whole rank where no step has device
+    work."""
     if not result.rows:
         return missing(result)
     rows = rows_of(result)
@@ -107,7 +111,8 @@ def _overlap(result: Result, unmarked: Collection[int]) -> Section:
     found = []
     for rank in distinct(rows[RANK]).tolist():
         mine = rows[RANK] == rank
-        n = int(mine.sum())
+        count, each = int(mine.sum()), devices.get(rank, 1)
+        n = count * each
         sums = {key: int(rows[heading][mine].sum()) for key, heading in _CLASSES.items()}
         # on GPUs copies that nothing hides are the rest; on NPUs they are idle time
         sums["copy_ns"] = 2 * sums["known_ns"] - sum(sums.values())
@@ -115,7 +120,8 @@ def _overlap(result: Result, unmarked: Collection[int]) -> Section:
         waits = rows["Input Wait(ns)"][mine]
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
-        found.append({"rank": rank, "steps": n, **means, "input_wait_steps": len(waits)})
+        found.append({"rank": rank, "steps": count, "devices": each, **means,
+                      "input_wait_steps": len(waits)})  # fmt: skip
     marked = worked.any() and not {row["rank"] for row in found} <= set(unmarked)
     return {"per": "step" if marked else "capture", "rows": found}
 

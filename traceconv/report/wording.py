@@ -81,7 +81,8 @@ def _where_time_goes(overlap: Told, steps: Told) -> str:
 
 
 def _utilisation(overlap: Told) -> tuple[str, str]:
-    """The value, and the time it is of: the mean over ranks."""
+    """The value, and the time it is of: the mean over ranks, and over devices where some have
+    several."""
     rows = overlap["rows"]
     idle, known = (sum(row[key] for row in rows) for key in ("idle_ns", "known_ns"))
     per = "a step" if overlap["per"] == "step" else "the capture"

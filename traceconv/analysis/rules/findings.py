@@ -475,7 +475,7 @@ def judge(
     limits, since = thresholds(values or {}), _Since(summaries, clocks)
     summaries = sorted(summaries, key=lambda one: one.rank)
     lost = of_all(one.losses for one in summaries)
-    whole = {one: known.known_ns for one, known in lost.items() if not known.per_step}
+    whole = {one: round(known.step_ns) for one, known in lost.items() if not known.per_step}
     shape = stated_shape(summaries)
     findings: list[Finding] = []
     quiet: list[Rule] = []
@@ -527,5 +527,8 @@ def _saving(case: Case, known: Losses) -> float | None:
     classes = [name for name in case.part_of if name != PAUSE or known.knows(PAUSE)]
     if not all(known.knows(name) for name in classes):
         return None
-    most = sum(known.per(name) for name in classes) if classes else case.saves_ns
+    most = case.saves_ns
+    if classes:  # one of several devices may have lost all of it, and none more than its step
+        most = known.devices * sum(known.per(name) for name in classes)
+        most = min(most, known.step_ns + known.per(PAUSE)) if known.devices > 1 else most
     return max(min(case.saves_ns, most), 0.0) / 1e6
