@@ -9,15 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import (
-    UNKNOWN,
-    Capture,
-    Layer,
-    OpClass,
-    OverlapSums,
-    OverlapTimes,
-    StepTable,
-)
+from traceconv.core.columns import OverlapSums, OverlapTimes
+from traceconv.core.model import UNKNOWN, Capture, Layer, OpClass, StepTable
 from traceconv.io.sources import FileSource
 from traceconv.passes import compose
 from traceconv.passes.attribution import attribution

@@ -6,9 +6,8 @@ from kineto_files import CALL, KERNEL, row, write
 
 import traceconv
 from traceconv.alignment.collective_records import collective_records
-from traceconv.core.columns import Table
+from traceconv.core.columns import OverlapTimes, Table
 from traceconv.core.errors import MalformedInputError
-from traceconv.core.model import OverlapTimes
 from traceconv.pipeline import rank_file
 from traceconv.pipeline.spill import spill
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.utilisation import measured, share
-from traceconv.core.columns import I64, UNKNOWN, StepTable
-from traceconv.core.model import STEP_TABLE, Covered, OverlapSums, StepSource
+from traceconv.core.columns import I64, UNKNOWN, OverlapSums, StepTable
+from traceconv.core.model import STEP_TABLE, Covered, StepSource
 from traceconv.core.side_tables import ABSENT, Columns
 
 INPUT_MS = 10.0

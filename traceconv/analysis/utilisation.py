@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.columns import F64, StepTable
-from traceconv.core.model import OverlapSums, Trace
+from traceconv.core.columns import F64, OverlapSums, StepTable
+from traceconv.core.model import Trace
 
 
 def measured(steps: StepTable) -> StepTable:

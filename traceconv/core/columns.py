@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -496,3 +496,36 @@ def _natural_order(text: str) -> Natural:
 
 
 _known_order = lru_cache(4096)(_natural_order)
+
+
+class OverlapTimes(NamedTuple):
+    """Lengths of the classes of the overlap analysis, ns; ``known`` is how much was recorded."""
+
+    computing: int
+    communication: int
+    not_overlapped: int
+    free: int
+    copying: int = 0
+    copy_not_overlapped: int = 0
+    known: int = 0
+
+
+@dataclass(frozen=True)
+class OverlapSums:
+    """The overlap analysis of a whole rank, summed over its devices.
+
+    Attributes:
+        free_rule: what bounded the spans, see :data:`traceconv.passes.overlap.RULES`; joined by
+            " + " where devices differ.
+        spans:     in how many spans of time idle time was looked for.
+        sums_ns:   the classes as computed here; ``free`` is the length of that lane.
+        idle_ns:   what of the known time is idle; on NPUs more than the vendor's Free lane, which
+            is from the first task to the last.
+        vendor_sums_ns: the same of the source's own lanes, None if it has none.
+    """
+
+    free_rule: str
+    spans: int
+    sums_ns: OverlapTimes
+    idle_ns: int
+    vendor_sums_ns: OverlapTimes | None = None

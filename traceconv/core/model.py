@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from traceconv.core.columns import (
     FlowTable,
     Mask,
     Names,
+    OverlapSums,
+    OverlapTimes,
     StepTable,
     Strings,
     Table,
@@ -313,18 +315,6 @@ class Present:
     iterations: int = 0
 
 
-class OverlapTimes(NamedTuple):
-    """Lengths of the classes of the overlap analysis, ns; ``known`` is how much was recorded."""
-
-    computing: int
-    communication: int
-    not_overlapped: int
-    free: int
-    copying: int = 0
-    copy_not_overlapped: int = 0
-    known: int = 0
-
-
 @dataclass(frozen=True)
 class Coverage:
     """What a capture recorded of a rank. Figures are computed within it; outside of it a value is
@@ -361,27 +351,6 @@ class Coverage:
 
 STEP_TABLE = "step_trace_time"
 """The vendor's own table of what the time of steps went to, beside the timeline."""
-
-
-@dataclass(frozen=True)
-class OverlapSums:
-    """The overlap analysis of a whole rank, summed over its devices.
-
-    Attributes:
-        free_rule: what bounded the spans, see :data:`traceconv.passes.overlap.RULES`; joined by
-            " + " where devices differ.
-        spans:     in how many spans of time idle time was looked for.
-        sums_ns:   the classes as computed here; ``free`` is the length of that lane.
-        idle_ns:   what of the known time is idle; on NPUs more than the vendor's Free lane, which
-            is from the first task to the last.
-        vendor_sums_ns: the same of the source's own lanes, None if it has none.
-    """
-
-    free_rule: str
-    spans: int
-    sums_ns: OverlapTimes
-    idle_ns: int
-    vendor_sums_ns: OverlapTimes | None = None
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import once_each
+from traceconv.core.columns import OverlapSums, OverlapTimes, once_each
 from traceconv.core.intervals import (
     EMPTY,
     breakdown,
@@ -55,8 +55,6 @@ from traceconv.core.model import (
     Kind,
     Layer,
     OpClass,
-    OverlapSums,
-    OverlapTimes,
     StepTable,
     Trace,
     Track,

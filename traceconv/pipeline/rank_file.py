@@ -24,7 +24,7 @@ import numpy as np
 from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.codes import Severity
-from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
+from traceconv.core.columns import BLOB_BITS, OFFSET_MASK, OverlapSums
 from traceconv.core.errors import Issue, Issues, MalformedInputError, SourceError
 from traceconv.core.job_shape import Placement
 from traceconv.core.model import (
@@ -36,7 +36,6 @@ from traceconv.core.model import (
     FlowTable,
     Hints,
     Layer,
-    OverlapSums,
     Present,
     StepTable,
     Strings,

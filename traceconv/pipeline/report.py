@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceconv.core.codes import Severity
+from traceconv.core.columns import OverlapSums
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import NODE, JobShape, Origin
-from traceconv.core.model import (
-    I64,
-    UNKNOWN,
-    Capture,
-    Coverage,
-    Hints,
-    OverlapSums,
-    StepSource,
-    StepTable,
-)
+from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
 from traceconv.core.ranks import format_ranges, shape_of_captures
 from traceconv.core.version import REPORT, __version__
 from traceconv.pipeline.spill import RankAccount

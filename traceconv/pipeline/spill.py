@@ -19,6 +19,7 @@ from weakref import WeakSet
 import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.core.columns import OverlapSums
 from traceconv.core.errors import Issues
 from traceconv.core.model import (
     I64,
@@ -29,7 +30,6 @@ from traceconv.core.model import (
     EventTable,
     Hints,
     Ledger,
-    OverlapSums,
     Present,
     StepTable,
     Strings,

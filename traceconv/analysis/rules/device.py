@@ -29,17 +29,9 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
+from traceconv.core.columns import OverlapTimes
 from traceconv.core.job_shape import stated_stage
-from traceconv.core.model import (
-    F64,
-    UNKNOWN,
-    Layer,
-    OpClass,
-    OverlapTimes,
-    StepSource,
-    StepTable,
-    Trace,
-)
+from traceconv.core.model import F64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.core.side_tables import ABSENT
 
 THEME = "device"
