@@ -1,7 +1,10 @@
 """Payloads of NCCL's ranges in Nsight reports: on the ranges, and through launches on kernels."""
 
+import sqlite3
 import struct
+from contextlib import closing
 
+import numpy as np
 import pytest
 from nsight_files import (
     ENTRIES,
@@ -22,6 +25,8 @@ from nsight_files import (
 )
 
 from traceconv.core.model import Layer
+from traceconv.readers.nsight.payloads import payloads
+from traceconv.readers.shared.sqlite.database import Database
 
 COMM, OTHER = 0xF00D_F00D_1234_5678, 0xBEEF
 
@@ -56,6 +61,18 @@ def test_payloads_are_arguments_of_their_ranges(tmp_path):
     assert (name, args) == (
         "ncclAllReduce", {"communicator": "0xf00df00d12345678", "bytes": 4096, "reduction": 3}
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [[1, 2, 3], [3, 1, 2], [3, 1, 3], [9, 2], []])
+def test_payloads_belong_to_the_rows_that_are_asked_for(tmp_path, asked):
+    """In whatever order their numbers were found: those of a damaged table are in any."""
+    path = report(tmp_path, [all_reduce(10 * n, 1000 * n) for n in (1, 2, 3)], [], [])
+    with closing(sqlite3.connect(path)) as connection:
+        groups, bad = payloads(Database(connection, "r"), np.array(asked, np.int64))
+    found = {at: size for g in groups for at, size in zip(g.at, g.values["bytes"], strict=True)}
+    assert bad == 0
+    first = {number: asked.index(number) for number in asked if number <= 3}
+    assert found == {at: 1000 * number for number, at in first.items()}
 
 
 def test_a_kernel_takes_size_and_lane_of_the_call_that_launched_it(tmp_path):

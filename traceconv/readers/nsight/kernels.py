@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.model import I8, I32, I64, Layer, OpClass, Strings
-from traceconv.readers.nsight.nvtx import Ranges, hexadecimal, positions
+from traceconv.readers.nsight.nvtx import Ranges, hexadecimal
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
 from traceconv.readers.nsight.report import TIMES, Calls, Report
 from traceconv.readers.shared.arguments import Values, named, register
@@ -389,9 +389,8 @@ def _messages(ranges: Ranges) -> tuple[I64, NDArray[np.uint64]]:
     communicator = np.zeros(len(ranges.name), np.uint64)
     for group in ranges.payloads:
         if BYTES in group.values and COMMUNICATOR in group.values:
-            at = positions(ranges, group)
-            size[at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
-            communicator[at] = group.values[COMMUNICATOR].astype(np.uint64)
+            size[group.at] = np.minimum(group.values[BYTES], np.uint64(1 << 50)).astype(np.int64)
+            communicator[group.at] = group.values[COMMUNICATOR].astype(np.uint64)
     return size, communicator
 
 

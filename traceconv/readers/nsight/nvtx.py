@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
-from traceconv.core.model import I32, I64, Kind, Layer, OpClass
+from traceconv.core.model import I32, Kind, Layer, OpClass
 from traceconv.readers.nsight.payloads import COMMUNICATOR, Group, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
 from traceconv.readers.nsight.report import NAMELESS, TIMES, Report
@@ -54,7 +54,7 @@ class Ranges:
     Attributes:
         rows:     columns of the table: start, end, globalTid, domainId, rowid.
         name:     string ids.
-        payloads: what some of them carry.
+        payloads: what some of them carry, by position among ``rows``.
     """
 
     rows: Mapping[str, Column]
@@ -103,7 +103,7 @@ def _added(
         name=names,
         op=OpClass.HOST,
         step=steps[back],
-        args=_with_payloads(report, rows, detail, groups),
+        args=_with_payloads(report, detail, groups),
     )
     return Ranges(rows, names, groups)
 
@@ -176,15 +176,13 @@ def _value(text: str) -> str:
     return text if _NUMBER.fullmatch(text) else quoted(text).decode()
 
 
-def _with_payloads(
-    report: Report, rows: Mapping[str, Column], args: I32, groups: Sequence[Group]
-) -> I32:
+def _with_payloads(report: Report, args: I32, groups: Sequence[Group]) -> I32:
     """Arguments of rows, those of payloads where there are some."""
     for group in groups:
         values = {
             key: hexadecimal(v) if key == COMMUNICATOR else v for key, v in group.values.items()
         }
-        args[np.searchsorted(rows["rowid"], group.rowid)] = register(report.build, values)
+        args[group.at] = register(report.build, values)
     return args
 
 
@@ -211,8 +209,3 @@ def _tracks(report: Report, rows: Mapping[str, Column], domains: Mapping[int, st
     distinct, back = np.unique(key, axis=0, return_inverse=True)
     tracks = [report.thread(tid, Layer.HOST, _heading(d, domains)) for tid, d in distinct.tolist()]
     return np.array(tracks, np.int32)[back.ravel()] if tracks else np.empty(0, np.int32)
-
-
-def positions(ranges: Ranges, group: Group) -> I64:
-    """The positions of the rows of a payload group among the ranges."""
-    return np.searchsorted(ranges.rows["rowid"], group.rowid)

@@ -51,11 +51,11 @@ class Group:
     """Ranges whose payloads have the same fields.
 
     Attributes:
-        rowid:  their rows in NVTX_EVENTS.
-        values: by key: int64 or uint64, one per row.
+        at:     their positions among the rows that were asked for.
+        values: by key: int64 or uint64, one per position.
     """
 
-    rowid: I64
+    at: I64
     values: Mapping[str, NDArray[Any]]
 
 
@@ -99,7 +99,7 @@ def payloads(database: Database, only: I64) -> tuple[list[Group], int]:
     """The payloads of some rows of NVTX_EVENTS, and how many cannot be read.
 
     Args:
-        only: numbers of rows.
+        only: numbers of rows; in a damaged table they are in any order.
     """
     groups, bad = _binary(database, only)
     more, worse = _spelled(database, only)
@@ -108,15 +108,15 @@ def payloads(database: Database, only: I64) -> tuple[list[Group], int]:
 
 def _binary(database: Database, only: I64) -> tuple[list[Group], int]:
     known = schemas(database)
-    blobs = _only(database.blobs("NVTX_EVENTS", "rowid", "binaryData") if known else {}, only)
+    blobs = _placed(database.blobs("NVTX_EVENTS", "rowid", "binaryData") if known else {}, only)
     by_length: dict[int, list[int]] = {}
-    for row, blob in blobs.items():
-        by_length.setdefault(len(blob), []).append(row)
+    for at, blob in blobs.items():
+        by_length.setdefault(len(blob), []).append(at)
     groups, bad = [], len(blobs)
-    for length, rows in by_length.items():
+    for length, places in by_length.items():
         if length < HEAD_BYTES:
             continue
-        raw = np.frombuffer(b"".join(blobs[r] for r in rows), np.uint8).reshape(-1, length)
+        raw = np.frombuffer(b"".join(blobs[at] for at in places), np.uint8).reshape(-1, length)
         head = np.stack([_column(raw, at, np.dtype("<u4")) for at in (0, 8)], axis=1)
         short = _column(raw, 16, np.dtype("<u8")) > length - HEAD_BYTES
         for domain, number in np.unique(head, axis=0).tolist():
@@ -128,7 +128,7 @@ def _binary(database: Database, only: I64) -> tuple[list[Group], int]:
                 key: _column(raw[own], HEAD_BYTES + at, kind)
                 for key, (at, kind) in schema.fields.items()
             }
-            groups.append(Group(np.array(rows, np.int64)[own], values))
+            groups.append(Group(np.array(places, np.int64)[own], values))
             bad -= len(own)
     return groups, bad
 
@@ -141,27 +141,30 @@ def _column(raw: NDArray[np.uint8], at: int, kind: np.dtype[Any]) -> NDArray[Any
 
 def _spelled(database: Database, only: I64) -> tuple[list[Group], int]:
     """Payloads in JSON; members other than those of NCCL are left out."""
-    blobs = _only(database.blobs("NVTX_EVENTS", "rowid", "jsonText"), only)
+    blobs = _placed(database.blobs("NVTX_EVENTS", "rowid", "jsonText"), only)
     by_keys: dict[tuple[str, ...], list[tuple[int, dict[str, int]]]] = {}
     bad = 0
-    for row, text in blobs.items():
+    for at, text in blobs.items():
         stated = _members(text)
         bad += stated is None
         if stated:
-            by_keys.setdefault(tuple(sorted(stated)), []).append((row, stated))
+            by_keys.setdefault(tuple(sorted(stated)), []).append((at, stated))
     return [
         Group(
-            np.array([row for row, _ in found], np.int64),
+            np.array([at for at, _ in found], np.int64),
             {key: np.array([stated[key] for _, stated in found], np.uint64) for key in keys},
         )
         for keys, found in by_keys.items()
     ], bad
 
 
-def _only(found: dict[int, bytes], rows: I64) -> dict[int, bytes]:
-    """What belongs to some rows."""
+def _placed(found: dict[int, bytes], rows: I64) -> dict[int, bytes]:
+    """What belongs to some rows, by position among them; of a number that is there twice, the
+    first."""
     keys = np.fromiter(found, np.int64, len(found))
-    return {key: found[key] for key in keys[np.isin(keys, rows)].tolist()}
+    keys, order = keys[np.isin(keys, rows)], np.argsort(rows, kind="stable")
+    at = order[np.searchsorted(rows, keys, sorter=order)] if len(keys) else keys
+    return {place: found[key] for place, key in zip(at.tolist(), keys.tolist(), strict=True)}
 
 
 def _members(text: bytes) -> dict[str, int] | None:

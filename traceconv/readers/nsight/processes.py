@@ -205,7 +205,7 @@ def _from_nccl(database: Database, pids: Sequence[int]) -> Ranks:
     largest: dict[int, tuple[int, int]] = {}
     for group in groups:
         if {RANK, RANKS} <= group.values.keys():
-            owner = pid_of(rows["globalTid"][np.searchsorted(rows["rowid"], group.rowid)])
+            owner = pid_of(rows["globalTid"][group.at])
             stated = (owner, group.values[RANKS], group.values[RANK])
             for pid, size, rank in zip(*(column.tolist() for column in stated), strict=True):
                 largest[pid] = max(largest.get(pid, (0, 0)), (size, rank))
