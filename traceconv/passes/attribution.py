@@ -108,6 +108,7 @@ def _windows(trace: Trace, steps: EventTable) -> I32:
     for graph in distinct(steps.graph).tolist():
         own = np.flatnonzero(steps.graph == graph)
         key = window[own] * (np.int64(1) << 32) + steps.step[own]
+        # (window, number) must ascend: where it does not, numbers started over
         again = np.diff(key, prepend=key[:1] - 1) <= 0
         window[own] += np.cumsum(again)
     return window.astype(np.int32)
@@ -141,6 +142,8 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     """
     if not len(steps):
         return np.full(len(number), -1, np.intp)
+    # (number, position) as one sorted integer: the last step of a number among those that had begun
+    # is the largest key below (number, how many had begun)
     room = len(steps) + 1
     numbers, which = np.unique(steps.step, return_inverse=True)
     keys = np.sort(which * room + np.arange(len(steps)))  # by number, then by start
