@@ -268,14 +268,15 @@ def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
 
     On GPUs one recorder sees kernels and copies. NPUs write collectives, tasks of the AI CPU and
     steps to other logs than operators, and these may end earlier: there it is from the first
-    operator to the last, in every collection window. Where some operators are missing, nowhere.
+    operator to the last, in every collection window. Where some operators are missing, or not known
+    to be of any step, nowhere.
     """
-    if trace.hints.vendor != "ascend":
-        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
-        return np.full(len(steps), bool(kernels.any() or copies.any()))
     recorded, spans = np.zeros(len(steps), bool), steps.device_spans
     if trace.hints.partial_device:
         return recorded
+    if trace.hints.vendor != "ascend":
+        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
+        return np.full(len(steps), bool(kernels.any() or copies.any()))
     for first, last in _spans(trace, kernels):
         recorded |= (spans[:, 1] > first) & (spans[:, 0] < last)
     return recorded
