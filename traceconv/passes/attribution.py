@@ -48,6 +48,8 @@ def attribution(trace: Trace) -> Trace:
             at[todo] = mine[0]
         elif graph < 0:
             _by_launch(trace, own, mine, todo, at)
+            if trace.hints.partial_device:
+                continue  # which rows are not known to be of any step is the reader's to say
             spans = _work_spans(trace, steps, at)[mine]
         else:
             spans = np.stack((own.start_ns, own.end_ns), axis=1)

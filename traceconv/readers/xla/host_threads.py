@@ -14,7 +14,7 @@ from traceconv.core.model import I32, I64, Layer, Mask, OpClass
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.pairing import combined_key
 from traceconv.readers.xla.device_lines import COLLECTIVES
-from traceconv.readers.xla.launches import HostEvents, is_call, launches
+from traceconv.readers.xla.launches import HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.links import POOL, pair_codes
 from traceconv.readers.xla.planes import Kind, owner
 from traceconv.readers.xla.space import Plane
@@ -167,11 +167,22 @@ class HostThreads:
         run, has_run = plane.integers("run_id")
         device = np.where(self._runs(plane), plane.integers("device_ordinal")[0], -1)
         has_run &= (device >= 0) | ~plane.integers("device_ordinal")[1]  # else it waits for one
-        named = [i for i, name in enumerate(plane.kinds) if is_call(name)]
-        calls = np.flatnonzero(np.isin(plane.kind_of, named))
-        return HostEvents(
-            start, dur, plane.line_of, run, has_run, device, calls, *self._regions(plane)
+        calls = np.array([is_call(name) for name in plane.kinds] or [False], bool)
+        programs: dict[str, int] = {}
+        about = [programs.setdefault(n, len(programs)) if n else -1
+                 for n in map(function_of, plane.kinds)]  # fmt: skip
+        codes, modules = plane.texts("hlo_module")
+        of_module = [programs.setdefault(name, len(programs)) for name in modules]
+        program = np.where(
+            device >= 0,
+            np.array([*of_module, -1], np.int64)[codes],
+            np.array([*about, -1], np.int64)[plane.kind_of],
         )
+        known = plane.kind_of >= 0
+        return HostEvents(
+            start, dur, plane.line_of, run, has_run, program, device,
+            np.flatnonzero(known & calls[plane.kind_of]), *self._regions(plane),
+        )  # fmt: skip
 
     @staticmethod
     def _regions(plane: Plane) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -6,7 +6,8 @@ one, within the same region of work. What tells is, in this order:
 
 1. the call that launched a program on all devices, which has its ``run_id``;
 2. the link from who gave the region of work to the pool, if the program is the first in it;
-3. the order of calls, where a process has one device: the n-th call launches the n-th program.
+3. the order of calls, where a process has one device: the n-th call of a function launches the
+   n-th run of its program, whose numbers ascend.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from traceconv.core.model import I64, Mask
 from traceconv.readers.shared.pairing import latest
 
 _CALL = re.compile(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")
+_FUNCTION = re.compile(r"PjitFunction\((.+)\)")
 _DEPTH = 8  # pools give work to pools; nothing was seen that goes deeper
 
 Rows = NDArray[np.intp]
@@ -33,14 +35,25 @@ def is_call(name: str) -> bool:
     return _CALL.fullmatch(name) is not None
 
 
+def function_of(name: str) -> str:
+    """The program that a range of the host is about, "" if none: what a call of a function that was
+    compiled launches, or what a call names itself."""
+    if found := _FUNCTION.fullmatch(name):
+        return f"jit_{found[1]}"
+    return name.partition(" (")[2][:-1] if is_call(name) else ""
+
+
 class HostEvents(msgspec.Struct, frozen=True):
     """What the threads of a host did, as columns; rows are in no order.
 
     Attributes:
         start, dur: ns.
         line:   the thread.
-        run:    the number of the program that an event is about; numbers ascend with launches.
+        run:    the number of the run of a program that an event is about; numbers of one program
+            ascend with launches.
         has_run: whether it has one.
+        program: of operations, and where :func:`function_of` names one, the number of its name;
+            else -1.
         device: the device that an event ran on as an operation, -1 for all others.
         calls:  rows of events that :func:`is_call`.
         begins, givers: rows where a thread takes a region of work, and where it was given.
@@ -51,10 +64,16 @@ class HostEvents(msgspec.Struct, frozen=True):
     line: I64
     run: I64
     has_run: Mask
+    program: I64
     device: I64
     calls: Rows
     begins: Rows
     givers: Rows
+
+    @property
+    def end(self) -> I64:
+        """``start + dur`` (computed)."""
+        return self.start + self.dur
 
 
 def launches(events: HostEvents, at: Rows) -> Rows:
@@ -110,8 +129,10 @@ def _given(events: HostEvents, first: Rows) -> Rows:
         giver = givers[over]
         todo &= start[giver] < time
         found = np.where(todo, giver, found)
-    launching = np.isin(line[found], line[events.calls])
-    return np.where(todo | ((found == first) & ~launching), -1, found)
+    # a thread of a pool launches nothing: where the walk ends at one, the recording began later
+    pool = np.append(line[begins], line[events.device >= 0])
+    pooled = np.isin(line[found], pool) & ~np.isin(line[found], line[events.calls])
+    return np.where(todo | pooled, -1, found)
 
 
 def _by_number(events: HostEvents, runs: I64, found: Rows) -> None:
@@ -127,28 +148,58 @@ def _by_number(events: HostEvents, runs: I64, found: Rows) -> None:
 
 
 def _by_order(events: HostEvents, found: Rows, first: Rows) -> None:
-    """Fill in launches that are unknown, if all others agree on which call launches which program.
+    """Fill in launches that are unknown, program by program.
 
     Args:
-        found: of every program, in the order of their numbers.
+        found: of every run, in the order of their numbers.
         first: the first operation of each.
     """
-    start, line, calls = events.start, events.line, events.calls
-    if not len(calls) or len(distinct(events.device[events.device >= 0])) != 1:
+    start, line, program = events.start, events.line, events.program
+    if len(distinct(events.device[events.device >= 0])) != 1 or not len(events.calls):
         return
-    end = start + events.dur
-    calls = calls[np.lexsort((-end[calls], start[calls], line[calls]))]
-    # one calls the other: the outer one counts
-    inner = (line[calls[1:]] == line[calls[:-1]]) & (start[calls[1:]] < end[calls[:-1]])
-    calls = calls[np.append(True, ~inner)]
-    calls = calls[np.argsort(start[calls], kind="stable")]
+    calls = events.calls[np.argsort(start[events.calls], kind="stable")]
+    named = np.flatnonzero((program >= 0) & (events.device < 0))
+    within = latest(line[named], start[named], line[calls], start[calls])
+    over = named[np.maximum(within, 0)] if len(named) else calls
+    end = events.end
+    launched = np.where((within >= 0) & (end[over] >= end[calls]), program[over], -1)
+    for number in distinct(program[first]).tolist():
+        runs = np.flatnonzero(program[first] == number)
+        own = launched == number
+        if len(runs) == len(first) and (launched < 0).all():
+            own[:] = True  # there is but one program
+        found[runs] = _in_order(events, found[runs], first[runs], calls[own])
+
+
+def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows:
+    """The launches of one program, if all that are known agree on which call launches which run."""
+    start = events.start
+    calls = _outermost(events, calls)
     known = np.flatnonzero(found >= 0)
+    if not len(calls) or (not len(known) and len(calls) != len(found)):
+        return found
     at = np.searchsorted(start[calls], start[found[known]], "right") - 1
     ahead = distinct(at - known) if len(known) else np.zeros(1, np.intp)
-    if len(ahead) != 1 or (not len(known) and len(calls) != len(found)):
-        return
+    if len(ahead) != 1:
+        return found
     nth = np.arange(len(found)) + ahead[0]
     seen = (nth >= 0) & (nth < len(calls))
     call = calls[np.clip(nth, 0, len(calls) - 1)]
-    if (start[call] <= start[first])[seen].all():  # else programs ran that nobody called
-        found[seen] = np.where(found < 0, call, found)[seen]
+    if (start[call] > start[first])[seen].any():  # runs that nobody called
+        return found
+    return np.where((found < 0) & seen, call, found)
+
+
+def _outermost(events: HostEvents, calls: Rows) -> Rows:
+    """Calls that are within no other of their thread, by start: one may call the other."""
+    if not len(calls):
+        return calls
+    start, end, line = events.start[calls], events.end[calls], events.line[calls]
+    order = np.lexsort((-end, start, line))
+    low, span = start.min(), end.max() - start.min() + 1
+    # threads are put one after the other in time, so that nothing reaches into the next one
+    shift = np.unique(line[order], return_inverse=True)[1] * span - low
+    reach = np.maximum.accumulate(end[order] + shift)
+    kept = order[np.append(True, (start[order] + shift)[1:] >= reach[:-1])]
+    outer: Rows = calls[kept[np.argsort(start[kept], kind="stable")]]
+    return outer

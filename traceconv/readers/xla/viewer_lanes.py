@@ -20,7 +20,7 @@ from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Incoming, Lane, Named, Names, Placed
 from traceconv.readers.xla.device_lines import COLLECTIVES, COPIES, stream_name
-from traceconv.readers.xla.launches import HostEvents, is_call, launches
+from traceconv.readers.xla.launches import HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.operations import operation
 from traceconv.readers.xla.planes import Kind, LineKind, device_kind, kind_of, line_kind, owner
 
@@ -30,6 +30,7 @@ class _Stats(msgspec.Struct, frozen=True, gc=False):
 
     hlo_category: Any = None
     hlo_op: Any = None
+    hlo_module: Any = None
     device_ordinal: Any = None
     run_id: Any = None
     step_num: Any = None
@@ -45,8 +46,8 @@ class Lanes:
 
     Attributes:
         sorts, tracks: what is on a track, and the track, by its number.
-        _ran: row, start, duration, track, program, whether it has one, device, and whether it is a
-            call, of what launches programs and of operations.
+        _ran: row, start, duration, track, run, whether it has one, program, device, and whether it
+            is a call, of what launches programs and of operations (see :class:`HostEvents`).
     """
 
     build: TraceBuilder
@@ -55,6 +56,7 @@ class Lanes:
     _again: Counter[tuple[str, str]] = field(default_factory=Counter)
     _names: Names | None = None
     _ran: list[tuple[int, ...]] = field(default_factory=list)
+    _programs: dict[str, int] = field(default_factory=dict)
     _marked: bool = False
     _devices: bool = False
 
@@ -134,8 +136,8 @@ class Lanes:
 
     def _host(self, rows: Incoming, i: int) -> None:
         name = self.build.strings[int(rows.name[i])]
-        calls = is_call(name)
-        if not (rows.length[i] or calls):
+        function = function_of(name)
+        if not (rows.length[i] or function or is_call(name)):
             return
         stats = self._stats(rows, i)
         step = count_of(stats.step_num)
@@ -144,10 +146,12 @@ class Lanes:
             self._marked = True
         device, run = count_of(stats.device_ordinal), _integer(stats.run_id)
         ran = device >= 0 and stats.hlo_op is not None
-        if ran or calls or (run is not None and device < 0):
-            span = int(rows.start_ns[i]), int(rows.dur_ns[i])
-            about = run or 0, run is not None, device if ran else -1, calls
-            self._ran.append((rows.first + i, *span, int(rows.track[i]), *about))
+        if ran or function or is_call(name) or (run is not None and device < 0):
+            program = _text(stats.hlo_module) if ran else function
+            number = self._programs.setdefault(program, len(self._programs)) if program else -1
+            span = int(rows.start_ns[i]), int(rows.dur_ns[i]), int(rows.track[i])
+            about = run or 0, run is not None, number, device if ran else -1, is_call(name)
+            self._ran.append((rows.first + i, *span, *about))
         if not ran:
             return
         found = operation("", "", name)
@@ -161,10 +165,10 @@ class Lanes:
             return
         build = self.build
         columns = np.array(self._ran, np.int64).T
-        row, start, dur, line, run, has_run, device, called = columns
+        row, start, dur, line, run, has_run, program, device, called = columns
         none = np.empty(0, np.intp)
         events = HostEvents(
-            start, dur, line, run, has_run > 0, device, np.flatnonzero(called), none, none
+            start, dur, line, run, has_run > 0, program, device, np.flatnonzero(called), none, none
         )
         name = build.string("launch")
         for number in distinct(device[device >= 0]).tolist():
