@@ -49,6 +49,8 @@ def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
     """Say of a trace that an NPU made it, and keep ``notes`` for display."""
     build.hints.vendor = "ascend"
     build.notes.update(notes)
+    if isinstance(name := notes.get("device_name"), str):
+        build.hints.device_names[max(build.capture.device, 0)] = name
 
 
 class Trust(IntEnum):
@@ -285,6 +287,14 @@ class Identity:
             if isinstance(info.get(key), str) and info[key]:
                 self.notes.setdefault(note, info[key])
         self.chip = str(self.notes.get("chip", ""))
+        listed = info.get("DeviceInfo")
+        devices = [one for one in listed if isinstance(one, dict)] if type(listed) is list else []
+        for one in devices:
+            cores, mhz = _whole(one.get("ai_core_num")), _whole(one.get("aic_frequency"))
+            mine = len(devices) == 1 or _whole(one.get("id")) == self.device
+            if mine and cores > 0 and mhz > 0 and self.chip:
+                said = f"Ascend chip {self.chip}: {cores} cores at {mhz} MHz"
+                self.notes.setdefault("device_name", said)
 
     def start_info(self, name: str) -> None:
         """``start_info[.<device>]``: one instant on the monotonic and on the Unix clock."""
