@@ -136,9 +136,10 @@ def _hold(file: int, path: Path) -> None:
 
 def sweep(parent: Path) -> None:
     """Remove the temporary files and folders of runs that have ended."""
-    for path in parent.glob(f"{PREFIX}*"):
-        if _OURS.fullmatch(path.name):
-            remove_abandoned(path)
+    with suppress(OSError):
+        for name in os.listdir(parent):  # of the thousands there may be few are ours
+            if name.startswith(PREFIX) and _OURS.fullmatch(name):
+                remove_abandoned(parent / name)
 
 
 def remove_abandoned(path: Path) -> None:
