@@ -136,9 +136,9 @@ def _hold(file: int, path: Path) -> None:
 
 def sweep(parent: Path) -> None:
     """Remove the temporary files and folders of runs that have ended."""
-    with suppress(OSError):
-        for name in os.listdir(parent):  # of the thousands there may be few are ours
-            if name.startswith(PREFIX) and _OURS.fullmatch(name):
+    with suppress(OSError), os.scandir(parent) as entries:  # of thousands, few may be ours
+        for name in [entry.name for entry in entries if entry.name.startswith(PREFIX)]:
+            if _OURS.fullmatch(name):
                 remove_abandoned(parent / name)
 
 
