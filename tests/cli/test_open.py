@@ -22,7 +22,7 @@ from traceconv.validation import decode
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 PAGE = "https://ui.perfetto.dev"
-STABLE = {f"dev.perfetto.{n}" for n in ("PinTracksByRegex", "ExpandTracksByRegex")}
+STABLE = {f"dev.perfetto.{n}" for n in ("ExpandTracksByRegex", "AddDebugSliceTrackWithPivot")}
 
 
 @pytest.fixture(scope="module")
@@ -110,25 +110,21 @@ def test_merge_opens_what_it_wrote(started, tmp_path):
 
 def known_to_the_merge(trace):
     """Steps as a merge knows them, of what the trace was made of."""
-    return viewer.steps_of(traceconv.merge(SAMPLE, out=str(trace), force=True))
+    return viewer.steps_of(traceconv.merge(SAMPLE, out=str(trace), force=True), by_rank=True)
 
 
 @pytest.mark.parametrize("steps", [viewer.steps_in, known_to_the_merge])
 def test_the_viewer_is_told_what_to_show(trace, steps):
-    """Stable commands only, patterns that meet the names in the trace, steps within it."""
+    """Stable commands only, a pattern that meets the names in the trace, steps within it."""
     _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/t", steps(trace)))
-    commands = json.loads(told["startupCommands"])
-    assert {one["id"] for one in commands} == STABLE
+    commands = {one["id"]: one["args"] for one in json.loads(told["startupCommands"])}
+    assert set(commands) == STABLE
     seen = decode(trace)
-    found = {}
-    for one in commands:
-        (pattern,) = one["args"]
-        names = {name for track in seen.tracks for name in track.path}
-        found[one["id"].rpartition(".")[2]] = {n for n in names if re.search(pattern, n)}
-    assert {"Rank 0", "Rank 1", "Timeline"} <= found["ExpandTracksByRegex"]
-    assert found["PinTracksByRegex"] == {
-        track.path[-1] for track in seen.tracks if "Step Trace" in track.path[-1]
-    }
+    [pattern] = commands["dev.perfetto.ExpandTracksByRegex"]
+    names = {name for track in seen.tracks for name in track.path}
+    assert {"Rank 0", "Rank 1", "Timeline"} <= {n for n in names if re.search(pattern, n)}
+    sql, pivot, title = commands["dev.perfetto.AddDebugSliceTrackWithPivot"]
+    assert re.match(rf"SELECT ts, dur, name, {pivot} FROM ", sql) and title == "Steps"
     first, last = int(told["visStart"]), int(told["visEnd"])
     on_steps = [n for n, path in enumerate(seen.slices.track) if "Step Trace" in path[-1]]
     ends = (seen.slices.ts + seen.slices.dur)[on_steps]
@@ -143,6 +139,14 @@ def test_a_file_that_is_no_trace_is_opened_as_it_is(tmp_path):
         viewer.link(PAGE, "http://127.0.0.1:9001/x", viewer.steps_in(tmp_path / "x.systrace"))
     )
     assert set(told) == {"url", "startupCommands"}
+
+
+def test_lanes_of_all_ranks_need_no_pins(tmp_path):
+    """Their steps are on top as they are."""
+    out = tmp_path / "x.pftrace"
+    report = traceconv.merge(SAMPLE, out=str(out), layout="lane")
+    for steps in (viewer.steps_in(out), viewer.steps_of(report, by_rank=False)):
+        assert steps.window and not steps.pinned
 
 
 # -- who gets it, and who does not ---------------------------------------------------------

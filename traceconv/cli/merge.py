@@ -77,7 +77,7 @@ def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **g
     task.show(report)
     if opened:
         path = viewer.of_written([str(part.path) for part in report.written])
-        steps = viewer.steps_of(report)
+        steps = viewer.steps_of(report, by_rank=given["layout"] != "lane")
         viewer.show(path, address, not no_browser, wait, task.quiet, steps)
 
 

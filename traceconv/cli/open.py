@@ -10,7 +10,6 @@ https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui describe the
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,10 +31,26 @@ LOOKED_AT = 2 << 20
 """Larger files are opened without a look at where their steps are, which takes a second a MB."""
 
 PINNED = 12
-"""More lanes of steps than this would leave no room for the others."""
+"""More ranks than this would leave no room for what is not pinned."""
 
-_LANES = r"^(Step Trace \u00b7 )?(iterations|Model \d+)( \(\d+\))?$"
-"""How merges call the lanes of steps."""
+_EXPANDED = (
+    r"^(Rank \d+|Timeline$|All ranks$|Step Trace|Overlap Analysis$|Computing$|Communication|Free$)"
+)
+"""Rows that are opened; the last ones are groups where each lane of all ranks is one."""
+
+_STEPS = (
+    "SELECT ts, dur, name, rank FROM"
+    " (SELECT ts, dur, s.name, CAST(SUBSTR(p.name, 6) AS INT) AS rank,"
+    " MAX(ts + dur) OVER (PARTITION BY upid ORDER BY ts, dur DESC"
+    " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until FROM slice s JOIN"
+    " (SELECT id, upid, name FROM process_track UNION ALL SELECT t.id, upid, h.name"
+    " FROM thread_track t JOIN thread h USING (utid)) l ON l.id = track_id"
+    " JOIN process p USING (upid) WHERE s.depth = 0 AND p.name GLOB 'Rank [0-9]*'"
+    " AND (l.name GLOB 'Step Trace*' OR l.name GLOB 'iterations*' OR l.name GLOB 'Model [0-9]*'))"
+    " WHERE until IS NULL OR ts + dur > until"
+)
+"""The steps of all ranks, without what is inside one: of rows of processes, as Perfetto traces have
+them, and of threads, as Chrome JSON has."""
 
 # -- the link -----------------------------------------------------------------------------
 
@@ -44,16 +59,15 @@ class Steps(NamedTuple):
     """Where a trace has its steps.
 
     Attributes:
-        lanes:  regular expression that the names of their lanes match; "" if they are too many to
-            be pinned.
+        pinned: whether there is room to pin those of every rank.
         window: from the first to the last of them, ns of the trace; None where there are none.
     """
 
-    lanes: str
+    pinned: bool
     window: tuple[int, int] | None
 
 
-NO_STEPS = Steps("", None)
+NO_STEPS = Steps(False, None)
 
 
 def link(viewer: str, address: str, steps: Steps) -> str:
@@ -65,15 +79,14 @@ def link(viewer: str, address: str, steps: Steps) -> str:
     """
     import json
 
-    commands = [
-        ("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|All ranks$|Step Trace|Overlap Analysis$)")
-    ]
-    if steps.lanes:
-        commands.append(("PinTracksByRegex", steps.lanes))
+    commands = [("ExpandTracksByRegex", [_EXPANDED])]
+    if steps.pinned:
+        # Rows that are pinned as they are do not say of which rank; those made of a query do.
+        commands.append(("AddDebugSliceTrackWithPivot", [_STEPS, "rank", "Steps"]))
     given = {
         "url": address,
         "startupCommands": json.dumps(
-            [{"id": f"dev.perfetto.{name}", "args": [pattern]} for name, pattern in commands],
+            [{"id": f"dev.perfetto.{name}", "args": args} for name, args in commands],
             separators=(",", ":"),
         ),
     }
@@ -82,8 +95,12 @@ def link(viewer: str, address: str, steps: Steps) -> str:
     return f"{viewer}/#!/?{urlencode(given, safe=':/', quote_via=quote)}"
 
 
-def steps_of(report: Report) -> Steps:
-    """What a merge knows of the steps that it wrote."""
+def steps_of(report: Report, by_rank: bool) -> Steps:
+    """What a merge knows of the steps that it wrote.
+
+    Args:
+        by_rank: ranks are groups; in the other layout the steps of all ranks are on top anyway.
+    """
     ranks = [one for one in report.found.values() if one.span]
     starts = [int(one.steps.start_ns.min()) for one in ranks if len(one.steps)]
     ends = [int(one.steps.end_ns.max()) for one in ranks if len(one.steps)]
@@ -92,7 +109,8 @@ def steps_of(report: Report) -> Steps:
     base_ns = min(one.span[0] for one in ranks if one.span)
     last_ns = max(one.span[1] for one in ranks if one.span)
     window = max(min(starts), base_ns) - base_ns, min(max(ends), last_ns) - base_ns
-    return Steps(_LANES if len(starts) <= PINNED else "", window if window[0] < window[1] else None)
+    pinned = by_rank and len(starts) <= PINNED
+    return Steps(pinned, window if window[0] < window[1] else None)
 
 
 def steps_in(path: Path) -> Steps:
@@ -111,11 +129,10 @@ def steps_in(path: Path) -> Steps:
     on_them = np.isin(slices.track_id, list(lanes))
     if not on_them.any():
         return NO_STEPS
-    names = sorted({lane[-1] for lane in lanes.values()}) if len(lanes) <= PINNED else []
+    of_ranks = {p[0] for p in lanes.values()} - {"All ranks"}  # which is the layout by lanes
     start = slices.ts[on_them]
     window = int(start.min()), int((start + np.maximum(slices.dur[on_them], 0)).max())
-    pattern = f"^({'|'.join(map(re.escape, names))})$" if names else ""
-    return Steps(pattern, window if window[0] < window[1] else None)
+    return Steps(0 < len(of_ranks) <= PINNED, window if window[0] < window[1] else None)
 
 
 # -- the command --------------------------------------------------------------------------
