@@ -229,6 +229,8 @@ def test_traceconv_open_shows_ranks_and_steps(seen, site, browser, ending):
         process.kill()
         process.stdout.close()
     assert viewer.lost() == []
+    ranks = [int(path[0].split()[1]) for path, _ in viewer.tree() if len(path) == 1]
+    assert set(ranks) == {0, 1} and ranks == sorted(ranks)
     expanded = {path[-1] for path, is_expanded in viewer.tree() if is_expanded}
     groups = {
         ".pftrace": {"Rank 0 4021", "Rank 1 4022", "Timeline", "Overlap Analysis"},
@@ -240,7 +242,7 @@ def test_traceconv_open_shows_ranks_and_steps(seen, site, browser, ending):
     )
     assert pinned == ["Steps: rank = 0", "Steps: rank = 1"]
     told = parse_qs(urlsplit(link).fragment.partition("?")[2])
-    sql, *_ = json.loads(told["startupCommands"][0])[1]["args"]
+    sql, *_ = json.loads(told["startupCommands"][0])[-1]["args"]
     rows = decode(out).rows
     steps = [
         [rows.ts[i], rows.dur[i], rows.labels[rows.label[i]][0], int(path[0].split()[1])]
