@@ -385,11 +385,23 @@ def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
     trace = _booked(trace, StepSource.HOST_MARKS, len(marks))
     rows = trace.events.take(marks)
     rows = rows.with_columns(
-        track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
+        track=np.zeros(len(rows), np.int32),
+        op=np.full(len(rows), OpClass.ITERATION, np.int8),
+        name=_numbered(trace, rows),
     )
     parts = phases(trace, rows)
     every = EventTable.concat([rows, parts]) if len(parts) else rows
     return trace.add_events("steps", [MERGED], every)
+
+
+def _numbered(trace: Trace, rows: EventTable) -> NDArray[np.int32]:
+    """Names of steps: "train" of step 12 is "train 12", names that have numbers are as they are."""
+    name = rows.name.copy()
+    for row, (number, step) in enumerate(zip(name.tolist(), rows.step.tolist(), strict=True)):
+        text = trace.strings[number]
+        if not re.search(r"\d", text):
+            name[row] = trace.strings.intern(f"{text} {step}")
+    return name
 
 
 def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
