@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from traceconv.alignment.biases import Bias, bias_of, usual_bias
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import CollectiveRecords
-from traceconv.alignment.fits import FEWEST, Fit, fitted
+from traceconv.alignment.fits import FEWEST, SETTABLE_NS, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction, time_text
@@ -113,7 +113,8 @@ def _fit(group: Matched, column: int, other: int) -> Fit:
     rows, meeting = _usable(group)
     both = rows & (group.row[:, column] >= 0) & (group.row[:, other] >= 0)
     own, theirs = ((group.start_ns[both, c], group.end_ns[both, c]) for c in (column, other))
-    return fitted(own, theirs, _synchronous(group)[both], meeting)
+    known = bool(group.identified) and group.identified[column] and group.identified[other]
+    return fitted(own, theirs, _synchronous(group)[both], meeting, known)
 
 
 def _synchronous(group: Matched) -> NDArray[np.bool_]:
@@ -347,6 +348,11 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -
         return Offset(anchor.offset_ns, "collective", lead, error_ns=0)
     ours = fit.correction
     evidence = f"{fit.matches} operations shared, led by rank {root}"
+    if abs(fit.step_ns) > SETTABLE_NS:
+        evidence += (
+            f"; at one end of them, ends are {time_text(abs(round(fit.step_ns)))} further apart: "
+            "late, or a clock was set"
+        )
     first, last = span or fit.span_ns
     before, after = max(fit.span_ns[0] - first, 0), max(last - fit.span_ns[1], 0)
     parts = [

@@ -351,7 +351,9 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         elif one.matches < ENOUGH:
             kept[rank] = f"{one.matches} matched operations, wanted are {ENOUGH}"
         elif error > _COARSE_NS:
-            kept[rank] = f"no surer than to {error / 1e6:.1f} ms"
+            kept[rank] = (
+                f"they agree with its stamps, and are no surer than to {error / 1e6:.1f} ms"
+            )
     return kept
 
 
