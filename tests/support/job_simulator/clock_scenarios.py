@@ -26,7 +26,7 @@ from .scenarios import (
     anything,
 )  # fmt: skip
 
-CHECKED = ({"middle": 0.98}, {"surely wrong": 0.002, "kept": 0.0})
+CHECKED = ({"middle": 0.98}, {"surely wrong": 0.002, "unsaid": 0.002, "kept": 0.0})
 
 REGULAR = Job(tp=2, dp=4, jitter=5e3)
 SHORT = Job(tp=2, dp=4, layers=1, compute_ns=1e6, jitter=5e3)
