@@ -288,6 +288,12 @@ CODES: dict[str, Code] = {
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
     ),
+    "clock-unchecked": Code(
+        _I,
+        "Clocks were aligned by collectives, and in this part of the capture, before the first of "
+        "them or after the last, nothing shows that none was set: the stated error holds if none "
+        "was.",
+    ),
     "clock-unknown": Code(
         _L,
         "Packets whose time is that of a clock which nothing relates to the clock of the trace "
