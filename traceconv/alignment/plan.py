@@ -300,7 +300,7 @@ def _auto(
     offsets = _by_anchor(captures, issues, used, reasons)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
-        return offsets, "collectives not used: there are none"
+        return offsets, "collectives not used: none of devices were recorded"
     if not reasons:
         return offsets, ""
     remark = _unused(offsets, used, reasons)

@@ -185,6 +185,11 @@ CODES: dict[str, Code] = {
         "Work on a device begins before the call that launched it: the two clocks differ by at "
         "least the amount given; do not compare times of host and device more finely than that.",
     ),
+    "launch-unknown": Code(
+        _D,
+        "Nothing tells when the programs were launched that these operations are part of, and so "
+        "of which step they are: nothing is said of what steps do on the device.",
+    ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "launch-mark": Code(
         _I,

@@ -16,6 +16,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from traceconv.analysis.rules.findings import MINOR
 from traceconv.core.clock import stamp_text
 from traceconv.core.markup import Markup, el, esc, join
 from traceconv.report import figures as say
@@ -44,6 +45,13 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
         "Ranks at their coordinates",
         "What each rank computes per step, ranks where they stand in the job.",
         charts.shape,
+    ),
+    (
+        "stages",
+        "Stages of the pipeline",
+        "A step of each stage, the mean over its ranks: its passes, from their first task to the "
+        "last, and bubbles, in which it does nothing but send or receive.",
+        charts.stages,
     ),
     ("heat", "Who is behind, step by step", "", charts.heat),
     (
@@ -156,7 +164,7 @@ def _sections(document: Document) -> Iterator[Piece]:
     overview = document.get("overview")
     if overview:
         for key, title, words, draw in _CHARTS:
-            if key == "shape" and "missing" in overview[key]:
+            if key in ("shape", "stages") and "missing" in overview[key]:
                 continue  # of one rank, and of most small jobs, there is no more to say
             yield key, title, _drawn(key, overview[key], words, draw)
             if key == "overlap":
@@ -178,6 +186,8 @@ def _findings(overview: Document) -> Markup:
     if places:
         head = f"The {len(places)} longest stretches without work"
         parts.append(el("details", el("summary", head), _places_table(places)))
+    if overview["minor"]:
+        parts.append(el("p", f"{MINOR}: {', '.join(overview['minor'])}", class_="note"))
     if unchecked := overview["not_checked"]:
         parts.append(_unchecked(unchecked))
     if found or places:
@@ -218,7 +228,7 @@ def _figures(key: str, section: Document) -> Markup | None:
     """The exact figures below a drawing."""
     if key == "overlap":
         shown = charts.overlap_table(section)
-    elif key in ("operators", "communication"):
+    elif key in ("operators", "communication", "stages"):
         shown = _plain_table(section["rows"])
     elif key == "curves" and section.get("queues"):
         shown = _plain_table(section["queues"])
