@@ -64,7 +64,8 @@ def _steps(out, reader, late):
 
 
 def _straggler(python, out, ranks):
-    """Print what is said of the process that sleeps; 0 if it is the one that is named."""
+    """Print what is said of the process that sleeps, and of the clocks of all, which are one; how
+    much of it is wrong."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -80,7 +81,13 @@ def _straggler(python, out, ranks):
         return 1
     found = traceconv.stragglers(out)
     print(f"{out.name:>12}  {found.lines()[1]}")
-    return int([one.rank for one in found.verdict.culprits] != [ranks - 1])
+    offsets = traceconv.align(out, method="collective").plan.offsets.values()
+    print(
+        f"{'':>12}  one clock; by collectives "
+        + ", ".join(f"{o.offset_ns / 1e3:.0f} +- {o.error_ns / 1e3:.0f} us" for o in offsets)
+    )
+    apart = sum(abs(one.offset_ns) > one.error_ns for one in offsets)
+    return apart + ([one.rank for one in found.verdict.culprits] != [ranks - 1])
 
 
 if __name__ == "__main__":
