@@ -164,6 +164,11 @@ CODES: dict[str, Code] = {
     "unfinished-slice": Code(
         _D, "A slice that was never ended is closed at the last stamp of its lane."
     ),
+    "end-unknown": Code(
+        _D,
+        "The source says that these have ended, but not when: they are marks where they began, and in "
+        "no sum.",
+    ),
     "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
     "flow-without-end": Code(
         _I,
