@@ -166,8 +166,8 @@ CODES: dict[str, Code] = {
     ),
     "end-unknown": Code(
         _D,
-        "The source says that these have ended, but not when: they are marks where they began, and in "
-        "no sum.",
+        "The source says that these have ended, but not when: they are marks where they began, and "
+        "in no sum.",
     ),
     "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
     "flow-without-end": Code(
