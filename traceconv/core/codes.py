@@ -61,6 +61,11 @@ CODES: dict[str, Code] = {
         "are no events of a rank; the places give their kinds. In an archive (.tar) those that "
         "viewers show are beside the ranks (perfetto-packet-beside).",
     ),
+    "perfetto-field-unread": Code(
+        _I,
+        "Events have further fields that no arguments are made of: those of a browser or a system "
+        "(tasks, calls between processes ...); the places give their numbers in TrackEvent.",
+    ),
     "perfetto-packet-beside": Code(
         _I,
         "Packets of other data sources that are in the archive, as a trace beside the ranks; "
