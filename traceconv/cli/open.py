@@ -204,7 +204,8 @@ def show(
             given = {"trace": offer.address, "viewer": viewer}
             target = f"{offer.report_address}?{urlencode(given, safe=':/', quote_via=quote)}"
         else:
-            target = link(viewer, offer.address, view_in(path) if view is None else view)
+            offer.target = link(viewer, offer.address, view_in(path) if view is None else view)
+            target = offer.report_address
         if not browser or not _browse(target):
             say.data(target)
             sys.stdout.flush()
