@@ -364,7 +364,8 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
 
 
 DESCRIPTIONS = {
-    "iterations": "Steps, as the profiler or the marks of the host have them.",
+    "iterations": "Steps, as the profiler or the marks of the host have them; one over the whole "
+    "range where nothing marks any.",
     "Computing": "Unions of all operators on the device.",
     "Communication": "Unions of all collectives on the device.",
     "Communication(Not Overlapped)": "Communication while nothing computes.",
