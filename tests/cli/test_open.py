@@ -50,12 +50,22 @@ def started(monkeypatch):
         thread = threading.Thread(target=lambda: codes.put(run(words)))
         thread.start()
         threads.append(thread)
-        link = links.get(timeout=30)
-        return link, lambda: codes.get(timeout=30)
+        return led_to(links.get(timeout=30)), lambda: codes.get(timeout=30)
 
     yield start
     for thread in threads:
         thread.join(30)
+
+
+def led_to(address):
+    """The link of the viewer that a short one of this machine leads to."""
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    connection.close()
+    assert answer.status == 302
+    return answer.headers["Location"]
 
 
 def given_in(link):
@@ -193,6 +203,20 @@ def test_only_one_path_is_known(offer, path):
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (404, b"")
     connection.close()
+    assert not offer.taken
+
+
+def test_the_root_leads_on_and_nowhere_else(offer):
+    """To the viewer, for people who follow a short link; it is no taking of the file."""
+    offer.target = PAGE + "/#!/?url=x"
+    answers = []
+    for path, host in (("/", "127.0.0.1"), ("/x", "127.0.0.1"), ("/", "evil.example")):
+        connection = http.client.HTTPConnection(loopback.HOST, offer.server_port, timeout=10)
+        connection.request("GET", path, headers={"Host": f"{host}:{offer.server_port}"})
+        answer = connection.getresponse()
+        answers.append((answer.status, answer.headers["Location"]))
+        connection.close()
+    assert answers == [(302, offer.target), (404, None), (403, None)]
     assert not offer.taken
 
 

@@ -5,6 +5,7 @@ without a browser, it is skipped. Pictures are left in ``build/viewer``.
 """
 
 import functools
+import http.client
 import http.server
 import json
 import os
@@ -221,9 +222,13 @@ def test_traceconv_open_shows_ranks_and_steps(seen, site, browser, ending):
         stdout=subprocess.PIPE, text=True, env=dict(os.environ),
     )  # fmt: skip
     try:
-        link = process.stdout.readline().strip()
+        address = process.stdout.readline().strip()
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+        connection.request("HEAD", "/")
+        link = connection.getresponse().headers["Location"]
+        connection.close()
         assert link.startswith(site.address)
-        viewer = Seen(browser, link, f"open{ending}")
+        viewer = Seen(browser, address, f"open{ending}")
         assert process.wait(timeout=30) == 0
     finally:
         process.kill()

@@ -85,8 +85,8 @@ def link(viewer: str, address: str, view: View) -> str:
     """
     import json
 
-    # The viewer has processes in the order of how many slices they have; in a workspace of our own
-    # ranks stand in the order in which they are put there.
+    # Viewers that do not read the order of processes in the trace have the one with most slices
+    # first; in a workspace of our own ranks stand in the order in which they are put there.
     commands = [
         ("CopyTracksToWorkspaceByRegex", [rf"^Rank {rank}\b", "Ranks"]) for rank in view.ranks
     ]
@@ -204,7 +204,8 @@ def show(
             given = {"trace": offer.address, "viewer": viewer}
             target = f"{offer.report_address}?{urlencode(given, safe=':/', quote_via=quote)}"
         else:
-            target = link(viewer, offer.address, view_in(path) if view is None else view)
+            offer.target = link(viewer, offer.address, view_in(path) if view is None else view)
+            target = offer.report_address
         if not browser or not _browse(target):
             say.data(target)
             sys.stdout.flush()
