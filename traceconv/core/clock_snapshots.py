@@ -132,6 +132,11 @@ class Clocks:
             moved += (onto - stamps)[at]
         return ns + moved
 
+    @property
+    def differences(self) -> bool:
+        """Whether stamps of any clock are differences."""
+        return any(incremental for _, incremental in self._units.values())
+
     def incremental(self, clock: ClockKey) -> bool:
         """Whether stamps of the clock are differences."""
         return self._units.get(clock, (1, False))[1]

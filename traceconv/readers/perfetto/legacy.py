@@ -23,7 +23,7 @@ from traceconv.readers.perfetto.tracks import Descriptors, Key, thread_key, trac
 _KINDS = {
     **dict.fromkeys("BbS", SLICE_BEGIN),
     **dict.fromkeys("EeF", SLICE_END),
-    **dict.fromkeys("IinTp", INSTANT),
+    **dict.fromkeys("IRinTp", INSTANT),
 }
 _ASYNC, _BY_NAME = "bSTpFne", "STpF"
 _FLOW_PHASES = "stf"

@@ -384,12 +384,20 @@ class Sequences:
         events = np.zeros(stop - begun, bool)
         for n in _EVENTS:
             events |= of.is_bytes(n)[begun:stop]
-        rows = np.flatnonzero(events) + begun
+        stamps = events
+        if self.clocks.differences:  # such a clock is moved on by every packet, whatever is in it
+            stamps = events | of.has(TracePacket.TIMESTAMP)[begun:stop]
+        rows = np.flatnonzero(stamps) + begun
         if not len(rows):
             return
-        rows, state = self._believed(packets, rows, changed.of(rows))
+        rows, state = self._believed(packets, rows, changed.of(rows), events[rows - begun])
         taken = packets if len(rows) == len(packets) else packets.take(rows)
         ns, known = self._converted(taken, state)
+        used = events[rows - begun]
+        if not used.all():
+            if not used.any():
+                return
+            taken, ns, known, state = taken.take(used), ns[used], known[used], state[used]
         stamped = taken.columns.has(TracePacket.TIMESTAMP)
         late = stamped & ~known
         if not late.any():
@@ -400,15 +408,16 @@ class Sequences:
         if len(now):
             yield Timed(taken.take(now), ns[now], stamped[now], state[now], self.states)
 
-    def _believed(self, packets: Packets, rows: I64, state: I64) -> tuple[I64, I64]:
-        """Without the packets that need a state which is not there."""
+    def _believed(self, packets: Packets, rows: I64, state: I64, events: Mask) -> tuple[I64, I64]:
+        """Without the packets that need a state which is not there; ``events`` are booked."""
         needs = packets.columns.integer(TracePacket.SEQUENCE_FLAGS)[rows] & NEEDS_STATE > 0
         valid = np.array([one.valid for one in self.states], bool)[state]
         lost = needs & ~valid
         if not lost.any():
             return rows, state
-        count = int(lost.sum())
-        self._build.skip("state-lost", packets.where(int(rows[lost][0])), count)
+        if (lost & events).any():
+            first = int(rows[lost & events][0])
+            self._build.skip("state-lost", packets.where(first), int((lost & events).sum()))
         return rows[~lost], state[~lost]
 
     def _converted(self, packets: Packets, state: I64) -> tuple[I64, Mask]:
