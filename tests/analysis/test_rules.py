@@ -544,7 +544,14 @@ def test_capacity_has_to_be_said_where_no_capture_tells_it():
 
 def test_cpu_of_paddle_is_one_figure():
     """Busy or not can be said, user and system cannot be told apart."""
-    ranks = [builder(cpu_percent={"system": [95.0]})]
+
+    def running(ms):
+        rank = builder(cpu_percent={"system": [95.0]})
+        rank.slice(rank.track(Layer.HOST, "Thread 1"), 0, ms * MS, "forward")
+        return [rank]
+
+    assert _judged("cpu-busy", running(999)).unchecked  # of few ticks of 10 ms
+    ranks = running(1000)
     assert _only("cpu-busy", ranks).case.value == 95.0
     assert [one.rule.id for one in _judged("cpu-system", ranks).unchecked] == ["cpu-system"]
 
