@@ -210,6 +210,23 @@ def test_first_step_whatever_its_number(first):
         assert bool(found.unchecked) is not spoken
 
 
+@pytest.mark.parametrize(("first", "spoken"), [(MS, False), (3 * MS, True)])
+def test_first_step_of_a_host_that_is_ahead(first, spoken):
+    """Its marks are short once it need not wait for anything: what lasts is the device's work."""
+    build, at = builder(), 0
+    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "Thread 1")
+    stream = build.track(Layer.DEVICE, "Stream 1", title="GPU Hardware")
+    for i in range(5):
+        length, work = (500 * US, first) if not i else (10 * US, MS)
+        begin = i and 490 * US + 10 * US * i
+        build.slice(host, begin, length, f"ProfilerStep#{i}", op=OpClass.HOST, step=i)
+        call = build.slice(calls, begin + US, US, "cudaLaunchKernel", op=OpClass.HOST)
+        kernel = build.slice(stream, at + 10 * US, work, "k", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "launch")
+        at += work
+    assert bool(_judged("first-step", [build]).findings) is spoken
+
+
 def _tails(build, start, numbers, length, tail, reduces=()):
     """Iterations one after the other, each with a tail, and collectives on two streams in it."""
     lane = build.track(Layer.STEP, "Model 1")

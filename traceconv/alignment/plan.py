@@ -51,7 +51,7 @@ class Plan:
     Attributes:
         method:  of the ranks, joined by " + " if they differ.
         offsets: per rank.
-        issues:  unaligned, clock-assumed.
+        issues:  unaligned, clock-assumed, clock-unchecked.
         remark:  why a better method was not used, or "".
     """
 
@@ -97,6 +97,8 @@ class Plan:
         known = f", anchors agree within {max(spreads) / 1e6:.3f} ms" if spreads else ""
         errors = [o.error_ns for o in every if o.error_ns is not None]
         known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
+        if any(o.checked_ns is not None for o in every):
+            known += " from the first match to the last"
         lost = self.issues.count("unaligned")
         methods = [_METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
         return (
@@ -301,6 +303,7 @@ def _auto(
         used = {}
     reasons = {**found.alone, **kept}
     offsets = _by_anchor(captures, issues, used, reasons)
+    _say_unchecked(captures, issues, found, used)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
         return offsets, "collectives not used: none of devices were recorded"
@@ -310,6 +313,16 @@ def _auto(
     same = not used and len({c.host for c in captures}) == 1 and captures[0].host
     host = f"; all ranks are of host {same}, which has one clock" if same else ""
     return offsets, remark + host
+
+
+def _say_unchecked(
+    captures: Sequence[Capture], issues: Issues, found: Fitted, used: Mapping[int, Offset]
+) -> None:
+    """Where errors do not hold if a clock was set there: outside of what was matched."""
+    for capture in captures:
+        rank = rank_of(capture)
+        if rank in used and rank in found.unchecked:
+            issues.add("clock-unchecked", capture.label, found.unchecked[rank], rank=rank)
 
 
 def _unused(
@@ -354,7 +367,9 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         elif one.matches < ENOUGH:
             kept[rank] = f"{one.matches} matched operations, wanted are {ENOUGH}"
         elif error > _COARSE_NS:
-            kept[rank] = f"no surer than to {error / 1e6:.1f} ms"
+            kept[rank] = (
+                f"they agree with its stamps, and are no surer than to {error / 1e6:.1f} ms"
+            )
     return kept
 
 
@@ -459,6 +474,7 @@ def _collective(
         if rank in found.alone:
             issues.add("unaligned", capture.label, found.alone[rank], rank=rank)
     used = {rank: one for rank, one in found.offsets.items() if rank not in found.alone}
+    _say_unchecked(captures, issues, found, used)
     return offsets, _unused(offsets, used, found.alone)
 
 

@@ -58,7 +58,9 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
         "critical_path",
         "What bounds a step",
         "The critical path over all ranks: what of it is on each.",
-        lambda section: join([el("p", section["text"]), _plain_table(section["rows"])]),
+        lambda section: join(
+            [el("p", _kept_together(section["text"])), _plain_table(section["rows"], time=say.time)]
+        ),
     ),
     (
         "communication",
@@ -130,7 +132,10 @@ def _head(document: Document) -> Markup:
     return el(
         "header",
         el("p", [el("span", chip) for chip in chips if chip], class_="chips"),
-        el("h1", overview.get("headline") or f"Report on {say.ranks(document['ranks'])}"),
+        el(
+            "h1",
+            _kept_together(overview.get("headline") or f"Report on {say.ranks(document['ranks'])}"),
+        ),
         el("p", _kept_together(" ".join(sentences)), class_="verdict") if sentences else None,
         _tiles(overview.get("tiles", ())),
         [el("p", remark, class_="note") for remark in overview.get("remarks", ())],
@@ -262,9 +267,14 @@ def _finding(one: Document) -> Markup:
         el("p", one["text"]) if one.get("text") else None,
         el("ul", evidence, class_="facts") if evidence else None,
         el("p", "also: ", ", ".join(also[:_ALSO]), more, class_="advice") if also else None,
-        el("p", one["advice"], class_="advice") if one.get("advice") else None,
+        el("p", _with_code(one["advice"]), class_="advice") if one.get("advice") else None,
         _places(one.get("places", ())),
     )
+
+
+def _with_code(text: str) -> list[str | Markup]:
+    """What stands between backticks as code."""
+    return [el("code", part) if i % 2 else part for i, part in enumerate(text.split("`"))]
 
 
 def _tag(one: Document) -> str:
@@ -383,19 +393,24 @@ def _where(group: Sequence[Document]) -> Markup | None:
     return el("details", el("summary", head), el("ul", [el("li", line) for line in lines]))
 
 
-def _plain_table(rows: Sequence[Document], leave_out: Sequence[str] = ()) -> Markup:
-    """Rows as they are, a column per key."""
+def _plain_table(
+    rows: Sequence[Document], leave_out: Sequence[str] = (), time: Callable[[int], str] = say.exact
+) -> Markup:
+    """Rows as they are, a column per key; ``time`` writes those of ns."""
     names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = [[_cell(row.get(name), name, time) for name in names] for row in rows]
     figures = {
         i for i, n in enumerate(names) if all(isinstance(r.get(n), (int, float)) for r in rows)
     }
-    return charts.table([n.replace("_", " ") for n in names], cells, right=figures)
+    heads = [n.removesuffix("_ns").replace("_", " ") for n in names]
+    return charts.table(heads, cells, right=figures)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, name: str, time: Callable[[int], str]) -> str:
     if value in (None, ""):
         return say.UNKNOWN
+    if name.endswith("_ns") and isinstance(value, int):
+        return time(value)
     if isinstance(value, float):
         return say.digits(value)
     if isinstance(value, Mapping):

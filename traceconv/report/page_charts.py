@@ -307,7 +307,8 @@ def _matrix(group: Section) -> Markup:
         ]
         for i in range(len(bins))
     ]
-    title = el("h3", f"group {group['group'] or 'of all'}")
+    name = group["group"] or "of all"
+    title = el("h3", name if name.startswith("Group") else f"group {name}")
     chart = cells(grid, names, names, "to", 96 if numbered else 32)
     return join([title, _scale(say.size(most)), chart])
 

@@ -6,8 +6,8 @@ one, within the same region of work. What tells is, in this order:
 
 1. the call that launched a program on all devices, which has its ``run_id``;
 2. the link from who gave the region of work to the pool, if the program is the first in it;
-3. the order of calls, where a process has one device: the n-th call of a function launches the
-   n-th run of its program, whose numbers ascend.
+3. the order of calls of a program that runs on one device: the n-th launches the n-th run, for
+   their numbers ascend.
 """
 
 from __future__ import annotations
@@ -83,22 +83,64 @@ def launches(events: HostEvents, at: Rows) -> Rows:
         at: operations of one device.
 
     Returns:
-        Rows: a call, who gave the work to a pool, or the operation itself on a thread that
-        launches; -1 where nothing tells.
+        Rows: a call; where no calls were recorded, who gave the work to a pool, or the operation
+        itself on a thread that is of no pool; -1 where nothing tells.
     """
     if not len(at):
         return at
     number, start = events.run, events.start
+    calls, programs = _calls(events)
     if not events.has_run[at].all():  # of versions that do not number programs
-        return _given(events, at)
+        return _within(events, calls, programs, _given(events, at), at)
     runs, back = np.unique(number[at], return_inverse=True)
     order = np.lexsort((start[at], back))
     first = at[order[np.searchsorted(back[order], np.arange(len(runs)))]]
-    found = _given(events, first)
+    found = _within(events, calls, programs, _given(events, first), first)
     _by_number(events, runs, found)
-    if (found < 0).any():
-        _by_order(events, found, first)
+    for one in distinct(events.program[first[found < 0]]).tolist():
+        own = np.flatnonzero(events.program[first] == one)
+        on = events.device[(events.program == one) & (events.device >= 0)]
+        if len(distinct(on)) == 1:
+            found[own] = _in_order(events, found[own], first[own], calls[programs == one])
     return found[back]
+
+
+def _calls(events: HostEvents) -> tuple[Rows, I64]:
+    """The calls by start, but those that another one makes, and which program each launches.
+
+    That is the innermost function around it; -1 where none is known. If all operations are of one
+    program, so are all calls.
+    """
+    calls = _outermost(events, events.calls)
+    named = np.flatnonzero((events.program >= 0) & (events.device < 0))
+    around = _holding(events, named, calls)
+    programs = np.where(around >= 0, events.program[around], -1)
+    known = distinct(events.program[events.device >= 0])
+    if len(known) == 1 and not np.isin(programs, known).any():
+        programs[:] = known[0]
+    return calls, programs
+
+
+def _holding(events: HostEvents, ranges: Rows, rows: Rows) -> Rows:
+    """The last of some ranges to begin that each event is within, on its thread; -1 = none."""
+    if not len(ranges):
+        return np.full(len(rows), -1, np.intp)
+    line, start, end = events.line, events.start, events.end
+    over = ranges[np.maximum(latest(line[ranges], start[ranges], line[rows], start[rows]), 0)]
+    inside = (line[over] == line[rows]) & (start[over] <= start[rows]) & (end[over] >= end[rows])
+    return np.where(inside, over, -1)
+
+
+def _within(events: HostEvents, calls: Rows, programs: I64, given: Rows, first: Rows) -> Rows:
+    """The calls in which work was given to a pool; unknown where they are of another program, which
+    used the same threads to do its own work."""
+    if not len(calls):
+        return given
+    found = _holding(events, calls, given)
+    launched = np.full(len(events.start), -1)
+    launched[calls] = programs
+    same = launched[found] == events.program[first]
+    return np.where((given >= 0) & (found >= 0) & same, found, -1)
 
 
 def _given(events: HostEvents, first: Rows) -> Rows:
@@ -147,38 +189,13 @@ def _by_number(events: HostEvents, runs: I64, found: Rows) -> None:
     found[same] = calls[spot[same]]
 
 
-def _by_order(events: HostEvents, found: Rows, first: Rows) -> None:
-    """Fill in launches that are unknown, program by program.
-
-    Args:
-        found: of every run, in the order of their numbers.
-        first: the first operation of each.
-    """
-    start, line, program = events.start, events.line, events.program
-    if len(distinct(events.device[events.device >= 0])) != 1 or not len(events.calls):
-        return
-    calls = events.calls[np.argsort(start[events.calls], kind="stable")]
-    named = np.flatnonzero((program >= 0) & (events.device < 0))
-    within = latest(line[named], start[named], line[calls], start[calls])
-    over = named[np.maximum(within, 0)] if len(named) else calls
-    end = events.end
-    launched = np.where((within >= 0) & (end[over] >= end[calls]), program[over], -1)
-    for number in distinct(program[first]).tolist():
-        runs = np.flatnonzero(program[first] == number)
-        own = launched == number
-        if len(runs) == len(first) and (launched < 0).all():
-            own[:] = True  # there is but one program
-        found[runs] = _in_order(events, found[runs], first[runs], calls[own])
-
-
 def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows:
     """The launches of one program, if all that are known agree on which call launches which run."""
     start = events.start
-    calls = _outermost(events, calls)
     known = np.flatnonzero(found >= 0)
     if not len(calls) or (not len(known) and len(calls) != len(found)):
         return found
-    at = np.searchsorted(start[calls], start[found[known]], "right") - 1
+    at = np.searchsorted(start[calls], start[found[known]])
     ahead = distinct(at - known) if len(known) else np.zeros(1, np.intp)
     if len(ahead) != 1:
         return found
