@@ -561,7 +561,14 @@ def test_capacity_has_to_be_said_where_no_capture_tells_it():
 
 def test_cpu_of_paddle_is_one_figure():
     """Busy or not can be said, user and system cannot be told apart."""
-    ranks = [builder(cpu_percent={"system": [95.0]})]
+
+    def running(ms):
+        rank = builder(cpu_percent={"system": [95.0]})
+        rank.slice(rank.track(Layer.HOST, "Thread 1"), 0, ms * MS, "forward")
+        return [rank]
+
+    assert _judged("cpu-busy", running(999)).unchecked  # of few ticks of 10 ms
+    ranks = running(1000)
     assert _only("cpu-busy", ranks).case.value == 95.0
     assert [one.rule.id for one in _judged("cpu-system", ranks).unchecked] == ["cpu-system"]
 
@@ -604,3 +611,34 @@ def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding():
     assert (found.findings, found.at_least("note")) == ((), False)
     assert [line for line in found.lines() if line.startswith("would save less than 1 %")]
     assert found.as_dict()["minor"][0]["rule"] == "garbage-collection"
+
+
+def test_one_sample_of_a_queue_says_nothing():
+    """Whether it is empty, nobody knows; that the dataset is not sunk, its file says."""
+    assert _judged("host-queue-empty", host_queue([0, 0])).unchecked
+    assert _judged("host-queue-empty", host_queue([0, 0, 0])).findings
+
+
+def test_kernels_that_begin_before_their_launch_tell_clocks_that_are_off():
+    """By 15 us at least: then kernels that begin 8 us after it begin 23 us after it."""
+    assert _judged("launch-starved", launched(8 * US)).findings
+    early = launched(8 * US)
+    build = early[0]
+    calls, stream = build.track(Layer.RUNTIME, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
+    for number in range(30, 34):
+        call = build.slice(calls, number * 100 * US, 5 * US, "launch")
+        kernel = build.slice(stream, number * 100 * US - 15 * US, US, "k", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "HostToDevice")
+    assert not _judged("launch-starved", early).findings
+
+
+@pytest.mark.parametrize(("copied", "advised"), [(90, True), (30, False)])
+def test_an_npu_that_copies_is_not_told_to_do_more_per_launch(copied, advised):
+    """Copies are idle time of its cores, and what it is idle for."""
+    build = builder(vendor="ascend")
+    stream = build.track(Layer.DEVICE, "Stream 1")
+    build.slice(stream, 0, 50 * US, "MatMul", op=OpClass.COMPUTE)
+    build.slice(stream, 50 * US, copied * US, "MEMCPY_ASYNC", op=OpClass.COPY)
+    build.slice(stream, 150 * US, 50 * US, "MatMul", op=OpClass.COMPUTE)
+    found = _only("device-idle", [build])
+    assert ("copies memory" in found.advice) is advised

@@ -67,7 +67,8 @@ def test_mindspore_data_preparation(mindspore):
     another 10 % wait for files."""
     assert _values(mindspore, "pipeline-source") == {0: 31.25, 1: 31.25}
     assert _values(mindspore, "cpu-busy") == {}
-    assert _values(mindspore, "host-queue-empty") == {0: 100.0}
+    # one sample finds its queue empty, which says nothing of how it usually is
+    assert "host-queue-empty" in {one.rule.id for one in mindspore.findings.unchecked}
 
 
 def test_mindspore_waits_and_conversions(mindspore):

@@ -202,8 +202,9 @@ def _launches(rank, known):
     if not pieces:
         return
     figures = {f"p{p}_ns": round(_percentile(late, p)) for p in (5, 25, 50, 75, 95)}
+    early = min(figures["p5_ns"], 0)
     yield "launch-starved", "", {
-        "value": figures["p50_ns"] / 1e3, **figures, "launches": len(late),
+        "value": (figures["p50_ns"] - early) / 1e3, **figures, "launches": len(late),
         "idle_percent": share(pieces, "free"), "slices": _idle(known),
     }  # fmt: skip
 

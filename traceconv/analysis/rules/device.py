@@ -149,13 +149,20 @@ def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             lambda percent: percent < limits[""],
             lambda pieces: utilisation(pieces["free_ns"], pieces["known_ns"]),
         )
-        waits = 2 * _total(known["pieces"], "input_wait_ns") > _total(known["pieces"], "free_ns")
+        names = ("free_ns", "copy_not_overlapped_ns", "input_wait_ns", "known_ns")
+        free, copies, waits, whole = (_total(known["pieces"], name) for name in names)
+        inside = whole == sum(_total(known["pieces"], f"{name}_ns") for name in _KEYS)
+        advice = _STARVED if 2 * waits > free else _COPYING if inside and 2 * copies > free else ""
         yield Case(
             rank, value, _figures(known), "", steps, slices(known["idle"]),
-            _STARVED if waits else "", saves_ns=ALL, part_of=(IDLE,),
+            advice, saves_ns=ALL, part_of=(IDLE,),
         )  # fmt: skip
 
 
+_COPYING = (
+    "Most of the idle time the device copies memory, which is no work of an NPU's cores: look at "
+    "what is copied, and why."
+)
 _STARVED = "Most of the idle time is waiting for input: speed up data preparation first."
 
 
@@ -220,7 +227,8 @@ def _launches(trace: Trace) -> Known | None:
 
 
 def _starved(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = known["p50_ns"] / 1e3
+    # kernels that begin before their launch say by how much the two clocks are off at least
+    value = (known["p50_ns"] - min(known["p5_ns"], 0)) / 1e3
     if value < limits[""] and known["idle_percent"] > limits["idle"]:
         figures = {key: value for key, value in known.items() if key != "idle"}
         shown = slices(known["idle"])
@@ -431,8 +439,8 @@ RULES: tuple[Rule, ...] = (
         "launch-starved",
         "Kernels start as soon as they are launched: the queue is empty",
         THEME,
-        "median time from the start of a launching call to the start of its kernel, while the "
-        "device is idle",
+        "median time from the start of a launching call to the start of its kernel (beyond that "
+        "of the earliest 5 %, where kernels begin before their launch), while the device is idle",
         (Limit(20.0, "us", OWN, below=True), Limit(20.0, "%", PADDLE, "idle")),
         "launch arrows from host calls to at least 20 kernels, and known idle time of the device",
         "The device waits for every launch: reduce the work of the host between launches, or "

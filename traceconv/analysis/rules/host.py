@@ -407,8 +407,8 @@ RULES: tuple[Rule, ...] = (
         "time of compiling, per step",
         (Limit(10.0, "ms", OWN),),
         _MARKED,
-        "Shapes change from step to step: pad them, use binaries that are compiled already "
-        "(torch_npu: jit_compile=False), or mark dimensions as dynamic for torch.compile.",
+        "Use binaries that are compiled already (torch_npu: jit_compile=False); where shapes "
+        "change from step to step, pad them, or mark dimensions as dynamic for torch.compile.",
         _calls(_COMPILATION, Layer.RUNTIME, Layer.HOST, marked=True),
         each_rank(_per_step),
     ),

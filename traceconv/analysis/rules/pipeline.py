@@ -185,7 +185,7 @@ def _machine(trace: Trace) -> Known | None:
     """Mean use of the machine's processors; user and system separately where samples have both."""
     rows = {row["Scope"]: row for row in rows_of(_CPU(trace) or {})}
     row = rows.get("device") or rows.get("system")
-    if row is None:
+    if row is None or ("device" not in rows and _length(trace) < _COUNTED_NS):
         return None
     parts = {
         f"{part}_percent": row[f"{part.title()}(%)"]
@@ -198,6 +198,17 @@ def _machine(trace: Trace) -> Known | None:
     free = parts.get("idle_percent", 0.0) + parts.get("io_percent", 0.0)
     busy = max(100 - free, 0.0) if "idle_percent" in parts else parts["user_percent"]
     return {"busy": busy, "samples": row["Samples"], **parts}
+
+
+_COUNTED_NS = 10**9
+"""Kernels count the use of processors in ticks of 10 ms: Paddle's mean of less than this is of few
+of them."""
+
+
+def _length(trace: Trace) -> int:
+    """From the first event to the end of the last, ns."""
+    events = trace.events
+    return int(events.end_ns.max() - events.start_ns.min()) if len(events) else 0
 
 
 def _apart(trace: Trace) -> Known | None:
@@ -224,7 +235,9 @@ def _cpu_system(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 _QUEUES = "sizes of the queues of a data pipeline (pipeline_profiling)"
 _SUMMARY = "use of the CPU by operators of a data pipeline (minddata_pipeline_summary)"
-_MACHINE = "use of the machine's CPU (minddata_cpu_utilization, or Paddle's profiler)"
+_MACHINE = (
+    "use of the machine's CPU (minddata_cpu_utilization, or Paddle's profiler, of a second or more)"
+)
 
 RULES: tuple[Rule, ...] = (
     Rule(

@@ -45,11 +45,14 @@ _QUEUES = of_table(_data_tables.TABLES, "data")
 _READER = of_table(_data_tables.TABLES, "reader")
 
 
-def _host_queue(trace: Trace) -> Known | None:
+_FEWEST = 3  # samples of a queue; fewer say nothing of how it usually is
+
+
+def _host_queue(trace: Trace, fewest: int = _FEWEST) -> Known | None:
     """The queue of data that is sent to the device, else that of a dataset that is not."""
     known = _QUEUES(trace)
     rows = [row for row in rows_of(known or {}) if row["Records"]]
-    return rows[0] if rows else None
+    return rows[0] if rows and rows[0]["Records"] >= fewest else None
 
 
 def _device_queue(trace: Trace) -> Known | None:
@@ -83,7 +86,7 @@ def _both_queues(trace: Trace) -> Known | None:
 
 def _sinking(trace: Trace) -> Known | None:
     """Whether the dataset is sent to the device ahead of the steps, and how idle these are."""
-    host, steps = _host_queue(trace), measured(trace.steps)
+    host, steps = _host_queue(trace, 1), measured(trace.steps)
     if host is None or not len(steps) or trace.hints.partial_device:
         return None
     free = np.flatnonzero((trace.events.op == OpClass.FREE) & (trace.events.kind == Kind.SLICE))
@@ -212,7 +215,10 @@ def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     )  # fmt: skip
 
 
-_HOST = "samples of the host queue (device_queue_profiling or dataset_iterator_profiling)"
+_HOST = (
+    "three samples of the host queue, or more (device_queue_profiling or "
+    "dataset_iterator_profiling)"
+)
 _DEVICE = "fetches of the device with the size of its queue (minddata_aicpu)"
 
 RULES: tuple[Rule, ...] = (

@@ -282,8 +282,8 @@ RULES: tuple[Rule, ...] = (
         "mean pause between two iterations",
         (Limit(0.5, "ms", MINDSPORE),),
         "iterations with the pauses between them (Ascend step trace)",
-        "The device waits for data between steps: look at the queues and operators of data "
-        "preparation.",
+        "Most often the device waits for data then: look at the queues and operators of data "
+        "preparation, and for what else runs between steps (other graphs, evaluation).",
         _iterations,
         each_rank(_pauses),
     ),
