@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -268,6 +267,8 @@ def _identity(facts: _Arguments, name: str) -> int:
     run, program = _text(facts.run), _text(facts.program)
     if not run or not program:
         return UNKNOWN
+    from hashlib import blake2b  # most merges have none of these
+
     words = "\0".join((program, _text(facts.instruction) or name, run))
     return int.from_bytes(blake2b(words.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 

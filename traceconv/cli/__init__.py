@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -201,12 +202,25 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
+def _leave(ended: Sequence[int]) -> None:
+    """End at once, if the command has ended: what is left to do is to search what was loaded for
+    cycles and to free it piece by piece, which takes a sixth of a small merge."""
+    gc.freeze()
+    if ended:
+        with suppress(OSError, ValueError):  # nobody reads on; Python says so
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended[0])
+
+
 def main() -> NoReturn:
     """What the installed scripts call."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     gc.set_threshold(50_000, 20, 100)  # what is loaded and read has few cycles; searching is 3 %
-    atexit.register(gc.freeze)  # nor when it ends: then searching takes a tenth of a small merge
+    ended: list[int] = []
+    atexit.register(_leave, ended)  # the first that is registered is the last that is called
     sys.excepthook = _internal_error
     signal.signal(signal.SIGTERM, _end)
     completed = completion.answer(cli)
-    sys.exit(run(sys.argv[1:]) if completed is None else completed)
+    ended.append(run(sys.argv[1:]) if completed is None else completed)
+    sys.exit(ended[0])

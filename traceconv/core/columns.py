@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -19,6 +19,7 @@ F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -33,21 +34,22 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def once_each(function: Callable[[T], R]) -> Callable[[T], R]:
+def once_each(function: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
     """``function`` of a trace, called once for each: tables and rules ask the same of it in turn.
 
-    The last result is kept, as long as its trace lives; nobody may change it.
+    The last result is kept, as long as its trace lives and further arguments are the same objects;
+    nobody may change it.
     """
-    kept: list[tuple[ref[T], R]] = []
+    kept: list[tuple[ref[T], tuple[Any, ...], R]] = []
 
     @wraps(function)
-    def call(trace: T) -> R:
-        for of, known in kept:
-            if of() is trace:
+    def call(trace: T, /, *more: P.args, **named: P.kwargs) -> R:
+        for of, others, known in kept:
+            if of() is trace and list(map(id, others)) == list(map(id, more)) and not named:
                 return known
-        found = function(trace)
+        found = function(trace, *more, **named)
         own = ref(trace, lambda gone: kept.clear() if kept and kept[0][0] is gone else None)
-        kept[:] = [(own, found)]
+        kept[:] = [] if named else [(own, more, found)]
         return found
 
     return call

@@ -59,9 +59,14 @@ class Reading:
             from traceconv.analysis.summarize import summarize
 
             analysed = compose(**self.summary_view)
-            first = _equal_at_first(shown, analysed)
-            trace, shown = passed(trace, shown[:first]), shown[first:]
-            whole = passed(trace, analysed[first:])
+            own = _own_at_first(analysed, shown)
+            begun, analysed = passed(trace, analysed[:own]), analysed[own:]
+            if begun is trace:  # they change nothing, so what follows can be shared
+                first = _equal_at_first(shown, analysed)
+                begun = trace = passed(trace, shown[:first])
+                shown, analysed = shown[first:], analysed[first:]
+            whole = passed(begun, analysed)
+            del begun
             content = rank_summary.encode(summarize(whole, self.summary))
             rank_summary.save(content, summary_path(self.folder, trace.rank))
             del whole
@@ -71,6 +76,12 @@ class Reading:
         trace = passed(held.pop(), shown)
         path = None if self.in_memory else rank_path(self.folder, trace.rank)
         return _set_aside(trace, known, path, self.alone)
+
+
+def _own_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:
+    """How many passes a view begins with that another has not; 0 if they share none."""
+    others = [_meant(a) for a in other]
+    return next((i for i, a in enumerate(one) if _meant(a) in others), 0)
 
 
 def _equal_at_first(one: Sequence[Pass], other: Sequence[Pass]) -> int:

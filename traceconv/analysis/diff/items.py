@@ -23,6 +23,7 @@ they are items of their own there, too, unless the rank waits for input meanwhil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ from traceconv.analysis.diff.labels import END, KEY, Cause, Label, Sort, Sources
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import I64
+from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import (
     EMPTY,
     intersection,
@@ -118,7 +119,7 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
     if not devices:
         return StepItems()
     whole = steps.device_dur_ns * devices
-    items, parts = builder.finish(whole)
+    items, parts = builder.copy().finish(whole)
     recorded = trace.coverage.layers
     return StepItems(
         devices=devices,
@@ -170,6 +171,7 @@ def placed(trace: Trace, collectives: CollectiveRecords) -> Placed:
     return Placed(list(builder.number), items, rows, spans)
 
 
+@once_each
 def _built(trace: Trace, collectives: CollectiveRecords) -> tuple[StepTable, int, _Builder]:
     """The steps that are covered, how many devices there are, and their time put into items."""
     steps = measured(trace.steps)
@@ -390,6 +392,12 @@ class _Builder:
         self._parts.append({"item": item[some], "at": at[some], "ns": np.zeros(n, np.int64),
                             "count": np.ones(n, np.int64), "busy_ns": length[some]})  # fmt: skip
         self._first.append((item[some], at[some], start[some]))
+
+    def copy(self) -> _Builder:
+        """The same items and parts, to be added to."""
+        made = copy(self)
+        made.number, made._parts = dict(self.number), list(self._parts)
+        return made
 
     def finish(self, whole: I64) -> tuple[Columns, Columns]:
         """Items and parts; what is missing of the length of a step was not recorded."""
