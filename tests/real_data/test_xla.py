@@ -166,14 +166,15 @@ def test_collectives_of_two_hosts_are_the_same(traces):
 
 
 def test_two_hosts_are_not_moved_apart():
-    """One machine, so no offset at all: its threads end collectives some ms apart, and whatever
-    is said of the clocks has to hold."""
+    """One machine, so no offset at all. Twelve collectives are the same by program, operation and
+    run; ends of eleven are 0.16 ms apart at most, those of the last 4 ms: late, or a clock was set.
+    So they agree with the stamps, and do not replace them."""
     plan = traceconv.align(str(XPLANE / "cpu_2proc")).plan
-    offset = plan.offsets[1]
-    if plan.method == "collective":
-        assert abs(offset.offset_ns) <= offset.error_ns
-    else:
-        assert offset.offset_ns == 0
+    assert (plan.method, plan.offset_ns(1)) == ("meta", 0)
+    assert "agree with its stamps, and are no surer than to 4.4 ms" in plan.remark
+    one = traceconv.align(str(XPLANE / "cpu_2proc"), method="collective").plan.offsets[1]
+    assert (one.method, one.matches) == ("collective", 12)
+    assert abs(one.offset_ns) < 5_000 < one.error_ns == pytest.approx(4_351_000, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["cpu_1proc", "cpu_4dev", "cpu_2proc"])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from traceconv.alignment.biases import Bias, bias_of, usual_bias
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import CollectiveRecords
-from traceconv.alignment.fits import FEWEST, Fit, fitted
+from traceconv.alignment.fits import FEWEST, SETTABLE_NS, Fit, fitted
 from traceconv.alignment.offsets import Offset
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction, time_text
@@ -113,7 +113,8 @@ def _fit(group: Matched, column: int, other: int) -> Fit:
     rows, meeting = _usable(group)
     both = rows & (group.row[:, column] >= 0) & (group.row[:, other] >= 0)
     own, theirs = ((group.start_ns[both, c], group.end_ns[both, c]) for c in (column, other))
-    return fitted(own, theirs, _synchronous(group)[both], meeting)
+    known = bool(group.identified) and group.identified[column] and group.identified[other]
+    return fitted(own, theirs, _synchronous(group)[both], meeting, known)
 
 
 def _synchronous(group: Matched) -> NDArray[np.bool_]:
@@ -299,11 +300,13 @@ class Found(msgspec.Struct, frozen=True):
         offsets: of the ranks that operations connect.
         alone:   the others, and why.
         loose:   ranks whose ends scatter much, and how much.
+        unchecked: ranks in much of whose capture a clock that was set would not show, and where.
     """
 
     offsets: Mapping[int, Offset]
     alone: Mapping[int, str]
     loose: Mapping[int, str]
+    unchecked: Mapping[int, str]
 
 
 def by_collectives(
@@ -325,37 +328,50 @@ def by_collectives(
     sizes = Counter(result.root.values())
     main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
     every = {one.rank: _span(one) for one in records} | dict(spans or {})
-    offsets, alone = {}, {}
+    offsets, alone, unchecked = {}, {}, {}
     for rank, root in result.root.items():
         if root == main and sizes[main] > 1:
             anchor = anchors.get(root, Offset())
-            offsets[rank] = _offset(result.fits[rank], root, anchor, every[rank])
+            fit = result.fits[rank]
+            span = every[rank] or fit.span_ns
+            if where := _unchecked(fit, *span):
+                unchecked[rank] = where
+            offsets[rank] = _offset(fit, root, anchor, span, where)
         elif len(result.root) > 1:
             alone[rank] = result.doubts.get(rank, "no collective matches the other ranks'")
     loose = {rank: fit.loose for rank, fit in result.fits.items() if fit.loose}
-    return Found(offsets, alone, loose)
+    return Found(offsets, alone, loose, unchecked)
 
 
 def _span(one: CollectiveRecords) -> tuple[int, int] | None:
     return (int(one.start_ns.min()), int(one.end_ns.max())) if len(one) else None
 
 
-def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -> Offset:
+def _unchecked(fit: Fit, first: int, last: int) -> str:
+    """In which parts of a capture a clock that was set would not show, in words; "" if these are
+    none to speak of."""
+    ends = fit.span_ns[0] - first, last - fit.span_ns[1]
+    return " and ".join(
+        f"the {where} {time_text(ns)}"
+        for where, ns in zip(("first", "last"), ends, strict=True)
+        if fit.matches and ns > _OUTSIDE * (last - first)
+    )
+
+
+def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int], unchecked: str) -> Offset:
     """The fit of one rank, and on top of it what puts the leading rank on Unix time."""
     if not fit.matches:
         lead = f"leads; {anchor.evidence}" if anchor.evidence else "leads"
         return Offset(anchor.offset_ns, "collective", lead, error_ns=0)
     ours = fit.correction
     evidence = f"{fit.matches} operations shared, led by rank {root}"
-    first, last = span or fit.span_ns
-    before, after = max(fit.span_ns[0] - first, 0), max(last - fit.span_ns[1], 0)
-    parts = [
-        f"the {where} {time_text(ns)}"
-        for where, ns in (("first", before), ("last", after))
-        if ns > _OUTSIDE * (last - first)
-    ]
-    if parts:
-        evidence += f"; in {' and '.join(parts)} a clock that was set would not show"
+    if abs(fit.step_ns) > SETTABLE_NS:
+        evidence += (
+            f"; at one end of them, ends are {time_text(abs(round(fit.step_ns)))} further apart: "
+            "late, or a clock was set"
+        )
+    if unchecked:
+        evidence += f"; in {unchecked} a clock that was set would not show"
     return Offset(
         ours.offset_ns + anchor.offset_ns,
         "collective",
@@ -363,7 +379,7 @@ def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int] | None) -
         round(fit.spread_ns),
         ours.drift_ppt,
         ours.at_ns if ours.drift_ppt else 0,
-        math.ceil(fit.error_ns(first, last)),
+        math.ceil(fit.error_ns(*span)),
         fit.matches,
         fit.span_ns,
     )

@@ -27,6 +27,8 @@ class Matched(msgspec.Struct, frozen=True):
         row:   int32 (operations, ranks): the row in that rank's records, -1 where it has none.
         doubts: per rank, why its operations may be others than those of ``base``, or "". They are
             matched nevertheless if both ranks have the same ones in the same order.
+        identified: per rank, whether the source says which of its operations are which of
+            ``base``'s; then nothing was concluded from times.
     """
 
     key: str
@@ -39,6 +41,7 @@ class Matched(msgspec.Struct, frozen=True):
     end_ns: I64
     row: I32
     doubts: tuple[str, ...]
+    identified: tuple[bool, ...] = ()
 
 
 def matched(
@@ -92,7 +95,7 @@ def _matched(
     shape = (len(lead), len(sequences))
     row = np.full(shape, -1, np.int32)
     start, end = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    doubts = [""] * len(sequences)
+    doubts, identified = [""] * len(sequences), [True] * len(sequences)
     for column, other in enumerate(sequences):
         ours = theirs = np.arange(len(lead))
         if column != base:
@@ -101,13 +104,15 @@ def _matched(
             if doubts[column] and not _straight(lead, other, found):
                 found = nothing("")
             ours, theirs = found.ours, found.theirs
+            identified[column] = found.identified
         row[ours, column] = other.rows[theirs]
         start[ours, column], end[ours, column] = other.start_ns[theirs], other.end_ns[theirs]
     one, index = members[base]
     kinds = tuple(one.kinds[k] for k in one.kind[lead.rows].tolist())
     ranks = tuple(m[0].rank for m in members)
     named, sizes = one.groups[index].named, one.size[lead.rows]
-    return Matched(key, named, kinds, sizes, ranks, base, start, end, row, tuple(doubts))
+    said = tuple(doubts), tuple(identified)
+    return Matched(key, named, kinds, sizes, ranks, base, start, end, row, *said)
 
 
 def _apart(stamped: Mapping[int, int], rank: int, lead: int) -> int | None:
@@ -138,4 +143,5 @@ def _sequence(
         one.step[rows].astype(np.int64),
         one.start_ns[rows],
         one.end_ns[rows],
+        one.identity[rows] if len(one.identity) else one.identity,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -55,6 +56,9 @@ class _Arguments(msgspec.Struct, rename={
     "rank_size": "rank_size",
     "n_bytes": "bytes",
     "count": "count",
+    "run": "run_id",
+    "program": "hlo_module",
+    "instruction": "hlo_op",
 }):  # fmt: skip
     """The arguments of an operation that are used; all others are skipped."""
 
@@ -65,6 +69,9 @@ class _Arguments(msgspec.Struct, rename={
     rank_size: Any = None
     n_bytes: Any = None
     count: Any = None
+    run: Any = None
+    program: Any = None
+    instruction: Any = None
 
 
 _NOTHING = _Arguments()
@@ -99,6 +106,8 @@ class CollectiveRecords:
         size:   int64 per operation: bytes or elements, -1 if unknown or uneven.
         step:   int32 per operation, -1 if it belongs to none.
         start_ns, end_ns: int64, on the rank's own clock.
+        identity: int64 per operation: equal on all its ranks, and nowhere else but in the same run
+            of a program; -1 where the source does not say it, and empty where it never does.
     """
 
     rank: int
@@ -110,6 +119,7 @@ class CollectiveRecords:
     step: I32
     start_ns: I64
     end_ns: I64
+    identity: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.group)
@@ -138,8 +148,8 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     named = _Named()
     blocks = [named.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
-    columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 4
-    group, kind, size, kept = map(np.concatenate, columns)
+    columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 5
+    group, kind, size, identity, kept = map(np.concatenate, columns)
     rows = rows[kept.astype(bool)]
     order = np.argsort(group, kind="stable")
     return CollectiveRecords(
@@ -152,6 +162,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
         events.step[rows][order],
         events.start_ns[rows][order],
         events.end_ns[rows][order],
+        identity[order] if (identity >= 0).any() else np.empty(0, np.int64),
     )
 
 
@@ -170,10 +181,12 @@ class _Named(msgspec.Struct):
     largest: dict[str, Group] = msgspec.field(default_factory=dict)
     lanes: dict[Track, Group] = msgspec.field(default_factory=dict)
 
-    def take(self, trace: Trace, rows: NDArray[np.intp]) -> tuple[I32, I32, I64, NDArray[np.bool_]]:
-        """Group, kind and size of some operations; and which of the rows these are."""
+    def take(
+        self, trace: Trace, rows: NDArray[np.intp]
+    ) -> tuple[I32, I32, I64, I64, NDArray[np.bool_]]:
+        """Group, kind, size and identity of some operations; and which of the rows these are."""
         events = trace.events
-        group, kind, size = [], [], []
+        group, kind, size, identity = [], [], [], []
         kept = np.ones(len(rows), bool)
         facts = _facts(trace, events.args[rows].tolist())
         columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
@@ -185,11 +198,13 @@ class _Named(msgspec.Struct):
             what = _kind(stated, name)
             kind.append(self.kinds.setdefault(what, len(self.kinds)))
             size.append(UNKNOWN if what in _UNEVEN else _size(f))
+            identity.append(_identity(f, name))
             one = _group(f, name, trace.tracks[t], self.lanes)
             group.append(self.groups.setdefault(one.key, len(self.groups)))
             if one.size > self.largest.setdefault(one.key, one).size:
                 self.largest[one.key] = one
-        return np.array(group, np.int32), np.array(kind, np.int32), np.array(size, np.int64), kept
+        numbers = np.array((size, identity), np.int64)
+        return np.array(group, np.int32), np.array(kind, np.int32), numbers[0], numbers[1], kept
 
 
 def _kind(stated: str, name: str) -> str:
@@ -245,6 +260,16 @@ def _title(track: Track) -> str:
     """The name of a group in its lane's title; "" for mere numbers, which differ between ranks."""
     title = track.group if _LANE.match(track.name) else track.name
     return "" if _NUMBERED.match(title) or _DEVICE.match(title) else title
+
+
+def _identity(facts: _Arguments, name: str) -> int:
+    """Of an operation of XLA: what its program, its instruction and the number of the run make it,
+    which participants agree on; -1 for any other."""
+    run, program = _text(facts.run), _text(facts.program)
+    if not run or not program:
+        return UNKNOWN
+    words = "\0".join((program, _text(facts.instruction) or name, run))
+    return int.from_bytes(blake2b(words.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
 def _size(facts: _Arguments) -> int:

@@ -28,7 +28,7 @@ _SCATTER = 0.1  # a scatter above this share of the gap: the ends are of differe
 _LOOSE = 0.03  # above this share of the gap, used only where "collective" was requested
 _BROKEN = 0.1  # share of operations that may end before all have begun
 _MEET = 3.0  # times that ends are nearer to each other than starts, where ranks wait for each other
-_SETTABLE_NS = 50_000  # a clock that was set by less is uncertain by that, by more it is refused
+SETTABLE_NS = 50_000  # a clock that was set by less is uncertain by that, by more it is refused
 _SAME_FAMILY = 0.001  # probability that a clock that was not set is said to have been
 _BLOCK = 6  # values per block, at least, whose means are compared with the line
 _BLOCKS = 8
@@ -78,7 +78,9 @@ class Fit:
         span_ns:   on its clock, the end of the first and of the last of them, or what several fits,
             one after the other, have in common of these: a clock that was set outside of it would
             not show.
-        step_ns:   by how much one of both clocks seems to have been set between them; 0 if none.
+        step_ns:   by how much one of both clocks seems to have been set between them, or, where so
+            few are before or after that the error holds either way, ends may only have come late; 0
+            if none.
         doubt:     why it is rejected, or "".
         loose:     why it is used only where "collective" was requested, or "".
     """
@@ -122,6 +124,7 @@ class Fit:
             math.hypot(self.spread_ns, outer.spread_ns),
             min(self.matches, outer.matches),
             (first, max(first, last)),
+            max(self.step_ns, outer.step_ns, key=abs),
             loose=self.loose or outer.loose,
         )
 
@@ -130,7 +133,13 @@ Stamps = tuple[I64, I64]
 """Starts and ends of operations, ns, each on its rank's clock."""
 
 
-def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: bool) -> Fit:
+def fitted(
+    own: Stamps,
+    other: Stamps,
+    synchronous: NDArray[np.bool_],
+    meeting: bool,
+    identified: bool = False,
+) -> Fit:
     """What puts one rank's stamps on the clock of another.
 
     Args:
@@ -138,6 +147,8 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
         synchronous: per operation: whether it ends on no rank before it has begun on all.
         meeting: whether these are operations in which ranks wait for each other, as far as that is
             known beforehand; otherwise it has to show.
+        identified: whether the source says which operations are the same: then ends may scatter as
+            they like, which the error holds.
     """
     order = np.argsort(own[1], kind="stable")
     own, other = ((t[0][order], t[1][order]) for t in (own, other))
@@ -149,7 +160,9 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
     x, y = ((t - t0).astype(np.float64) for t, t0 in ((end, zero), (apart, offset)))
     known = _drift_or_not(x, y)
     size, after = _step(x, y, known)
-    if abs(size) > _SETTABLE_NS:
+    beyond = int(np.count_nonzero(x >= after))
+    edge = size != 0 and min(beyond, n - beyond) < FEWEST
+    if abs(size) > SETTABLE_NS and not (edge and identified):
         return Fit(matches=n, step_ns=size, doubt=_was_set(size, after))
     if abs(known.slope) > FASTEST:
         return Fit(matches=n, doubt=f"the clocks would differ by {known.slope * 1e6:.0f} ppm")
@@ -157,7 +170,8 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
     at_centre = offset + round(float(known.levels[0]))
     correction = Correction(at_centre, round(known.slope * PPT), centre)
     grain = (_resolution(own[1]) + _resolution(other[1])) / 2 - 1
-    least = math.hypot(_q(known) * known.level_error, _bent(x, known), size, grain) + 1
+    rest = abs(size) + _q(known) * known.sigma if edge else size
+    least = math.hypot(_q(known) * known.level_error, _bent(x, known), rest, grain) + 1
     growth = _q(known) * known.slope_error if known.slope else FASTEST
     span = int(end[0]), int(end[-1])
     error = Uncertainty(least, growth, centre)
@@ -167,7 +181,7 @@ def fitted(own: Stamps, other: Stamps, synchronous: NDArray[np.bool_], meeting: 
         fit,
         doubt=_doubt(fit, own, other, synchronous)
         or ("" if meeting else _apart(fit, own, other))
-        or _scattered(fit, gap, _SCATTER),
+        or ("" if identified else _scattered(fit, gap, _SCATTER)),
         loose=_scattered(fit, gap, _LOOSE),
     )
 

@@ -59,6 +59,7 @@ class Timed(msgspec.Struct, frozen=True):
         token: int64, equal for what may be the same.
         step:  int64, -1 if it belongs to none.
         start_ns, end_ns: int64, on the rank's own clock.
+        identity: int64, see :class:`.CollectiveRecords`; empty if nothing is known.
     """
 
     rank: int
@@ -67,6 +68,7 @@ class Timed(msgspec.Struct, frozen=True):
     step: I64
     start_ns: I64
     end_ns: I64
+    identity: I64
 
     def __len__(self) -> int:
         return len(self.token)
@@ -83,6 +85,7 @@ class Pairing(msgspec.Struct, frozen=True):
         unseen:  whether one of them is that the captures have no operation in common.
         common_ns: between which values of ``apart_ns`` they have some.
         doubt:   why it makes no sense, or "".
+        identified: whether the source says which belong together.
     """
 
     ours: I64
@@ -93,6 +96,7 @@ class Pairing(msgspec.Struct, frozen=True):
     unseen: bool = True
     common_ns: tuple[int, int] = (0, 0)
     doubt: str = ""
+    identified: bool = False
 
     def __len__(self) -> int:
         return len(self.ours)
@@ -105,7 +109,7 @@ class Pairing(msgspec.Struct, frozen=True):
                 nothing. Nobody knows of which order of magnitude clocks are wrong, so an error is
                 as much less likely as it is larger.
         """
-        if self.doubt or self.odds >= CERTAIN:
+        if self.doubt or self.identified or self.odds >= CERTAIN:
             return self.doubt
         if stamped_ns is not None:
             far = np.abs(self.rivals_ns - stamped_ns).astype(np.float64)

@@ -14,16 +14,18 @@ import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.offsets import (
+    GATHERED,
     Offset,
     anchored,
     from_file,
+    gathered,
     neighbours,
     one_file,
     one_host_clock,
     rank_of,
     stamped,
 )
-from traceconv.core.clock import INT64_MAX, Correction, Domain
+from traceconv.core.clock import HOST_CLOCK, INT64_MAX, Correction, Domain
 from traceconv.core.columns import I64
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
@@ -49,7 +51,7 @@ class Plan:
     Attributes:
         method:  of the ranks, joined by " + " if they differ.
         offsets: per rank.
-        issues:  unaligned, clock-assumed.
+        issues:  unaligned, clock-assumed, clock-unchecked.
         remark:  why a better method was not used, or "".
     """
 
@@ -73,7 +75,8 @@ class Plan:
         known only where one clock has several, as the spread between them.
         """
         one = self.offsets[rank]
-        if one.error_ns is not None or one.method == "host" or len(self.offsets) == 1:
+        same = one.method == "host" and one.evidence != GATHERED
+        if one.error_ns is not None or same or len(self.offsets) == 1:
             return one.error_ns or 0
         return one.spread_ns
 
@@ -94,6 +97,8 @@ class Plan:
         known = f", anchors agree within {max(spreads) / 1e6:.3f} ms" if spreads else ""
         errors = [o.error_ns for o in every if o.error_ns is not None]
         known += f", error at most {max(errors) / 1e3:.1f} µs" if errors else ""
+        if any(o.checked_ns is not None for o in every):
+            known += " from the first match to the last"
         lost = self.issues.count("unaligned")
         methods = [_METHOD_TEXT.get(one, one) for one in self.method.split(" + ")]
         return (
@@ -298,15 +303,26 @@ def _auto(
         used = {}
     reasons = {**found.alone, **kept}
     offsets = _by_anchor(captures, issues, used, reasons)
+    _say_unchecked(captures, issues, found, used)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
-        return offsets, "collectives not used: there are none"
+        return offsets, "collectives not used: none of devices were recorded"
     if not reasons:
         return offsets, ""
     remark = _unused(offsets, used, reasons)
     same = not used and len({c.host for c in captures}) == 1 and captures[0].host
     host = f"; all ranks are of host {same}, which has one clock" if same else ""
     return offsets, remark + host
+
+
+def _say_unchecked(
+    captures: Sequence[Capture], issues: Issues, found: Fitted, used: Mapping[int, Offset]
+) -> None:
+    """Where errors do not hold if a clock was set there: outside of what was matched."""
+    for capture in captures:
+        rank = rank_of(capture)
+        if rank in used and rank in found.unchecked:
+            issues.add("clock-unchecked", capture.label, found.unchecked[rank], rank=rank)
 
 
 def _unused(
@@ -351,7 +367,9 @@ def _kept(found: Fitted, anchors: Mapping[int, Offset], spans: Spans) -> dict[in
         elif one.matches < ENOUGH:
             kept[rank] = f"{one.matches} matched operations, wanted are {ENOUGH}"
         elif error > _COARSE_NS:
-            kept[rank] = f"no surer than to {error / 1e6:.1f} ms"
+            kept[rank] = (
+                f"they agree with its stamps, and are no surer than to {error / 1e6:.1f} ms"
+            )
     return kept
 
 
@@ -427,9 +445,10 @@ def _by_anchor(
     if len(captures) == 1:
         return {rank_of(rest[0]): Offset(evidence="the only rank")}
     if not offsets and one_file(captures):
-        return {rank_of(c): Offset(0, "host", "stamps of one file") for c in captures}
+        said = GATHERED if gathered(captures) else "stamps of one file"
+        return {rank_of(c): Offset(0, "host", said) for c in captures}
     if not offsets and one_host_clock(captures):
-        return {rank_of(c): Offset(0, "host", f"clock of host {c.host}") for c in captures}
+        return {rank_of(c): Offset(0, "host", f"{HOST_CLOCK}{c.host}") for c in captures}
     for capture in rest:
         why = reasons.get(rank_of(capture), "")
         offsets[rank_of(capture)] = neighbours(capture, captures, offsets, issues, why)
@@ -455,6 +474,7 @@ def _collective(
         if rank in found.alone:
             issues.add("unaligned", capture.label, found.alone[rank], rank=rank)
     used = {rank: one for rank, one in found.offsets.items() if rank not in found.alone}
+    _say_unchecked(captures, issues, found, used)
     return offsets, _unused(offsets, used, found.alone)
 
 

@@ -55,6 +55,8 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
         numbered: whether the numbers of steps are known to be those of the job; otherwise each
             capture may count from its own start.
     """
+    if (known := _identified(a, b)) is not None:
+        return known
     ours = np.flatnonzero(np.isin(a.token, b.token))
     theirs = np.flatnonzero(np.isin(b.token, a.token))
     fewer = min(len(ours), len(theirs))
@@ -70,6 +72,35 @@ def paired(a: Timed, b: Timed, numbered: bool = False) -> Pairing:
     if found is None:
         return nothing("kinds and sizes of operations do not follow each other alike")
     return found.pairing(ours, theirs)
+
+
+def _identified(a: Timed, b: Timed) -> Pairing | None:
+    """The pairs by what the source says which operation each is; None if it says too little.
+
+    What occurs more than once on a rank, as in a loop of a program, is left out: the first may be
+    missing, and nothing says so.
+    """
+    ours, theirs = _once(a.identity), _once(b.identity)
+    if min(len(ours), len(theirs)) < FEWEST:
+        return None
+    _, one, other = np.intersect1d(
+        a.identity[ours], b.identity[theirs], assume_unique=True, return_indices=True
+    )
+    ours, theirs = ours[one], theirs[other]
+    same = a.token[ours] == b.token[theirs]
+    order = np.argsort(ours[same])
+    if len(order) < FEWEST:
+        return nothing(
+            f"{len(order)} operations are of the same run of a program in both captures, "
+            f"{FEWEST} are needed"
+        )
+    return Pairing(ours[same][order], theirs[same][order], identified=True)
+
+
+def _once(identity: I64) -> NDArray[np.intp]:
+    """The rows of identities that occur once."""
+    values, first, count = np.unique(identity, return_index=True, return_counts=True)
+    return np.asarray(first[(count == 1) & (values >= 0)])
 
 
 def _settled(found: Found) -> bool:

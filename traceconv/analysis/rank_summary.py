@@ -27,7 +27,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.io.temporary import ADVICE
 
-VERSION = 6
+VERSION = 7
 """Of the encoded form; other versions are refused."""
 
 SUFFIX = ".summary"
@@ -225,7 +225,11 @@ def _check(summary: RankSummary) -> None:
         if len({len(column) for column in columns.values()}) > 1:
             raise ValueError("columns of one table differ in length")
     known = summary.collectives
-    lengths = {len(c) for c in vars(known).values() if isinstance(c, np.ndarray)}
+    lengths = {
+        len(value)
+        for name, value in vars(known).items()
+        if isinstance(value, np.ndarray) and (name != "identity" or len(value))
+    }
     work = summary.work
     if len(work.before_ns):
         shapes = work.before_ns.shape, work.hidden_ns.shape, work.window.shape

@@ -164,6 +164,11 @@ CODES: dict[str, Code] = {
     "unfinished-slice": Code(
         _D, "A slice that was never ended is closed at the last stamp of its lane."
     ),
+    "end-unknown": Code(
+        _D,
+        "The source says that these have ended, but not when: they are marks where they began, and "
+        "in no sum.",
+    ),
     "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
     "flow-without-end": Code(
         _I,
@@ -184,6 +189,11 @@ CODES: dict[str, Code] = {
         _I,
         "Work on a device begins before the call that launched it: the two clocks differ by at "
         "least the amount given; do not compare times of host and device more finely than that.",
+    ),
+    "launch-unknown": Code(
+        _D,
+        "Nothing tells when the programs were launched that these operations are part of, and so "
+        "of which step they are: nothing is said of what steps do on the device.",
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "launch-mark": Code(
@@ -282,6 +292,12 @@ CODES: dict[str, Code] = {
         _D,
         "No shared clock is known for these ranks: compare no times across them. They are kept as "
         "stamped or, if that is far from the others, moved to start with them.",
+    ),
+    "clock-unchecked": Code(
+        _I,
+        "Clocks were aligned by collectives, and in this part of the capture, before the first of "
+        "them or after the last, nothing shows that none was set: the stated error holds if none "
+        "was.",
     ),
     "clock-unknown": Code(
         _L,

@@ -67,6 +67,8 @@ def recorded(run: Run, rank: int) -> Recorded:
     stage, column = divmod(rank, job.stage_size)
     start, end, borders = (t[:, column] for t in run.stages[stage].table)
     sorts, sort = run.stages[stage].sorts
+    if job.dialect == "xla":  # says of each row which it is
+        sorts, sort = [sorts[i] for i in sort.tolist()], np.arange(len(sort))
     quiet = np.array([op.what in _QUIET for op in sorts])
     first, last = job.windows.get(rank, (0, job.steps))
     begin = borders[first] + job.mid.get(rank, 0.0) * (borders[first + 1] - borders[first])
@@ -144,7 +146,8 @@ def trace(run: Run, rank: int):
     build = TraceBuilder(capture(job, rank))
     shift = _BOOT_NS - BASE_NS if job.stamps == "monotonic" else 0
     start, end = rows.start_ns + shift, rows.end_ns + shift
-    facts = np.array([_described(build, job, rank, op) for op in rows.sorts], np.int64)[rows.sort]
+    facts = [_described(build, job, rank, op, place) for place, op in enumerate(rows.sorts)]
+    facts = np.array(facts, np.int64)[rows.sort]
     build.seen("slice", len(start))
     build.extend(
         track=facts[:, 0].astype(np.int32),
@@ -175,7 +178,7 @@ def traces(run: Run) -> Iterator:
     return (trace(other if rank in job.foreign else run, rank) for rank in job.captured)
 
 
-def _described(build: TraceBuilder, job: Job, rank: int, op: Op) -> tuple[int, ...]:
+def _described(build: TraceBuilder, job: Job, rank: int, op: Op, place: int) -> tuple[int, ...]:
     if op.what in _HOST:
         track = build.track(Layer.HOST, "Thread 1")
         return track, build.string(_HOST[op.what]), int(OpClass.HOST), -1
@@ -191,6 +194,9 @@ def _described(build: TraceBuilder, job: Job, rank: int, op: Op) -> tuple[int, .
     track = build.track(Layer.COMM, lane)
     if "In msg nelems" in arguments:
         arguments = {**arguments, "bytes": op.n_bytes}  # as the reader of PyTorch adds it
+    if job.dialect == "xla":
+        stage = f"jit_stage_{rank // job.stage_size}"
+        arguments |= {"hlo_module": stage, "hlo_op": f"{op.kind}.{op.what}", "run_id": place}
     return track, build.string(name), int(OpClass.COMM), build.args(arguments)
 
 

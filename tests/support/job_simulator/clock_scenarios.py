@@ -26,7 +26,7 @@ from .scenarios import (
     anything,
 )  # fmt: skip
 
-CHECKED = ({"middle": 0.98}, {"surely wrong": 0.002, "kept": 0.0})
+CHECKED = ({"middle": 0.98}, {"surely wrong": 0.002, "unsaid": 0.002, "kept": 0.0})
 
 REGULAR = Job(tp=2, dp=4, jitter=5e3)
 SHORT = Job(tp=2, dp=4, layers=1, compute_ns=1e6, jitter=5e3)
@@ -50,6 +50,14 @@ def _clocks() -> None:
         add(f"clocks/pp-only-{how}", Job(pp=4, micro_batches=4), COVERED, coalesced=coalesced)
     add("clocks/64-ranks", LARGE, COVERED)
     add("clocks/hccl", GRID, COVERED, dialect="hccl")
+    xla = replace(REGULAR, dialect="xla")
+    add("clocks/identified", xla, USED)
+    add("clocks/identified-alike-lost", xla, USED, lost=dict.fromkeys(range(8), 0.3), pace=0.0,
+        jitter=TINY / 2, input_ns=0)  # fmt: skip
+    for noise in ("normal", "lognormal", "pareto"):
+        add(f"clocks/identified-ends-1ms-{noise}", xla, COVERED, end_noise=noise, end_jitter=1e6)
+    for where, made in (("near-ends", jump_near_ends), ("anywhere", jump_anywhere)):
+        add(f"clocks/identified-jump-{where}", lambda seed, by=made: by(seed, xla), CHECKED)
     add("clocks/unnamed", GRID, COVERED, unnamed=True)
     for numbering in ("absolute", "relative", "none"):
         for pace in (0.0, 3e-5, 1e-3):

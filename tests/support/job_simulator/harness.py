@@ -29,6 +29,7 @@ _CLOCK = (
     "end",
     "wrong",
     "surely wrong",
+    "unsaid",
     "kept",
     "error us",
     "worst us",

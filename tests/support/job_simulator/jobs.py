@@ -131,7 +131,7 @@ class Job:
         numbering: of steps: "absolute", "relative" (each capture from 0), "repeated" (after half
             of the job from 0 again), "none" (no step marks).
         unnamed: lanes and names do not say which group it is.
-        dialect: "torch" or "hccl".
+        dialect: "torch", "hccl", or "xla": as torch, and says which operation each is.
         resolution_ns: of stamps.
         host_size: ranks per host; stamps: "" (nobody knows), "unix", "monotonic".
     """

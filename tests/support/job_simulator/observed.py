@@ -99,6 +99,7 @@ class Clocks:
         checked_ns: per rank that was fitted, between which instants of its own clock one that was
             set would have shown, as stated.
         kept:   ranks whose own stamps were taken without an issue on them.
+        unchecked: ranks of which an issue says that a clock that was set would not show somewhere.
         text:   all of it, for people.
     """
 
@@ -107,6 +108,7 @@ class Clocks:
     error_ns: dict[int, int]
     checked_ns: dict[int, tuple[int, int]]
     kept: frozenset[int]
+    unchecked: frozenset[int] = frozenset()
     text: str = ""
 
     def apart_ns(self, run: Run, rank: int, true_ns: np.ndarray) -> np.ndarray:
@@ -132,13 +134,14 @@ def clocks(run: Run, methods: Sequence[str] = ("auto",)) -> list[Clocks]:
 def _as_measured(found: Plan) -> Clocks:
     fitted = {r: o for r, o in found.offsets.items() if o.method == "collective"}
     leads = [r for r, o in fitted.items() if not o.matches]
-    doubted = {issue.rank for issue in found.issues}
+    doubted = {i.rank for i in found.issues if i.code == "unaligned"}
     return Clocks(
         found,
         min(leads, default=-1),
         {r: found.error_ns(r) or 0 for r in fitted if r not in leads},
         {r: o.checked_ns for r, o in fitted.items() if o.checked_ns},
         frozenset(r for r, o in found.offsets.items() if o.method == "meta") - doubted,
+        frozenset(i.rank for i in found.issues if i.code == "clock-unchecked"),
         str(found.as_dict()["text"]),
     )
 

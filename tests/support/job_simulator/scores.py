@@ -93,6 +93,7 @@ class Fits:
         checked: (fits,) true errors where a clock that was set would have shown, as is stated: the
             largest at 401 instants.
         possible: (fits,) whether there is any truth: false for captures of different runs.
+        unchecked: (fits,) whether an issue says that part of the capture is not checked.
         kept:  ranks whose refuted stamps were kept without an issue: wrong by those of the leading
             rank, or, where nobody leads, any.
     """
@@ -103,6 +104,7 @@ class Fits:
     apart_ns: np.ndarray
     checked: np.ndarray
     possible: np.ndarray
+    unchecked: np.ndarray
     kept: int
 
     @property
@@ -146,6 +148,7 @@ def _fits(happened: Run, found: Clocks) -> tuple[Fits, str]:
         np.array(apart, np.int64).reshape(-1, 3),
         np.array(checked, np.int64),
         ~np.array(strange, bool),
+        np.array([r in found.unchecked for r in ranks], bool),
         len(refuted),
     )
     return fits, found.text
@@ -184,8 +187,8 @@ def straggler_row(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 def clock_row(fits: Sequence[Fits]) -> dict[str, float]:
     """Shares over the fits of many jobs: accepted, of these covered at the start, in the middle
-    and at the end, and wrong, anywhere and where that is said to be checked; the median of stated
-    errors, us; refuted stamps that were kept."""
+    and at the end, and wrong, anywhere, where that is said to be checked, and where no issue says
+    that it is not; the median of stated errors, us; refuted stamps that were kept."""
     total = sum(f.ranks for f in fits)
     count = sum(len(f.error_ns) for f in fits)
     row = {"accepted": count / max(total, 1)}
@@ -194,6 +197,7 @@ def clock_row(fits: Sequence[Fits]) -> dict[str, float]:
         row |= dict(zip(("start", "middle", "end"), inside.tolist(), strict=True))
         row["wrong"] = float(np.concatenate([f.wrong for f in fits]).mean())
         row["surely wrong"] = float(np.concatenate([f.surely_wrong for f in fits]).mean())
+        row["unsaid"] = float(np.concatenate([f.wrong & ~f.unchecked for f in fits]).mean())
         row["error us"] = float(np.median(np.concatenate([f.error_ns for f in fits]))) / 1e3
         row["worst us"] = max(
             float(np.abs(f.apart_ns[f.possible]).max(initial=0)) for f in fits) / 1e3  # fmt: skip
