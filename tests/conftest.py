@@ -24,8 +24,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is for people: CI compares, it never rewrites")
-    if _has_room(IN_MEMORY):  # thousands of outputs are synced
+    if _has_room(IN_MEMORY):  # thousands of outputs are synced, and folders of runs removed
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+        os.environ.setdefault("TRACECONV_TMPDIR", str(IN_MEMORY))
     if shutil.which("nsys"):  # files that are no reports are not for it
         from traceconv.readers.nsight import export
 
@@ -82,6 +83,12 @@ def good(read, monkeypatch):
 def bad(refused, monkeypatch):
     """The same of those that show an error."""
     return _entered(refused, monkeypatch)
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Temporary files are where the system has them: only a disk keeps a limit on memory."""
+    monkeypatch.delenv("TRACECONV_TMPDIR", raising=False)
 
 
 @pytest.fixture

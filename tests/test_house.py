@@ -55,6 +55,12 @@ def modules():
 
 
 @cache
+def nodes():
+    """Every module's nodes, by its name: they are gone through many times."""
+    return {name: list(ast.walk(tree)) for name, (tree, _) in modules().items()}
+
+
+@cache
 def imports():
     """By module: (imported module, whether at its top level, line)."""
     found = {}
@@ -62,7 +68,7 @@ def imports():
         top = {id(node) for node in tree.body}
         found[name] = [
             (target, id(node) in top, node.lineno)
-            for node in ast.walk(tree)
+            for node in nodes()[name]
             if isinstance(node, (ast.Import, ast.ImportFrom))
             for target in targets(node)
         ]
@@ -162,10 +168,10 @@ def test_nothing_prints_evaluates_or_pickles():
     """Only the command line writes to the terminal, and nothing read is ever executed."""
     unwanted = {"print", "eval", "exec", "/pickle", "/marshal", "/shelve"}
     used = []
-    for name, (tree, _) in modules().items():
+    for name in modules():
         calls = {
             node.func.id
-            for node in ast.walk(tree)
+            for node in nodes()[name]
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         roots = {target.split(".")[0] for target, _, _ in imports()[name]}
@@ -177,8 +183,8 @@ def test_no_error_is_swallowed_whole():
     """No handler catches everything, but those around plugins of others: as they load, and work."""
     broad = [
         name
-        for name, (tree, _) in modules().items()
-        for node in ast.walk(tree)
+        for name in modules()
+        for node in nodes()[name]
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
     ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import effort
 from synthetic_job import UNIX, Job, apart, capture, evidences, kept, knowledge, run, trace
 
 from traceconv.alignment.collective_matching import matched
@@ -49,10 +50,10 @@ def test_offsets_and_drifts_without_jitter_are_recovered_within_2_us(shape):
 
 
 def test_the_true_offset_lies_within_the_stated_error():
-    """200 jobs with jitter, dropped and lost operations: in at least 98 % of all cases that are not
+    """Jobs with jitter, dropped and lost operations: in at least 98 % of all cases that are not
     refused, and few are."""
     inside, ranks = [], 0
-    for seed in range(200):
+    for seed in range(effort(70, 200)):
         rng = np.random.default_rng(seed)
         job = Job(
             1, 2, 2, steps=16, pace=0.1, seed=seed, jitter=float(rng.choice([500, 3000, 10000])),

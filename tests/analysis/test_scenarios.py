@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import effort
 from job_simulator import (
     BASE_NS,
     SHAPES,
@@ -162,14 +163,14 @@ KEPT = (
     "clocks/unix-800ms", "clocks/ring-20us", "clocks/several-jumps", "clocks/period-4-absolute",
     "clocks/touching-absolute",
 )  # fmt: skip
-"""Scenarios whose goals are reached; two seeds say so again. What is fixed is added here."""
+"""Scenarios whose goals are reached; a seed says so again, or two. What is fixed is added here."""
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_reached_stays_reached(name):
     """The figures of a few seeds are those the whole table has to reach."""
     scenario = SCENARIOS[name]
-    found = {shown: failed(scenario, row) for shown, row in rows(scenario, range(2))}
+    found = {shown: failed(scenario, row) for shown, row in rows(scenario, range(effort(1, 2)))}
     assert [shown for shown, missed in found.items() if missed] == []
 
 

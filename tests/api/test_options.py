@@ -208,7 +208,7 @@ def test_literals_are_what_there_is():
 # -- verbs ---------------------------------------------------------------------------------
 
 
-def test_a_merge_takes_what_people_type(tmp_path):
+def test_a_merge_takes_what_people_type(tmp_path, on_disk):
     """Paths, texts and numbers; the same trace as from exact values."""
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     traceconv.merge(

@@ -106,8 +106,13 @@ SAMPLE = EXAMPLE / "tests" / "golden" / "first" / "input"
 FAULT = "the plugin 'tictoc' of traceconv-tictoc 0.1.0 failed: ZeroDivisionError: division by zero"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("member", ["find", "read", "begin", "trace", "end", "costs"])
+@pytest.mark.parametrize(
+    ("member", "jobs"),
+    [
+        *((member, 1) for member in ("find", "read", "begin", "trace", "end", "costs")),
+        *((member, 2) for member in ("read", "trace")),  # what workers do
+    ],
+)
 def test_an_exception_names_its_plugin(example, tmp_path, member, jobs):
     """Whatever a plugin raises, wherever: the message says whose it is, and nothing is written."""
     module = example / "traceconv_tictoc.py"

@@ -14,6 +14,8 @@ from traceconv.io.memory import LOWEST, limited, scarce
 
 pytest.importorskip("traceconv.native._memory", reason="needs the compiled parts")
 
+pytestmark = pytest.mark.usefixtures("on_disk")
+
 ON_DISK = "traceconv_on_disk"
 
 

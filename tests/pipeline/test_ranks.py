@@ -103,7 +103,7 @@ def test_a_window_counts_from_the_earliest_event_of_all(captures):
 @pytest.mark.parametrize(
     "words", [["stats"], ["align"], ["stragglers"], ["diagnose", "--rule", "long-tail"]]
 )
-def test_verbs_of_the_command_line_have_workers(broken, words, capsys):
+def test_verbs_of_the_command_line_have_workers(broken, words, on_disk, capsys):
     """The same options as merge."""
     more = ["-j", "2", "--mem-limit", "2G", "--engine", "local", "--allow-missing-ranks"]
     assert run([words[0], str(broken), *words[1:], *more]) == 0
