@@ -129,17 +129,25 @@ class Collectives:
 
     def place(self, rows: Incoming, chosen: NDArray[np.intp]) -> None:
         """Give the chosen rows their tracks and more arguments."""
-        for row, text in zip(chosen.tolist(), texts_of(self.build, rows, chosen), strict=True):
+        columns = (rows.name, rows.track, rows.dur_ns, rows.address, rows.length)
+        kept = [column[chosen].tolist() for column in columns]
+        tracks, addresses, lengths = [], [], []
+        for text, name, track, dur_ns, address, length in zip(
+            texts_of(self.build, rows, chosen), *kept, strict=True
+        ):
             try:
                 facts = _decode(text)
             except NOT_JSON:
                 facts = Facts()
-            found = self._placed(facts, int(rows.name[row]), int(rows.track[row]))
-            rows.track[row] = found.track
+            found = self._placed(facts, name, track)
             if found.size >= 0:
-                longer = text.rstrip()[:-1] + found.more(int(rows.dur_ns[row]))
-                rows.address[row] = self.build.spill(longer)
-                rows.length[row] = len(longer)
+                longer = text.rstrip()[:-1] + found.more(dur_ns)
+                address, length = self.build.spill(longer), len(longer)
+            tracks.append(found.track)
+            addresses.append(address)
+            lengths.append(length)
+        rows.track[chosen], rows.address[chosen] = tracks, addresses
+        rows.length[chosen] = lengths
 
     def _placed(self, facts: Facts, name: int, track: int) -> _Placed:
         """What is the same for all kernels that say so much of themselves: most repeat others."""
