@@ -98,9 +98,10 @@ def _of_job(
     cat: str, name: str, start: float, ns: float, tid: int, about: dict[str, object] | None = None
 ) -> dict[str, object]:
     """A slice of the trace of a job; ns."""
+    first, last = round(start), round(start + ns)
     return {
-        "ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": round(start) / 1000,
-        "dur": round(ns) / 1000, "args": {"device": 0, "stream": tid, **(about or {})},
+        "ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": first / 1000,
+        "dur": (last - first) / 1000, "args": {"device": 0, "stream": tid, **(about or {})},
     }  # fmt: skip
 
 

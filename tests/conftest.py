@@ -1,7 +1,9 @@
 """Switches and places all tests share."""
 
+import gc
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,15 @@ def pytest_configure(config):
         from traceconv.readers.nsight import export
 
         export.PROGRAM = "nsys-of-tests"
+    # Every process of the tests would compile what it imports once more: a third of its time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish():
+    """Thousands of tests are not looked through again whenever garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 def _has_room(folder):

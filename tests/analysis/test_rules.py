@@ -22,14 +22,16 @@ from rule_cases import (
     packages,
     passed,
     pipeline,
+    products,
     side_table,
     staged,
     waiting,
 )
 
+from traceconv.analysis.losses import Losses
 from traceconv.analysis.rank_summary import decode, encode
 from traceconv.analysis.rules.catalog import RULES, thresholds
-from traceconv.analysis.rules.findings import judge
+from traceconv.analysis.rules.findings import _minor, judge
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.errors import MalformedInputError, OptionError
 from traceconv.core.job_shape import Placement
@@ -67,7 +69,7 @@ def test_every_rule_has_a_case_that_fires_and_one_that_does_not():
 def test_rule_fires(rule):
     """It names itself, a rank, a value beyond its threshold, and what to do."""
     found = _judged(rule, FIRES[rule])
-    spoken = (*found.findings, *found.good)
+    spoken = (*found.findings, *found.minor, *found.good)
     assert spoken
     assert found.quiet == ()
     for finding in spoken:
@@ -206,6 +208,23 @@ def test_first_step_whatever_its_number(first):
         found = _judged("first-step", [build])
         assert [one.case.steps for one in found.findings] == [(first,)] * spoken
         assert bool(found.unchecked) is not spoken
+
+
+@pytest.mark.parametrize(("first", "spoken"), [(MS, False), (3 * MS, True)])
+def test_first_step_of_a_host_that_is_ahead(first, spoken):
+    """Its marks are short once it need not wait for anything: what lasts is the device's work."""
+    build, at = builder(), 0
+    host, calls = build.track(Layer.HOST, "Thread 1"), build.track(Layer.RUNTIME, "Thread 1")
+    stream = build.track(Layer.DEVICE, "Stream 1", title="GPU Hardware")
+    for i in range(5):
+        length, work = (500 * US, first) if not i else (10 * US, MS)
+        begin = i and 490 * US + 10 * US * i
+        build.slice(host, begin, length, f"ProfilerStep#{i}", op=OpClass.HOST, step=i)
+        call = build.slice(calls, begin + US, US, "cudaLaunchKernel", op=OpClass.HOST)
+        kernel = build.slice(stream, at + 10 * US, work, "k", op=OpClass.COMPUTE)
+        build.flow(call, kernel, "launch")
+        at += work
+    assert bool(_judged("first-step", [build]).findings) is spoken
 
 
 def _tails(build, start, numbers, length, tail, reduces=()):
@@ -569,3 +588,19 @@ def test_stages_that_nothing_states_are_not_checked(rule):
     judged = _judged(rule, staged((400 * US, 300 * US), (800 * US, 0), stages=False))
     assert judged.findings == ()
     assert [one.rule.id for one in judged.unchecked] == [rule]
+
+
+def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding():
+    """All places of a rule on a rank together count; a gate does not fail on it."""
+    (one,) = _judged("matmul-efficiency", products(500 * US)).findings
+    for whole_ms, places, minor in ((1, 1, False), (99, 1, False), (101, 1, True), (150, 2, False)):
+        losses = {0: Losses(steps=1, known_ns=whole_ms * MS)}
+        same = [replace(one, ms_per_step=1.0)] * places
+        assert bool(_minor(same, losses)) is minor
+    unknown = replace(one, ms_per_step=None)
+    assert not _minor([unknown], {0: Losses(steps=1, known_ns=10**12)})
+    assert not _minor([replace(one, ms_per_step=0.0)], {})
+    found = _judged("garbage-collection", FIRES["garbage-collection"])
+    assert (found.findings, found.at_least("note")) == ((), False)
+    assert [line for line in found.lines() if line.startswith("would save less than 1 %")]
+    assert found.as_dict()["minor"][0]["rule"] == "garbage-collection"

@@ -316,6 +316,48 @@ def test_products_of_matrices_are_measured_by_the_data_sheet():
     ).unchecked
 
 
+FP8 = ("c10::Float8_e4m3fn", "c10::Float8_e5m2")
+
+
+def test_products_of_8_bits_are_measured_by_twice_the_peak():
+    """Where a data sheet says so; else they are not judged."""
+    scaled = {"kinds": FP8, "name": "aten::_scaled_mm"}
+    found = _only("matmul-efficiency", products(500 * US, **scaled))
+    assert found.case.value == pytest.approx(100 * 2 * 4096**3 / 1978.8e12 / 500e-6)
+    assert found.case.figures["peak_of_8_bits_tflops"] == pytest.approx(1978.8)
+    assert not _judged("matmul-efficiency", products(150 * US, **scaled)).findings
+    for device in ("NVIDIA A100-SXM4-80GB", "NVIDIA H20"):
+        assert _judged("matmul-efficiency", products(500 * US, device=device, **scaled)).unchecked
+    mixed = {**scaled, "kinds": ("c10::Float8_e4m3fn", "signed char")}
+    assert _judged("matmul-efficiency", products(500 * US, **mixed)).unchecked
+
+
+def multiplied(ns, device, size=4096):
+    """A product on an NPU of this name."""
+    build = builder(vendor="ascend")
+    build.hints.device_names[0] = device
+    stream, both = build.track(Layer.DEVICE, "Stream 1"), f"{size},{size}"
+    args = {"Op Type": "MatMul", "Input Shapes": f"{both};{both}", "Output Shapes": both,
+            "Input Data Types": "DT_BF16;DT_BF16", "Input Formats": "ND;ND"}  # fmt: skip
+    build.slice(stream, 0, ns, "MatMul", op=OpClass.COMPUTE, args=args)
+    return [build]
+
+
+def test_products_of_npus_are_measured_by_their_cores_and_clock():
+    """24 cores at 1800 MHz multiply 24 * 1.8e9 * 2 * 16^3: 353.9 * 10^12; slow memory is no
+    reason of a product of 4096^3."""
+    cubes = "Ascend chip 5: 24 cores at 1800 MHz"
+    found = _only("matmul-efficiency", multiplied(2 * MS, cubes))
+    assert found.case.value == pytest.approx(100 * 2 * 4096**3 / 353.8944e12 / 2e-3)
+    assert found.case.figures["device"] == cubes
+    assert "memory_gbs" not in found.case.figures
+    assert not _judged("matmul-efficiency", multiplied(900 * US, cubes)).findings
+    for small in ({"size": 1024}, {"device": "Ascend chip 15: 24 cores at 1800 MHz"}):
+        assert _judged(
+            "matmul-efficiency", multiplied(2 * MS, **{"device": cubes, **small})
+        ).unchecked
+
+
 def test_products_that_move_much_are_measured_by_the_memory():
     """A row times a matrix: its 32 MiB take 10 µs of 12."""
     moved = products(12 * US, dims=((1, 4096), (4096, 4096)))

@@ -204,6 +204,17 @@ def test_host_operators_with_their_own_and_their_device_time(build):
     assert _only(rows, "Device Time(ns)", "Ratio(%)") == [(12, 62.5), (12, 37.5)]
 
 
+def test_device_time_is_unknown_where_no_arrow_tells_it(build):
+    """A capture of the host alone, and what several ranks add up to if it is one of them."""
+    host = build.track(Layer.HOST, "Thread 7")
+    build.slice(host, 0, 100, "aten::linear", op=OpClass.HOST)
+    rows = _table("op", build, _launched(_builder(1)))
+    assert _only(rows, "Rank", "Operator", "Device Time(ns)") == [
+        (0, "aten::linear", ABSENT), (1, "aten::linear", 12), (1, "aten::mm", 12),
+        (ABSENT, "aten::linear", ABSENT), (ABSENT, "aten::mm", 12),
+    ]  # fmt: skip
+
+
 def test_what_is_put_into_a_queue_is_no_operator(build):
     """It takes nothing from the time of the operator that puts it there."""
     host = build.track(Layer.HOST, "Thread 7")

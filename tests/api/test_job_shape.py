@@ -4,6 +4,8 @@ import json
 import pickle
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -302,3 +304,74 @@ def test_groups_of_a_flight_recorder_have_any_order(form, tmp_path):
     [capture] = traceconv.open(tmp_path).found
     assert (capture.rank, capture.world_size) == (2, 2)
     assert shown(traceconv.open(tmp_path).shape, 2) == {"tp": 1, "dp": 0}
+
+
+def write_cluster(folder, layout, ranks, listed, *, form="text", framework="pt", sizes=()):
+    """Ascend captures of some ranks, and what cluster tools make of those and others: members in
+    ascending order, and in old versions only those of ``listed``."""
+    for rank in ranks:
+        root = folder / f"host_{rank}_20240101000000000_ascend_{framework}"
+        (root / "ASCEND_PROFILER_OUTPUT").mkdir(parents=True)
+        args = {f"{name}_size": size for name, size in sizes}
+        (root / f"profiler_info_{rank}.json").write_text(json.dumps({"rank_id": rank}))
+        (root / "profiler_metadata.json").write_text(json.dumps({"distributed_args": args}))
+        (root / "ASCEND_PROFILER_OUTPUT/trace_view.json").write_text(json.dumps(EVENTS))
+    rows = {
+        (
+            layout.names.get(axis, ""),
+            tuple(r for r in sorted(layout.group(axis, rank)) if r in listed),
+        )
+        for axis in layout.order
+        for rank in layout.coordinates()
+    }
+    output = folder / "cluster_analysis_output"
+    output.mkdir()
+    if form == "text":
+        stated = [
+            {"type": "collective", "rank_set": list(members), "group_name": "1", "pg_name": name}
+            for name, members in rows
+            if members
+        ]
+        text = {"collective": [list(m) for _, m in rows], "comm_group_parallel_info": stated}
+        (output / "communication_group.json").write_text(json.dumps(text))
+        return
+    with closing(sqlite3.connect(output / "cluster_analysis.db")) as db, db:
+        db.execute("create table CommunicationGroupMapping (type, rank_set, group_name, pg_name)")
+        db.executemany(
+            "insert into CommunicationGroupMapping values ('collective', ?, '1', ?)",
+            [(f"({','.join(map(str, members))})", name) for name, members in rows if members],
+        )
+        db.execute("create table ClusterBaseInfo (key, value)")
+        args = json.dumps({f"{name}_size": size for name, size in sizes})
+        db.execute("insert into ClusterBaseInfo values ('distributed_args', ?)", (args,))
+
+
+CLUSTER = Layout(
+    ("pp", "tp", "dp"), {"pp": 2, "tp": 2, "dp": 2}, {"pp": "pp", "tp": "tp", "dp": "dp"}
+)
+WORLD, STATED = ("world", 8), (("tensor_model_parallel", 2), ("pipeline_model_parallel", 2))
+
+
+@pytest.mark.parametrize("form", ["text", "db"])
+@pytest.mark.parametrize(
+    ("sizes", "listed", "framework", "known"),
+    [
+        ((WORLD,), range(8), "pt", "dp pp tp"),
+        (STATED, range(8), "pt", "pp tp"),
+        ((), range(8), "pt", ""),
+        ((WORLD,), range(4), "pt", ""),
+        (STATED, range(4), "pt", "pp tp"),
+        (STATED, (0, 1, 3, 4), "pt", ""),
+        ((WORLD,), range(8), "ms", ""),
+    ],
+    ids=["world", "sizes", "nothing", "half", "half-of-sizes", "torn", "mindspore"],
+)
+def test_groups_that_cluster_tools_list(sizes, listed, framework, known, form, tmp_path):
+    """Right where they are listed with all their members, and sorted by those who made them."""
+    captured = [1, 2, 3]
+    write_cluster(tmp_path, CLUSTER, captured, listed, form=form, framework=framework, sizes=sizes)
+    shape = traceconv.open(tmp_path).shape
+    every = CLUSTER.coordinates()
+    for axis in CLUSTER.order:
+        right = [every[rank][axis] if axis in known else -1 for rank in captured]
+        assert shape.column(axis).tolist() == right, axis

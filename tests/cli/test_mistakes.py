@@ -1,5 +1,6 @@
 """The fifteen mistakes that everybody makes, and what each is told: one line what it is, and what
-to do. No traceback, and no output that was not there before.
+to do. No traceback, and no output that was not there before. The page "When a run says no" quotes
+these lines.
 
 ``pytest -n0 -s tests/cli/test_mistakes.py -k table`` prints the table.
 """
@@ -14,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from traceconv.cli import run
 
@@ -94,7 +96,7 @@ MISTAKES = [
      ("rank 0 is claimed twice", "by old.pftrace (its metadata)", "name one of them only")),
     ("password", ("merge", "locked.zip", "-o", "new.pftrace"), 3,
      ("a zip archive with a password", "unzip -d FOLDER locked.zip")),
-    ("no permission", ALL, 3, ("Permission denied",), forbidden),
+    ("no permission", ALL, 3, ("cannot open: Permission denied\n",), forbidden),
     ("disk full", ALL, 3, ("new.pftrace", "No space left on device"), full),
     ("missing extra", ("stats", "run", "-o", "new.parquet"), 2,
      ("pip install 'traceconv[arrow]'",), without),
@@ -104,7 +106,8 @@ MISTAKES = [
      ("a report in Nvidia's own format", "nsys export --type sqlite -o rank0.sqlite")),
     ("wrong reader", (*ALL, "--from", "kineto"), 3,
      ("no known profile here", "kineto was looked for", "leave --from out")),
-    ("empty result", (*ALL, "--steps", "777"), 3, ("777",)),
+    ("empty result", (*ALL, "--steps", "777"), 3,
+     ("step 777 is in none of the ranks; steps found: 1-3",)),
     ("both readers", ("merge", "both", "-o", "new.pftrace"), 3,
      ("rank 0 is claimed twice", "--from trace_view or --from kineto")),
     ("ranks missing", (*ALL, "--ranks", "0-3"), 3,
@@ -124,8 +127,10 @@ def test_a_mistake_is_told(one, place, monkeypatch, capsys):
     monkeypatch.undo()
     message = capsys.readouterr().err
     print(f"{what}: traceconv {' '.join(words)}\n{message}")
+    told = (ROOT / "docs" / "guide" / "mistakes.md").read_text(encoding="utf-8")
     for text in said:
         assert text in message
+        assert text.strip() in told
     assert "Traceback" not in message
     assert len(message.splitlines()) <= 4
     assert sorted(place.iterdir()) == there

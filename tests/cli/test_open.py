@@ -22,7 +22,12 @@ from traceconv.validation import decode
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 PAGE = "https://ui.perfetto.dev"
-STABLE = {f"dev.perfetto.{n}" for n in ("PinTracksByRegex", "ExpandTracksByRegex")}
+STABLE = [
+    f"dev.perfetto.{name}"
+    for name in ("CopyTracksToWorkspaceByRegex", "SwitchWorkspace", "ExpandTracksByRegex",
+                 "AddDebugSliceTrackWithPivot")
+]  # fmt: skip
+"""Of the reference of commands for automation, in the order in which they have to run."""
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +50,22 @@ def started(monkeypatch):
         thread = threading.Thread(target=lambda: codes.put(run(words)))
         thread.start()
         threads.append(thread)
-        link = links.get(timeout=30)
-        return link, lambda: codes.get(timeout=30)
+        return led_to(links.get(timeout=30)), lambda: codes.get(timeout=30)
 
     yield start
     for thread in threads:
         thread.join(30)
+
+
+def led_to(address):
+    """The link of the viewer that a short one of this machine leads to."""
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    connection.close()
+    assert answer.status == 302
+    return answer.headers["Location"]
 
 
 def given_in(link):
@@ -109,26 +124,26 @@ def test_merge_opens_what_it_wrote(started, tmp_path):
 
 
 def known_to_the_merge(trace):
-    """Steps as a merge knows them, of what the trace was made of."""
-    return viewer.steps_of(traceconv.merge(SAMPLE, out=str(trace), force=True))
+    """As a merge knows it, of what the trace was made of."""
+    return viewer.view_of(traceconv.merge(SAMPLE, out=str(trace), force=True), by_rank=True)
 
 
-@pytest.mark.parametrize("steps", [viewer.steps_in, known_to_the_merge])
-def test_the_viewer_is_told_what_to_show(trace, steps):
-    """Stable commands only, patterns that meet the names in the trace, steps within it."""
-    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/t", steps(trace)))
-    commands = json.loads(told["startupCommands"])
-    assert {one["id"] for one in commands} == STABLE
+@pytest.mark.parametrize("view", [viewer.view_in, known_to_the_merge])
+def test_the_viewer_is_told_what_to_show(trace, view):
+    """Stable commands only, a pattern that meets the names in the trace, steps within it."""
+    _, told = given_in(viewer.link(PAGE, "http://127.0.0.1:9001/t", view(trace)))
+    given = json.loads(told["startupCommands"])
+    commands = {one["id"]: one["args"] for one in given}
+    assert list(commands) == STABLE
     seen = decode(trace)
-    found = {}
-    for one in commands:
-        (pattern,) = one["args"]
-        names = {name for track in seen.tracks for name in track.path}
-        found[one["id"].rpartition(".")[2]] = {n for n in names if re.search(pattern, n)}
-    assert {"Rank 0", "Rank 1", "Timeline"} <= found["ExpandTracksByRegex"]
-    assert found["PinTracksByRegex"] == {
-        track.path[-1] for track in seen.tracks if "Step Trace" in track.path[-1]
-    }
+    roots = sorted({track.path[0] for track in seen.tracks})
+    moved = [one["args"][0] for one in given if one["id"] == STABLE[0]]
+    assert [[n for n in roots if re.search(one, n)] for one in moved] == [["Rank 0"], ["Rank 1"]]
+    [pattern] = commands["dev.perfetto.ExpandTracksByRegex"]
+    names = {name for track in seen.tracks for name in track.path}
+    assert {"Rank 0", "Rank 1", "Timeline"} <= {n for n in names if re.search(pattern, n)}
+    sql, pivot, title = commands["dev.perfetto.AddDebugSliceTrackWithPivot"]
+    assert re.match(rf"SELECT ts, dur, name, {pivot} FROM ", sql) and title == "Steps"
     first, last = int(told["visStart"]), int(told["visEnd"])
     on_steps = [n for n, path in enumerate(seen.slices.track) if "Step Trace" in path[-1]]
     ends = (seen.slices.ts + seen.slices.dur)[on_steps]
@@ -140,9 +155,25 @@ def test_a_file_that_is_no_trace_is_opened_as_it_is(tmp_path):
     """The viewer knows more formats than we do; nothing is said of steps."""
     (tmp_path / "x.systrace").write_text("# tracer: nop\n")
     _, told = given_in(
-        viewer.link(PAGE, "http://127.0.0.1:9001/x", viewer.steps_in(tmp_path / "x.systrace"))
+        viewer.link(PAGE, "http://127.0.0.1:9001/x", viewer.view_in(tmp_path / "x.systrace"))
     )
     assert set(told) == {"url", "startupCommands"}
+
+
+def test_lanes_of_all_ranks_need_no_pins(tmp_path):
+    """Their steps are on top as they are, the rank that loses most first."""
+    out = tmp_path / "x.pftrace"
+    report = traceconv.merge(SAMPLE, out=str(out), layout="lane")
+    for view in (viewer.view_in(out), viewer.view_of(report, by_rank=False)):
+        assert view.window and not view.pinned and not view.ranks
+
+
+def test_what_stands_for_all_is_no_step(tmp_path):
+    """Nothing to pin, nowhere to zoom to; one rank needs no order."""
+    out, log = tmp_path / "x.pftrace", tmp_path / "rank2.jsonl"
+    log.write_text('{"name": "k", "ts": 10, "dur": 5}\n{"name": "k", "ts": 20, "dur": 5}\n')
+    report = traceconv.merge(str(log), out=str(out))
+    assert viewer.view_in(out) == viewer.view_of(report, by_rank=True) == viewer.View()
 
 
 # -- who gets it, and who does not ---------------------------------------------------------
@@ -172,6 +203,20 @@ def test_only_one_path_is_known(offer, path):
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (404, b"")
     connection.close()
+    assert not offer.taken
+
+
+def test_the_root_leads_on_and_nowhere_else(offer):
+    """To the viewer, for people who follow a short link; it is no taking of the file."""
+    offer.target = PAGE + "/#!/?url=x"
+    answers = []
+    for path, host in (("/", "127.0.0.1"), ("/x", "127.0.0.1"), ("/", "evil.example")):
+        connection = http.client.HTTPConnection(loopback.HOST, offer.server_port, timeout=10)
+        connection.request("GET", path, headers={"Host": f"{host}:{offer.server_port}"})
+        answer = connection.getresponse()
+        answers.append((answer.status, answer.headers["Location"]))
+        connection.close()
+    assert answers == [(302, offer.target), (404, None), (403, None)]
     assert not offer.taken
 
 

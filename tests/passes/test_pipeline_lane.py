@@ -1,17 +1,22 @@
 """The lane of a stage: passes as ranges of the host say them, bubbles as messages do."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from job_simulator import Job, write_kineto
+from job_simulator import Job, trace, write_kineto
 from job_simulator import run as simulated
 
 import traceconv
-from traceconv.analysis.critical_path.records import BACKWARD, BUBBLE, FORWARD
+from traceconv.analysis.critical_path.records import BACKWARD, BUBBLE, FORWARD, UNTOLD
+from traceconv.analysis.job_shape import job_shape
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.job_shape import NO_SHAPE
 from traceconv.core.model import Capture, Layer, OpClass
 from traceconv.passes import compose
 from traceconv.pipeline.stages import passed
+from traceconv.report import page_charts, sections
 
 PIPE = Job(pp=2, dp=2, steps=12, micro_batches=3, coalesced=False, pace=0.2, layers=3)
 RANK_FROM = r"pp(?P<pp>\d+)_rank(?P<rank>\d+)"
@@ -34,8 +39,8 @@ def phases_of(ranges, kernels, messages=()):
         build.flow(first, first + 1, "launch")
     for name, start, dur in messages:
         build.slice(comm, start, dur, name, op=OpClass.COMM)
-    trace = passed(build.finish(), compose(mode="detail"))
-    return summarize(trace, SummaryRequest(lateness=True, path=True)).path.phases.tolist()
+    made = passed(build.finish(), compose(mode="detail"))
+    return summarize(made, SummaryRequest(lateness=True, path=True)).path.phases.tolist()
 
 
 def test_passes_are_those_that_ranges_say():
@@ -57,8 +62,41 @@ def test_bubbles_are_messages_that_nothing_hides():
 
 
 def test_nothing_is_guessed():
-    """Without ranges and messages there is nothing to draw."""
-    assert phases_of([], [(10, 50, 100), (20, 300, 50)]) == []
+    """Without ranges and messages there is nothing to draw; without ranges no pass is known."""
+    kernels = [(10, 50, 100), (20, 160, 10), (30, 300, 50)]
+    assert phases_of([], kernels) == []
+    assert phases_of([], kernels, [("ncclDevKernel_Recv", 180, 100)]) == [
+        [UNTOLD, 50, 170], [BUBBLE, 180, 280], [UNTOLD, 300, 350],
+    ]  # fmt: skip
+    # what is launched outside of the ranges there are is of none of them
+    kernels[0] = (10, 50, 60)
+    assert phases_of([("forward", 25, 10)], kernels, [("ncclDevKernel_Recv", 180, 100)]) == [
+        [BUBBLE, 180, 280], [FORWARD, 300, 350],
+    ]  # fmt: skip
+
+
+def messages_of(chunks, stage):
+    """Messages of a stage that runs micro-batches one after the other: (to or from, neighbour).
+
+    Args:
+        chunks: the stages that activations visit, in order.
+    """
+    found = []
+    there = [*chunks, *reversed(chunks)]  # gradients go back
+    for before, after in pairwise(there):
+        if before != after:
+            found += [("to", after - before)] if before == stage else []
+            found += [("from", before - after)] if after == stage else []
+    return found
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_why_messages_do_not_tell(stage):
+    """A V-shaped schedule sends for a micro-batch what an ordinary one does for two."""
+    down = list(range(4))
+    v_shaped = messages_of([*down, *reversed(down)], stage)
+    assert v_shaped == 2 * messages_of(down, stage)
+    assert len(v_shaped) == (8 if stage else 4)
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +115,14 @@ def lanes(folder, tmp_path, **how):
     out = str(tmp_path / "t.pftrace")
     traceconv.merge(folder, out=out, annotate=True, mode="detail", align="wall", force=True, **how)
     found = {}
-    for trace in traceconv.open(out).traces(None):
-        for i, track in enumerate(trace.tracks):
+    for one in traceconv.open(out).traces(None):
+        for i, track in enumerate(one.tracks):
             if track.name.startswith("Pipeline"):
-                rows = trace.events.take(trace.events.track == i)
-                names = {trace.strings[name] for name in rows.name.tolist()}
-                found.setdefault(trace.rank, {})[track.name] = names, int(rows.dur_ns.sum())
+                rows = one.events.take(one.events.track == i)
+                names = np.array([one.strings[name] for name in rows.name.tolist()])
+                found.setdefault(one.rank, {})[track.name] = {
+                    str(name): int(rows.dur_ns[names == name].sum()) for name in np.unique(names)
+                }
     return found
 
 
@@ -94,17 +134,43 @@ def test_the_stage_is_where_it_is_known(job, tmp_path):
         rank: [f"Pipeline stage {rank // PIPE.stage_size}"] for rank in range(PIPE.ranks)
     }
     for rank, one in found.items():
-        stage, column = divmod(rank, PIPE.stage_size)
-        own = happened.stages[stage]
-        rows = [i for i, op in enumerate(own.ops) if op.what == "pp"]
-        spans = [(own.starts[i][column], own.ends[i][column]) for i in rows]
-        true = np.unique(np.array(spans), axis=0)
-        reached = np.maximum.accumulate(true[:, 1])
-        start = np.maximum(true[1:, 0], reached[:-1])
-        spent = true[0, 1] - true[0, 0] + np.maximum(true[1:, 1] - start, 0).sum()
-        ((names, length),) = one.values()
-        assert names == {"bubble"}
-        assert length == pytest.approx(spent, abs=2 * len(rows))
+        (names,) = one.values()
+        assert set(names) == {"bubble", "pass unknown"}
+        assert names["bubble"] == pytest.approx(in_messages(happened, rank), abs=100)
+
+
+def in_messages(happened, rank):
+    """How long the simulated rank sent and received."""
+    stage, column = divmod(rank, PIPE.stage_size)
+    own = happened.stages[stage]
+    rows = [i for i, op in enumerate(own.ops) if op.what == "pp"]
+    true = np.unique([(own.starts[i][column], own.ends[i][column]) for i in rows], axis=0)
+    reached = np.maximum.accumulate(true[:, 1])
+    start = np.maximum(true[1:, 0], reached[:-1])
+    return true[0, 1] - true[0, 0] + np.maximum(true[1:, 1] - start, 0).sum()
+
+
+def test_the_report_shows_stages(job):
+    """Bubbles per step, the mean over the ranks of a stage; passes are unknown, and not nothing."""
+    _, happened = job
+    wanted = SummaryRequest(lateness=True, path=True)
+    every = [
+        summarize(passed(trace(happened, rank), compose(mode="detail")), wanted)
+        for rank in range(PIPE.ranks)
+    ]
+    section = sections.stages(every, job_shape(every))
+    assert [(row["stage"], row["ranks"]) for row in section["rows"]] == [(0, "0-1"), (1, "2-3")]
+    for row in section["rows"]:
+        ranks = range(2 * row["stage"], 2 * row["stage"] + 2)
+        bubble = np.mean([in_messages(happened, rank) for rank in ranks]) / PIPE.steps
+        assert row["bubble_ns"] == pytest.approx(bubble, abs=100)
+        assert (row["forward_ns"], row["backward_ns"]) == (None, None)
+        assert row["step_ns"] == sum(
+            row[key] for key in ("bubble_ns", "pass_unknown_ns", "rest_ns")
+        )
+    drawn = str(page_charts.stages(section))
+    assert "pass unknown" in drawn and "backward" not in drawn
+    assert "missing" in sections.stages(every, NO_SHAPE)
 
 
 def test_the_stage_may_follow_from_messages(job, tmp_path):

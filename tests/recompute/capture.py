@@ -187,7 +187,7 @@ class Capture:
         }
         recomputed = rules.findings(self.ranks, self.hosts, self.every, stated, self.tables["link"])
         document, said = self.diagnosis.as_dict(), {}
-        for one in (*document["findings"], *document["good"]):
+        for one in (*document["findings"], *document["minor"], *document["good"]):
             figures = {"value": one["value"], "ms_per_step": one["ms_per_step"], **one["figures"]}
             figures["slices"] = [piece["dur_ns"] for piece in one["slices"]]
             key = (one["rule"], one["rank"], one["where"])
@@ -210,15 +210,16 @@ class Capture:
         from traceconv.analysis.rules.catalog import RULES
 
         document, overview = self.diagnosis.as_dict(), self.document["overview"]
-        forced = [*document["findings"], *document["good"]]
+        forced = [*document["findings"], *document["minor"], *document["good"]]
         spoken = {one["rule"] for one in (*overview["findings"], *overview["good"])}
+        minor = {line.partition(" ")[0] for line in overview["minor"]}
         for rule in RULES.values():
             main = rule.limits[0]
             values = [one["value"] for one in forced if one["rule"] == rule.id]
             if not values or len(rule.limits) > 1:
                 continue
             beyond = any(v < main.value if main.below else v > main.value for v in values)
-            tally.one("rules that speak", rule.id, rule.id in spoken, beyond)
+            tally.one("rules that speak", rule.id, rule.id in spoken | minor, beyond)
         good = {rule.id for rule in RULES.values() if rule.severity == "good"}
         for name, rules_of in (("findings", spoken - good), ("good", spoken & good)):
             tally.one("rules that speak", name, {one["rule"] for one in overview[name]}, rules_of)

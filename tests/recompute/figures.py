@@ -63,7 +63,12 @@ def mean(total, count):
 
 def percent(part, whole):
     """100 = all; unknown where there is nothing to be a part of."""
-    return 100 * part / whole if whole else UNKNOWN
+    return 100 * part / whole if whole and part is not UNKNOWN else UNKNOWN
+
+
+def added(*values):
+    """The sum; unknown if one of them is."""
+    return UNKNOWN if UNKNOWN in values else sum(values)
 
 
 class Timed:
@@ -77,7 +82,7 @@ class Timed:
         """One row."""
         self.durations[rank][key].append(dur)
         for name, value in more.items():
-            self.sums[rank, key][name] += value
+            self.sums[rank, key][name] = added(self.sums[rank, key][name], value)
 
     def _with_job(self):
         """Rows of the ranks with data, then, if these are several, of all together."""
@@ -113,7 +118,7 @@ class Timed:
                     "Max Time(ns)": max(durations),
                     "Ratio(%)": percent(total, whole[within(key)]),
                     **{
-                        column: sum(self.sums[one, key][name] for one in ranks)
+                        column: added(*(self.sums[one, key][name] for one in ranks))
                         for name, column in more.items()
                     },
                 }

@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import count
 
 from .device import kernels
-from .figures import JOB, Timed, percent, variance_us2
+from .figures import JOB, UNKNOWN, Timed, added, percent, variance_us2
 
 NO_OPERATOR = re.compile(
     r"nn\.Module: |.*\(\d+\): |<built-in |<frozen |PyTorch Profiler|(?:En|De)queue(?:@|\Z)",
@@ -88,7 +88,8 @@ class Nest:
 
     def __init__(self, threads, launched):
         self.rows, self.parent, self._by_thread = [], {}, {}
-        self.inner, self.spent = defaultdict(int), defaultdict(int)
+        self.inner = defaultdict(int)
+        self.spent = defaultdict(int if launched else lambda: UNKNOWN)
         for thread, rows in threads.items():
             self._by_thread[thread] = self._stacked(sorted(rows, key=lambda r: (r.start, -r.end)))
         for row, thread, call in launched:
@@ -286,7 +287,9 @@ def phases(ranks, hosts):
                 name: sum(row.dur for row in rows) if part == "host" else spent[name]
                 for name, rows in parts.items()
             }
-            rest[rank.number, part] = max(2 * values["Step"] - sum(values.values()), 0)
+            known = UNKNOWN not in values.values()
+            left = max(2 * values["Step"] - sum(values.values()), 0) if known else UNKNOWN
+            rest[rank.number, part] = left
         timed.add(rank.number, ("Others",), rest[rank.number, "host"],
                   spent=rest[rank.number, "device"])  # fmt: skip
     return _of_step(timed.figures(("Phase",), spent="Device Time(ns)"))
@@ -310,12 +313,11 @@ def _spent(rank, nest, phase):
     spent = defaultdict(int)
     for row in nest.rows:
         if nest.parent[id(row)] is None:
-            spent[phase[id(row)]] += nest.spent[id(row)]
-    spent["Step"] = sum(
-        row.dur for row in rank.rows
-        if row.lane.layer in ("device", "comm") and row.step >= 0
-        and row.cls in ("compute", "comm", "copy")
-    )  # fmt: skip
+            kind = phase[id(row)]
+            spent[kind] = added(spent[kind], nest.spent[id(row)])
+    work = [row for row in rank.rows if row.lane.layer in ("device", "comm")]
+    of_steps = (row.dur for row in work if row.step >= 0 and row.cls in ("compute", "comm", "copy"))
+    spent["Step"] = sum(of_steps) if work else UNKNOWN
     return spent
 
 

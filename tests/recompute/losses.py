@@ -83,7 +83,7 @@ def lost(every, late):
     """The losses of all ranks, most first.
 
     Args:
-        late: who comes late, whom they keep waiting, and by how much in all: it is taken out of
+        late: who comes late, whom they keep waiting, and by how much per step: it is taken out of
             communication that is not overlapped.
     """
     known = {rank: one for rank, one in every.items() if one.steps}
@@ -93,7 +93,7 @@ def lost(every, late):
     for one in late:
         waited = 0
         for rank in left.keys() & set(one.others):
-            part = min(left[rank], one.total_ns / known[rank].steps)
+            part = min(left[rank], one.per_step_ns)
             left[rank] -= part
             waited += part
         found.append(Loss(LATE, waited / len(known), one.rank))
@@ -118,7 +118,7 @@ def headline(every, late, size):
         who += f" ({len(every)} of {size[0]} ranks of the {size[1]})"
     known = [one for one in every.values() if one.steps]
     if not known:
-        waits = [f"rank {one.rank} comes {length(one.total_ns)} late in all; " for one in late]
+        waits = [f"rank {one.rank} costs {length(one.per_step_ns)} per step; " for one in late]
         unknown = "computing is not known of any step, so what steps lose is unknown"
         return f"{who}: {''.join(waits)}{unknown}"
     step = sum(one.length / one.steps for one in known) / len(known)

@@ -414,7 +414,7 @@ def _parts(rank, known):
             yield from _gaps(where, mine)
         for rule, cls in (("forward-backward", "fp_bp"), ("long-tail", "tail")):
             yield from _share_of_steps(rule, where, mine, cls)
-        yield from _first(where, mine.get("iteration", []))
+        yield from _first(where, mine.get("iteration", []), known)
 
 
 def _gaps(where, mine):
@@ -463,11 +463,15 @@ def _share_of_steps(rule, where, mine, cls):
     yield rule, where, found
 
 
-def _first(where, steps):
+def _first(where, steps, known):
+    """Of steps that the host marked their windows on the device, where these were recorded."""
+    windows = {(s.number, s.start): s.window for s in known.steps if s.graph < 0 and s.covered}
     if len(steps) > _FEWEST_STEPS:
-        usual = median(row.dur for row in steps[1:])
+        spans = [windows.get((row.step, row.start), (row.start, row.end)) for row in steps]
+        first, *others = (end - start for start, end in spans)
+        usual = median(others)
         yield "first-step", where, {
-            "value": steps[0].dur / usual if usual else 0.0, "first_ns": steps[0].dur,
+            "value": first / usual if usual else 0.0, "first_ns": first,
             "median_of_others_ns": round(usual), "slices": [steps[0].dur],
         }  # fmt: skip
 

@@ -27,6 +27,8 @@ FILL = (
         (FILL.format("float"), 30, "vectorized_elementwise_kernel"),
         ("ns::ptr<Ops<(bool)1> >::run(int, ns::vec<int>)", 30, "ns::ptr::run(int, ns::vec)"),
         ("void (anonymous namespace)::soft<8>(float*)", 36, "(anonymous namespace)::soft(float*)"),
+        ("std::enable_if<((8)>(0))&&ok<T>::value>::type ns::norm<T, 8>(T*, int)", 30,
+         "ns::norm<T, 8>(T*, int)"),
         ("less < than > more and more of it", 20, "less < th...re of it"),
         ("unmatched<brackets<in>some_name_of_a_kernel", 20, "unmatched...a_kernel"),
     ],

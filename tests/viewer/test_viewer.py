@@ -5,7 +5,9 @@ without a browser, it is skipped. Pictures are left in ``build/viewer``.
 """
 
 import functools
+import http.client
 import http.server
+import json
 import os
 import re
 import subprocess
@@ -210,35 +212,56 @@ def test_lanes_of_all_ranks_stand_together(seen):
     assert sorted(order) == ["Rank 0", "Rank 1"]
 
 
-def test_traceconv_open_shows_ranks_and_steps(seen, site, browser):
+@pytest.mark.parametrize("ending", [".pftrace", ".json"])
+def test_traceconv_open_shows_ranks_and_steps(seen, site, browser, ending):
     """The command hands the file to the page, which then runs the commands in the link."""
-    out, _ = seen("trace_view/demo", ".pftrace", mode="detail")
+    out, _ = seen("trace_view/demo", ending, mode="detail")
     call = [sys.executable, "-m", "traceconv", "open", str(out), "--ui", site.address]
     process = subprocess.Popen(
         [*call, "--no-browser", "--wait", "60s"],
         stdout=subprocess.PIPE, text=True, env=dict(os.environ),
     )  # fmt: skip
     try:
-        link = process.stdout.readline().strip()
+        address = process.stdout.readline().strip()
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+        connection.request("HEAD", "/")
+        link = connection.getresponse().headers["Location"]
+        connection.close()
         assert link.startswith(site.address)
-        viewer = Seen(browser, link, "open")
+        viewer = Seen(browser, address, f"open{ending}")
         assert process.wait(timeout=30) == 0
     finally:
         process.kill()
         process.stdout.close()
     assert viewer.lost() == []
+    ranks = [int(path[0].split()[1]) for path, _ in viewer.tree() if len(path) == 1]
+    assert set(ranks) == {0, 1} and ranks == sorted(ranks)
     expanded = {path[-1] for path, is_expanded in viewer.tree() if is_expanded}
-    assert {"Rank 0 4021", "Rank 1 4022", "Timeline", "Overlap Analysis"} <= expanded
+    groups = {
+        ".pftrace": {"Rank 0 4021", "Rank 1 4022", "Timeline", "Overlap Analysis"},
+        ".json": {"Rank 0 Overlap Analysis 2", "Rank 1 Overlap Analysis 1002"},
+    }
+    assert groups[ending] <= expanded
     pinned = viewer.page.evaluate(
         "() => app.trace.workspace.pinnedTracksNode.children.map((node) => node.name)"
     )
-    assert pinned == ["Step Trace · iterations"] * 2
+    assert pinned == ["Steps: rank = 0", "Steps: rank = 1"]
+    told = parse_qs(urlsplit(link).fragment.partition("?")[2])
+    sql, *_ = json.loads(told["startupCommands"][0])[-1]["args"]
+    rows = decode(out).rows
+    steps = [
+        [rows.ts[i], rows.dur[i], rows.labels[rows.label[i]][0], int(path[0].split()[1])]
+        for i, path in enumerate(rows.track)
+        if any("Step Trace" in name for name in path)
+    ]
+    whole = [one for one in steps if re.match("Model 1 Iteration|Iteration Interval", one[2])]
+    assert sorted(viewer.sql(sql)) == sorted(whole)
+    assert len(whole) == 10
     window = viewer.page.evaluate(
         "() => { const s = app.trace.timeline.visibleWindow.toTimeSpan();"
         " return [Number(s.start), Number(s.end)]; }"
     )
     viewer.page.close()
-    told = parse_qs(urlsplit(link).fragment.partition("?")[2])
     wanted = [int(told["visStart"][0]), int(told["visEnd"][0])]
     assert window == pytest.approx(wanted, abs=0.02 * (wanted[1] - wanted[0]))
 

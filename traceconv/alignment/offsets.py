@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from traceconv.core.clock import INT64_MAX, MOST_DRIFT_PPT, Anchor, Correction, Domain
+from traceconv.core.clock import (
+    INT64_MAX,
+    MOST_DRIFT_PPT,
+    Anchor,
+    Correction,
+    Domain,
+    stated_check,
+    stated_error,
+)
 from traceconv.core.errors import ClockError, Issues, SourceError
 from traceconv.core.model import Capture
 
@@ -76,7 +84,8 @@ def from_file(path: str, ranks: Collection[int], modes: Collection[str]) -> dict
     """The offsets of ``ranks`` that a JSON file holds.
 
     Either ``{"0": offset_ns, ...}``, or what ``traceconv align -o`` writes: under "ranks", an
-    object per rank with "offset_ns" and, if its clock drifts, "drift_ppt" and "at_ns".
+    object per rank with "offset_ns" and, if its clock drifts, "drift_ppt" and "at_ns"; errors are
+    those that are stated there.
 
     Args:
         modes: the method names that are valid in place of a file, for the message.
@@ -111,13 +120,16 @@ def _offset(value: Any, path: str, rank: int) -> Offset:
     if abs(drift) > MOST_DRIFT_PPT:
         raise ClockError(f"{path}: the drift of rank {rank} is more than any clock's")
     error = value.get("error_ns")
+    if error is not None and _whole(error, path, rank, "error_ns") < 0:
+        raise ClockError(f"{path}: the error_ns of rank {rank} is less than nothing")
     return Offset(
         _whole(value.get("offset_ns"), path, rank, "offset"),
         "file",
         path,
         drift_ppt=drift,
         at_ns=_whole(value.get("at_ns", 0), path, rank, "at_ns"),
-        error_ns=None if error is None else _whole(error, path, rank, "error_ns"),
+        error_ns=stated_error(value) if error is None else _whole(error, path, rank, "error_ns"),
+        checked_ns=stated_check(value),
     )
 
 
@@ -144,9 +156,11 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
 
     The monotonic clock of a host is one physical clock: its captures share the offset of the
     first, whatever the steps of the wall clock between their starts were. A capture of such a
-    host that has no pair of its own shares it, too.
+    host that has no pair of its own shares it, too. Errors that an output of ours states are those
+    of its ranks among each other: beside captures of anything else, nobody knows them.
     """
     offsets, clocks = {}, _host_clocks(captures)
+    together = len({one.clock.origin for one in captures if one.clock}) == 1
     for capture in captures:
         anchor = capture.clock
         if anchor is None:
@@ -155,7 +169,10 @@ def anchored(captures: Sequence[Capture]) -> dict[int, Offset]:
         if shared and capture.host:
             offsets[rank_of(capture)] = shared
         elif anchor.is_tied:
-            offsets[rank_of(capture)] = Offset(anchor.offset_ns, "meta", anchor.evidence)
+            offsets[rank_of(capture)] = Offset(
+                anchor.offset_ns, "meta", anchor.evidence,
+                error_ns=anchor.error_ns if together else None, checked_ns=anchor.checked_ns,
+            )  # fmt: skip
     return offsets
 
 
@@ -181,6 +198,18 @@ def _host_clocks(captures: Sequence[Capture]) -> dict[str, Offset]:
         spread = max(all_ns) - min(all_ns) if len(found) > 1 else None
         clocks[host] = Offset(found[0].offset_ns, "meta", found[0].evidence, spread)
     return clocks
+
+
+GATHERED = "stamps of one file, into which ranks were gathered"
+"""The evidence of offsets of which nobody says how far they are off: ranks of one file of a format
+into which programs gather them, ours among them, so that it is not one clock."""
+
+_GATHERING = ("perfetto", "chrome_json")
+
+
+def gathered(captures: Sequence[Capture]) -> bool:
+    """Whether some of them are of such a format."""
+    return any(one.reader in _GATHERING for one in captures)
 
 
 def one_file(captures: Sequence[Capture]) -> bool:

@@ -14,16 +14,18 @@ import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.offsets import (
+    GATHERED,
     Offset,
     anchored,
     from_file,
+    gathered,
     neighbours,
     one_file,
     one_host_clock,
     rank_of,
     stamped,
 )
-from traceconv.core.clock import INT64_MAX, Correction, Domain
+from traceconv.core.clock import HOST_CLOCK, INT64_MAX, Correction, Domain
 from traceconv.core.columns import I64
 from traceconv.core.errors import ClockError, Issues
 from traceconv.core.model import Capture, Trace
@@ -73,7 +75,8 @@ class Plan:
         known only where one clock has several, as the spread between them.
         """
         one = self.offsets[rank]
-        if one.error_ns is not None or one.method == "host" or len(self.offsets) == 1:
+        same = one.method == "host" and one.evidence != GATHERED
+        if one.error_ns is not None or same or len(self.offsets) == 1:
             return one.error_ns or 0
         return one.spread_ns
 
@@ -303,7 +306,7 @@ def _auto(
     _say_unchecked(captures, issues, found, used)
     _doubt_stamps(captures, records, offsets, issues, spans or {})
     if not any(len(one) for one in records):
-        return offsets, "collectives not used: there are none"
+        return offsets, "collectives not used: none of devices were recorded"
     if not reasons:
         return offsets, ""
     remark = _unused(offsets, used, reasons)
@@ -442,9 +445,10 @@ def _by_anchor(
     if len(captures) == 1:
         return {rank_of(rest[0]): Offset(evidence="the only rank")}
     if not offsets and one_file(captures):
-        return {rank_of(c): Offset(0, "host", "stamps of one file") for c in captures}
+        said = GATHERED if gathered(captures) else "stamps of one file"
+        return {rank_of(c): Offset(0, "host", said) for c in captures}
     if not offsets and one_host_clock(captures):
-        return {rank_of(c): Offset(0, "host", f"clock of host {c.host}") for c in captures}
+        return {rank_of(c): Offset(0, "host", f"{HOST_CLOCK}{c.host}") for c in captures}
     for capture in rest:
         why = reasons.get(rank_of(capture), "")
         offsets[rank_of(capture)] = neighbours(capture, captures, offsets, issues, why)

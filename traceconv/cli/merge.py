@@ -77,8 +77,8 @@ def merge(paths: tuple[str, ...], opened: bool, no_browser: bool, wait: int, **g
     task.show(report)
     if opened:
         path = viewer.of_written([str(part.path) for part in report.written])
-        steps = viewer.steps_of(report)
-        viewer.show(path, address, not no_browser, wait, task.quiet, steps)
+        view = viewer.view_of(report, by_rank=given["layout"] != "lane")
+        viewer.show(path, address, not no_browser, wait, task.quiet, view)
 
 
 def _refuse_unseen(given: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from traceconv.core.errors import OutputError, SourceError, TraceconvError
 
 if TYPE_CHECKING:
     from traceconv import Report
+    from traceconv.core.columns import StepTable
 
 PORT = 9001
 VIEWER = "https://ui.perfetto.dev"
@@ -32,31 +33,50 @@ LOOKED_AT = 2 << 20
 """Larger files are opened without a look at where their steps are, which takes a second a MB."""
 
 PINNED = 12
-"""More lanes of steps than this would leave no room for the others."""
+"""More ranks than this would leave no room for what is not pinned."""
 
-_LANES = r"^(Step Trace \u00b7 )?(iterations|Model \d+)( \(\d+\))?$"
-"""How merges call the lanes of steps."""
+ORDERED = 64
+"""More ranks than this would make the link longer than some programs pass on."""
+
+_EXPANDED = (
+    r"^(Rank \d+|Timeline$|All ranks$|Findings|Step Trace|Overlap Analysis|[CGNT]PU \d+$"
+    r"|Computing$|Communication|Free$)"
+)
+"""Rows that are opened; the last ones are groups where each lane of all ranks is one."""
+
+_STEPS = (
+    "SELECT ts, dur, name, rank FROM"
+    " (SELECT ts, dur, s.name, CAST(SUBSTR(p.name, 6) AS INT) AS rank,"
+    " MAX(ts + dur) OVER (PARTITION BY upid ORDER BY ts, dur DESC"
+    " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until FROM slice s JOIN"
+    " (SELECT id, upid, name FROM process_track UNION ALL SELECT t.id, upid, h.name"
+    " FROM thread_track t JOIN thread h USING (utid)) l ON l.id = track_id"
+    " JOIN process p USING (upid) WHERE s.depth = 0 AND p.name GLOB 'Rank [0-9]*'"
+    " AND s.name != 'Whole range' AND"
+    " (l.name GLOB 'Step Trace*' OR l.name GLOB 'iterations*' OR l.name GLOB 'Model [0-9]*'))"
+    " WHERE until IS NULL OR ts + dur > until"
+)
+"""The steps of all ranks, without what is inside one: of rows of processes, as Perfetto traces have
+them, and of threads, as Chrome JSON has."""
 
 # -- the link -----------------------------------------------------------------------------
 
 
-class Steps(NamedTuple):
-    """Where a trace has its steps.
+class View(NamedTuple):
+    """What of a trace is shown, and where.
 
     Attributes:
-        lanes:  regular expression that the names of their lanes match; "" if they are too many to
-            be pinned.
-        window: from the first to the last of them, ns of the trace; None where there are none.
+        ranks:  those whose rows are to stand in order; none where they do anyway.
+        pinned: whether there are steps of the ranks, and room to pin them.
+        window: from the first to the last step, ns of the trace; None where no steps are marked.
     """
 
-    lanes: str
-    window: tuple[int, int] | None
+    ranks: Sequence[int] = ()
+    pinned: bool = False
+    window: tuple[int, int] | None = None
 
 
-NO_STEPS = Steps("", None)
-
-
-def link(viewer: str, address: str, steps: Steps) -> str:
+def link(viewer: str, address: str, view: View) -> str:
     """The address at which ``viewer`` fetches the trace and shows its steps.
 
     Args:
@@ -65,57 +85,89 @@ def link(viewer: str, address: str, steps: Steps) -> str:
     """
     import json
 
+    # Viewers that do not read the order of processes in the trace have the one with most slices
+    # first; in a workspace of our own ranks stand in the order in which they are put there.
     commands = [
-        ("ExpandTracksByRegex", r"^(Rank \d+|Timeline$|All ranks$|Step Trace|Overlap Analysis$)")
+        ("CopyTracksToWorkspaceByRegex", [rf"^Rank {rank}\b", "Ranks"]) for rank in view.ranks
     ]
-    if steps.lanes:
-        commands.append(("PinTracksByRegex", steps.lanes))
+    if commands:
+        commands.append(("SwitchWorkspace", ["Ranks"]))
+    commands.append(("ExpandTracksByRegex", [_EXPANDED]))
+    if view.pinned:
+        # Rows that are pinned as they are do not say of which rank; those made of a query do.
+        commands.append(("AddDebugSliceTrackWithPivot", [_STEPS, "rank", "Steps"]))
     given = {
         "url": address,
         "startupCommands": json.dumps(
-            [{"id": f"dev.perfetto.{name}", "args": [pattern]} for name, pattern in commands],
+            [{"id": f"dev.perfetto.{name}", "args": args} for name, args in commands],
             separators=(",", ":"),
         ),
     }
-    if steps.window:
-        given["visStart"], given["visEnd"] = map(str, steps.window)
+    if view.window:
+        given["visStart"], given["visEnd"] = map(str, view.window)
     return f"{viewer}/#!/?{urlencode(given, safe=':/', quote_via=quote)}"
 
 
-def steps_of(report: Report) -> Steps:
-    """What a merge knows of the steps that it wrote."""
-    ranks = [one for one in report.found.values() if one.span]
-    starts = [int(one.steps.start_ns.min()) for one in ranks if len(one.steps)]
-    ends = [int(one.steps.end_ns.max()) for one in ranks if len(one.steps)]
-    if not starts:
-        return NO_STEPS
-    base_ns = min(one.span[0] for one in ranks if one.span)
-    last_ns = max(one.span[1] for one in ranks if one.span)
-    window = max(min(starts), base_ns) - base_ns, min(max(ends), last_ns) - base_ns
-    return Steps(_LANES if len(starts) <= PINNED else "", window if window[0] < window[1] else None)
+def _view(
+    ranks: Sequence[int], with_steps: int, first: int | None = None, last: int | None = None
+) -> View:
+    """Of so many ranks of which as many have steps, the first and last instant of which are."""
+    window = (first, last) if first is not None and last is not None and first < last else None
+    ordered = sorted(ranks) if 1 < len(ranks) <= ORDERED else ()
+    return View(ordered, 0 < with_steps <= PINNED, window)
 
 
-def steps_in(path: Path) -> Steps:
-    """Those in a file; none in what is large, or no trace that can be checked."""
+def view_of(report: Report, by_rank: bool) -> View:
+    """What a merge knows of what it wrote.
+
+    Args:
+        by_rank: ranks are groups; in the other layout the steps of all ranks are on top anyway.
+    """
+    bundled = any(str(part.path).endswith(".tar") for part in report.written)
+    ranks = list(report.found) if by_rank and not bundled else []
+    found = [one for one in report.found.values() if one.span]
+    steps = [one.steps for one in found if _marked(one.steps)]
+    if not steps:
+        return _view(ranks, 0)
+    base_ns = min(one.span[0] for one in found if one.span)
+    last_ns = max(one.span[1] for one in found if one.span)
+    first = max(min(int(one.start_ns.min()) for one in steps), base_ns)
+    last = min(max(int(one.end_ns.max()) for one in steps), last_ns)
+    return _view(ranks, len(steps) if by_rank else 0, first - base_ns, last - base_ns)
+
+
+def _marked(steps: StepTable) -> bool:
+    """Whether there are steps, and not one that stands for all."""
+    from traceconv.core.model import StepSource
+
+    return bool((steps.source != StepSource.WHOLE_RANGE).any())
+
+
+def view_in(path: Path) -> View:
+    """What a file has; nothing of what is large, or no trace that can be checked."""
     if path.stat().st_size > LOOKED_AT:
-        return NO_STEPS
+        return View()
     import numpy as np
 
     from traceconv.validation import decode
 
     try:
-        slices = decode(path).slices
+        found = decode(path)
     except TraceconvError:
-        return NO_STEPS
+        return View()
+    ranks = {re.match(r"Rank (\d+)\b", name) for name in {t.path[0] for t in found.tracks}}
+    numbers = {int(rank[1]) for rank in ranks if rank}
+    slices = found.slices
     lanes = {n: p for n, p in enumerate(slices.paths) if any("Step Trace" in name for name in p)}
-    on_them = np.isin(slices.track_id, list(lanes))
-    if not on_them.any():
-        return NO_STEPS
-    names = sorted({lane[-1] for lane in lanes.values()}) if len(lanes) <= PINNED else []
-    start = slices.ts[on_them]
-    window = int(start.min()), int((start + np.maximum(slices.dur[on_them], 0)).max())
-    pattern = f"^({'|'.join(map(re.escape, names))})$" if names else ""
-    return Steps(pattern, window if window[0] < window[1] else None)
+    whole = [n for n, label in enumerate(slices.labels) if label[0] == "Whole range"]
+    steps = np.isin(slices.track_id, list(lanes)) & ~np.isin(slices.label, whole)
+    ordered = list(numbers) if None not in ranks else []
+    if not steps.any():
+        return _view(ordered, 0)
+    of_ranks = {lanes[n][0] for n in set(slices.track_id[steps].tolist())} - {"All ranks"}
+    start = slices.ts[steps]
+    last = int((start + np.maximum(slices.dur[steps], 0)).max())
+    return _view(ordered, len(of_ranks), int(start.min()), last)
 
 
 # -- the command --------------------------------------------------------------------------
@@ -127,7 +179,7 @@ def show(
     browser: bool,
     wait_ns: int,
     quiet: bool,
-    steps: Steps | None = None,
+    view: View | None = None,
     report: Path | None = None,
 ) -> None:
     """Serve ``path`` until the viewer has it; with a report, until somebody ends it.
@@ -136,7 +188,7 @@ def show(
         viewer:  address of the viewer.
         browser: whether to open one; the link is on stdout else.
         wait_ns: how long nobody may ask for it.
-        steps:   of the trace; None to look for them.
+        view:    of the trace; None to look into it.
         report:  a page about the trace; it is opened, and its places lead into the viewer.
 
     Raises:
@@ -152,7 +204,8 @@ def show(
             given = {"trace": offer.address, "viewer": viewer}
             target = f"{offer.report_address}?{urlencode(given, safe=':/', quote_via=quote)}"
         else:
-            target = link(viewer, offer.address, steps_in(path) if steps is None else steps)
+            offer.target = link(viewer, offer.address, view_in(path) if view is None else view)
+            target = offer.report_address
         if not browser or not _browse(target):
             say.data(target)
             sys.stdout.flush()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from traceconv.core.errors import ClockError
 
@@ -173,6 +174,10 @@ class Anchor:
         local_ns:  the instant as the capture's events would stamp it.
         shared_ns: the same instant as Unix nanoseconds.
         evidence:  the file and keys the pair was read from.
+        error_ns:  how far off the pair is at most, where the file states it; None if it does not.
+        origin:    what it is stated of: the output whose ranks have this error among each other.
+        checked_ns: on the capture's clock, the instants between which a clock that was set would
+            have shown when that was measured; None where nothing was.
 
     A capture whose stamps already are Unix time has ``local_ns == shared_ns``.
     """
@@ -181,6 +186,9 @@ class Anchor:
     local_ns: int = 0
     shared_ns: int = 0
     evidence: str = ""
+    error_ns: int | None = None
+    checked_ns: tuple[int, int] | None = None
+    origin: str = ""
 
     @property
     def offset_ns(self) -> int:
@@ -191,6 +199,56 @@ class Anchor:
     def is_tied(self) -> bool:
         """Whether it ties the capture's clock to Unix time."""
         return self.domain is Domain.UNIX or self.shared_ns > 0
+
+
+def stated_error(stated: Mapping[str, Any]) -> int | None:
+    """The error that an offset of ours states, as its JSON values have it, ns; None if unknown: of
+    collectives what was measured, of anchors their spread, and of one clock of a host none.
+    """
+    error = stated.get("error_ns")
+    if error is None and stated.get("method") == "meta":
+        error = stated.get("spread_ns")
+    if error is None and stated.get("method") == "host":
+        error = 0 if str(stated.get("evidence")).startswith(HOST_CLOCK) else None
+    return error if type(error) is int and 0 <= error <= INT64_MAX else None
+
+
+def stated_check(stated: Mapping[str, Any]) -> tuple[int, int] | None:
+    """``checked_ns`` of an offset of ours, as its JSON values have it; None if there is none."""
+    match stated.get("checked_ns"):
+        case [str(first), str(last)]:
+            try:
+                found = int(first), int(last)
+            except ValueError:
+                return None
+            return found if -INT64_MAX <= found[0] <= found[1] <= INT64_MAX else None
+    return None
+
+
+HOST_CLOCK = "clock of host "
+"""Begins the evidence of an offset of captures that are stamped by one clock."""
+
+
+def merged_clock(stated: object, rank: int, origin: str) -> Anchor:
+    """The Unix time that events of a rank in an output of ours were put on.
+
+    Args:
+        stated: what the output says of the clocks of its ranks.
+        origin: which output it is.
+    """
+    ranks = stated.get("ranks") if isinstance(stated, dict) else None
+    of = ranks.get(str(rank)) if isinstance(ranks, dict) else None
+    if not isinstance(of, dict):
+        return Anchor(Domain.UNIX, evidence="stamps count from 1970")
+    checked, numbers = stated_check(of), [of.get(name) for name in ("offset_ns", "at_ns")]
+    try:
+        offset, at = (int(number or 0) for number in numbers)
+        drift = of.get("drift_ppt", 0)
+        by = Correction(offset, drift if type(drift) is int else 0, at)
+        moved = None if checked is None else (by.of(checked[0]), by.of(checked[1]))
+    except (ValueError, TypeError, ClockError):
+        moved = None
+    return Anchor(Domain.UNIX, 0, 0, "stamps count from 1970", stated_error(of), moved, origin)
 
 
 Ns = TypeVar("Ns", int, "I64")

@@ -61,6 +61,11 @@ CODES: dict[str, Code] = {
         "are no events of a rank; the places give their kinds. In an archive (.tar) those that "
         "viewers show are beside the ranks (perfetto-packet-beside).",
     ),
+    "perfetto-field-unread": Code(
+        _I,
+        "Events have further fields that no arguments are made of: those of a browser or a system "
+        "(tasks, calls between processes ...); the places give their numbers in TrackEvent.",
+    ),
     "perfetto-packet-beside": Code(
         _I,
         "Packets of other data sources that are in the archive, as a trace beside the ranks; "
@@ -164,6 +169,11 @@ CODES: dict[str, Code] = {
     "unfinished-slice": Code(
         _D, "A slice that was never ended is closed at the last stamp of its lane."
     ),
+    "end-unknown": Code(
+        _D,
+        "The source says that these have ended, but not when: they are marks where they began, and "
+        "in no sum.",
+    ),
     "end-without-begin": Code(_L, "An end mark without a begin was skipped."),
     "flow-without-end": Code(
         _I,
@@ -184,6 +194,11 @@ CODES: dict[str, Code] = {
         _I,
         "Work on a device begins before the call that launched it: the two clocks differ by at "
         "least the amount given; do not compare times of host and device more finely than that.",
+    ),
+    "launch-unknown": Code(
+        _D,
+        "Nothing tells when the programs were launched that these operations are part of, and so "
+        "of which step they are: nothing is said of what steps do on the device.",
     ),
     "decoration-skipped": Code(_I, "Marks that only decorate the profiler's own viewer."),
     "launch-mark": Code(

@@ -317,11 +317,12 @@ def _order_in_time(start: I64, dur: I64) -> NDArray[np.intp]:
     if (int(start.max()) - low).bit_length() + place > 63:
         return np.lexsort((-dur, start))
     key = (start - low) << place
-    key |= np.arange(n)
+    key |= np.arange(n)  # the position also keeps ties in input order
     key.sort()
     order: NDArray[np.intp] = key & ((1 << place) - 1)
     key >>= place
     dur = dur[order]
+    # few starts are equal: only runs of them whose durations ascend are sorted again
     same = key[1:] == key[:-1]
     if (same & (dur[1:] > dur[:-1])).any():
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
@@ -360,9 +361,10 @@ class StepTable(Table):
     * ``pause_ns``: idle time between the device window of the step before, of the same graph, and
       this one, filled there, too; :data:`UNKNOWN` of a first step, and unless both are covered.
 
-    The seven before are :data:`UNKNOWN` where a step is not covered, and until
-    :func:`traceconv.passes.overlap.overlap` fills them. Where they are from the vendor's own table
-    of steps, so are those of copies. 134 bytes a row.
+    Those of :data:`FIGURES` are :data:`UNKNOWN` where a step is not covered, and until
+    :func:`traceconv.passes.overlap.overlap` fills them. The vendor's own table of steps says
+    nothing of copies: where the others are from there, those of copies are unknown. 134 bytes a
+    row.
     """
 
     COLUMNS: ClassVar[Mapping[str, str]] = {
@@ -431,11 +433,10 @@ class StepTable(Table):
     def of_main_graph(self, length: str = "dur_ns") -> StepTable:
         """The steps of the graph that takes most of the time, the first of several equal ones.
 
+        Graphs may be nested: adding up the steps of all of them would count work twice.
+
         Args:
             length: the column that says how long a step takes.
-
-
-        Graphs may be nested: adding up the steps of all of them would count work twice.
         """
         if not len(self):
             return self
@@ -483,7 +484,7 @@ _SHORT = 128  # keys take a hundred times the text
 def _natural_order(text: str) -> Natural:
     parts: list[tuple[int, int, str]] = []
     word, digits = "", ""
-    for char in text + "\0":
+    for char in text + "\0":  # which ends the last run of digits
         if char.isascii() and char.isdigit():
             digits += char
             continue

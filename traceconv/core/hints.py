@@ -34,9 +34,10 @@ class Hints:
         tables_only: whether event rows were made of a table of operators, so that launches, waits
             and the host are unknown. Set by the reader of Ascend tables; read by the overlap pass
             and the tables of steps, which then use those of the profiler.
-        partial_device: whether rows of the device are known to be some only of those that ran: what
-            they do not fill is unknown, not idle. Set by the reader of Ascend tables; read by the
-            pass of attribution, by tables of what the device did, and by rules.
+        partial_device: whether rows of the device are known to be some only of those that ran, or
+            some are not known to be of any step: what they do not fill is unknown, not idle. Set by
+            the readers of Ascend tables and of XSpaces; read by the pass of attribution, by tables
+            of what the device did, and by rules.
         made_steps: of what the rows of steps were made, where the source has none: "host" (marks of
             the framework) or "whole" (nothing marks steps: one over all). Set by the pass of steps,
             and by the Perfetto reader for what we wrote; read by the passes of steps and of

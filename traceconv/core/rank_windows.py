@@ -92,7 +92,10 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
         return next(iter(anchors), None)
     if len(anchors) == len(timed):
         if _one_clock(timed, anchors):
-            return next((anchor for anchor in anchors if anchor.is_tied), anchors[0])
+            found = next((anchor for anchor in anchors if anchor.is_tied), anchors[0])
+            if len({anchor.origin for anchor in anchors}) == 1:
+                return found
+            return replace(found, error_ns=None, checked_ns=None, origin="")
         if all(anchor.is_tied for anchor in anchors):
             return Anchor(Domain.UNIX, evidence="clocks of its collection windows")
     unknown = next((c for c in timed if c.clock is None or not c.clock.is_tied), timed[0])

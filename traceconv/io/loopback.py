@@ -1,8 +1,9 @@
 """One file for one page: given on the loopback interface until somebody has all of it.
 
-The server knows one path, and that of a report about the file if there is one, answers the page
-that it is for and nobody who comes by another name of this machine (a name of a foreign site that
-was made to point here), and reads the file it opened, whatever happens to its name.
+The server knows one path, and one that leads to the viewer or has a report about the file. It
+answers the page that it is for and nobody who comes by another name of this machine (a name of a
+foreign site that was made to point here), and reads the file it opened, whatever happens to its
+name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from traceconv.core.errors import OutputError, SourceError
 
 HOST = "127.0.0.1"
 REPORT = "/"
-"""Where the report is; a file has a name."""
+"""Where the report is, or the way to the viewer; a file has a name."""
 
 _CHUNK = 1 << 20
 
@@ -52,6 +53,7 @@ class Offer(ThreadingHTTPServer):
 
     Attributes:
         taken: whether somebody got all of it.
+        target: where the root leads to if there is no report; "" for nowhere.
         files: open on it, one for each connection, so that none outlives its own.
         sending: connections on which it is on its way.
     """
@@ -63,7 +65,7 @@ class Offer(ThreadingHTTPServer):
         self.file, self.origin, self.report = file, origin, report
         self.path = "/" + quote(name, safe="")
         self.size = os.fstat(file).st_size
-        self.taken = False
+        self.taken, self.target = False, ""
         self.files: dict[Any, int] = {}
         self.sending: set[Any] = set()
         super().__init__((HOST, port), _Answer)
@@ -75,7 +77,7 @@ class Offer(ThreadingHTTPServer):
 
     @property
     def report_address(self) -> str:
-        """Of the report."""
+        """Of the report, or of what leads to the target."""
         return f"http://{HOST}:{self.server_address[1]}{REPORT}"
 
     def until_taken(self, wait_ns: int) -> None:
@@ -129,6 +131,8 @@ class _Answer(BaseHTTPRequestHandler):
         if self._is_report():
             self._head(HTTPStatus.OK, len(self.server.report))
             self.wfile.write(self.server.report)
+        elif self._leads_on():
+            self._head(HTTPStatus.FOUND, 0)
         elif self._head(HTTPStatus.OK, self.server.size):
             self.server.sending.add(self.request)
             self._send(self.server.files[self.request])
@@ -136,7 +140,8 @@ class _Answer(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         if not self._refused():
             size = len(self.server.report) if self._is_report() else self.server.size
-            self._head(HTTPStatus.OK, size)
+            leads_on = self._leads_on()
+            self._head(HTTPStatus.FOUND if leads_on else HTTPStatus.OK, 0 if leads_on else size)
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a public page fetches from this machine."""
@@ -149,7 +154,7 @@ class _Answer(BaseHTTPRequestHandler):
         hosts = {f"{host}:{self.server.server_address[1]}" for host in (HOST, "localhost")}
         if origin != self.server.origin or self.headers.get("Host") not in hosts:
             self._head(HTTPStatus.FORBIDDEN, 0)
-        elif self.path != self.server.path and not self._is_report():
+        elif self.path != self.server.path and not (self._is_report() or self._leads_on()):
             self._head(HTTPStatus.NOT_FOUND, 0)
         else:
             return False
@@ -159,6 +164,10 @@ class _Answer(BaseHTTPRequestHandler):
         """What follows a question mark is for the script of the page."""
         return bool(self.server.report) and self.path.partition("?")[0] == REPORT
 
+    def _leads_on(self) -> bool:
+        """Short, where the link of the viewer has thousands of characters."""
+        return bool(self.server.target) and self.path == REPORT
+
     def _head(self, status: HTTPStatus, length: int) -> bool:
         self.send_response(status)
         self.send_header("Access-Control-Allow-Origin", self.server.origin)
@@ -167,6 +176,8 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_header("Vary", "Origin")
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        if status is HTTPStatus.FOUND:
+            self.send_header("Location", self.server.target)
         if status is not HTTPStatus.NO_CONTENT:
             kind = "text/html; charset=utf-8" if self._is_report() else "application/octet-stream"
             self.send_header("Content-Type", kind)

@@ -110,7 +110,8 @@ class Source(ABC):
         except damaged_archive(
             OSError, EOFError, KeyError, zlib.error, NotImplementedError, RuntimeError
         ) as e:
-            raise SourceError(f"{self.title(name)}: cannot open: {e}") from e
+            why = (isinstance(e, OSError) and e.strerror) or e
+            raise SourceError(f"{self.title(name)}: cannot open: {why}") from e
         counted = cast(IO[bytes], Counted(raw, self.progress))
         for sign, content_of in ((GZIP, gunzip), (ZSTD, unzstd)):
             if magic.startswith(sign):

@@ -136,9 +136,10 @@ def _hold(file: int, path: Path) -> None:
 
 def sweep(parent: Path) -> None:
     """Remove the temporary files and folders of runs that have ended."""
-    for path in parent.glob(f"{PREFIX}*"):
-        if _OURS.fullmatch(path.name):
-            remove_abandoned(path)
+    with suppress(OSError), os.scandir(parent) as entries:  # of thousands, few may be ours
+        for name in [entry.name for entry in entries if entry.name.startswith(PREFIX)]:
+            if _OURS.fullmatch(name):
+                remove_abandoned(parent / name)
 
 
 def remove_abandoned(path: Path) -> None:

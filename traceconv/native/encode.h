@@ -31,8 +31,10 @@ static inline void put_byte(Buffer *b, uint8_t byte) { b->at[b->n++] = byte; }
 
 static inline void put_tag(Buffer *b, uint8_t low, uint8_t high)
 {
-    put_byte(b, low);
-    put_byte(b, high);
+    uint8_t *at = b->at + b->n;
+    at[0] = low;
+    at[1] = high;
+    b->n += 2;
 }
 
 static inline void put(Buffer *b, const void *from, size_t n)
@@ -43,15 +45,15 @@ static inline void put(Buffer *b, const void *from, size_t n)
 
 static inline void put_varint(Buffer *b, uint64_t v)
 {
-    for (; v > 0x7f; v >>= 7) put_byte(b, (uint8_t)(v | 0x80));
-    put_byte(b, (uint8_t)v);
+    uint8_t *from = b->at + b->n, *at = from; /* of one's own: bytes may be parts of anything */
+    for (; v > 0x7f; v >>= 7) *at++ = (uint8_t)(v | 0x80);
+    *at++ = (uint8_t)v;
+    b->n += (size_t)(at - from);
 }
 
 static inline size_t varint_size(uint64_t v)
 {
-    size_t n = 1;
-    while (v >>= 7) n++;
-    return n;
+    return (size_t)(70 - __builtin_clzll(v | 1)) / 7;
 }
 
 static inline void set_double(uint8_t *at, double value)
@@ -90,8 +92,14 @@ typedef struct {
     int skip, row_dropped, no_memory, busy;
 } Coder;
 
+static inline int grow(Coder *c, Buffer *b, size_t more)
+{
+    if (room(b, more)) return 1;
+    c->no_memory = 1;
+    return 0;
+}
+
 /* strings.c */
-int grow(Coder *c, Buffer *b, size_t more);
 int put_name(Coder *c, Span s, Span json);
 int put_string(Coder *c, Span s, Span json);
 

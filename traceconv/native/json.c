@@ -38,6 +38,15 @@ static int space(Coder *c)
     return 1;
 }
 
+/* The byte `byte`, and blanks after it. */
+static int mark(Coder *c, uint8_t byte)
+{
+    const uint8_t *p = c->p, *end = c->end;
+    if (p == end || *p != byte) return 0;
+    c->p = blank(p + 1, end);
+    return 1;
+}
+
 static int literal(Coder *c, const char *word)
 {
     size_t n = strlen(word);
@@ -128,19 +137,19 @@ static int unescaped(Coder *c, const uint8_t *from, Span *s, int plain)
 /* A string, the opening quote being next. It is valid until the next one is read. */
 static int string(Coder *c, Span *s)
 {
-    const uint8_t *from = ++c->p, *p = from;
+    const uint8_t *from = ++c->p, *p = from, *end = c->end;
     int plain = 1;
 #if defined(__SSE2__)
-    while (c->end - p >= 16) { /* up to the first byte that is not plain, of which there are few */
+    while (end - p >= 16) { /* up to the first byte that is not plain, of which there are few */
         unsigned hit = special16(p, ' ');
         p += hit ? __builtin_ctz(hit) : 16;
         if (hit) break;
     }
 #endif
-    while (p < c->end && *p != '"' && *p != '\\') plain &= *p++ >= 0x20;
+    while (p < end && *p != '"' && *p != '\\') plain &= *p++ >= 0x20;
     c->p = p;
     c->spelt = (Span){0};
-    if (p == c->end) return 0;
+    if (p == end) return 0;
     if (*p == '\\') return unescaped(c, from, s, plain);
     *s = (Span){from, (size_t)(p - from)};
     c->p++;
@@ -198,10 +207,12 @@ static int put_real(Coder *c, Span text, int negative, uint64_t mantissa, int ex
 
 static int digits(Coder *c, uint64_t *mantissa)
 {
-    const uint8_t *from = c->p;
-    for (; c->p < c->end && is_digit(*c->p); c->p++)
-        *mantissa = *mantissa * 10 + (*c->p - '0'); /* wraps where there are more than 19 */
-    return c->p > from;
+    const uint8_t *p = c->p, *from = p, *end = c->end;
+    uint64_t m = *mantissa;
+    for (; p < end && is_digit(*p); p++) m = m * 10 + (*p - '0'); /* wraps where there are more than 19 */
+    *mantissa = m;
+    c->p = p;
+    return p > from;
 }
 
 static int number(Coder *c)
@@ -334,12 +345,11 @@ static int members(Coder *c, uint8_t field, int depth)
     for (;;) {
         if (peek(c) != '"' || !string(c, name)) return 0;
         name[1] = c->spelt;
-        if (!space(c) || !literal(c, ":") || !space(c)) return 0;
+        if (!space(c) || !mark(c, ':')) return 0;
         if (!(depth == 1 ? argument(c, name, NULL) : item(c, field, name, depth, NULL))) return 0;
         space(c);
         if (literal(c, "}")) return 1;
-        if (!literal(c, ",")) return 0;
-        space(c);
+        if (!mark(c, ',')) return 0;
     }
 }
 
@@ -353,8 +363,7 @@ static int elements(Coder *c, int depth)
         if (!item(c, 0x62, NULL, depth, NULL)) return 0; /* array_values */
         space(c);
         if (literal(c, "]")) return 1;
-        if (!literal(c, ",")) return 0;
-        space(c);
+        if (!mark(c, ',')) return 0;
     }
 }
 

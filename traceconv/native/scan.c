@@ -132,16 +132,37 @@ static const u64 TEN[20] = {
     100000000000000ULL, 1000000000000000ULL, 10000000000000000ULL, 100000000000000000ULL,
     1000000000000000000ULL, 10000000000000000000ULL};
 
+/* The value of the eight digits at p, the first of which weighs most; 0 if some are none. */
+static int eight_digits(const u8 *p, u64 *value)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    u64 x = load64(p);
+    if (((x & EACH(0xf0)) | (((x + EACH(6)) & EACH(0xf0)) >> 4)) != EACH(0x33)) return 0;
+    x -= EACH('0');
+    x = x * 10 + (x >> 8); /* pairs, in every other byte */
+    u64 pairs = 0x000000ff000000ffULL, low = x & pairs, high = (x >> 16) & pairs;
+    *value = (low * (100 + (1000000ULL << 32)) + high * (1 + (10000ULL << 32))) >> 32;
+    return 1;
+#else
+    (void)p, (void)value;
+    return 0;
+#endif
+}
+
 /* digits[.digits], 19 of them at most; 0 if it is anything else. */
 static int short_decimal(const u8 *p, const u8 *end, u64 *digits, int *exponent)
 {
     const u8 *from = p, *point = NULL;
-    u64 m = 0;
+    u64 m = 0, eight;
     if (end - p > 20) return 0;
+    for (; end - p >= 8 && eight_digits(p, &eight); p += 8) m = m * 100000000 + eight;
     for (; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
     if (p == from) return 0;
-    if (p < end && *p == '.')
-        for (point = p++; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
+    if (p < end && *p == '.') {
+        point = p++;
+        for (; end - p >= 8 && eight_digits(p, &eight); p += 8) m = m * 100000000 + eight;
+        for (; p < end && is_digit(*p); p++) m = m * 10 + (u64)(*p - '0');
+    }
     if (p < end || p - from - (point != NULL) > 19 || (point && p == point + 1)) return 0;
     *digits = m;
     *exponent = point ? -(int)(p - point - 1) : 0;
@@ -240,6 +261,26 @@ static int field_of(const u8 *k, size_t n)
     return FIELDS;
 }
 
+/* The field whose key begins at p, behind the quote, and its length; -1 if it is not one of those that
+   nearly all events have. */
+static int common_field(const u8 *p, const u8 *end, size_t *n)
+{
+#define KEY(text, field) if (!memcmp(p, text "\"", sizeof text)) { *n = sizeof text - 1; return field; }
+    if (end - p < 8) return -1;
+    switch (p[0]) {
+    case 'n': KEY("name", NAME) break;
+    case 'p': KEY("ph", PH) KEY("pid", PID) break;
+    case 't': KEY("ts", TS) KEY("tid", TID) break;
+    case 'd': KEY("dur", DUR) break;
+    case 'c': KEY("cat", CAT) break;
+    case 'a': KEY("args", ARGS) break;
+    case 'i': KEY("id", ID) break;
+    case 'b': KEY("bp", BP) break;
+    default: break;
+    }
+    return -1;
+}
+
 static int text_or_nothing(const Token *t) { return t->kind == STRING || t->kind == ABSENT || t->kind == NIL; }
 static int id_or_nothing(const Token *t) { return text_or_nothing(t) || t->kind == NUMBER; }
 
@@ -247,7 +288,9 @@ static int id_or_nothing(const Token *t) { return text_or_nothing(t) || t->kind 
 static int plain_id(const Token *t)
 {
     if (t->kind != NUMBER) return text_or_nothing(t);
-    return t->n <= 40 && !memchr(t->p, 'e', t->n) && !memchr(t->p, 'E', t->n);
+    for (size_t i = 0; i < t->n; i++)
+        if ((t->p[i] | 32) == 'e') return 0;
+    return t->n <= 40;
 }
 
 /* The bytes of a string without quotes, of a number as it is; nothing for null and absent. */
@@ -304,7 +347,8 @@ typedef struct { Token probes[MAX_GRAPH_KEYS + 1]; int empty, escaped; } Members
 /* p is at the opening brace of the arguments. */
 static const u8 *arguments(const Scanner *z, const u8 *p, const u8 *end, Members *a, int *why)
 {
-    a->empty = 0;
+    a->empty = a->escaped = 0;
+    for (int i = 0; i < z->probe_count; i++) a->probes[i].kind = ABSENT;
     p = blank(p + 1, end);
     if (p < end && *p == '}') { a->empty = 1; return p + 1; }
     for (;;) {
@@ -539,10 +583,9 @@ static int event(
 static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, int *why)
 {
     Token f[FIELDS + 1];
-    Members a;
+    Members a; /* of the arguments, once there are any */
     const u8 *from = p;
-    memset(f, 0, sizeof f);
-    memset(&a, 0, sizeof a);
+    for (int i = 0; i <= FIELDS; i++) f[i] = (Token){from, 0, ABSENT, 0};
     p = blank(p + 1, end);
     if (p == end) return fail(why, MORE);
     if (*p == '}') return fail(why, ODD);
@@ -551,9 +594,15 @@ static const u8 *record(Scanner *z, const u8 *data, const u8 *p, const u8 *end, 
         if (p == end) return fail(why, MORE);
         if (*p != '"') return fail(why, ODD);
         const u8 *key = p + 1;
-        if (!(p = string(key, end, &escaped, why))) return NULL;
-        if (escaped) return fail(why, ODD);
-        Token *t = &f[field_of(key, (size_t)(p - 1 - key))];
+        size_t n;
+        int field = common_field(key, end, &n);
+        if (field >= 0) p = key + n + 1;
+        else {
+            if (!(p = string(key, end, &escaped, why))) return NULL;
+            if (escaped) return fail(why, ODD);
+            field = field_of(key, (size_t)(p - 1 - key));
+        }
+        Token *t = &f[field];
         if (t->kind && t != &f[FIELDS]) return fail(why, ODD);
         if (!(p = colon(p, end, why))) return NULL;
         if (t == &f[ARGS] && *p == '{') {

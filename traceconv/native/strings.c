@@ -2,13 +2,6 @@
 
 #include "encode.h"
 
-int grow(Coder *c, Buffer *b, size_t more)
-{
-    if (room(b, more)) return 1;
-    c->no_memory = 1;
-    return 0;
-}
-
 /* The number of a string, 0 if it is written in place. `list` is the tag of its InternedData; `json`,
    if there is any, the text it has in JSON. Strings with one are others than those without; no UTF-8
    begins with the byte that says so. */

@@ -30,12 +30,14 @@ static inline uint64_t table_fold(uint64_t a, uint64_t b)
 static inline uint64_t table_hash(uint64_t key, const uint8_t *p, size_t n)
 {
     const uint64_t factor = (key * 0x9E3779B97F4A7C15u) ^ 0xD6E8FEB86659FD93u;
-    uint64_t h = key ^ n, word;
-    for (; n >= 8; p += 8, n -= 8) {
-        memcpy(&word, p, 8);
-        h = table_fold(h ^ word, factor | 1) ^ key;
-    }
-    for (word = 0; n; n--) word = word << 8 | *p++;
+    uint64_t h = key ^ n, word = 0;
+    if (n >= 8) {
+        for (; n > 8; p += 8, n -= 8) {
+            memcpy(&word, p, 8);
+            h = table_fold(h ^ word, factor | 1) ^ key;
+        }
+        memcpy(&word, p + n - 8, 8); /* some of them were in the word before, too */
+    } else for (; n; n--) word = word << 8 | *p++;
     return table_fold(h ^ word, factor | 1);
 }
 

@@ -27,6 +27,7 @@ static inline int is_digit(u8 c) { return (u8)(c - '0') < 10; }
 
 static inline const u8 *blank(const u8 *p, const u8 *end)
 {
+    if (p < end && *p > ' ') return p; /* none, mostly, or one */
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
     return p;
 }

@@ -27,8 +27,10 @@ static const u8 *escape(const u8 *p, const u8 *end, int *why)
 {
     if (end - p < 2) return fail(why, MORE);
     if (p[1] != 'u') {
-        if (!p[1] || !strchr("\"\\/bfnrt", p[1])) return fail(why, ODD);
-        return p + 2;
+        switch (p[1]) {
+        case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't': return p + 2;
+        default: return fail(why, ODD);
+        }
     }
     if (end - p < 12) return fail(why, end - p < 6 ? MORE : ODD);
     int v = hex4(p + 2);
@@ -75,8 +77,8 @@ static const u8 *plain(const u8 *p, const u8 *end)
     return p;
 }
 
-/* p is behind the opening quote; the result is behind the closing one. */
-static const u8 *string(const u8 *p, const u8 *end, int *escaped, int *why)
+/* p is within a string; the result is behind the closing quote. */
+static const u8 *string_rest(const u8 *p, const u8 *end, int *escaped, int *why)
 {
     for (;;) {
         p = plain(p, end);
@@ -87,6 +89,19 @@ static const u8 *string(const u8 *p, const u8 *end, int *escaped, int *why)
         else return fail(why, ODD);
         if (!p) return NULL;
     }
+}
+
+/* p is behind the opening quote; the result is behind the closing one. */
+static inline const u8 *string(const u8 *p, const u8 *end, int *escaped, int *why)
+{
+#if defined(__SSE2__)
+    if (end - p >= 16) { /* most strings are short and plain */
+        unsigned hit = special16(p, ' ');
+        p += hit ? __builtin_ctz(hit) : 16;
+        if (hit && *p == '"') return p + 1;
+    }
+#endif
+    return string_rest(p, end, escaped, why);
 }
 
 static const u8 *number(const u8 *p, const u8 *end, int *why)
@@ -130,6 +145,7 @@ static const u8 *scalar(const u8 *p, const u8 *end, int *kind, int *escaped, int
 /* p is behind a member's key: the colon and the blanks around it. */
 static const u8 *colon(const u8 *p, const u8 *end, int *why)
 {
+    if (end - p > 2 && p[0] == ':' && p[1] == ' ' && p[2] > ' ') return p + 2; /* as most write it */
     p = blank(p, end);
     if (p < end && *p != ':') return fail(why, ODD);
     if (p < end) p = blank(p + 1, end);

@@ -48,6 +48,8 @@ def attribution(trace: Trace) -> Trace:
             at[todo] = mine[0]
         elif graph < 0:
             _by_launch(trace, own, mine, todo, at)
+            if trace.hints.partial_device:
+                continue  # which rows are not known to be of any step is the reader's to say
             spans = _work_spans(trace, steps, at)[mine]
         else:
             spans = np.stack((own.start_ns, own.end_ns), axis=1)
@@ -108,6 +110,7 @@ def _windows(trace: Trace, steps: EventTable) -> I32:
     for graph in distinct(steps.graph).tolist():
         own = np.flatnonzero(steps.graph == graph)
         key = window[own] * (np.int64(1) << 32) + steps.step[own]
+        # (window, number) must ascend: where it does not, numbers started over
         again = np.diff(key, prepend=key[:1] - 1) <= 0
         window[own] += np.cumsum(again)
     return window.astype(np.int32)
@@ -141,6 +144,8 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     """
     if not len(steps):
         return np.full(len(number), -1, np.intp)
+    # (number, position) as one sorted integer: the last step of a number among those that had begun
+    # is the largest key below (number, how many had begun)
     room = len(steps) + 1
     numbers, which = np.unique(steps.step, return_inverse=True)
     keys = np.sort(which * room + np.arange(len(steps)))  # by number, then by start
@@ -265,14 +270,15 @@ def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
 
     On GPUs one recorder sees kernels and copies. NPUs write collectives, tasks of the AI CPU and
     steps to other logs than operators, and these may end earlier: there it is from the first
-    operator to the last, in every collection window. Where some operators are missing, nowhere.
+    operator to the last, in every collection window. Where some operators are missing, or not known
+    to be of any step, nowhere.
     """
-    if trace.hints.vendor != "ascend":
-        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
-        return np.full(len(steps), bool(kernels.any() or copies.any()))
     recorded, spans = np.zeros(len(steps), bool), steps.device_spans
     if trace.hints.partial_device:
         return recorded
+    if trace.hints.vendor != "ascend":
+        copies = trace.rows_of(Layer.DEVICE) & (trace.events.op == OpClass.COPY)
+        return np.full(len(steps), bool(kernels.any() or copies.any()))
     for first, last in _spans(trace, kernels):
         recorded |= (spans[:, 1] > first) & (spans[:, 0] < last)
     return recorded

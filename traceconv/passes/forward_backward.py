@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from traceconv.core.columns import distinct
 from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.passes.steps import phase_rows
 
 RECORDED = "step_trace_point_info"
 """The table in which MindSpore leaves the names it used."""
@@ -47,14 +48,7 @@ def forward_backward(trace: Trace) -> Trace:
     issues.add("borders-missing", where=where, count=len(steps) - len(found), rank=trace.rank)
     if not len(found):
         return replace(trace, issues=issues)
-    both = steps.take(found)
-    start, end = start[found], end[found]
-    rows = EventTable.concat(
-        [
-            _rows(trace, both, OpClass.FP_BP, "FP_BP Time", start, end),
-            _rows(trace, both, OpClass.TAIL, "Iteration Refresh", end, both.end_ns),
-        ]
-    )
+    rows = phase_rows(trace, steps.take(found), start[found], end[found])
     issues.add("borders-derived", where=where, count=len(found), rank=trace.rank)
     tracks = [trace.tracks[i] for i in distinct(rows.track).tolist()]
     rows = rows.with_columns(track=np.unique(rows.track, return_inverse=True)[1].astype(np.int32))
@@ -121,21 +115,3 @@ def _in_each(steps: EventTable, rows: EventTable, *, first: bool) -> NDArray[np.
         if len(near):
             found[i] = near.start_ns[0] if first else near.end_ns.max()
     return found
-
-
-def _rows(
-    trace: Trace,
-    steps: EventTable,
-    op: OpClass,
-    word: str,
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-) -> EventTable:
-    names = [trace.strings.intern(f"{word} {step}") for step in steps.step.tolist()]
-    return steps.with_columns(
-        op=np.full(len(steps), op, np.int8),
-        start_ns=start,
-        dur_ns=end - start,
-        name=np.array(names, np.int32),
-        args=np.full(len(steps), -1, np.int32),
-    )

@@ -67,12 +67,34 @@ def phases(trace: Trace, steps: EventTable) -> EventTable:
     start, end = _first(forward, steps), _last(backward, steps)
     start = np.minimum(start, np.where(start >= 0, _first(backward, steps, start), start))
     found = np.flatnonzero((start >= 0) & (end > start))
-    both = steps.take(found)
-    rows = [
-        _rows(trace, both, OpClass.FP_BP, "FP_BP Time", start[found], end[found]),
-        _rows(trace, both, OpClass.TAIL, "Iteration Refresh", end[found], both.end_ns),
-    ]
-    return EventTable.concat(rows)
+    return phase_rows(trace, steps.take(found), start[found], end[found])
+
+
+def phase_rows(
+    trace: Trace, steps: EventTable, start: NDArray[np.int64], end: NDArray[np.int64]
+) -> EventTable:
+    """Rows of forward/backward and of the tail behind it, on the lanes of their steps.
+
+    Args:
+        steps: iterations with a number.
+        start, end: of forward/backward in each; the tail lasts from there to the step's end.
+    """
+
+    def named(
+        op: OpClass, word: str, start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> EventTable:
+        names = [trace.strings.intern(f"{word} {step}") for step in steps.step.tolist()]
+        return steps.with_columns(
+            op=np.full(len(steps), op, np.int8),
+            start_ns=start,
+            dur_ns=end - start,
+            name=np.array(names, np.int32),
+            args=np.full(len(steps), -1, np.int32),
+        )
+
+    both = named(OpClass.FP_BP, "FP_BP Time", start, end)
+    tail = named(OpClass.TAIL, "Iteration Refresh", end, steps.end_ns)
+    return EventTable.concat([both, tail])
 
 
 def _marked(trace: Trace) -> tuple[EventTable, EventTable]:
@@ -114,25 +136,6 @@ def _last(rows: EventTable, steps: EventTable) -> NDArray[np.int64]:
     step, found = _step_of(rows, steps), np.full(len(steps), -1, np.int64)
     np.maximum.at(found, step[step >= 0], rows.end_ns[step >= 0])
     return found
-
-
-def _rows(
-    trace: Trace,
-    steps: EventTable,
-    op: OpClass,
-    word: str,
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-) -> EventTable:
-    names = [trace.strings.intern(f"{word} {step}") for step in steps.step.tolist()]
-    n = len(steps)
-    return steps.with_columns(
-        op=np.full(n, op, np.int8),
-        start_ns=start,
-        dur_ns=end - start,
-        name=np.array(names, np.int32),
-        args=np.full(n, -1, np.int32),
-    )
 
 
 MERGED = Track(Layer.STEP, "iterations")
@@ -382,11 +385,23 @@ def _from_host(trace: Trace, marks: NDArray[np.intp]) -> Trace:
     trace = _booked(trace, StepSource.HOST_MARKS, len(marks))
     rows = trace.events.take(marks)
     rows = rows.with_columns(
-        track=np.zeros(len(rows), np.int32), op=np.full(len(rows), OpClass.ITERATION, np.int8)
+        track=np.zeros(len(rows), np.int32),
+        op=np.full(len(rows), OpClass.ITERATION, np.int8),
+        name=_numbered(trace, rows),
     )
     parts = phases(trace, rows)
     every = EventTable.concat([rows, parts]) if len(parts) else rows
     return trace.add_events("steps", [MERGED], every)
+
+
+def _numbered(trace: Trace, rows: EventTable) -> NDArray[np.int32]:
+    """Names of steps: "train" of step 12 is "train 12", names that have numbers are as they are."""
+    name = rows.name.copy()
+    for row, (number, step) in enumerate(zip(name.tolist(), rows.step.tolist(), strict=True)):
+        text = trace.strings[number]
+        if not re.search(r"\d", text):
+            name[row] = trace.strings.intern(f"{text} {step}")
+    return name
 
 
 def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:

@@ -9,7 +9,7 @@ from typing import Any
 from traceconv.alignment.plan import Plan
 from traceconv.analysis import rank_summary
 from traceconv.analysis.critical_path.records import PARTS as PATH_PARTS
-from traceconv.analysis.critical_path.records import PHASE_NAMES
+from traceconv.analysis.critical_path.records import PHASE_NAMES, UNTOLD
 from traceconv.analysis.critical_path.walk import Segment
 from traceconv.analysis.diff.stored import stored
 from traceconv.analysis.job_shape import job_shape
@@ -171,5 +171,7 @@ def _path_mark(one: Segment, start_ns: int, dur_ns: int, shape: JobShape) -> Mar
 def _stage_marks(summary: RankSummary, stage: int) -> Iterator[Mark]:
     """What a rank does as a stage of a pipeline, as far as that is known."""
     lane = f"Pipeline stage {stage}"
+    why = {"what": "no range of the host says which pass this is of; messages do not tell"}
     for kind, start, end in summary.path.phases.tolist():
-        yield Mark(PHASE_NAMES[kind], lane, times_ns=(start,), dur_ns=end - start)
+        args = why if kind == UNTOLD else {}
+        yield Mark(PHASE_NAMES[kind], lane, args, times_ns=(start,), dur_ns=end - start)

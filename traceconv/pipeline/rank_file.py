@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords, Group
-from traceconv.core.clock import Anchor, Domain
+from traceconv.core.clock import Anchor
 from traceconv.core.codes import Severity
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK, OverlapSums
 from traceconv.core.errors import Issue, Issues, MalformedInputError, SourceError
@@ -131,7 +131,7 @@ def recorded(capture: Capture) -> dict[str, Any]:
         "reader": capture.reader,
         "source": capture.source.label,
         "files": {name: capture.source.size(name) for name in capture.files},
-        "clock": None if clock is None else list(vars(clock).values()),
+        "clock": None if clock is None else vars(clock),
         **{name: getattr(capture, name) for name in _PLAIN},
         "graphs": list(capture.graphs),
         "placement": msgspec.to_builtins(capture.placement),
@@ -166,7 +166,7 @@ def capture_of(record: Mapping[str, Any]) -> Capture:
         reader=record["reader"],
         source=RecordedSource(record["source"], record["files"]),
         files=tuple(record["files"]),
-        clock=None if clock is None else Anchor(Domain(clock[0]), *clock[1:]),
+        clock=None if clock is None else msgspec.convert(clock, Anchor),
         graphs=tuple(record["graphs"]),
         placement=msgspec.convert(record["placement"], Placement),
         **{name: record[name] for name in _PLAIN},

@@ -73,33 +73,59 @@ def _without_type(name: str) -> str:
     """Without the return type of a function in C++."""
     if not name.startswith(_TYPES):
         return name
-    depth = blank = 0
+    blank, opened = 0, _Brackets()
     plain = _OPERATOR.sub(lambda match: "_" * len(match[0]), name).replace(
         _HIDDEN, "_" * len(_HIDDEN)
     )
     for place, sign in enumerate(plain):
-        if sign == "(" and depth == 0:
+        if sign == "(" and not opened:
             break
-        if sign == " " and depth == 0:
+        if sign == " " and not opened:
             blank = place + 1
-        depth += (sign in "<(") - (sign in ">)" and plain[place - 1] != "-")
+        opened.take(sign, plain[place - 1])
     return name[blank:]
+
+
+class _Brackets:
+    """Those that are open; ``a>b`` between round ones closes nothing."""
+
+    def __init__(self) -> None:
+        self._open: list[str] = []
+        self.angles = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def take(self, sign: str, last: str) -> None:
+        """The next character, and the one before it."""
+        if sign in "<(":
+            self._open.append(sign)
+            self.angles += sign == "<"
+        elif sign == ")" and len(self._open) > self.angles:
+            while self._open.pop() == "<":
+                self.angles -= 1
+        elif sign == ">" and self._open and self._open[-1] == "<" and last != "-":
+            self._open.pop()
+            self.angles -= 1
 
 
 def _without_templates(name: str) -> str:
     """Without the arguments of templates; as it is where brackets do not match."""
     marked = _OPERATOR.sub(lambda match: "_" * len(match[0]), name)
     kept: list[str] = []
-    depth = start = 0
+    start, opened = 0, _Brackets()
     for place, sign in enumerate(marked):
-        if sign == "<" and (depth or re.match(r"\w", marked[max(place - 1, 0)])):
-            if depth == 0:
-                kept.append(name[start:place])
-            depth += 1
-        elif sign == ">" and depth and marked[place - 1] != "-":
-            depth -= 1
+        last, inside = marked[max(place - 1, 0)], opened.angles
+        if sign == "<" and not inside:
+            if not re.match(r"\w", last):
+                continue
+            kept.append(name[start:place])
+        opened.take(sign, last)
+        if inside and not opened.angles:
+            if sign != ">":
+                return name
             start = place + 1
-    return name if depth else "".join([*kept, name[start:]])
+    return name if opened.angles else "".join([*kept, name[start:]])
 
 
 def _middle(text: str, width: int) -> str:

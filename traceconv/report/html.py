@@ -16,6 +16,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from traceconv.analysis.rules.findings import MINOR
 from traceconv.core.clock import stamp_text
 from traceconv.core.markup import Markup, el, esc, join
 from traceconv.report import figures as say
@@ -45,12 +46,21 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[Any], Markup]], ...] = (
         "What each rank computes per step, ranks where they stand in the job.",
         charts.shape,
     ),
+    (
+        "stages",
+        "Stages of the pipeline",
+        "A step of each stage, the mean over its ranks: its passes, from their first task to the "
+        "last, and bubbles, in which it does nothing but send or receive.",
+        charts.stages,
+    ),
     ("heat", "Who is behind, step by step", "", charts.heat),
     (
         "critical_path",
         "What bounds a step",
         "The critical path over all ranks: what of it is on each.",
-        lambda section: join([el("p", section["text"]), _plain_table(section["rows"])]),
+        lambda section: join(
+            [el("p", _kept_together(section["text"])), _plain_table(section["rows"], time=say.time)]
+        ),
     ),
     (
         "communication",
@@ -122,7 +132,10 @@ def _head(document: Document) -> Markup:
     return el(
         "header",
         el("p", [el("span", chip) for chip in chips if chip], class_="chips"),
-        el("h1", overview.get("headline") or f"Report on {say.ranks(document['ranks'])}"),
+        el(
+            "h1",
+            _kept_together(overview.get("headline") or f"Report on {say.ranks(document['ranks'])}"),
+        ),
         el("p", _kept_together(" ".join(sentences)), class_="verdict") if sentences else None,
         _tiles(overview.get("tiles", ())),
         [el("p", remark, class_="note") for remark in overview.get("remarks", ())],
@@ -151,7 +164,7 @@ def _sections(document: Document) -> Iterator[Piece]:
     overview = document.get("overview")
     if overview:
         for key, title, words, draw in _CHARTS:
-            if key == "shape" and "missing" in overview[key]:
+            if key in ("shape", "stages") and "missing" in overview[key]:
                 continue  # of one rank, and of most small jobs, there is no more to say
             yield key, title, _drawn(key, overview[key], words, draw)
             if key == "overlap":
@@ -173,6 +186,8 @@ def _findings(overview: Document) -> Markup:
     if places:
         head = f"The {len(places)} longest stretches without work"
         parts.append(el("details", el("summary", head), _places_table(places)))
+    if overview["minor"]:
+        parts.append(el("p", f"{MINOR}: {', '.join(overview['minor'])}", class_="note"))
     if unchecked := overview["not_checked"]:
         parts.append(_unchecked(unchecked))
     if found or places:
@@ -213,7 +228,7 @@ def _figures(key: str, section: Document) -> Markup | None:
     """The exact figures below a drawing."""
     if key == "overlap":
         shown = charts.overlap_table(section)
-    elif key in ("operators", "communication"):
+    elif key in ("operators", "communication", "stages"):
         shown = _plain_table(section["rows"])
     elif key == "curves" and section.get("queues"):
         shown = _plain_table(section["queues"])
@@ -252,9 +267,14 @@ def _finding(one: Document) -> Markup:
         el("p", one["text"]) if one.get("text") else None,
         el("ul", evidence, class_="facts") if evidence else None,
         el("p", "also: ", ", ".join(also[:_ALSO]), more, class_="advice") if also else None,
-        el("p", one["advice"], class_="advice") if one.get("advice") else None,
+        el("p", _with_code(one["advice"]), class_="advice") if one.get("advice") else None,
         _places(one.get("places", ())),
     )
+
+
+def _with_code(text: str) -> list[str | Markup]:
+    """What stands between backticks as code."""
+    return [el("code", part) if i % 2 else part for i, part in enumerate(text.split("`"))]
 
 
 def _tag(one: Document) -> str:
@@ -373,19 +393,24 @@ def _where(group: Sequence[Document]) -> Markup | None:
     return el("details", el("summary", head), el("ul", [el("li", line) for line in lines]))
 
 
-def _plain_table(rows: Sequence[Document], leave_out: Sequence[str] = ()) -> Markup:
-    """Rows as they are, a column per key."""
+def _plain_table(
+    rows: Sequence[Document], leave_out: Sequence[str] = (), time: Callable[[int], str] = say.exact
+) -> Markup:
+    """Rows as they are, a column per key; ``time`` writes those of ns."""
     names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = [[_cell(row.get(name), name, time) for name in names] for row in rows]
     figures = {
         i for i, n in enumerate(names) if all(isinstance(r.get(n), (int, float)) for r in rows)
     }
-    return charts.table([n.replace("_", " ") for n in names], cells, right=figures)
+    heads = [n.removesuffix("_ns").replace("_", " ") for n in names]
+    return charts.table(heads, cells, right=figures)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, name: str, time: Callable[[int], str]) -> str:
     if value in (None, ""):
         return say.UNKNOWN
+    if name.endswith("_ns") and isinstance(value, int):
+        return time(value)
     if isinstance(value, float):
         return say.digits(value)
     if isinstance(value, Mapping):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from traceconv.analysis.rules.findings import MINOR
 from traceconv.core.clock import stamp_text
 from traceconv.core.markup import visible
 from traceconv.report import figures as say
@@ -23,11 +24,15 @@ def lines(overview: Section | None) -> list[str]:
         [f"## {text(overview['headline'])}", "", text(" ".join(overview["sentences"]))],
         [f"- {text(remark)}" for remark in overview["remarks"]],
         list(_findings(overview["findings"])),
+        [text(f"{MINOR}: {', '.join(overview['minor'])}")] * bool(overview["minor"]),
         _part("Where the time goes", overview["overlap"], _overlap),
         _part("Step times", overview["steps"], _steps),
         []
         if "missing" in (at := overview["shape"])
         else _part("Ranks at their coordinates", at, _shape),
+        []
+        if "missing" in (at := overview["stages"])
+        else _part("Stages of the pipeline", at, _rows),
         _part("Who is behind, step by step", overview["heat"], _heat),
         _part("What bounds a step", overview["critical_path"], _path),
         _part("Communication", overview["communication"], _rows),

@@ -36,6 +36,13 @@ _PARTS = (
     ("wait_ns", "k-exposed", "wait"),
     ("idle_ns", "k-idle", "idle"),
 )
+_STAGE_PARTS = (
+    ("forward_ns", "k-compute", "forward"),
+    ("backward_ns", "k-overlapped", "backward"),
+    ("pass_unknown_ns", "k-compute", "pass unknown"),
+    ("bubble_ns", "k-exposed", "bubble"),
+    ("rest_ns", "k-idle", "rest"),
+)
 _NUMBERED_CELLS = 80  # maps with fewer cells say their figures
 
 
@@ -234,6 +241,31 @@ def shape(section: Section) -> Markup:
     return join(parts)
 
 
+def stages(section: Section) -> Markup:
+    """One bar per stage of the pipeline: what its step consists of."""
+    rows = section["rows"]
+    longest = max(row["step_ns"] for row in rows) or 1
+    drawn = [
+        Bar(
+            f"stage {row['stage']}",
+            [
+                (kind, row[key] / longest, f"{words}: {say.exact(row[key])} ({_share(row, key)})")
+                for key, kind, words in _STAGE_PARTS
+                if row[key] is not None
+            ],
+            f"bubble {_share(row, 'bubble_ns')}",
+            row["ranks"],
+        )
+        for row in rows
+    ]
+    there = [(kind, words) for key, kind, words in _STAGE_PARTS if any(row[key] for row in rows)]
+    return join([legend(*there), bars(drawn)])
+
+
+def _share(row: Section, key: str) -> str:
+    return say.UNKNOWN if row[key] is None else say.percent(row[key], row["step_ns"])
+
+
 def _rank_cell(rows: Sequence[Section], axes: Sequence[str], most: int) -> Cell:
     """One cell: the rank that computes longest decides its colour."""
     if not rows:
@@ -275,7 +307,8 @@ def _matrix(group: Section) -> Markup:
         ]
         for i in range(len(bins))
     ]
-    title = el("h3", f"group {group['group'] or 'of all'}")
+    name = group["group"] or "of all"
+    title = el("h3", name if name.startswith("Group") else f"group {name}")
     chart = cells(grid, names, names, "to", 96 if numbered else 32)
     return join([title, _scale(say.size(most)), chart])
 

@@ -159,6 +159,7 @@ def overview(
     found = [*rows.straggler(judged.verdict), *rows.findings(judged.findings)]
     found.sort(key=lambda one: (one["ms_per_step"] is None, -(one["ms_per_step"] or 0)))
     curves = excerpts.curves(summaries, plan, zero_ns)
+    shape = job_shape(summaries)
     plain: dict[str, Any] = _bounded(
         {
             "schema_version": SCHEMA_VERSION,
@@ -170,11 +171,13 @@ def overview(
             "remarks": [f"Not looked at: {why}" for one in summaries for why in one.unread],
             "findings": found,
             "good": [one.as_dict() for one in judged.findings.good],
+            "minor": judged.findings.minor_texts(),
             "not_checked": [one.as_dict() for one in judged.findings.unchecked],
             "places": rows.places(),
             "straggler": late,
             **{key: section for key, section in drawn.items() if key != "queues"},
-            "shape": sections.job_shape(job_shape(summaries), drawn["overlap"]),
+            "shape": sections.job_shape(shape, drawn["overlap"]),
+            "stages": sections.stages(summaries, shape),
             "heat": sections.heat(summaries, results["overlap"]),
             "curves": {**curves, "queues": drawn["queues"].get("rows", [])},
             "critical_path": path_tables.section(judged.path),

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from traceconv.alignment.collective_matching import matched
+from traceconv.alignment.collective_records import P2P
+from traceconv.analysis.critical_path.records import BUBBLE, PHASES
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.stragglers.waits import Waits
 from traceconv.analysis.tables.definition import RANK, Result
 from traceconv.core.columns import F64, distinct
-from traceconv.core.job_shape import NODE, JobShape
+from traceconv.core.job_shape import NODE, STAGE, JobShape
+from traceconv.core.ranks import format_ranges
 from traceconv.core.side_tables import ABSENT, Columns
 
 Section = dict[str, Any]
@@ -361,3 +364,44 @@ def job_shape(shape: JobShape, overlap: Section) -> Section:
     document = shape.as_dict()
     rows = [{**row, "computing_ns": known.get(row["rank"])} for row in document["ranks"]]
     return {"text": shape.line(), "axes": document["axes"], "rows": rows}
+
+
+def stages(every: Iterable[RankSummary], shape: JobShape) -> Section:
+    """What each pipeline stage does in a step, the mean over its ranks and their steps, ns: passes
+    from their first task to the last, and bubbles. ``rest_ns`` is what belongs to none of these.
+    Null where unknown: passes that nothing marks, bubbles without records of messages.
+    """
+    if not (shape.column(STAGE) >= 0).any():
+        return {"missing": "no data: nothing states or determines the pipeline stages of ranks"}
+    parts: dict[int, list[tuple[int, float, list[float], bool]]] = {}
+    for one in every:
+        stage, path = shape.stage(one.rank), one.path
+        if stage < 0 or path.why or not len(path.steps):
+            continue
+        length = path.phases[:, 2] - path.phases[:, 1]
+        sums = np.bincount(path.phases[:, 0], length, len(PHASES)) / len(path.steps)
+        whole = float((path.steps[:, 2] - path.steps[:, 1]).mean())
+        sends = P2P in one.collectives.kinds
+        parts.setdefault(stage, []).append((one.rank, whole, sums.tolist(), sends))
+    if not parts:
+        return {"missing": "no data: needs marked steps with device work of one device per rank"}
+    rows = []
+    for stage, ranks in sorted(parts.items()):
+        whole = float(np.mean([step for _, step, _, _ in ranks]))
+        mean = np.mean([passed for *_, passed, _ in ranks], axis=0)
+        means = [round(ns) for ns in mean.tolist()]
+        known = [bool(means[phase]) for phase in PHASES]
+        known[BUBBLE] = all(sends for *_, sends in ranks)
+        rows.append(
+            {
+                "stage": stage,
+                "ranks": format_ranges([rank for rank, *_ in ranks]),
+                "step_ns": round(whole),
+                **{key: means[i] if known[i] else None for i, key in enumerate(_OF_STAGE)},
+                "rest_ns": round(whole) - sum(means),
+            }
+        )
+    return {"rows": rows}
+
+
+_OF_STAGE = ("forward_ns", "backward_ns", "bubble_ns", "pass_unknown_ns")

@@ -316,3 +316,15 @@ def test_one_broken_file_of_many_is_booked(folder):
     (found,) = folder.find("msprof")
     trace = read(found)
     assert (len(trace.events), trace.issues.count("malformed-record")) == (1, 1)
+
+
+def test_cores_and_clock_of_a_device_are_known(tmp_path):
+    """Of the device that a capture is of."""
+    folder = Folder(tmp_path)
+    devices = [{"id": n, "ai_core_num": 20 + n, "aic_frequency": str(1000 + n)} for n in (0, 1)]
+    info = {"rank_id": 0, "platform_version": "5", "DeviceInfo": devices}
+    folder.add(f"{PROF}/device_1/info.json.1", info)
+    folder.add(f"{PROF}/mindstudio_profiler_output/msprof_20240101000000.json", events())
+    (capture,) = folder.find("msprof")
+    names = read(capture).hints.device_names
+    assert names == {1: "Ascend chip 5: 21 cores at 1001 MHz"}

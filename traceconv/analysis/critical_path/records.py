@@ -57,12 +57,15 @@ gap of this that is as brief as any, or goes on for a while: it may have ended t
 """
 
 
-PHASES = FORWARD, BACKWARD, BUBBLE = range(3)
+PHASES = FORWARD, BACKWARD, BUBBLE, UNTOLD = range(4)
 """What a stage of a pipeline does: computing that was launched within ranges that are a forward or
-a backward pass (as the table "phase" knows them), and waiting for its neighbours: while it does
-nothing but send or receive. Of computing nothing is assumed that no range says."""
+a backward pass (as the table "phase" knows them), waiting for its neighbours: while it does nothing
+but send or receive, and computing beside these where no range says of any which pass it is of.
+Messages do not say it: two micro-batches of a schedule in which stages follow each other once send
+what one does where the chain of stages turns back at the last (V-shaped), forward and backward at
+once, and the last stage sends nothing between its passes."""
 
-PHASE_NAMES = ("forward", "backward", "bubble")
+PHASE_NAMES = ("forward", "backward", "bubble", "pass unknown")
 
 NOT_LOOKED_AT = "not looked at"
 
@@ -84,7 +87,8 @@ class PathRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             its arguments state it, -1 if they do not.
         phases: (n, 3): what it did as a stage of a pipeline, one of :data:`PHASES`, start and end;
             disjoint, by start. A pass lasts from its first task to the last before the other one,
-            a bubble or other work. Without bubbles where no messages were recorded.
+            a bubble or other work. Without bubbles where no messages were recorded; where neither
+            was, empty.
     """
 
     why: str = NOT_LOOKED_AT
@@ -245,7 +249,10 @@ def _phases(trace: Trace, where: Placed, bubbles: I64, steps: I64) -> I64:
     phase = _launched_in(trace)
     compute = np.array([key[KEY.index("sort")] == Sort.COMPUTE for key in where.keys], bool)
     own = np.flatnonzero((where.row >= 0) & compute[where.item]) if len(compute) else where.row
-    kinds = np.concatenate((phase[where.row[own]], np.full(len(bubbles), BUBBLE)))
+    passes = phase[where.row[own]]
+    if len(bubbles) and (passes < 0).all():
+        passes = np.full(len(own), UNTOLD)
+    kinds = np.concatenate((passes, np.full(len(bubbles), BUBBLE)))
     spans = np.concatenate((where.spans[own], bubbles))
     if not len(kinds):
         return np.zeros((0, 3), np.int64)

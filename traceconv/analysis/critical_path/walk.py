@@ -22,7 +22,7 @@ import numpy as np
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
-from traceconv.alignment.offsets import one_file, one_host_clock
+from traceconv.alignment.offsets import gathered, one_file, one_host_clock
 from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.bounds import bounded
 from traceconv.analysis.critical_path.records import (
@@ -52,9 +52,6 @@ MOST = 5000
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Operations in which ranks wait for one of them, and not for all."""
-
-_GATHERED = ("perfetto", "chrome_json")
-"""Formats into which programs gather ranks, ours among them: one file is not one clock there."""
 
 UNKNOWN_ERROR = "aligned with an unknown error, which no collective bounds either"
 UNKNOWN_SIZE = "how many members the group has is unknown"
@@ -232,8 +229,7 @@ def of_job(
     size = world_size if size <= 0 and world_size is not None else size
     known = {one.rank: one.collectives for one in summaries}
     paths = {one.rank: one.path for one in summaries}
-    gathered = any(one.reader in _GATHERED for one in captures)
-    one_clock = (one_file(captures) and not gathered) or one_host_clock(captures)
+    one_clock = (one_file(captures) and not gathered(captures)) or one_host_clock(captures)
     errors = {rank: 0 if one_clock else plan.error_ns(rank) for rank in paths}
     if error_ns is None and None in errors.values():
         known_by = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}

@@ -1,4 +1,4 @@
-"""Rules of how well the device computes: its clock, and what operators reach of what they could."""
+"""Rules of what operators reach of what the device could do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from traceconv.analysis.losses import COMPUTING
 from traceconv.analysis.rules.definition import (
     OWN,
-    STEPS_KEPT,
     UNSAID,
     Case,
     Known,
@@ -31,115 +30,13 @@ from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured
-from traceconv.core.intervals import intersection, union
-from traceconv.core.model import F64, I64, OpClass, Trace
-from traceconv.passes.overlap import device_times
+from traceconv.core.model import I64, OpClass, Trace
 
 THEME = "operators"
 
-# -- frequency ----------------------------------------------------------------------------
-
-_CLOCK = re.compile(
-    r"AI Core Freq.*|(?:GPC|SM|GFX|Graphics|Shader|SCLK)[ _](?:Clock|Freq).*|SCLK", re.I
-)
-"""Counters of how fast the cores of a device run, not its memory."""
-_SOME = 0.01  # of computing: what ran faster for less is no usual speed
-
-
-def _clocks(trace: Trace) -> Known | None:
-    """How long the rank computed at each frequency, by step; time before the first sample of a
-    counter is not known."""
-    steps = measured(trace.steps)
-    tracks = [i for i, t in enumerate(trace.tracks) if t.is_counter and _CLOCK.fullmatch(t.name)]
-    devices = device_times(trace) if tracks and len(steps) else []
-    if len(devices) != 1 or trace.hints.partial_device:  # whose clock it is, of several, is unsaid
-        return None
-    steps = steps.take(np.argsort(steps.device_start_ns, kind="stable"))
-    spans = steps.device_spans
-    busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
-    found = {}
-    for track in tracks:
-        value = trace.counters.value
-        usable = (trace.counters.track == track) & (value > 0) & np.isfinite(value)
-        mine = np.flatnonzero(usable)
-        order = np.argsort(trace.counters.start_ns[mine], kind="stable")
-        time, value = trace.counters.start_ns[mine][order], trace.counters.value[mine][order]
-        length, speed, at = _pieces(busy, spans, time, value)
-        if not len(length):
-            continue
-        speeds, which = np.unique(speed, return_inverse=True)
-        ns = np.bincount(which, length, len(speeds)).astype(np.int64)
-        of_step = np.bincount(at, length, len(steps))
-        weighted = np.bincount(at, length * speed, len(steps))
-        known = of_step > 0
-        found[trace.tracks[track].name] = {
-            "speed": speeds.tolist(),
-            "ns": ns.tolist(),
-            "step": steps.step[known].tolist(),
-            "mean": (weighted[known] / of_step[known]).tolist(),
-            "longest": _slowest(trace, time, value, float(speeds[0])),
-        }
-    return {"steps": len(steps), "clocks": found} if found else None
-
-
-def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64]:
-    """Pieces of computing with one frequency: length, frequency, and the step they are in."""
-    edges = np.unique(np.concatenate((busy.ravel(), spans.ravel(), time)))
-    begin, length = edges[:-1], np.diff(edges)
-    sample = np.searchsorted(time, begin, "right") - 1
-    inside = np.searchsorted(busy[:, 0], begin, "right") - 1
-    step = np.searchsorted(spans[:, 0], begin, "right") - 1
-    kept = (sample >= 0) & (inside >= 0) & (step >= 0)
-    begin, length = begin[kept], length[kept]
-    sample, inside, step = sample[kept], inside[kept], step[kept]
-    kept = (begin < busy[inside, 1]) & (begin < spans[step, 1])
-    return length[kept], value[sample[kept]], step[kept]
-
-
-def _slowest(trace: Trace, time: I64, value: F64, least: float) -> list[dict[str, Any]]:
-    """The longest kernels that began at the lowest frequency."""
-    rows = kernels(trace, OpClass.COMPUTE)
-    at = np.searchsorted(time, trace.events.start_ns[rows], "right") - 1
-    rows, at = rows[at >= 0], at[at >= 0]
-    return longest(trace, rows[value[at] == least])
-
-
-def _slowed(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    """Against the highest frequency at which any rank computes for a hundredth of its time."""
-    best: dict[str, float] = {}
-    for one in known.values():
-        for name, clock in one["clocks"].items():
-            speed, ns = np.array(clock["speed"]), np.array(clock["ns"], np.int64)
-            usual = speed[ns >= _SOME * ns.sum()]
-            best[name] = max(best.get(name, 0.0), float(usual.max(initial=0.0)))
-    for rank, one in known.items():
-        for name, clock in one["clocks"].items():
-            most, ns = best[name], np.array(clock["ns"], np.int64)
-            speed = np.minimum(np.array(clock["speed"]), most)
-            if not most:
-                continue
-            lost = float((ns * (1 - speed / most)).sum())
-            value = 100 * lost / float(ns.sum())
-            if value <= limits[""]:
-                continue
-            figures = {
-                "best": most,
-                "mean": float((ns * speed).sum() / ns.sum()),
-                "lowest": float(speed[0]),
-                "computing_ns": int(ns.sum()),
-                "ranks": len(known),
-            }
-            slow = np.array(clock["mean"]) < (1 - limits[""] / 100) * most
-            numbers = np.array(clock["step"], np.int64)[slow].tolist()
-            yield Case(
-                rank, value, figures, name, [n for n in numbers if n >= 0][:STEPS_KEPT],
-                slices(clock["longest"]), saves_ns=lost / one["steps"], part_of=(COMPUTING,),
-            )  # fmt: skip
-
-
 # -- products of matrices -----------------------------------------------------------------
 
-_DATA_SHEETS = "data sheets of NVIDIA and AMD"
+_DATA_SHEETS = "data sheets of NVIDIA and AMD; of Ascend the cores and clock it states"
 _PEAKS: Mapping[str, tuple[float, float]] = {
     r"Tesla V100-SXM2-(?:16|32)GB": (125, 900),
     r"Tesla V100-PCIE-(?:16|32)GB": (112, 900),
@@ -163,9 +60,26 @@ _PEAKS: Mapping[str, tuple[float, float]] = {
 second in half precision (without sparsity), and 10^9 bytes per second of memory. Names that stand
 for several sorts of a device, and devices that are run as several, are not here."""
 
-_FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+_TWICE = re.compile(r"NVIDIA (?:H100 .*|H200|B200|L4|L40S)|AMD Instinct MI3(?:00|25)X")
+"""Of these, data sheets say twice as many operations of 8 bits (FP8, without sparsity): 1979
+and 989 (10^12 per second) of an H100 SXM, 1513 and 756 of an H100 PCIe, 4500 and 2250 of a B200,
+242 and 121 of an L4, 733 and 362 of an L40S, 2615 and 1307 of an MI300X."""
+
+_CUBES = re.compile(r"Ascend chip [15]: (\d{1,4}) cores at (\d{1,5}) MHz")
+"""How readers call an NPU whose ``info.json`` says this. In a cycle, each core multiplies two
+matrices of 16 x 16 in half precision (CANN, Ascend C: Basic Architecture), which is 4096 products
+and sums; 32 cores at 1 GHz are the 256 * 10^12 operations of the data sheet of an Ascend 910."""
+_PER_CYCLE = 2 * 16**3
+_SLOW_GBS = 400.0
+"""What memory of an NPU at least does: sources differ on what it reaches. Products that would be
+bound by a memory as slow as this are not judged there."""
+
+_SCALED = "aten::_scaled_mm"
+_FACTORS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2),
+            _SCALED: (0, 1)}  # fmt: skip
 """Operators that are a product of two matrices, and which of their inputs these are."""
 _HALF = {"c10::Half", "c10::BFloat16", "FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
+_EIGHT_BITS = re.compile(r"c10::Float8_e[45]m[23](?:fn|fnuz)?")
 _PRODUCT = re.compile(r"MatMul(?:V[23])?")
 _ATTENTION = "aten::_flash_attention_forward"
 _CAUSAL, _PACKED, _WINDOW = 8, slice(3, 5), slice(11, 13)
@@ -177,10 +91,17 @@ _MOST = 1 << 62
 
 
 class Product(NamedTuple):
-    """A product of matrices: operations, and bytes of all three matrices in half precision."""
+    """A product of matrices.
+
+    Attributes:
+        operations: multiplications and additions.
+        n_bytes: of all three matrices, in half precision; of 8 bits, at least.
+        eight_bits: whether those that are multiplied are of 8 bits.
+    """
 
     operations: int
     n_bytes: int
+    eight_bits: bool = False
 
 
 def product(left: Sequence[int], right: Sequence[int]) -> Product | None:
@@ -197,7 +118,7 @@ def product(left: Sequence[int], right: Sequence[int]) -> Product | None:
 
 def _plausible(of: Product) -> Product | None:
     """None of sizes that no device has."""
-    fits = all(type(number) is int and number < _MOST for number in of)
+    fits = all(type(number) is int and number < _MOST for number in of[:2])
     return of if fits else None
 
 
@@ -236,10 +157,12 @@ def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> 
     rows, call, texts = look(trace, rows)
     groups = Groups.of(call)
     time = groups.total(trace.events.dur_ns[rows])
+    names = set(trace.hints.device_names.values())
+    device = _peaks(names.pop() if len(names) == 1 else "")
     found: dict[tuple[str, Product], list[int]] = {}
     shown = []
     for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
-        if ns < _LEAST_NS or (of := read(texts[first])) is None:
+        if ns < _LEAST_NS or (of := read(texts[first])) is None or not _judged(of, device):
             continue
         sums = found.setdefault((texts[first][0], of), [0, 0])
         sums[0] += ns
@@ -248,9 +171,8 @@ def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> 
     if not found:
         return None
     most = sorted(found.items(), key=lambda item: -item[1][0])[:_SHAPES_KEPT]
-    names = set(trace.hints.device_names.values())
     return {
-        **_peaks(names.pop() if len(names) == 1 else ""),
+        **device,
         "steps": steps,
         "compute_ns": int(trace.events.dur_ns[kernels(trace, OpClass.COMPUTE)].sum()),
         "products": [(text, *of, *sums) for (text, of), sums in most],
@@ -258,11 +180,27 @@ def _done(trace: Trace, look: _Look, read: Callable[[Said], Product | None]) -> 
     }
 
 
+def _judged(of: Product, device: Known) -> bool:
+    """Whether what is known of the device says what a product needs at least."""
+    if "slowest" in device:
+        return bool(of.n_bytes / device["slowest"] <= of.operations / device["peak"] / 1e3)
+    return not of.eight_bits or "faster" in device
+
+
 def _peaks(name: str) -> dict[str, Any]:
-    """What a data sheet says of a device of this name; {} if none does."""
+    """What is known of a device of this name; {} if nothing is.
+
+    ``faster`` is how many times as many operations of 8 bits it does, and ``slowest`` what its
+    memory at least does, where no more is known of that.
+    """
     for pattern, (peak, bandwidth) in _PEAKS.items():
         if re.fullmatch(pattern, name):
-            return {"device": name, "peak": float(peak), "bandwidth": float(bandwidth)}
+            known = {"device": name, "peak": float(peak), "bandwidth": float(bandwidth)}
+            return {**known, "faster": 2.0} if _TWICE.fullmatch(name) else known
+    if cubes := _CUBES.fullmatch(name):
+        peak = int(cubes[1]) * int(cubes[2]) * _PER_CYCLE / 1e6
+        slow = {"bandwidth": _SLOW_GBS, "slowest": _SLOW_GBS}
+        return {"device": name, "peak": peak, **slow} if peak else {}
     return {}
 
 
@@ -322,9 +260,11 @@ def _read(said: Said) -> Product | None:
         if how in _FACTORS:
             dims, kinds = orjson.loads(text), orjson.loads(types)
             one, other = _FACTORS[how]
-            if kinds[one] not in _HALF or kinds[other] not in _HALF:
-                return None
-            return product(dims[one], dims[other])
+            found = product(dims[one], dims[other])
+            if how == _SCALED:
+                eight = _EIGHT_BITS.fullmatch(kinds[one]) and _EIGHT_BITS.fullmatch(kinds[other])
+                return found and Product(found[0], found[1] // 2, True) if eight else None
+            return found if {kinds[one], kinds[other]} <= _HALF else None
         inputs, _, result = text.partition(" -> ")
         shapes = [tuple(map(int, one.split(","))) for one in (*inputs.split(";")[:2], result)]
         plain = all(one == "ND" for one in how.split(";")[:2])
@@ -371,8 +311,10 @@ def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     their matrices once."""
     spent = best = operations = 0.0
     worst: tuple[float, str] = (0.0, "")
-    for text, n_operations, n_bytes, ns, calls in known["products"]:
-        least = calls * max(n_operations / limits["peak"] / 1e3, n_bytes / limits["bandwidth"])
+    faster = known.get("faster", 1.0)
+    for text, n_operations, n_bytes, eight_bits, ns, calls in known["products"]:
+        peak = limits["peak"] * (faster if eight_bits else 1)
+        least = calls * max(n_operations / peak / 1e3, n_bytes / limits["bandwidth"])
         spent, best, operations = spent + ns, best + least, operations + calls * n_operations
         worst = max(worst, (ns - least, text))
     value = 100 * best / spent
@@ -382,12 +324,14 @@ def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             "share_percent": share_percent,
             "reached_tflops": operations / spent / 1e3,
             "peak_tflops": limits["peak"],
-            "memory_gbs": limits["bandwidth"],
-            "most_lost_on": worst[1][:100],
         }
-        figures |= {"device": known["device"]} if "device" in known else {}
+        if any(eight_bits for *_, eight_bits, _, _ in known["products"]):
+            figures["peak_of_8_bits_tflops"] = faster * limits["peak"]
+        figures |= {} if "slowest" in known else {"memory_gbs": limits["bandwidth"]}
+        said = {"most_lost_on": worst[1][:100]}
+        said |= {"device": known["device"]} if "device" in known else {}
         yield Case(
-            rank, value, figures, "", (), slices(known["longest"]),
+            rank, value, {**figures, **said}, "", (), slices(known["longest"]),
             saves_ns=max(spent - best, 0.0) / known["steps"], part_of=(COMPUTING,),
         )  # fmt: skip
 
@@ -480,26 +424,12 @@ def _varying(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "frequency-drop",
-        "The device computes at a lower clock than it can",
-        "device",
-        "mean drop of the clock while the device computes, from the highest clock at which any "
-        "rank computes for 1 % of its time",
-        (Limit(5.0, "%", "msprof-analyze"),),
-        "counters of the clock of the cores (AI Core Freq; GPU metrics), and computing of one "
-        "device per rank",
-        "Look at power limits, temperature and cooling of this device, and at settings that save "
-        "power; a rank that runs slower makes all others wait.",
-        _clocks,
-        _slowed,
-    ),
-    Rule(
         "matmul-efficiency",
         "Products of matrices take much longer than the device needs for them",
         THEME,
-        "least time of products in half precision (operations at the device's peak, or moving the "
-        "matrices once, whichever is longer), of the time that they take; of those of 10 µs and "
-        "more",
+        "least time of products in half precision and FP8 (operations at the device's peak, or "
+        "moving the matrices once, whichever is longer), of the time that they take; of those of "
+        "10 µs and more",
         (
             Limit(40.0, "%", OWN, below=True),
             Limit(5.0, "%", f"{OWN}: of the time of compute tasks", "share"),
@@ -507,7 +437,8 @@ RULES: tuple[Rule, ...] = (
             Limit(UNSAID, "GB/s", f"{_DATA_SHEETS}, where the device is known", "bandwidth"),
         ),
         "shapes and types of products of matrices (record_shapes; Ascend: level 1), and peak and "
-        "bandwidth of the device (known of some GPUs by their name; else "
+        "bandwidth of the device (known of some GPUs by their name, and of Ascend 910 by its cores "
+        "and clock in info.json; else "
         '`threshold={"matmul-efficiency.peak": TFLOP/s, "matmul-efficiency.bandwidth": GB/s}`)',
         "Look at the shapes named: sizes that are no multiples of the tiles, few rows, layouts "
         "that are converted on the way, a library without a kernel for them, or a lower clock.",

@@ -61,6 +61,12 @@ def _measured(value: Any, unit: str) -> str:
 
 SCHEMA_VERSION = 1
 
+MINOR = "would save less than 1 % of a step"
+"""What is said of what is minor."""
+
+MATERIAL = 0.01
+"""Part of a step that what a rule says of a rank could save at most, below which it is minor."""
+
 PLACES_SHOWN = 10
 """Most places that are named in text where a rule reports several."""
 
@@ -250,6 +256,8 @@ class Findings:
         ranks:     that were looked at, ascending.
         findings:  by what a step would save, most first; where that is unknown, warnings first.
         good:      what rules say of a run that needs nothing done about it.
+        minor:     what would save less than :data:`MATERIAL` of a step; no finding. Of one rule on
+            one rank, all places together.
         quiet:     rules that looked at every rank they need, and found nothing.
         unchecked: rules that could not look, and on which ranks; never to be read as "fine".
     """
@@ -259,6 +267,7 @@ class Findings:
     quiet: tuple[Rule, ...]
     unchecked: tuple[Unchecked, ...]
     good: tuple[Finding, ...] = ()
+    minor: tuple[Finding, ...] = ()
 
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""
@@ -273,6 +282,7 @@ class Findings:
             "ranks": list(self.ranks),
             "findings": [one.as_dict() for one in self.findings],
             "good": [one.as_dict() for one in self.good],
+            "minor": [one.as_dict() for one in self.minor],
             "quiet": [rule.id for rule in self.quiet],
             "not_checked": [one.as_dict() for one in self.unchecked],
         }
@@ -296,6 +306,7 @@ class Findings:
         if not self.findings:
             lines.append("no rule reports anything")
         lines += [f"good: {one.text()}" for one in self.good]
+        lines += [f"{MINOR}: {', '.join(self.minor_texts())}"] * bool(self.minor)
         if self.quiet:
             lines.append(f"checked, nothing found: {', '.join(rule.id for rule in self.quiet)}")
         if every:
@@ -330,6 +341,8 @@ class Findings:
             lines += [f"  - {advice}" for advice in _advices(first, others)]
         lines += [] if self.findings else ["No rule reports anything."]
         lines += [f"- good: {_escaped(one.text())}" for one in self.good]
+        if self.minor:
+            lines += ["", f"{MINOR}: {_escaped(', '.join(self.minor_texts()))}."]
         if self.quiet:
             quiet = ", ".join(f"`{rule.id}`" for rule in self.quiet)
             lines += ["", f"Checked, nothing found: {quiet}."]
@@ -350,6 +363,13 @@ class Findings:
             for group in found.values()
         ]
         return [(group[0], group[1:]) for group in groups]
+
+    def minor_texts(self) -> list[str]:
+        """What is minor, by rule: the place that would save most."""
+        most: dict[str, Finding] = {}
+        for one in self.minor:
+            most.setdefault(one.rule.id, one)
+        return [f"{rule} ({one.place()}: {one.saving()})" for rule, one in most.items()]
 
 
 def _by_saving(one: Finding) -> tuple[bool, float, int]:
@@ -509,14 +529,28 @@ def judge(
         elif not cases:
             quiet.append(rule)
     findings.sort(key=_by_saving)
-    good = tuple(one for one in findings if one.severity is Severity.GOOD)
+    good = [one for one in findings if one.severity is Severity.GOOD]
+    spoken = [one for one in findings if one.severity is not Severity.GOOD]
+    small = _minor(spoken, lost)
     return Findings(
         tuple(one.rank for one in summaries),
-        tuple(one for one in findings if one not in good),
+        tuple(one for one in spoken if (one.rule.id, one.rank) not in small),
         tuple(quiet),
         tuple(unchecked),
-        good,
+        tuple(good),
+        tuple(one for one in spoken if (one.rule.id, one.rank) in small),
     )
+
+
+def _minor(findings: Sequence[Finding], lost: Mapping[int, Losses]) -> set[tuple[str, int]]:
+    """Rules and ranks of which all places together would save less than what is worth it; not where
+    that, or the length of a step, is unknown."""
+    saved: dict[tuple[str, int], float] = {}
+    for one in findings:
+        ms = math.inf if one.ms_per_step is None else one.ms_per_step
+        saved[one.rule.id, one.rank] = saved.get((one.rule.id, one.rank), 0.0) + ms
+    steps = {rank: one.step_ns + one.per(PAUSE) for rank, one in lost.items()}
+    return {of for of, ms in saved.items() if 1e6 * ms < MATERIAL * steps.get(of[1], 0.0)}
 
 
 def _saving(case: Case, known: Losses) -> float | None:

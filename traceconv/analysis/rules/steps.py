@@ -27,7 +27,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import distinct
 from traceconv.core.intervals import length_within, union
-from traceconv.core.model import I64, Kind, OpClass, StepSource, StepTable, Trace
+from traceconv.core.model import I64, Covered, Kind, Mask, OpClass, StepSource, StepTable, Trace
 from traceconv.passes.attribution import occurrence
 
 THEME = "steps"
@@ -43,8 +43,10 @@ _FEWEST = 3  # steps whose median the first one is compared with
 
 Graph = Mapping[str, Any]
 """The steps of one graph, by start: ``graph``, -1 if they are of none; ``step`` and ``dur_ns`` of
-each; of every part what of them it takes, ns, -1 where none is marked (``pause``: before the step;
-``reduce``: the time in which any collective runs); ``longest``: slices by part."""
+each; ``lasts_ns``: of steps that the host marked the device window, where it was recorded, for a
+host may be steps ahead; of every part what of them it takes, ns, -1 where none is marked
+(``pause``: before the step; ``reduce``: the time in which any collective runs); ``longest``: slices
+by part."""
 
 
 def _parts(trace: Trace) -> Known | None:
@@ -66,12 +68,19 @@ def _parts(trace: Trace) -> Known | None:
                 "graph": graph,
                 "step": own.step.tolist(),
                 "dur_ns": own.dur_ns.tolist(),
+                "lasts_ns": np.where(_by_host(own), own.device_dur_ns, own.dur_ns).tolist(),
                 **{part: _taken(trace, own, part, rows[part]).tolist() for part in _PARTS},
                 "longest": {part: longest(trace, mine) for part, mine in rows.items()},
                 "first": longest(trace, first),
             }
         )
     return {"graphs": found}
+
+
+def _by_host(steps: StepTable) -> Mask:
+    """Steps that the host marked and whose device work was recorded."""
+    marked: Mask = (steps.source == StepSource.HOST_MARKS) & (steps.covered == Covered.TIMELINE)
+    return marked
 
 
 def _taken(trace: Trace, steps: StepTable, part: str, rows: NDArray[np.intp]) -> I64:
@@ -180,7 +189,7 @@ def _first_facts(trace: Trace) -> Known | None:
 
 def _first(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     for one in known["graphs"]:
-        first, *others = one["dur_ns"]
+        first, *others = one["lasts_ns"]
         usual = median(others)
         value = first / usual if usual else 0.0
         if value > limits[""]:
@@ -307,7 +316,8 @@ RULES: tuple[Rule, ...] = (
         "first-step",
         "The first recorded step takes much longer than the others",
         THEME,
-        "length of the first recorded step, in medians of the others",
+        "length of the first recorded step (of its device window, where the host marked it), in "
+        "medians of the others",
         (Limit(2.0, "x", OWN),),
         "at least four steps of one graph",
         "Compilation, warm-up, the start of the profiler, or ranks that begin apart lie in it: "

@@ -98,7 +98,7 @@ def _unmatched(every: Sequence[RankSummary], waits: Waits) -> str:
         return "one rank was captured, there is none to compare it with"
     silent = sorted(one.rank for one in every if not len(one.collectives))
     if len(silent) == len(every):
-        return "no collectives were recorded"
+        return "no collectives of devices were recorded"
     if not waits.groups:
         claimed = Counter(group.key for one in every for group in one.collectives.groups)
         key, ranks = claimed.most_common(1)[0]

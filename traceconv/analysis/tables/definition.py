@@ -163,7 +163,7 @@ class Keys:
 
     Attributes:
         names: of columns, in order; object (text) or int64.
-        extra: further sums of each group, by key of their column.
+        extra: further sums of each group, by key of their column; ``ABSENT`` where unknown.
         within: columns of the key in which ratios add up to 100; () for all of a rank.
     """
 
@@ -197,7 +197,7 @@ def with_job(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
         RANK: np.full(len(groups), ABSENT, np.int64),
         **{name: rows[name][groups.first] for name in keys.names},
         **pooled(rows, groups),
-        **{name: groups.total(rows[name]) for name in keys.extra},
+        **{name: groups.known_total(rows[name]) for name in keys.extra},
     }
     return {name: np.concatenate((column, job[name])) for name, column in rows.items()}
 

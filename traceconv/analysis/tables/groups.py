@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
+from traceconv.core.side_tables import ABSENT
 
 _ROOM = 2**62
 
@@ -62,6 +63,11 @@ class Groups:
     def total(self, value: NDArray[Any]) -> NDArray[Any]:
         """Sum of ``value`` (one per row) in each group."""
         return self._reduced(np.add, value)
+
+    def known_total(self, value: I64) -> I64:
+        """As :meth:`total` of a column whose values may be ``ABSENT``: so is a sum with one."""
+        absent = value == ABSENT
+        return np.where(self.total(absent) > 0, ABSENT, self.total(np.where(absent, 0, value)))
 
     def low(self, value: NDArray[Any]) -> NDArray[Any]:
         """The smallest ``value`` of each group."""

@@ -13,6 +13,7 @@ from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
+from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
 
 _THREAD = re.compile(r"Thread (-?\d{1,18})")
@@ -184,6 +185,16 @@ def launches(trace: Trace) -> Launches:
     device = np.flatnonzero(source >= 0).astype(np.int32)
     calls = source[device]
     return Launches(device, threads(trace)[events.track[calls]], events.start_ns[calls])
+
+
+def launched_within(trace: Trace, nest: Nest) -> I64:
+    """Device time launched within each slice of a nest, ns; ``ABSENT`` of all where no arrow of the
+    rank leads from the host to its device, so that it is unknown."""
+    calls = launches(trace)
+    if not len(calls.device):
+        return np.full(len(nest.rows), ABSENT, np.int64)
+    at = nest.at(calls.thread, calls.time_ns)
+    return nest.summed_up(at, trace.events.dur_ns[calls.device])
 
 
 _NUMBERED = re.compile(r"__\d+(?:_\d+)*\Z")

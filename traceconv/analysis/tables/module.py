@@ -22,7 +22,7 @@ from traceconv.analysis.tables.definition import (
     timed,
 )
 from traceconv.analysis.tables.groups import Groups, share
-from traceconv.analysis.tables.host import Nest, launches, modules, paddle_types
+from traceconv.analysis.tables.host import Nest, launched_within, modules, paddle_types
 from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
@@ -35,20 +35,13 @@ def _module_facts(trace: Trace) -> Columns:
     nest = Nest.of(trace, modules(trace))
     if not len(nest.rows):
         return NOTHING
-    spent = _launched_within(trace, nest)
     groups = Groups.of(trace.events.name[nest.rows])
     first = trace.events.name[nest.rows[groups.first]].tolist()
     return {
         "Module": texts([trace.strings[i].removeprefix("nn.Module: ") for i in first]),
         **groups.measured(trace.events.dur_ns[nest.rows]),
-        "Device Time(ns)": groups.total(spent),
+        "Device Time(ns)": groups.known_total(launched_within(trace, nest)),
     }
-
-
-def _launched_within(trace: Trace, nest: Nest) -> NDArray[np.int64]:
-    calls = launches(trace)
-    at = nest.at(calls.thread, calls.time_ns)
-    return nest.summed_up(at, trace.events.dur_ns[calls.device])
 
 
 def _modules(ranked: Ranked) -> Columns:
@@ -81,18 +74,20 @@ def _phase_facts(trace: Trace) -> Columns:
     nest = Nest.of(trace, rows)
     outer = nest.parent < 0
     kind = phase[np.searchsorted(rows, nest.rows)][outer]
-    spent, rows = _launched_within(trace, nest)[outer], nest.rows[outer]
+    spent, rows = launched_within(trace, nest)[outer], nest.rows[outer]
     start, length = events.start_ns[rows], events.dur_ns[rows]
     parts = [_phase("Step", events.dur_ns[steps], _of_steps(trace))]
     for name in _PHASE_ORDER[1:-1]:
         mine = kind == name
         if mine.any():
             alone = _outermost(start[mine], length[mine])
-            parts.append(_phase(name, length[mine][alone], int(spent[mine].sum())))
+            device_ns = ABSENT if ABSENT in spent else int(spent[mine].sum())
+            parts.append(_phase(name, length[mine][alone], device_ns))
     host_ns = [int(part["total"][0]) for part in parts]
-    device_ns = [int(part["Device Time(ns)"][0]) for part in parts]
+    device = [int(part["Device Time(ns)"][0]) for part in parts]
+    left_ns = ABSENT if ABSENT in device else max(2 * device[0] - sum(device), 0)
     rest = np.array([max(2 * host_ns[0] - sum(host_ns), 0)])
-    parts.append(_phase("Others", rest, max(2 * device_ns[0] - sum(device_ns), 0)))
+    parts.append(_phase("Others", rest, left_ns))
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
@@ -124,10 +119,12 @@ def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp
 
 
 def _of_steps(trace: Trace) -> int:
-    """Sum of the durations of what the device did in the steps."""
+    """Sum of the durations of what the device did in the steps; unknown if none was recorded."""
     events = trace.events
-    work = trace.rows_of(Layer.DEVICE, Layer.COMM) & (events.step >= 0)
-    work &= np.isin(events.op, (OpClass.COMPUTE, OpClass.COMM, OpClass.COPY))
+    work = trace.rows_of(Layer.DEVICE, Layer.COMM)
+    if not work.any():
+        return ABSENT
+    work &= (events.step >= 0) & np.isin(events.op, (OpClass.COMPUTE, OpClass.COMM, OpClass.COPY))
     return int(events.dur_ns[work].sum())
 
 
@@ -153,7 +150,11 @@ def _phases(ranked: Ranked) -> Columns:
         **rows,
         **{key: np.where(left, ABSENT, rows[key]) for key in counted},
         "Ratio(%)": share(rows["Total Time(ns)"], whole["Total Time(ns)"]),
-        "Device Ratio(%)": share(rows["Device Time(ns)"], whole["Device Time(ns)"]),
+        "Device Ratio(%)": np.where(
+            (rows["Device Time(ns)"] == ABSENT) | (whole["Device Time(ns)"] == ABSENT),
+            np.nan,
+            share(rows["Device Time(ns)"], whole["Device Time(ns)"]),
+        ),
     }
 
 

@@ -32,7 +32,7 @@ from traceconv.analysis.tables.fields import (
     operator_columns,
 )
 from traceconv.analysis.tables.groups import Groups, mean, numbered
-from traceconv.analysis.tables.host import Nest, kernels, launches, operators
+from traceconv.analysis.tables.host import Nest, kernels, launched_within, launches, operators
 from traceconv.core.columns import I64
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
@@ -126,13 +126,11 @@ def _host_ops(trace: Trace) -> Columns:
     nest = Nest.of(trace, operators(trace))
     if not len(nest.rows):
         return NOTHING
-    calls = launches(trace)
-    spent = nest.summed_up(nest.at(calls.thread, calls.time_ns), trace.events.dur_ns[calls.device])
     groups = Groups.of(trace.events.name[nest.rows])
     return {
         **_named_ops(trace, nest.rows, groups, texts([HOST] * len(nest.rows))),
         "Self Time(ns)": groups.total(nest.self_ns(trace)),
-        "Device Time(ns)": groups.total(spent),
+        "Device Time(ns)": groups.known_total(launched_within(trace, nest)),
     }
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns, merged_clock
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
@@ -88,18 +88,19 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
         "reader": READER.name,
         "source": source,
         "files": (name,),
-        "clock": Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None,
         "label": source.title(name),
     }
     ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
-        return [Capture(**known)]
+        clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None
+        return [Capture(**known, clock=clock)]
     said = facts.get("coordinates")
     return [
         Capture(
             **known,
             rank=r,
             rank_from="its metadata",
+            clock=merged_clock(facts.get("clock"), r, known["label"]) if unix else None,
             placement=stated_in_metadata(said, r),
             detail=r,
         )

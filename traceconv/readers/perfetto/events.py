@@ -27,6 +27,7 @@ from traceconv.core.perfetto_fields import (
 from traceconv.core.protobuf import FIXED64, integers, message, number, signed, whole_fields
 from traceconv.core.protobuf_columns import (
     DAMAGED,
+    OTHERS,
     REPEATED,
     columns,
     repeated,
@@ -52,6 +53,9 @@ _EXTRAS = (
     *(GPU_CORRELATION, _SOURCE_LOCATION, _SOURCE_LOCATION_IID),
 )
 """What becomes an argument, besides annotations."""
+
+_LOOKED_AT = 1000
+"""Events of a block in which the fields are looked up that nothing is made of."""
 
 _FLOWS = (
     (TrackEvent.FLOW_IDS, False),
@@ -136,6 +140,15 @@ class _Block:
         for at, dur in self._lengths.items():
             self._into.last(int(mark[at]), dur)
         self._links(rows, mark)
+        self._book_others(rows)
+
+    def _book_others(self, rows: I64) -> None:
+        """Book the events that carry more than is read, with the numbers of those fields."""
+        more = rows[(self._event.rest[rows] & OTHERS) > 0]
+        if len(more):
+            numbers = {n for at in more[:_LOOKED_AT].tolist() for n, _, _ in self._fields(at)}
+            listed = ", ".join(map(str, sorted(numbers.difference(FIELDS))))
+            self._build.skip("perfetto-field-unread", f"fields {listed}", len(more))
 
     # -- what holds for rows ---------------------------------------------------------------------
 

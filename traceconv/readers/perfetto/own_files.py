@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
+from traceconv.core.clock import INT64_MAX, is_unix_ns, merged_clock
 from traceconv.core.codes import CODES
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
@@ -28,6 +28,9 @@ MOST_HEAD_BYTES = 64 << 20
 """Attributes may list what a size limit took, so they may be longer than a head."""
 
 MOST_WINDOWS = 1_000_000
+
+_OF_RUN = ("windows", "coordinates", "clock")
+"""Facts of all ranks of a bundle."""
 
 _LIMITS = ("size-limit", "size-coalesced", "flow-split")
 """Issues that are known only when a file is written: its attributes count them."""
@@ -173,8 +176,8 @@ def _bundle(
     _add_stated(issues, source.title(common), said)
     found: list[Capture] = []
     for name, of in members.items():
-        common_facts = {key: said[key] for key in ("windows", "coordinates") if key in said}
-        found += _ranks(source, (name,), {**common_facts, **of})
+        common_facts = {key: said[key] for key in _OF_RUN if key in said}
+        found += _ranks(source, (name,), {**common_facts, **of}, source.title(common))
     uses = {common: "facts of the run, without events"}
     manifest = str(PurePosixPath(common).with_name("perfetto_manifest.json"))
     if manifest in names:
@@ -234,14 +237,16 @@ def _add_stated(issues: Issues, title: str, of: Facts) -> None:
     issues.extend(of_job)
 
 
-def _ranks(source: Source, names: tuple[str, ...], of: Facts) -> list[Capture]:
-    """The ranks of files that hold the same ones."""
+def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") -> list[Capture]:
+    """The ranks of files that hold the same ones; ``origin``: the output they are of, "" for these
+    files.
+    """
     base = of.get("base_ns", 0)
     base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
     windows = document(of.get("windows"))
     said = document(of.get("coordinates"))
     title = source.title(names[0])
-    clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if is_unix_ns(base) else None
+    clock = document(of.get("clock"))
     return [
         Capture(
             reader="perfetto",
@@ -249,7 +254,7 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts) -> list[Capture]:
             files=names,
             rank=rank,
             rank_from="its metadata",
-            clock=clock,
+            clock=merged_clock(clock, rank, origin or title) if is_unix_ns(base) else None,
             label=title,
             placement=stated_in_metadata(said, rank),
             detail=Own(rank, base, windows_of(windows.get(str(rank)))),

@@ -64,7 +64,8 @@ _SORTS = {
 _STAGES = {"kernel": Sort.KERNEL, "memcpy": Sort.COPY, "memset": Sort.COPY}
 """By the name of a GPU packet's stage; all others are no work."""
 
-_DEVICE = re.compile(r"\bstream\b\W*\d|\bqueue\b\W*\d|\bGPU\b", re.IGNORECASE)
+_DEVICE = re.compile(r"\bstream\b\W*\d|\bqueue\b\W*\d|(?<![\w.])GPU(?![\w.])", re.IGNORECASE)
+"""Names of tracks of a device; ``Startup.GPU.LoadTime`` of a browser is none."""
 _STREAM_THREAD = re.compile(r"stream\W*\d+", re.IGNORECASE)
 _COPY = re.compile(r"MEMORY_COPY_|Memcpy|Memset|__amd_rocclr_(?:copy|fill)Buffer", re.IGNORECASE)
 

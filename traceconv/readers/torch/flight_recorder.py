@@ -1,7 +1,7 @@
 """PyTorch flight recorder: the last collectives of every process group, dumped when a job hangs.
 
-Written by: PyTorch 2.2 and newer; format 1.1 to 2.10 by its description, no file of a real run was
-            at hand.
+Written by: PyTorch 2.2 and newer; format 1.1 to 2.10 by its description; of real runs only dumps of
+            Gloo (2.13) were at hand.
 Files:      the usual dump, ``nccl_trace_rank_<n>``, which is a pickle, and the JSON form
             (``_dump_nccl_trace_json``), any name. Pickles are read by a machine that makes plain
             values and nothing else (:mod:`traceconv.readers.torch.plain_pickle`); where both forms
@@ -12,7 +12,8 @@ Units and clock: ns, Unix time. Start and end are when the watchdog noticed them
 Rank from:  "rank<n>" in the path; the dump does not name it. Its coordinates, and how many ranks
             there are, from ``pg_config`` (golden case ``parallel_groups``).
 Quirks:     a time that is not known is null, or 0 in JSON; what has not ended is what the dump is
-            about: it is closed at the last stamp of the dump (golden case ``hang``).
+            about: it is closed at the last stamp of the dump, and is in no figure of communication
+            (golden case ``hang``). When Gloo's collectives end is not recorded (case ``gloo``).
 Ignored:    stack frames, as they hold paths of the user; the state of the communicators.
 Source:     torch/csrc/distributed/c10d/FlightRecorder.hpp of pytorch/pytorch, which writes it.
 """

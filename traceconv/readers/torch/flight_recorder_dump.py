@@ -13,7 +13,7 @@ from traceconv.core.clock import Anchor, Domain, to_ns
 from traceconv.core.errors import ClockError, MalformedInputError
 from traceconv.core.job_shape import Placement, parallel_groups
 from traceconv.core.json_text import NOT_JSON
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.model import Capture, Kind, Layer, OpClass
 from traceconv.io.sources import Source
 from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.lines import Slices, rank_in_path, text
@@ -215,12 +215,21 @@ def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
             build.skip("negative-duration", where, kind="slice")
         else:
             name = text(entry.get("profiling_name", b"")) or "(no name)"
-            args = _arguments(entry, unfinished=not _ns(entry, _COMPLETED))
-            slices.add(_track(build, entry, name), span[0], span[1] - span[0], name, _COMM, args)
+            ended = _ns(entry, _COMPLETED) > 0
+            # how long it takes is not known before it has ended: it is in no sum of communication
+            op, kind = (OpClass.COMM if ended else OpClass.OTHER), Kind.SLICE
+            if not ended and _retired(entry):
+                build.skip("end-unknown", where)
+                kind, span = Kind.INSTANT, (span[0], span[0])
+            args = _arguments(entry, unfinished=not (ended or _retired(entry)))
+            lane = _track(build, entry, name)
+            slices.add(lane, span[0], span[1] - span[0], name, op, args, kind=kind)
     slices.flush()
 
 
-_COMM = OpClass.COMM
+def _retired(entry: Entry) -> bool:
+    """Whether it has ended: Gloo's are let go without a word of when."""
+    return bytes(entry.get("retired", b"")) == b"true"
 
 
 def _span(build: TraceBuilder, entry: Entry, where: str, last: int) -> tuple[int, int] | None:
@@ -229,7 +238,8 @@ def _span(build: TraceBuilder, entry: Entry, where: str, last: int) -> tuple[int
     if not (created or started):
         return None
     if not completed:
-        build.skip("unfinished-slice", where)
+        if not _retired(entry):
+            build.skip("unfinished-slice", where)
         return started or created, last
     length = _ns(entry, "duration_ms", "ms")
     if length:

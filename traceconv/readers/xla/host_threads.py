@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64, Layer, Mask, OpClass
 from traceconv.readers.shared.numbers import INT32_MAX
-from traceconv.readers.shared.pairing import combined_key, latest
+from traceconv.readers.shared.pairing import combined_key
 from traceconv.readers.xla.device_lines import COLLECTIVES
+from traceconv.readers.xla.launches import HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.links import POOL, pair_codes
 from traceconv.readers.xla.planes import Kind, owner
 from traceconv.readers.xla.space import Plane
@@ -142,61 +143,61 @@ class HostThreads:
     def _run_steps(self, plane: Plane, at: NDArray[np.intp], marked: Mask) -> I32:
         """The steps in which operations of a processor were launched, -1 if that is not known.
 
-        A pool of threads works off what other threads gave it, which may be of the step before:
-        the step is that in which the program was given to the pool.
+        What is launched within a step may run long after it.
         """
         steps = np.full(len(at), -1, np.int32)
         marks = np.flatnonzero(marked)
         if not len(marks) or not len(at):
             return steps
-        start, dur, _, _ = self._reading.times(plane)
-        given = self._given(plane, start)[at]
-        run, there = plane.integers("run_id")
-        device, _ = plane.integers("device_ordinal")
-        module, _ = plane.texts("hlo_module")
-        key = combined_key(module[at].astype(np.int64), run[at], device[at])
-        which, back = np.unique(key, return_inverse=True)
-        first = np.full(len(which), np.iinfo(np.int64).max)
-        np.minimum.at(first, back, given)
-        time = np.where(there[at], first[back], given)
-        order = np.argsort(start[marks], kind="stable")
-        begin = start[marks][order]
-        end = begin + dur[marks][order]
-        number = plane.integers("step_num")[0][marks][order]
-        which = np.searchsorted(begin, time, "right") - 1
-        inside = (which >= 0) & (time < end[np.maximum(which, 0)])
-        steps[inside] = number[which[inside]]
+        events = self._events(plane)
+        by = launches(events, at)
+        unknown = int((by < 0).sum())
+        self._build.skip("launch-unknown", f"plane {plane.name}", unknown)
+        self._build.hints.partial_device |= unknown > 0
+        start, time = events.start, events.start[by]
+        marks = marks[np.argsort(start[marks], kind="stable")]
+        which = np.searchsorted(start[marks], time, "right") - 1
+        inside = (by >= 0) & (which >= 0)
+        inside &= time < (start + events.dur)[marks[np.maximum(which, 0)]]
+        steps[inside] = plane.integers("step_num")[0][marks[which[inside]]]
         return steps
 
-    def _given(self, plane: Plane, start: I64) -> I64:
-        """When what every event is part of was given to its thread; its own start if it was not."""
+    def _events(self, plane: Plane) -> HostEvents:
+        start, dur, _, _ = self._reading.times(plane)
+        run, has_run = plane.integers("run_id")
+        device = np.where(self._runs(plane), plane.integers("device_ordinal")[0], -1)
+        has_run &= (device >= 0) | ~plane.integers("device_ordinal")[1]  # else it waits for one
+        calls = np.array([is_call(name) for name in plane.kinds] or [False], bool)
+        programs: dict[str, int] = {}
+        about = [programs.setdefault(n, len(programs)) if n else -1
+                 for n in map(function_of, plane.kinds)]  # fmt: skip
+        codes, modules = plane.texts("hlo_module")
+        of_module = [programs.setdefault(name, len(programs)) for name in modules]
+        program = np.where(
+            device >= 0,
+            np.array([*of_module, -1], np.int64)[codes],
+            np.array([*about, -1], np.int64)[plane.kind_of],
+        )
+        known = plane.kind_of >= 0
+        return HostEvents(
+            start, dur, plane.line_of, run, has_run, program, device,
+            np.flatnonzero(known & calls[plane.kind_of]), *self._regions(plane),
+        )  # fmt: skip
+
+    @staticmethod
+    def _regions(plane: Plane) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Events in which a thread takes work of a pool, and those that gave it."""
         kinds, number = plane.integers("_ct")[0], plane.integers("_c")
         begins = np.flatnonzero(number[1] & (kinds == POOL))
         made, origin = plane.integers("_pt")[0], plane.integers("_p")
         gives = np.flatnonzero(origin[1] & (made == POOL))
         if not len(begins) or not len(gives):
-            return start
-        order = np.argsort(origin[0][gives], kind="stable")
-        ordered = origin[0][gives][order]
+            return begins[:0], gives[:0]
+        gives = gives[np.argsort(origin[0][gives], kind="stable")]
+        ordered = origin[0][gives]
         spot = np.minimum(np.searchsorted(ordered, number[0][begins]), len(ordered) - 1)
         matched = ordered[spot] == number[0][begins]
-        begins, giver = begins[matched], gives[order[spot[matched]]]
-        if not len(begins):
-            return start
-        lines = plane.line_of
-        time = start.copy()
-        at = np.arange(len(start))
-        for _ in range(8):  # pools give work to pools
-            over = latest(lines[begins], start[begins], lines[at], time)
-            known = (over >= 0) & (start[begins][np.maximum(over, 0)] <= time)
-            if not known.any():
-                break
-            source = giver[np.maximum(over, 0)]
-            moved = known & (start[source] < time)
-            at, time = np.where(moved, source, at), np.where(moved, start[source], time)
-            if not moved.any():
-                break
-        return time
+        return begins[matched], gives[spot[matched]]
 
     def _memory(self, plane: Plane, rows: I64) -> None:
         """Add counters of what the marks of allocations say."""

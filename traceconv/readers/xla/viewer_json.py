@@ -9,7 +9,8 @@ Units and clock: us with six digits, rounded to the ns, from the begin of the re
 Rank from:  "rank<n>" in the path. All devices of a file are one rank.
 Quirks:     devices are processes (``/device:TPU:0``), their lines threads; what the backend for
             processors carried out is on threads of the host, and known by its arguments (golden
-            case devices). What has no length reads a picosecond.
+            case devices); arrows lead there from the calls, by numbers of programs or the order of
+            both. What has no length reads a picosecond.
 Ignored:    the last, empty record.
 Source:     as :mod:`traceconv.readers.xla.xplane`.
 """
@@ -79,6 +80,7 @@ class ViewerJsonReader:
         build.file = capture.source.title(capture.files[0])
         lanes = Lanes(build)
         read_events(capture.source, capture.files[0], build, lanes, revise=lanes.revise)
+        lanes.draw()
 
 
 def _with_known(capture: Capture, name: str) -> Capture:

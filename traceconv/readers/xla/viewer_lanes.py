@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
+from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Layer, OpClass, Track
 from traceconv.readers.shared.collective_names import lane_title
@@ -18,6 +20,7 @@ from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Incoming, Lane, Named, Names, Placed
 from traceconv.readers.xla.device_lines import COLLECTIVES, COPIES, stream_name
+from traceconv.readers.xla.launches import HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.operations import operation
 from traceconv.readers.xla.planes import Kind, LineKind, device_kind, kind_of, line_kind, owner
 
@@ -27,7 +30,9 @@ class _Stats(msgspec.Struct, frozen=True, gc=False):
 
     hlo_category: Any = None
     hlo_op: Any = None
+    hlo_module: Any = None
     device_ordinal: Any = None
+    run_id: Any = None
     step_num: Any = None
 
 
@@ -41,6 +46,8 @@ class Lanes:
 
     Attributes:
         sorts, tracks: what is on a track, and the track, by its number.
+        _ran: row, start, duration, track, run, whether it has one, program, device, and whether it
+            is a call, of what launches programs and of operations (see :class:`HostEvents`).
     """
 
     build: TraceBuilder
@@ -48,6 +55,10 @@ class Lanes:
     tracks: dict[int, Track] = field(default_factory=dict)
     _again: Counter[tuple[str, str]] = field(default_factory=Counter)
     _names: Names | None = None
+    _ran: list[tuple[int, ...]] = field(default_factory=list)
+    _programs: dict[str, int] = field(default_factory=dict)
+    _marked: bool = False
+    _devices: bool = False
 
     def __call__(self, lane: Lane) -> Placed:
         if self._names is not lane.names:
@@ -75,6 +86,7 @@ class Lanes:
         return Placed(track, op, **more)
 
     def _of_device(self, lane: Lane, name: str) -> Placed:
+        self._devices = True  # beside which what processors carry out decides nothing
         kind = device_kind(lane.process)
         group = f"{kind} {owner(lane.process)}"
         sort = line_kind(lane.process, lane.thread)
@@ -123,19 +135,52 @@ class Lanes:
                 rows.track[i] = self.build.track(Layer.COMM, track.name, track.group, title)
 
     def _host(self, rows: Incoming, i: int) -> None:
-        if not rows.length[i]:
+        name = self.build.strings[int(rows.name[i])]
+        function = function_of(name)
+        if not (rows.length[i] or function or is_call(name)):
             return
         stats = self._stats(rows, i)
         step = count_of(stats.step_num)
         if step >= 0:
             rows.step[i] = step
-        device = count_of(stats.device_ordinal)
-        if device < 0 or stats.hlo_op is None:
+            self._marked = True
+        device, run = count_of(stats.device_ordinal), _integer(stats.run_id)
+        ran = device >= 0 and stats.hlo_op is not None
+        if ran or function or is_call(name) or (run is not None and device < 0):
+            program = _text(stats.hlo_module) if ran else function
+            number = self._programs.setdefault(program, len(self._programs)) if program else -1
+            span = int(rows.start_ns[i]), int(rows.dur_ns[i]), int(rows.track[i])
+            about = run or 0, run is not None, number, device if ran else -1, is_call(name)
+            self._ran.append((rows.first + i, *span, *about))
+        if not ran:
             return
-        found = operation("", "", self.build.strings[int(rows.name[i])])
+        found = operation("", "", name)
         rows.op[i] = found.op
         layer, title = (Layer.COMM, COLLECTIVES) if found.word else (Layer.DEVICE, "CPU Hardware")
         rows.track[i] = self.build.track(layer, "XLA Ops", f"CPU {device}", title)
+
+    def draw(self) -> None:
+        """Add arrows from calls to the operations of the programs they launched."""
+        if not self._ran:
+            return
+        build = self.build
+        columns = np.array(self._ran, np.int64).T
+        row, start, dur, line, run, has_run, program, device, called = columns
+        none = np.empty(0, np.intp)
+        events = HostEvents(
+            start, dur, line, run, has_run > 0, program, device, np.flatnonzero(called), none, none
+        )
+        name = build.string("launch")
+        for number in distinct(device[device >= 0]).tolist():
+            at = np.flatnonzero(device == number)
+            by = launches(events, at)
+            drawn = (by >= 0) & (by != at)
+            build.seen("flow", int(drawn.sum()))
+            build.flows(src=row[by[drawn]], dst=row[at[drawn]], name=name)
+            if self._marked:
+                unknown = int((by < 0).sum())
+                build.skip("launch-unknown", f"CPU {number}", unknown)
+                build.hints.partial_device |= unknown > 0 and not self._devices
 
     def _stats(self, rows: Incoming, i: int) -> _Stats:
         if not rows.length[i]:
@@ -144,6 +189,14 @@ class Lanes:
             return _decode(self.build.stored(int(rows.address[i]), int(rows.length[i])))
         except NOT_JSON:
             return _NONE
+
+
+def _integer(value: Any) -> int | None:
+    """The number of a program, which may be negative, and is a text where it was a text."""
+    text = str(value).strip() if isinstance(value, int | str) else ""
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 20):
+        return None
+    return number if abs(number := int(text)) <= INT64_MAX else None
 
 
 def _text(value: Any) -> str:

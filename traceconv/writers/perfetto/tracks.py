@@ -364,7 +364,8 @@ def _process(capture: Capture, rank: int, uuid: int, pid: int) -> bytes:
 
 
 DESCRIPTIONS = {
-    "iterations": "Steps, as the profiler or the marks of the host have them.",
+    "iterations": "Steps, as the profiler or the marks of the host have them; one over the whole "
+    "range where nothing marks any.",
     "Computing": "Unions of all operators on the device.",
     "Communication": "Unions of all collectives on the device.",
     "Communication(Not Overlapped)": "Communication while nothing computes.",
@@ -373,12 +374,23 @@ DESCRIPTIONS = {
     "Memory Copy(Not Overlapped)": "Copies while nothing computes or communicates.",
     "Findings": "What the rules found, where it shows.",
     "Stragglers": "Ranks that delay the others, and by how much.",
+    "Critical path": "The chain of work, over all ranks, that bounds each step.",
 }
 """What the lanes are that are computed here, for those who look at one."""
 
+_RECORDED = {
+    Layer.HOST: "What a thread of the host did: operators, functions, ranges.",
+    Layer.RUNTIME: "Calls of the runtime (CANN, CUDA, HIP and others) in a thread of the host.",
+    Layer.DEVICE: "What the device did, by stream, queue or engine.",
+    Layer.COMM: "Communication, by group, channel, plane or stream.",
+    Layer.COUNTER: "Samples, each drawn until the next one.",
+}
+"""What the other lanes are."""
+
 
 def _description(track: Track) -> bytes:
-    said = DESCRIPTIONS.get(track.name) if track.layer in (Layer.STEP, Layer.OVERLAP) else None
+    computed = track.layer in (Layer.STEP, Layer.OVERLAP)
+    said = DESCRIPTIONS.get(track.name) if computed else _RECORDED.get(track.layer)
     if track.layer is Layer.SCOPE and track.heading.endswith("(device projection)"):
         said = "The host's ranges, where the device does the work they launched."
     return text(TrackDescriptor.DESCRIPTION, said) if said else b""

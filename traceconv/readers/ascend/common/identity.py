@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
-from traceconv.core.errors import ClockError, Issues, SourceError
+from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
 from traceconv.core.job_shape import STAGE, ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
 from traceconv.io.sources import Source
@@ -49,6 +49,8 @@ def describe(build: TraceBuilder, notes: Mapping[str, Any]) -> None:
     """Say of a trace that an NPU made it, and keep ``notes`` for display."""
     build.hints.vendor = "ascend"
     build.notes.update(notes)
+    if isinstance(name := notes.get("device_name"), str):
+        build.hints.device_names[max(build.capture.device, 0)] = name
 
 
 class Trust(IntEnum):
@@ -239,11 +241,7 @@ class Identity:
         args = info.get("distributed_args")
         sizes: dict[str, int] = {}
         if isinstance(args, dict):
-            sizes = {
-                axis: n
-                for axis, key in _SIZES.items()
-                if 0 < (n := _whole(args.get(key))) <= _MOST_RANKS
-            }
+            sizes = _sizes(args)
             self.claim(Trust.METADATA, args.get("rank"), place)
             self.world_size = max(self.world_size, _whole(args.get("world_size")))
         groups = info.get("parallel_group_info")
@@ -289,6 +287,14 @@ class Identity:
             if isinstance(info.get(key), str) and info[key]:
                 self.notes.setdefault(note, info[key])
         self.chip = str(self.notes.get("chip", ""))
+        listed = info.get("DeviceInfo")
+        devices = [one for one in listed if isinstance(one, dict)] if type(listed) is list else []
+        for one in devices:
+            cores, mhz = _whole(one.get("ai_core_num")), _whole(one.get("aic_frequency"))
+            mine = len(devices) == 1 or _whole(one.get("id")) == self.device
+            if mine and cores > 0 and mhz > 0 and self.chip:
+                said = f"Ascend chip {self.chip}: {cores} cores at {mhz} MHz"
+                self.notes.setdefault("device_name", said)
 
     def start_info(self, name: str) -> None:
         """``start_info[.<device>]``: one instant on the monotonic and on the Unix clock."""
@@ -364,6 +370,95 @@ def first_stamp(head: bytes) -> int:
 
 def _stamps(head: bytes) -> list[int]:
     return [int(digits) for digits in _STAMP.findall(head)[:200]]
+
+
+def of_cluster(
+    source: Source,
+    names: Iterable[str],
+    sizes: Mapping[str, int],
+    world_size: int,
+    issues: Issues,
+) -> Placement:
+    """What cluster tools wrote of the parallel groups of a PyTorch job.
+
+    That is ``comm_group_parallel_info`` of ``communication_group.json``, or the tables
+    CommunicationGroupMapping and ClusterBaseInfo of ``cluster_analysis.db``. Members are sorted
+    there, which is their order in PyTorch, whose groups are sorted, too; not in MindSpore. Some
+    versions list the members with a capture only, so that groups of an axis count if they are of
+    the size that is stated, or split all ranks of the job evenly.
+
+    Args:
+        names: the files of the folder of cluster tools.
+        sizes: ranks per group that captures state, by axis.
+        world_size: ranks of the job, -1 if unknown.
+
+    Issues: malformed-record.
+    """
+    for name in names:
+        base = name.rpartition("/")[2]
+        if base == "communication_group.json":
+            listed = Identity(source, issues).read_json(name).get("comm_group_parallel_info")
+            rows = [
+                (row.get("pg_name"), row.get("rank_set"))
+                for row in (listed if isinstance(listed, list) else ())
+                if isinstance(row, dict)
+            ]
+            stated: Mapping[str, int] = {}
+        elif base == "cluster_analysis.db":
+            rows, stated = _mapping(source, name, issues)
+        else:
+            continue
+        groups = _whole_groups(rows, {**stated, **sizes}, world_size, base)
+        if groups or stated:
+            return Placement(groups, stated, place=f"{base}: ClusterBaseInfo" if stated else base)
+    return Placement()
+
+
+def _mapping(
+    source: Source, name: str, issues: Issues
+) -> tuple[list[tuple[object, object]], dict[str, int]]:
+    """Groups and sizes in ``cluster_analysis.db``."""
+    from traceconv.readers.shared.sqlite.database import opened
+
+    try:
+        with opened(source, name, salvage=True) as database:
+            rows = database.rows("CommunicationGroupMapping", "pg_name", "rank_set")
+            facts = dict(database.rows("ClusterBaseInfo", "key", "value"))
+        stated = facts.get("distributed_args")
+        args = _DECODER.decode(stated) if isinstance(stated, str) else {}
+    except (MalformedInputError, SourceError, ValueError, RecursionError) as e:
+        issues.add("malformed-record", source.title(name), str(e)[:120])
+        return [], {}
+    return list(rows), _sizes(args) if isinstance(args, dict) else {}
+
+
+def _whole_groups(
+    rows: Iterable[tuple[object, object]], sizes: Mapping[str, int], world_size: int, place: str
+) -> tuple[ParallelGroup, ...]:
+    """The groups that are known to be listed with all their members."""
+    by_name: dict[str, set[tuple[int, ...]]] = {}
+    for name, listed in rows:
+        if isinstance(listed, str):  # "(0,1)"
+            listed = listed.strip("()[] ").split(",")
+        members = [_whole(one) for one in listed] if isinstance(listed, list) else []
+        if isinstance(name, str) and axes_of(name) and members and min(members) >= 0:
+            by_name.setdefault(name, set()).add(tuple(sorted(members)))
+    found = []
+    for name, groups in by_name.items():
+        ranks = sorted(rank for members in groups for rank in members)
+        lengths = {len(members) for members in groups}
+        axes = axes_of(name)
+        stated = len(axes) == 1 and lengths == {sizes.get(axes[0])}
+        whole = len(lengths) == 1 and ranks == list(range(world_size))
+        if stated or whole:
+            found += [ParallelGroup(name, members, place) for members in sorted(groups)]
+    return tuple(found)
+
+
+def _sizes(args: Mapping[str, Any]) -> dict[str, int]:
+    """Ranks per group by axis, as ``distributed_args`` state them."""
+    every = {axis: _whole(args.get(key)) for axis, key in _SIZES.items()}
+    return {axis: size for axis, size in every.items() if 0 < size <= _MOST_RANKS}
 
 
 def _group(entry: Any) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from traceconv.core.side_tables import Columns, SideTable
 from traceconv.core.table_kinds import NOT_NEEDED
 from traceconv.io.sources import Source
 from traceconv.readers.ascend.common.capture_files import PROF, folder_around, last_run
+from traceconv.readers.ascend.common.identity import of_cluster
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 _OPERATION = {
@@ -128,6 +129,8 @@ _BANDWIDTH = {
 }
 """Files that hold a second table."""
 
+_PYTORCH = re.compile(r"_ascend_pt/|/ascend_pytorch_profiler")
+
 CLUSTER = "cluster_analysis_output"
 """The folder that cluster tools write beside the captures of all ranks."""
 
@@ -217,8 +220,9 @@ def with_tables(
 ) -> list[Capture]:
     """The captures with their tables, and with what their other files are.
 
-    Tables of cluster tools go to the first capture of those they were made from.
-    Issues: export-unused.
+    Tables of cluster tools go to the first capture of those they were made from; what they say of
+    parallel groups is said of all, if no capture says it by itself.
+    Issues: export-unused, malformed-record.
     """
     found = list(captures)
     for folder in _clusters(ordered):
@@ -229,12 +233,30 @@ def with_tables(
             more = [n for n in ordered if n.startswith(f"{folder}/") and table_of(n)]
             known = tuple(dict.fromkeys((*first.known, *more)))
             found[beside[0]] = replace(first, known=known)
+            _place(found, beside, [n for n in ordered if n.startswith(f"{folder}/")], issues)
     found = [_with_mindspore_tables(_described(capture)) for capture in found]
     for capture in found:
         for name, use in capture.uses.items():
             if use == LEFT_OUT:
                 issues.add("export-unused", capture.source.title(name))
     return found
+
+
+def _place(
+    found: list[Capture], beside: Sequence[int], names: Sequence[str], issues: Issues
+) -> None:
+    """Take over what cluster tools say of the groups of captures."""
+    every = [found[i] for i in beside]
+    stated = any(c.placement.groups or c.placement.coordinates for c in every)
+    if stated or not all(_PYTORCH.search(name) for c in every for name in c.files[:1]):
+        return
+    sizes = {axis: size for c in every for axis, size in c.placement.sizes.items()}
+    world_size = max(c.world_size for c in every)
+    said = of_cluster(every[0].source, names, sizes, world_size, issues)
+    if said.groups or said.sizes:
+        for i in beside:
+            known = {**said.sizes, **found[i].placement.sizes}
+            found[i] = replace(found[i], placement=replace(said, sizes=known))
 
 
 def _clusters(ordered: Sequence[str]) -> list[str]:

@@ -197,7 +197,9 @@ class DatabaseFile:
                 self.short = fill_up(self.path, *_layout(self.path))
         except OSError as e:
             self.close()
-            raise SourceError(f"{source.title(name)}: cannot read or copy: {e}") from e
+            raise SourceError(
+                f"{source.title(name)}: cannot read or copy: {e.strerror or e}"
+            ) from e
         except SourceError:
             self.close()
             raise

@@ -289,8 +289,10 @@ class _Map:
     def __init__(self) -> None:
         self._codes = np.full(1024, -1, np.int32)
         self._count = 0
+        self._same = True  # every code represents itself
 
     def add(self, code: int) -> None:
+        self._same = self._same and code == self._count
         if self._count == len(self._codes) - 1:  # the last one stays: it represents -1
             self._codes = np.append(self._codes, np.full(len(self._codes), -1, np.int32))
         self._codes[self._count] = code
@@ -298,6 +300,7 @@ class _Map:
 
     def extend(self, codes: Sequence[int]) -> None:
         """Add many."""
+        self._same = False
         end = self._count + len(codes)
         if end >= len(self._codes):
             self._codes = np.append(self._codes, np.full(end, -1, np.int32))
@@ -305,7 +308,7 @@ class _Map:
         self._count = end
 
     def __getitem__(self, codes: I32) -> I32:
-        return self._codes[codes]
+        return codes if self._same else self._codes[codes]
 
     def or_none(self, codes: I32) -> I32 | None:
         """The same; None if no row says anything."""

@@ -1,0 +1,7 @@
+"""Captures that frameworks record here and now, of jobs whose truth is known.
+
+``python -m tests.recordings --python VENV/bin/python`` runs small jobs with the frameworks that
+this Python has (JAX, PyTorch; none of them is needed for anything else), reads what their profilers
+leave behind and compares it with what the jobs did: which step launched a program, which process
+slept. Samples are a few days of a few versions; this is what the next version writes.
+"""

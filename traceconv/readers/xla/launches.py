@@ -1,0 +1,222 @@
+"""Which call launched the programs that a processor carries out as a device.
+
+Times of operations do not tell: a framework launches programs long before they run. Nor does the
+thread: once a program has ended, the thread of a pool that carried it out goes on with the next
+one, within the same region of work. What tells is, in this order:
+
+1. the call that launched a program on all devices, which has its ``run_id``;
+2. the link from who gave the region of work to the pool, if the program is the first in it;
+3. the order of calls of a program that runs on one device: the n-th launches the n-th run, for
+   their numbers ascend.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import distinct
+from traceconv.core.model import I64, Mask
+from traceconv.readers.shared.pairing import latest
+
+_CALL = re.compile(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")
+_FUNCTION = re.compile(r"PjitFunction\((.+)\)")
+_DEPTH = 8  # pools give work to pools; nothing was seen that goes deeper
+
+Rows = NDArray[np.intp]
+
+
+def is_call(name: str) -> bool:
+    """Whether events of this name launch a program; those for one of several devices begin with
+    its number."""
+    return _CALL.fullmatch(name) is not None
+
+
+def function_of(name: str) -> str:
+    """The program that a range of the host is about, "" if none: what a call of a function that was
+    compiled launches, or what a call names itself."""
+    if found := _FUNCTION.fullmatch(name):
+        return f"jit_{found[1]}"
+    return name.partition(" (")[2][:-1] if is_call(name) else ""
+
+
+class HostEvents(msgspec.Struct, frozen=True):
+    """What the threads of a host did, as columns; rows are in no order.
+
+    Attributes:
+        start, dur: ns.
+        line:   the thread.
+        run:    the number of the run of a program that an event is about; numbers of one program
+            ascend with launches.
+        has_run: whether it has one.
+        program: of operations, and where :func:`function_of` names one, the number of its name;
+            else -1.
+        device: the device that an event ran on as an operation, -1 for all others.
+        calls:  rows of events that :func:`is_call`.
+        begins, givers: rows where a thread takes a region of work, and where it was given.
+    """
+
+    start: I64
+    dur: I64
+    line: I64
+    run: I64
+    has_run: Mask
+    program: I64
+    device: I64
+    calls: Rows
+    begins: Rows
+    givers: Rows
+
+    @property
+    def end(self) -> I64:
+        """``start + dur`` (computed)."""
+        return self.start + self.dur
+
+
+def launches(events: HostEvents, at: Rows) -> Rows:
+    """The event that launched the program each operation is part of.
+
+    Args:
+        at: operations of one device.
+
+    Returns:
+        Rows: a call; where no calls were recorded, who gave the work to a pool, or the operation
+        itself on a thread that is of no pool; -1 where nothing tells.
+    """
+    if not len(at):
+        return at
+    number, start = events.run, events.start
+    calls, programs = _calls(events)
+    if not events.has_run[at].all():  # of versions that do not number programs
+        return _within(events, calls, programs, _given(events, at), at)
+    runs, back = np.unique(number[at], return_inverse=True)
+    order = np.lexsort((start[at], back))
+    first = at[order[np.searchsorted(back[order], np.arange(len(runs)))]]
+    found = _within(events, calls, programs, _given(events, first), first)
+    _by_number(events, runs, found)
+    for one in distinct(events.program[first[found < 0]]).tolist():
+        own = np.flatnonzero(events.program[first] == one)
+        on = events.device[(events.program == one) & (events.device >= 0)]
+        if len(distinct(on)) == 1:
+            found[own] = _in_order(events, found[own], first[own], calls[programs == one])
+    return found[back]
+
+
+def _calls(events: HostEvents) -> tuple[Rows, I64]:
+    """The calls by start, but those that another one makes, and which program each launches.
+
+    That is the innermost function around it; -1 where none is known. If all operations are of one
+    program, so are all calls.
+    """
+    calls = _outermost(events, events.calls)
+    named = np.flatnonzero((events.program >= 0) & (events.device < 0))
+    around = _holding(events, named, calls)
+    programs = np.where(around >= 0, events.program[around], -1)
+    known = distinct(events.program[events.device >= 0])
+    if len(known) == 1 and not np.isin(programs, known).any():
+        programs[:] = known[0]
+    return calls, programs
+
+
+def _holding(events: HostEvents, ranges: Rows, rows: Rows) -> Rows:
+    """The last of some ranges to begin that each event is within, on its thread; -1 = none."""
+    if not len(ranges):
+        return np.full(len(rows), -1, np.intp)
+    line, start, end = events.line, events.start, events.end
+    over = ranges[np.maximum(latest(line[ranges], start[ranges], line[rows], start[rows]), 0)]
+    inside = (line[over] == line[rows]) & (start[over] <= start[rows]) & (end[over] >= end[rows])
+    return np.where(inside, over, -1)
+
+
+def _within(events: HostEvents, calls: Rows, programs: I64, given: Rows, first: Rows) -> Rows:
+    """The calls in which work was given to a pool; unknown where they are of another program, which
+    used the same threads to do its own work."""
+    if not len(calls):
+        return given
+    found = _holding(events, calls, given)
+    launched = np.full(len(events.start), -1)
+    launched[calls] = programs
+    same = launched[found] == events.program[first]
+    return np.where((given >= 0) & (found >= 0) & same, found, -1)
+
+
+def _given(events: HostEvents, first: Rows) -> Rows:
+    """Who gave what some operations are the first of to the pool that carried it out.
+
+    Unknown where the thread, or one on the way, had carried out another program in the same region
+    before: then it only went on with this one.
+    """
+    line, start, run = events.line, events.start, events.run
+    found = first.astype(np.intp)
+    begins, givers = events.begins, events.givers
+    ran = np.flatnonzero((events.device >= 0) & events.has_run)
+    todo = np.full(len(first), len(begins) > 0)
+    for _ in range(_DEPTH):
+        if not todo.any():
+            break
+        here, time = line[found], start[found]
+        over = np.maximum(latest(line[begins], start[begins], here, time), 0)
+        begun = start[begins[over]]
+        todo &= (line[begins[over]] == here) & (begun <= time)
+        if len(ran):
+            # the first operation of the region; times turned round ask for the next, not the last
+            after = ran[np.maximum(latest(line[ran], -start[ran], here, -begun), 0)]
+            within = (line[after] == here) & (start[after] >= begun) & (start[after] < time)
+            went_on = todo & within & (run[after] != run[first])
+            todo &= ~went_on
+            found = np.where(went_on, -1, found)
+        giver = givers[over]
+        todo &= start[giver] < time
+        found = np.where(todo, giver, found)
+    # a thread of a pool launches nothing: where the walk ends at one, the recording began later
+    pool = np.append(line[begins], line[events.device >= 0])
+    pooled = np.isin(line[found], pool) & ~np.isin(line[found], line[events.calls])
+    return np.where(todo | pooled, -1, found)
+
+
+def _by_number(events: HostEvents, runs: I64, found: Rows) -> None:
+    """Fill in the calls that have the number of a run, of several the first."""
+    calls = np.flatnonzero(events.has_run & (events.device < 0))
+    if not len(calls):
+        return
+    number = events.run[calls]
+    calls = calls[np.lexsort((events.start[calls], number))]
+    spot = np.minimum(np.searchsorted(events.run[calls], runs), len(calls) - 1)
+    same = events.run[calls[spot]] == runs
+    found[same] = calls[spot[same]]
+
+
+def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows:
+    """The launches of one program, if all that are known agree on which call launches which run."""
+    start = events.start
+    known = np.flatnonzero(found >= 0)
+    if not len(calls) or (not len(known) and len(calls) != len(found)):
+        return found
+    at = np.searchsorted(start[calls], start[found[known]])
+    ahead = distinct(at - known) if len(known) else np.zeros(1, np.intp)
+    if len(ahead) != 1:
+        return found
+    nth = np.arange(len(found)) + ahead[0]
+    seen = (nth >= 0) & (nth < len(calls))
+    call = calls[np.clip(nth, 0, len(calls) - 1)]
+    if (start[call] > start[first])[seen].any():  # runs that nobody called
+        return found
+    return np.where((found < 0) & seen, call, found)
+
+
+def _outermost(events: HostEvents, calls: Rows) -> Rows:
+    """Calls that are within no other of their thread, by start: one may call the other."""
+    if not len(calls):
+        return calls
+    start, end, line = events.start[calls], events.end[calls], events.line[calls]
+    order = np.lexsort((-end, start, line))
+    low, span = start.min(), end.max() - start.min() + 1
+    # threads are put one after the other in time, so that nothing reaches into the next one
+    shift = np.unique(line[order], return_inverse=True)[1] * span - low
+    reach = np.maximum.accumulate(end[order] + shift)
+    kept = order[np.append(True, (start[order] + shift)[1:] >= reach[:-1])]
+    outer: Rows = calls[kept[np.argsort(start[kept], kind="stable")]]
+    return outer
