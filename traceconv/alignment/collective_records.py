@@ -26,6 +26,8 @@ UNKNOWN = -1
 BLOCK = 1 << 16
 """Operations whose arguments are in memory at a time."""
 
+_MOST_KNOWN = 1 << 13
+
 P2P = "p2p"
 """The kind of sends, receives and exchanges: one side's send is the other's receive."""
 
@@ -173,12 +175,14 @@ class _Named(msgspec.Struct):
         groups:  by key.
         largest: groups by key, in the order of their numbers.
         lanes:   groups that are but lanes.
+        known:   kind, size and group of operations that say the same; None of permutations.
     """
 
     kinds: dict[str, int] = msgspec.field(default_factory=dict)
     groups: dict[str, int] = msgspec.field(default_factory=dict)
     largest: dict[str, Group] = msgspec.field(default_factory=dict)
     lanes: dict[Track, Group] = msgspec.field(default_factory=dict)
+    known: dict[tuple[Any, ...], tuple[int, int, int] | None] = msgspec.field(default_factory=dict)
 
     def take(
         self, trace: Trace, rows: NDArray[np.intp]
@@ -190,20 +194,38 @@ class _Named(msgspec.Struct):
         facts = _facts(trace, events.args[rows].tolist())
         columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
         for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
-            name, stated = trace.strings[n], _text(f.name)
-            if _PERMUTE.search(stated or name):
+            values = f.name, f.group, f.members, f.ranks, f.rank_size, f.n_bytes, f.count
+            key = (n, t, *values, *map(type, values))  # 1 and true are equal
+            try:
+                found = self.known[key]
+            except KeyError:
+                if len(self.known) >= _MOST_KNOWN:
+                    self.known.clear()
+                found = self.known[key] = self._numbers(trace, f, n, t)
+            except TypeError:  # a list, where a text or a number is expected
+                found = self._numbers(trace, f, n, t)
+            if found is None:
                 kept[at] = False
                 continue
-            what = _kind(stated, name)
-            kind.append(self.kinds.setdefault(what, len(self.kinds)))
-            size.append(UNKNOWN if what in _UNEVEN else _size(f))
-            identity.append(_identity(f, name))
-            one = _group(f, name, trace.tracks[t], self.lanes)
-            group.append(self.groups.setdefault(one.key, len(self.groups)))
-            if one.size > self.largest.setdefault(one.key, one).size:
-                self.largest[one.key] = one
+            kind.append(found[0])
+            size.append(found[1])
+            group.append(found[2])
+            identity.append(UNKNOWN if f.run is None else _identity(f, trace.strings[n]))
         numbers = np.array((size, identity), np.int64)
         return np.array(group, np.int32), np.array(kind, np.int32), numbers[0], numbers[1], kept
+
+    def _numbers(self, trace: Trace, f: _Arguments, n: int, t: int) -> tuple[int, int, int] | None:
+        """Kind, size and group of an operation by its arguments, its name and its lane."""
+        name, stated = trace.strings[n], _text(f.name)
+        if _PERMUTE.search(stated or name):
+            return None
+        what = _kind(stated, name)
+        kind = self.kinds.setdefault(what, len(self.kinds))
+        one = _group(f, name, trace.tracks[t], self.lanes)
+        group = self.groups.setdefault(one.key, len(self.groups))
+        if one.size > self.largest.setdefault(one.key, one).size:
+            self.largest[one.key] = one
+        return kind, UNKNOWN if what in _UNEVEN else _size(f), group
 
 
 def _kind(stated: str, name: str) -> str:

@@ -80,6 +80,8 @@ def _identified(a: Timed, b: Timed) -> Pairing | None:
     What occurs more than once on a rank, as in a loop of a program, is left out: the first may be
     missing, and nothing says so.
     """
+    if min(len(a.identity), len(b.identity)) < FEWEST:
+        return None
     ours, theirs = _once(a.identity), _once(b.identity)
     if min(len(ours), len(theirs)) < FEWEST:
         return None

@@ -6,6 +6,7 @@ in files, which are mapped where they are needed; so all of them must see the ru
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -120,6 +121,8 @@ def attempt(work: Work, index: int, job: Any, advance: Advance) -> Done:
         return Done(index, work(job, advance))
     except TraceconvError as e:
         return Done(index, error=e)
+    finally:
+        gc.collect(0)  # what a rank leaves in cycles is large, and too few objects to be due
 
 
 def in_order(dones: Iterator[Done]) -> Iterator[Done]:

@@ -88,6 +88,24 @@ class Facts(msgspec.Struct, rename={
 
 _decode = msgspec.json.Decoder(Facts).decode
 
+_MOST_KNOWN = 1 << 13
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """The track of a collective's kernel, its bytes, -1 if they are unknown or stated already, and
+    the share of these that a rank moves."""
+
+    track: int
+    size: int = -1
+    share: float = 0.0
+
+    def more(self, dur_ns: int) -> bytes:
+        """Further members for the arguments, with the brace that closes them."""
+        members = b', "bytes": %d' % self.size
+        if self.share > 0 and dur_ns > 0:
+            members += b', "bus bandwidth (GB/s)": %.3f' % (self.size / dur_ns * self.share)
+        return members + b"}"
+
 
 @dataclass
 class Collectives:
@@ -107,21 +125,54 @@ class Collectives:
     build: TraceBuilder
     device_lanes: Mapping[int, Track]
     groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
+    _known: dict[tuple[Any, ...], _Placed] = field(default_factory=dict)
 
     def place(self, rows: Incoming, chosen: NDArray[np.intp]) -> None:
         """Give the chosen rows their tracks and more arguments."""
-        for row, text in zip(chosen.tolist(), texts_of(self.build, rows, chosen), strict=True):
+        columns = (rows.name, rows.track, rows.dur_ns, rows.address, rows.length)
+        kept = [column[chosen].tolist() for column in columns]
+        tracks, addresses, lengths = [], [], []
+        for text, name, track, dur_ns, address, length in zip(
+            texts_of(self.build, rows, chosen), *kept, strict=True
+        ):
             try:
                 facts = _decode(text)
             except NOT_JSON:
                 facts = Facts()
-            title = lane_title(self.build.strings[int(rows.name[row])])
-            rows.track[row] = self._track(facts, self.device_lanes[int(rows.track[row])], title)
-            more = self._more(facts, int(rows.dur_ns[row]))
-            if more:
-                longer = text.rstrip()[:-1] + more
-                rows.address[row] = self.build.spill(longer)
-                rows.length[row] = len(longer)
+            found = self._placed(facts, name, track)
+            if found.size >= 0:
+                longer = text.rstrip()[:-1] + found.more(dur_ns)
+                address, length = self.build.spill(longer), len(longer)
+            tracks.append(found.track)
+            addresses.append(address)
+            lengths.append(length)
+        rows.track[chosen], rows.address[chosen] = tracks, addresses
+        rows.length[chosen] = lengths
+
+    def _placed(self, facts: Facts, name: int, track: int) -> _Placed:
+        """What is the same for all kernels that say so much of themselves: most repeat others."""
+        values = msgspec.structs.astuple(facts)
+        key = (name, track, *values, *map(type, values))  # 1 and true are equal
+        try:
+            found = self._known.get(key)
+        except TypeError:  # a list, where a text or a number is expected
+            return self._made(facts, name, track)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._made(facts, name, track)
+        return found
+
+    def _made(self, facts: Facts, name: int, track: int) -> _Placed:
+        title = lane_title(self.build.strings[name])
+        lane = self._track(facts, self.device_lanes[track], title)
+        size = _size(facts)
+        if size < 0 or facts.known_bytes is not None:
+            return _Placed(lane)
+        ranks = count_of(facts.ranks, INT64_MAX)
+        if ranks < 0:
+            ranks = self.groups.get(str(facts.group), ProcessGroup()).size
+        return _Placed(lane, size, _share(facts.collective, ranks))
 
     def _track(self, facts: Facts, stream: Track, title: str) -> int:
         """The lane of the process group; of the stream, if no group is named."""
@@ -133,20 +184,6 @@ class Collectives:
                 stated = self.groups.get(key, ProcessGroup()).description
             name = f"Group {key}" + (f" ({stated})" if stated else "")
         return self.build.track(Layer.COMM, name, stream.group, title)
-
-    def _more(self, facts: Facts, dur_ns: int) -> bytes:
-        """Further members for the arguments, with the brace that closes them."""
-        size = _size(facts)
-        if size < 0 or facts.known_bytes is not None:
-            return b""
-        members = b', "bytes": %d' % size
-        ranks = count_of(facts.ranks, INT64_MAX)
-        if ranks < 0:
-            ranks = self.groups.get(str(facts.group), ProcessGroup()).size
-        share = _share(facts.collective, ranks)
-        if share > 0 and dur_ns > 0:
-            members += b', "bus bandwidth (GB/s)": %.3f' % (size / dur_ns * share)
-        return members + b"}"
 
 
 def _size(facts: Facts) -> int:
