@@ -364,6 +364,24 @@ def test_arrow_without_enclosing_end_binds_to_the_next():
     assert arrows(read([*LANES, flow("s", 5), finish])) == [("k", "inner", "late")]
 
 
+def test_arrow_binds_to_an_instant_at_its_very_time():
+    """As a browser marks tasks that are posted; a slice that begins just then goes before it, and
+    asynchronous slices are on no stack."""
+    marks = [
+        e("i", "posted", 7, s="t"),
+        e("b", "startup", 1, id="7"),
+        e("e", "startup", 99, id="7"),
+    ]
+    assert arrows(read([*LANES, *marks, flow("s", 7), flow("f", 30, 2)])) == [
+        ("k", "posted", "dst")
+    ]
+    assert arrows(read([*LANES, *marks, flow("s", 5), flow("f", 30, 2)])) == [("k", "inner", "dst")]
+    assert arrows(read([*LANES, *marks, flow("s", 0), flow("f", 30, 2)])) == [("k", "outer", "dst")]
+    alone = [x("dst", 30, 4, tid=2), *marks[1:], flow("s", 5), flow("f", 30, 2)]
+    trace = read(alone)
+    assert (arrows(trace), issues(trace)) == ([], {"flow-without-end": 1})
+
+
 def test_one_start_many_ends():
     """An API that launches two kernels has two arrows."""
     trace = read([*LANES, flow("s", 5), flow("f", 30, 2), flow("f", 40, 2)])

@@ -24,9 +24,14 @@ class Binder:
 
     In a lane they are ordered by start, then longest first: of those that begin at one time, the
     last is the innermost.
+
+    Args:
+        points: what ends touch that are at their very time, where no slice begins just then:
+            instants, and asynchronous slices that carry the ends themselves.
     """
 
-    def __init__(self, slices: Anchors) -> None:
+    def __init__(self, slices: Anchors, points: Anchors | None = None) -> None:
+        self._points = Binder(points) if points is not None and len(points.lane) else None
         self._scale = _Scale(slices)
         key = self._scale.keys(slices.lane, slices.start)
         order = _ordered(key, slices.dur).astype(np.int32)  # rows are numbered so, too
@@ -46,19 +51,29 @@ class Binder:
     def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
         """The row each end touches, -1 if there is none.
 
-        It is the (innermost) slice that begins just then; else the innermost around that time,
-        its last instant included. Where not ``encloses``, it is the next slice to begin, if any.
+        It is the (innermost) slice that begins just then; else a point; else the innermost slice
+        around that time, its last instant included. Where not ``encloses``, it is the next slice to
+        begin, if any, before one around.
         """
+        found, at = self._beginning(lane, time)
+        if self._points is not None:
+            missing = np.flatnonzero(found < 0)
+            found[missing], _ = self._points._beginning(lane[missing], time[missing])
+        if len(self._key):
+            self._next(found, lane, at, (found < 0) & ~encloses)
+            self._around(found, lane, time, at, (found < 0) & (at >= 0))
+        return found
+
+    def _beginning(self, lane: I32, time: I64) -> tuple[I32, Index]:
+        """The row that begins at each time, -1 if none does, and the last position not after it."""
         found = np.full(len(lane), -1, np.int32)
         if not len(self._key):
-            return found
+            return found, np.full(len(lane), -1, np.intp)
         key = self._scale.keys(lane, time)
         at = np.searchsorted(self._key, key, side="right") - 1
         exact = (at >= 0) & (self._key[at] == key) & self._scale.hits(time)
         found[exact] = self._row[at[exact]]
-        self._next(found, lane, at, ~exact & ~encloses)
-        self._around(found, lane, time, at, (found < 0) & (at >= 0))
-        return found
+        return found, at
 
     def _next(self, found: I32, lane: I32, at: Index, asked: NDArray[np.bool_]) -> None:
         i = np.flatnonzero(asked & (at + 1 < len(self._key)))

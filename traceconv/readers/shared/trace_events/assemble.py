@@ -268,7 +268,7 @@ class _Assembly:
             self._tables.tally.saw("flow", int((~kept).sum()))
             self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="flow")
             flows = flows.take(kept)
-        binder = Binder(Anchors.joined(self._placer.anchors))
+        binder = Binder(Anchors.joined(self._placer.anchors), Anchors.joined(self._placer.points))
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
     def _check_grid(self) -> None:

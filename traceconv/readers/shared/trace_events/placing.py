@@ -26,7 +26,7 @@ from traceconv.readers.shared.trace_events.contract import (
     Revise,
     Skipped,
 )
-from traceconv.readers.shared.trace_events.tables import INSTANT, Rows, Shapes, Tables
+from traceconv.readers.shared.trace_events.tables import ASYNC, INSTANT, Rows, Shapes, Tables
 
 _PHASES = {
     **dict.fromkeys("XBE", "X"),
@@ -274,6 +274,7 @@ class Placer:
 
     Attributes:
         anchors: slices of the lanes that arrows touch.
+        points: instants and asynchronous slices there.
         span:    earliest start and latest end of slices, ns; None while there are none.
     """
 
@@ -300,6 +301,7 @@ class Placer:
         self._answers: dict[ByName, _Answers] = {}
         self._by_type: dict[int, I8] = {}
         self.anchors: list[Anchors] = []
+        self.points: list[Anchors] = []
         self.span: tuple[int, int] | None = None
 
     def put(self, rows: Rows, instants: bool = False) -> None:
@@ -425,7 +427,9 @@ class Placer:
             before = self.span or (low, high)
             self.span = min(low, before[0]), max(high, before[1])
         lane = self._lane_of[rows.shape]
-        bound = slices & self._touched[lane]
-        if bound.any():
-            row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
-            self.anchors.append(Anchors(lane[bound], rows.start[bound], rows.dur[bound], row))
+        stacked = slices & (self._tables.shapes.kind[rows.shape] != ASYNC)
+        for into, which in ((self.anchors, stacked), (self.points, ~stacked)):
+            bound = which & self._touched[lane]
+            if bound.any():
+                row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
+                into.append(Anchors(lane[bound], rows.start[bound], rows.dur[bound], row))
