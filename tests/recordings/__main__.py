@@ -1,6 +1,7 @@
 """``python -m tests.recordings``: record, read, compare; see the package."""
 
 import argparse
+import json
 import socket
 import subprocess
 import sys
@@ -24,22 +25,29 @@ LAUNCHED = {
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.recordings", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="one that has the frameworks")
-    python = parser.parse_args().python
-    if subprocess.run([python, "-c", "import jax"], capture_output=True, check=False).returncode:
-        print(f"{python} has no JAX: nothing to record")
-        return 3
+    python, wrong, recorded = parser.parse_args().python, 0, 0
+    for framework, record in (("jax", _jax), ("torch", _torch)):
+        asked = subprocess.run([python, "-c", f"import {framework}"], capture_output=True)
+        if asked.returncode:
+            print(f"{python} has no {framework}")
+            continue
+        recorded += 1
+        with tempfile.TemporaryDirectory() as folder:
+            wrong += record(python, Path(folder))
+    return int(wrong > 0) if recorded else 3
+
+
+def _jax(python, folder):
+    """Steps of devices, and processes one of which sleeps; how much of it is wrong."""
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for devices in (1, 2, 4, 8):
-            for mode in ("blocking", "ahead", "late"):
-                out = Path(folder) / f"{devices}-{mode}"
-                command = [python, str(HERE / "jax_job.py"), str(out), str(devices), mode]
-                subprocess.run(command, check=True, capture_output=True)
-                for reader in ("xplane", "xla_json"):
-                    wrong += _steps(out, reader, mode == "late")
-        for ranks in (2, 3):
-            wrong += _straggler(python, Path(folder) / f"job{ranks}", ranks)
-    return int(wrong > 0)
+    for devices in (1, 2, 4, 8):
+        for mode in ("blocking", "ahead", "late"):
+            out = folder / f"{devices}-{mode}"
+            command = [python, str(HERE / "jax_job.py"), str(out), str(devices), mode]
+            subprocess.run(command, check=True, capture_output=True)
+            for reader in ("xplane", "xla_json"):
+                wrong += _steps(out, reader, mode == "late")
+    return wrong + sum(_straggler(python, folder / f"job{ranks}", ranks) for ranks in (2, 3))
 
 
 def _steps(out, reader, late):
@@ -66,28 +74,45 @@ def _steps(out, reader, late):
 def _straggler(python, out, ranks):
     """Print what is said of the process that sleeps, and of the clocks of all, which are one; how
     much of it is wrong."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    job = [
-        subprocess.Popen(
-            [python, str(HERE / "jax_processes.py"), str(out), str(rank), str(ranks), port],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        for rank in range(ranks)
-    ]  # fmt: skip
+    job = _started(python, "jax_processes.py", [(out, rank, ranks) for rank in range(ranks)])
     if any(sorted(one.wait(300) for one in job)):
         print(f"{out.name:>12}  the job failed")
         return 1
     found = traceconv.stragglers(out)
     print(f"{out.name:>12}  {found.lines()[1]}")
     offsets = traceconv.align(out, method="collective").plan.offsets.values()
-    print(
-        f"{'':>12}  one clock; by collectives "
-        + ", ".join(f"{o.offset_ns / 1e3:.0f} +- {o.error_ns / 1e3:.0f} us" for o in offsets)
-    )
+    listed = (f"{one.offset_ns / 1e3:.0f} +- {one.error_ns / 1e3:.0f} us" for one in offsets)
+    print(f"{'':>12}  one clock; by collectives {', '.join(listed)}")
     apart = sum(abs(one.offset_ns) > one.error_ns for one in offsets)
     return apart + ([one.rank for one in found.verdict.culprits] != [ranks - 1])
+
+
+def _torch(python, folder):
+    """Coordinates of ranks on meshes of devices, against what their processes say."""
+    wrong = 0
+    for names, sizes in (("dp,tp", "2,2"), ("pp,dp,tp", "2,2,2"), ("tp,pp", "3,2")):
+        out, ranks = folder / names, int(np.prod([int(size) for size in sizes.split(",")]))
+        job = _started(python, "torch_mesh.py", [(out, r, names, sizes) for r in range(ranks)])
+        told = [json.loads(one.communicate(timeout=300)[0].splitlines()[-1]) for one in job]
+        shape = traceconv.inspect(out).shape
+        found = [{name: shape.value(r, name) for name in names.split(",")} for r in range(ranks)]
+        print(f"{names:>12} {sizes:>9}  {'right' if found == told else f'{found}, not {told}'}")
+        wrong += found != told
+    return wrong
+
+
+def _started(python, program, arguments):
+    """Processes of a job, each with its arguments and a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return [
+        subprocess.Popen(
+            [python, str(HERE / program), *map(str, own), port],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for own in arguments
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":
