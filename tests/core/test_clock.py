@@ -13,6 +13,7 @@ from traceconv.core.clock import (
     Anchor,
     Correction,
     Domain,
+    are_unix_us,
     is_unix_ns,
     to_ns,
     us_text,
@@ -95,3 +96,18 @@ def test_the_stamp_before_an_instant(drift):
     for ns in (10**15, 10**15 - 7, 10**15 + 10**12 + 1, 3 * 10**15):
         stamp = by.before(ns)
         assert by.of(stamp) <= ns < by.of(stamp + 1)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "unix"),
+    [
+        ((), False),
+        ((0, 0), False),
+        ((0, 0, 1_759_000_000_000_000), True),
+        ((100, 200, 9_223_372_036_854_775), False),
+        ((3, 1_759_000_000_000_000, 1_759_000_000_000_100), True),
+    ],
+)
+def test_most_stamps_say_what_they_count_from(stamps, unix):
+    """One wild stamp took the base from all others."""
+    assert are_unix_us(stamps) is unix

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -114,6 +114,13 @@ def is_unix_ns(ns: I64) -> NDArray[np.bool_]: ...
 def is_unix_ns(ns: int | I64) -> bool | NDArray[np.bool_]:
     """Whether a stamp in ns, or each of a column, counts from 1970 (see ``UNIX_FROM_NS``)."""
     return ns >= UNIX_FROM_NS
+
+
+def are_unix_us(stamps: Iterable[int]) -> bool:
+    """Whether most of some stamps, whole us, count from 1970; one that is wild does not decide, and
+    those that are 0, as of metadata, say nothing."""
+    said = sorted(filter(None, stamps))
+    return bool(said) and is_unix_ns(said[len(said) // 2] * 1000)
 
 
 def us_text(ns: int) -> str:

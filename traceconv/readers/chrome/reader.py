@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns, merged_clock
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us, merged_clock
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import stated_in_metadata
 from traceconv.core.model import Capture
@@ -83,7 +83,7 @@ def _captures(source: Source, name: str, head: bytes) -> list[Capture]:
     facts = _facts(_members(head))
     base = _base(facts)
     stamps = [int(s) for s in _STAMP.findall(head)]
-    unix = is_unix_ns(base + max(stamps, default=0) * 1000)
+    unix = are_unix_us(base // 1000 + stamp for stamp in stamps or [0])
     known: dict[str, Any] = {
         "reader": READER.name,
         "source": source,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from traceconv.core.clock import Anchor, Domain, is_unix_ns, to_ns
+from traceconv.core.clock import Anchor, Domain, are_unix_us, to_ns
 from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
 from traceconv.core.job_shape import STAGE, ParallelGroup, Placement, axes_of
 from traceconv.core.model import Capture
@@ -360,7 +360,7 @@ def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
         otherwise: the answer if there is no stamp.
     """
     stamps = _stamps(head)
-    return is_unix_ns(max(stamps) * 1000) if stamps else otherwise
+    return are_unix_us(stamps) if stamps else otherwise
 
 
 def first_stamp(head: bytes) -> int:

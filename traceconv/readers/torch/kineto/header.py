@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from traceconv.core.clock import INT64_MAX, Anchor, Domain, is_unix_ns
+from traceconv.core.clock import INT64_MAX, Anchor, Domain, are_unix_us
 from traceconv.core.errors import SourceError
 from traceconv.core.job_shape import ParallelGroup, Placement, parallel_groups
 from traceconv.io.sources import HEAD_BYTES, Source
@@ -100,7 +100,7 @@ def header(source: Source, name: str) -> Header | None:
         head = longer
     before, key, events = head.partition(b'"traceEvents"')
     stamps = [int(digits) for digits in _STAMP.findall(events or head)[:200]]
-    found = _read(before, is_unix_ns(max(stamps) * 1000) if stamps else None)
+    found = _read(before, are_unix_us(stamps) if stamps else None)
     clockless = found.base_ns is None and not found.is_unix
     if key and (clockless or not _KEYS.search(before)):
         return _completed(found, _tail(source, name))
