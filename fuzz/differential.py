@@ -241,7 +241,7 @@ def written(path: Path) -> Counter[Any]:
         for _, name, kind, start, dur in rows(trace):
             counted[name, kind, start + base, dur] += 1
         names = [trace.tracks[t].name for t in trace.counters.track.tolist()]
-        starts = (trace.counters.start_ns + base).tolist()
+        starts = [start + base for start in trace.counters.start_ns.tolist()]
         columns = (starts, trace.counters.value.tolist())
         counted.update(zip(names, *columns, strict=True))
     return counted
