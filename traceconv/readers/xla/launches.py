@@ -209,14 +209,13 @@ def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows
 
 def _outermost(events: HostEvents, calls: Rows) -> Rows:
     """Calls that are within no other of their thread, by start: one may call the other."""
-    if not len(calls):
-        return calls
     start, end, line = events.start[calls], events.end[calls], events.line[calls]
-    order = np.lexsort((-end, start, line))
-    low, span = start.min(), end.max() - start.min() + 1
-    # threads are put one after the other in time, so that nothing reaches into the next one
-    shift = np.unique(line[order], return_inverse=True)[1] * span - low
-    reach = np.maximum.accumulate(end[order] + shift)
-    kept = order[np.append(True, (start[order] + shift)[1:] >= reach[:-1])]
-    outer: Rows = calls[kept[np.argsort(start[kept], kind="stable")]]
+    kept = [np.empty(0, np.intp)]
+    for one in distinct(line).tolist():
+        own = np.flatnonzero(line == one)
+        own = own[np.lexsort((-end[own], start[own]))]
+        reach = np.maximum.accumulate(end[own])
+        kept.append(own[np.append(True, start[own[1:]] >= reach[:-1])])
+    rows = np.concatenate(kept)
+    outer: Rows = calls[rows[np.argsort(start[rows], kind="stable")]]
     return outer
