@@ -38,6 +38,9 @@ class Hints:
             some are not known to be of any step: what they do not fill is unknown, not idle. Set by
             the readers of Ascend tables and of XSpaces; read by the pass of attribution, by tables
             of what the device did, and by rules.
+        steps_told: whether every row of the device that is of a step says so, or an arrow to it
+            does: no other row is of one. Set by the readers of XSpaces and of their JSON; read by
+            the pass of attribution.
         made_steps: of what the rows of steps were made, where the source has none: "host" (marks of
             the framework) or "whole" (nothing marks steps: one over all). Set by the pass of steps,
             and by the Perfetto reader for what we wrote; read by the passes of steps and of
@@ -50,6 +53,7 @@ class Hints:
     free_rule: str = ""
     tables_only: bool = False
     partial_device: bool = False
+    steps_told: bool = False
     made_steps: str = ""
     range_lanes: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
@@ -67,6 +71,7 @@ class HintsBuilder:
     free_rule: str = ""
     tables_only: bool = False
     partial_device: bool = False
+    steps_told: bool = False
     made_steps: str = ""
     range_lanes: list[str] = field(default_factory=list)
     range_names: list[str] = field(default_factory=list)
@@ -82,6 +87,7 @@ class HintsBuilder:
             self.free_rule,
             self.tables_only,
             self.partial_device,
+            self.steps_told,
             self.made_steps,
             tuple(self.range_lanes),
             tuple(self.range_names),

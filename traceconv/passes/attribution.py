@@ -48,8 +48,8 @@ def attribution(trace: Trace) -> Trace:
             at[todo] = mine[0]
         elif graph < 0:
             _by_launch(trace, own, mine, todo, at)
-            if trace.hints.partial_device:
-                continue  # which rows are not known to be of any step is the reader's to say
+            if trace.hints.partial_device or trace.hints.steps_told:
+                continue  # of what is left nothing says so, or it is of no step
             spans = _work_spans(trace, steps, at)[mine]
         else:
             spans = np.stack((own.start_ns, own.end_ns), axis=1)

@@ -185,6 +185,24 @@ def test_work_belongs_to_the_step_that_launched_it(tmp_path):
     assert not trace.issues.count("launch-unknown")
 
 
+def test_programs_launched_before_the_recording_are_of_no_step(tmp_path):
+    """Their numbers are smaller than those of all calls; times alone would put them into a step."""
+    plane = Plane("/host:CPU")
+    python, pool = plane.line(1, "python"), plane.line(2, "tf_XLAPjRtCpuClient/1")
+    for n, (start, end) in enumerate(STEPS):
+        plane.add(python, "train", start, end - start, step_num=n, _r=1)
+        name = "CommonPjRtLoadedExecutable::Execute (jit_train)"
+        plane.add(python, name, start + 1, 3, run_id=n - 2)
+    about = {"hlo_op": "dot.1", "hlo_module": "jit_train", "device_ordinal": 0}
+    for n, (start, dur) in enumerate(((1, 5), (7, 4), *RUNS)):
+        plane.add(pool, "dot.1", start, dur, run_id=n - 4, **about)
+    (tmp_path / "a.xplane.pb").write_bytes(space(plane))
+    trace = read(READER, tmp_path)
+    assert device_steps(trace) == [-1, -1, 0, 1, 2]
+    assert not trace.issues.count("launch-unknown")
+    assert (trace.steps.covered == Covered.TIMELINE).all()
+
+
 def test_nothing_is_said_of_steps_whose_work_is_not_known(tmp_path):
     """Times alone would put the work of two steps into the last."""
     trace = traced(tmp_path, calls=False)

@@ -14,7 +14,7 @@ from traceconv.core.model import I32, I64, Layer, Mask, OpClass
 from traceconv.readers.shared.numbers import INT32_MAX
 from traceconv.readers.shared.pairing import combined_key
 from traceconv.readers.xla.device_lines import COLLECTIVES
-from traceconv.readers.xla.launches import HostEvents, function_of, is_call, launches
+from traceconv.readers.xla.launches import UNKNOWN, HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.links import POOL, pair_codes
 from traceconv.readers.xla.planes import Kind, owner
 from traceconv.readers.xla.space import Plane
@@ -151,9 +151,10 @@ class HostThreads:
             return steps
         events = self._events(plane)
         by = launches(events, at)
-        unknown = int((by < 0).sum())
+        unknown = int((by == UNKNOWN).sum())
         self._build.skip("launch-unknown", f"plane {plane.name}", unknown)
         self._build.hints.partial_device |= unknown > 0
+        self._build.hints.steps_told = True
         start, time = events.start, events.start[by]
         marks = marks[np.argsort(start[marks], kind="stable")]
         which = np.searchsorted(start[marks], time, "right") - 1

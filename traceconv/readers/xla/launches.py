@@ -24,6 +24,9 @@ from traceconv.readers.shared.pairing import latest
 
 _CALL = re.compile(r"\w+Executable::Execute(?:Helper(?:OnSingleDevice)?)?(?: \(.*\))?")
 _FUNCTION = re.compile(r"PjitFunction\((.+)\)")
+UNKNOWN, BEFORE = -1, -2
+"""Instead of a call: nothing tells, and the program was launched before the recording began."""
+
 _DEPTH = 8  # pools give work to pools; nothing was seen that goes deeper
 
 Rows = NDArray[np.intp]
@@ -84,7 +87,7 @@ def launches(events: HostEvents, at: Rows) -> Rows:
 
     Returns:
         Rows: a call; where no calls were recorded, who gave the work to a pool, or the operation
-        itself on a thread that is of no pool; -1 where nothing tells.
+        itself on a thread that is of no pool; :data:`UNKNOWN` or :data:`BEFORE`.
     """
     if not len(at):
         return at
@@ -96,11 +99,15 @@ def launches(events: HostEvents, at: Rows) -> Rows:
     order = np.lexsort((start[at], back))
     first = at[order[np.searchsorted(back[order], np.arange(len(runs)))]]
     found = _within(events, calls, programs, _given(events, first), first)
-    _by_number(events, runs, found)
-    for one in distinct(events.program[first[found < 0]]).tolist():
+    numbered = events.has_run[calls]
+    for one in distinct(events.program[first]).tolist():
         own = np.flatnonzero(events.program[first] == one)
+        told = calls[numbered & (programs == one)]
+        if len(told):
+            found[own] = _by_number(events, runs[own], told)
+            continue
         on = events.device[(events.program == one) & (events.device >= 0)]
-        if len(distinct(on)) == 1:
+        if (found[own] < 0).any() and len(distinct(on)) == 1:
             found[own] = _in_order(events, found[own], first[own], calls[programs == one])
     return found[back]
 
@@ -177,16 +184,16 @@ def _given(events: HostEvents, first: Rows) -> Rows:
     return np.where(todo | pooled, -1, found)
 
 
-def _by_number(events: HostEvents, runs: I64, found: Rows) -> None:
-    """Fill in the calls that have the number of a run, of several the first."""
-    calls = np.flatnonzero(events.has_run & (events.device < 0))
-    if not len(calls):
-        return
+def _by_number(events: HostEvents, runs: I64, calls: Rows) -> Rows:
+    """The calls that have the numbers of some runs of a program, of several the first.
+
+    Numbers ascend: smaller ones than those of all calls were launched before any of these.
+    """
+    calls = calls[np.lexsort((events.start[calls], events.run[calls]))]
     number = events.run[calls]
-    calls = calls[np.lexsort((events.start[calls], number))]
-    spot = np.minimum(np.searchsorted(events.run[calls], runs), len(calls) - 1)
-    same = events.run[calls[spot]] == runs
-    found[same] = calls[spot[same]]
+    spot = np.minimum(np.searchsorted(number, runs), len(calls) - 1)
+    missing = np.where(runs < number[0], BEFORE, UNKNOWN)
+    return np.where(number[spot] == runs, calls[spot], missing)
 
 
 def _in_order(events: HostEvents, found: Rows, first: Rows, calls: Rows) -> Rows:

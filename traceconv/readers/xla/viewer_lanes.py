@@ -20,7 +20,7 @@ from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import count_of
 from traceconv.readers.shared.trace_events.contract import Incoming, Lane, Named, Names, Placed
 from traceconv.readers.xla.device_lines import COLLECTIVES, COPIES, stream_name
-from traceconv.readers.xla.launches import HostEvents, function_of, is_call, launches
+from traceconv.readers.xla.launches import UNKNOWN, HostEvents, function_of, is_call, launches
 from traceconv.readers.xla.operations import operation
 from traceconv.readers.xla.planes import Kind, LineKind, device_kind, kind_of, line_kind, owner
 
@@ -178,9 +178,10 @@ class Lanes:
             build.seen("flow", int(drawn.sum()))
             build.flows(src=row[by[drawn]], dst=row[at[drawn]], name=name)
             if self._marked:
-                unknown = int((by < 0).sum())
+                unknown = int((by == UNKNOWN).sum())
                 build.skip("launch-unknown", f"CPU {number}", unknown)
                 build.hints.partial_device |= unknown > 0 and not self._devices
+                build.hints.steps_told = not self._devices
 
     def _stats(self, rows: Incoming, i: int) -> _Stats:
         if not rows.length[i]:
