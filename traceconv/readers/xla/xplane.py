@@ -17,7 +17,8 @@ Quirks:     lines of GPUs other than streams, and some of TPUs, say again what i
             contains its body; of an asynchronous collective the start is no communication, its end
             only where the whole is not recorded (tpu_two_hosts). Operations of the CPU backend are
             among the rows of the host's threads (cpu_two_devices). Steps are those of the device,
-            if it recorded any, else marks of the host with ``step_num``.
+            if it recorded any, else marks of the host with ``step_num``; which of these work of
+            the CPU backend is of, the calls say (:mod:`traceconv.readers.xla.launches`).
 Ignored:    stacks of sources, bytes, and paths but for their last part; links that only join an
             operation with its end; the files beside.
 Source:     tensorflow.profiler.XSpace and the names of planes and lines in openxla/xla.
