@@ -18,15 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I32, I64
-from traceconv.core.json_text import NOT_JSON
+from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import Kind, OpClass, Trace, Track
 
 UNKNOWN = -1
 
 BLOCK = 1 << 16
 """Operations whose arguments are in memory at a time."""
-
-_MOST_KNOWN = 1 << 13
 
 P2P = "p2p"
 """The kind of sends, receives and exchanges: one side's send is the other's receive."""
@@ -182,7 +180,7 @@ class _Named(msgspec.Struct):
     groups: dict[str, int] = msgspec.field(default_factory=dict)
     largest: dict[str, Group] = msgspec.field(default_factory=dict)
     lanes: dict[Track, Group] = msgspec.field(default_factory=dict)
-    known: dict[tuple[Any, ...], tuple[int, int, int] | None] = msgspec.field(default_factory=dict)
+    known: Repeated[tuple[int, int, int] | None] = msgspec.field(default_factory=Repeated)
 
     def take(
         self, trace: Trace, rows: NDArray[np.intp]
@@ -195,15 +193,7 @@ class _Named(msgspec.Struct):
         columns = (facts, events.name[rows].tolist(), events.track[rows].tolist())
         for at, (f, n, t) in enumerate(zip(*columns, strict=True)):
             values = f.name, f.group, f.members, f.ranks, f.rank_size, f.n_bytes, f.count
-            key = (n, t, *values, *map(type, values))  # 1 and true are equal
-            try:
-                found = self.known[key]
-            except KeyError:
-                if len(self.known) >= _MOST_KNOWN:
-                    self.known.clear()
-                found = self.known[key] = self._numbers(trace, f, n, t)
-            except TypeError:  # a list, where a text or a number is expected
-                found = self._numbers(trace, f, n, t)
+            found = self.known.of((n, t, *values), self._numbers, trace, f, n, t)
             if found is None:
                 kept[at] = False
                 continue

@@ -2,8 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
 import msgspec
 
 NOT_JSON = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 """What decoding raises where the text is no JSON: not UTF-8, half of a surrogate pair, a number
 beyond any double, nested too deeply, or another text altogether."""
+
+R = TypeVar("R")
+
+_MOST_KNOWN = 1 << 13
+
+
+class Repeated(Generic[R]):
+    """What follows from values of JSON objects, worked out once for all objects that repeat them.
+
+    Most events of a kind say the same of themselves; a few thousand different answers are kept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], R] = {}
+
+    def of(self, values: tuple[Any, ...], make: Callable[..., R], *given: Any) -> R:
+        """What ``make`` says of ``given``, which depends on ``values`` alone."""
+        key = (*values, *map(type, values))  # 1 and true are equal
+        try:
+            return self._known[key]
+        except KeyError:
+            pass
+        except TypeError:  # a list, where a text or a number is expected
+            return make(*given)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        found = self._known[key] = make(*given)
+        return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
-from traceconv.core.json_text import NOT_JSON
+from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import I32, Layer, OpClass, Track
 from traceconv.io.sources import Source
 from traceconv.readers.shared.collective_names import lane_title
@@ -88,8 +88,6 @@ class Facts(msgspec.Struct, rename={
 
 _decode = msgspec.json.Decoder(Facts).decode
 
-_MOST_KNOWN = 1 << 13
-
 
 class _Placed(msgspec.Struct, frozen=True):
     """The track of a collective's kernel, its bytes, -1 if they are unknown or stated already, and
@@ -125,7 +123,7 @@ class Collectives:
     build: TraceBuilder
     device_lanes: Mapping[int, Track]
     groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
-    _known: dict[tuple[Any, ...], _Placed] = field(default_factory=dict)
+    _known: Repeated[_Placed] = field(default_factory=Repeated)
 
     def place(self, rows: Incoming, chosen: NDArray[np.intp]) -> None:
         """Give the chosen rows their tracks and more arguments."""
@@ -152,16 +150,7 @@ class Collectives:
     def _placed(self, facts: Facts, name: int, track: int) -> _Placed:
         """What is the same for all kernels that say so much of themselves: most repeat others."""
         values = msgspec.structs.astuple(facts)
-        key = (name, track, *values, *map(type, values))  # 1 and true are equal
-        try:
-            found = self._known.get(key)
-        except TypeError:  # a list, where a text or a number is expected
-            return self._made(facts, name, track)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            found = self._known[key] = self._made(facts, name, track)
-        return found
+        return self._known.of((name, track, *values), self._made, facts, name, track)
 
     def _made(self, facts: Facts, name: int, track: int) -> _Placed:
         title = lane_title(self.build.strings[name])
