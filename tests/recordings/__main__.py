@@ -81,9 +81,10 @@ def _straggler(python, out, ranks):
     found = traceconv.stragglers(out)
     print(f"{out.name:>12}  {found.lines()[1]}")
     offsets = traceconv.align(out, method="collective").plan.offsets.values()
-    listed = (f"{one.offset_ns / 1e3:.0f} +- {one.error_ns / 1e3:.0f} us" for one in offsets)
-    print(f"{'':>12}  one clock; by collectives {', '.join(listed)}")
-    apart = sum(abs(one.offset_ns) > one.error_ns for one in offsets)
+    stated = [one for one in offsets if one.error_ns is not None]  # else it is refused
+    listed = (f"{one.offset_ns / 1e3:.0f} +- {one.error_ns / 1e3:.0f} us" for one in stated)
+    print(f"{'':>12}  one clock; by collectives {', '.join(listed) or 'refused'}")
+    apart = sum(abs(one.offset_ns) > one.error_ns for one in stated)
     return apart + ([one.rank for one in found.verdict.culprits] != [ranks - 1])
 
 

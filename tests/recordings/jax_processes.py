@@ -10,21 +10,12 @@ import jax  # noqa: E402
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{port}", ranks, rank)
 
-import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+from jax_training import train  # noqa: E402
 
 mesh = Mesh(np.array(jax.devices()), ("d",))
 whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("d"))
-
-
-@jax.jit
-def train(w, x):
-    def loss(w):
-        return jnp.mean((jnp.tanh(x @ w) @ w.T - x) ** 2)
-
-    value, gradient = jax.value_and_grad(loss)(w)
-    return w - 0.1 * gradient, value
 
 
 def ones(shape, sharding):

@@ -215,15 +215,16 @@ def _place(build: TraceBuilder, entries: Sequence[Entry]) -> None:
             build.skip("negative-duration", where, kind="slice")
         else:
             name = text(entry.get("profiling_name", b"")) or "(no name)"
-            ended = _ns(entry, _COMPLETED) > 0
-            # how long it takes is not known before it has ended: it is in no sum of communication
-            op, kind = (OpClass.COMM if ended else OpClass.OTHER), Kind.SLICE
-            if not ended and _retired(entry):
+            lane, begun, dur_ns = _track(build, entry, name), span[0], span[1] - span[0]
+            if _ns(entry, _COMPLETED):
+                slices.add(lane, begun, dur_ns, name, OpClass.COMM, _arguments(entry))
+            elif _retired(entry):
                 build.skip("end-unknown", where)
-                kind, span = Kind.INSTANT, (span[0], span[0])
-            args = _arguments(entry, unfinished=not (ended or _retired(entry)))
-            lane = _track(build, entry, name)
-            slices.add(lane, span[0], span[1] - span[0], name, op, args, kind=kind)
+                args = _arguments(entry)
+                slices.add(lane, begun, 0, name, OpClass.OTHER, args, kind=Kind.INSTANT)
+            else:  # nobody knows how long it takes: it is in no sum of communication
+                args = _arguments(entry, unfinished=True)
+                slices.add(lane, begun, dur_ns, name, OpClass.OTHER, args)
     slices.flush()
 
 
@@ -274,7 +275,7 @@ def _group(entry: Entry) -> str:
     return f"Group {name}" + (f" ({words[1]})" if len(words) > 1 and words[1] else "")
 
 
-def _arguments(entry: Entry, unfinished: bool) -> bytes:
+def _arguments(entry: Entry, unfinished: bool = False) -> bytes:
     members = [
         quoted(key) + b":" + bytes(raw)
         for key, raw in entry.items()

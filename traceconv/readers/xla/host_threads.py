@@ -159,7 +159,7 @@ class HostThreads:
         marks = marks[np.argsort(start[marks], kind="stable")]
         which = np.searchsorted(start[marks], time, "right") - 1
         inside = (by >= 0) & (which >= 0)
-        inside &= time < (start + events.dur)[marks[np.maximum(which, 0)]]
+        inside &= time < events.end[marks[np.maximum(which, 0)]]
         steps[inside] = plane.integers("step_num")[0][marks[which[inside]]]
         return steps
 
