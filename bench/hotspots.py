@@ -2,8 +2,9 @@
 
     python -m bench.hotspots IN [--summary] [--stages]
 
-Stages are timed without a profiler; with ``--stages`` they are all, as JSON. The functions come
-from cProfile, in a second run, which makes Python calls look dearer than they are.
+Stages are timed without a profiler, with ``jobs=1`` like the commands they are held beside; with
+``--stages`` they are all, as JSON. The functions come from cProfile, in a second run, which makes
+Python calls look dearer than they are.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             out = str(Path(folder) / "out.pftrace")
             if given.summary:
-                merge(given.path, out=out, mode="summary")
+                merge(given.path, out=out, mode="summary", jobs=1)
             else:
-                convert(given.path, out)
+                convert(given.path, out, jobs=1)
 
     stages = Stages()
     seconds = stages.run(work)
