@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _LINE = re.compile(r"(.*?)(?:(?:, seq = (0|[1-9][0-9]{0,17}))?, op_id = (0|[1-9][0-9]{0,17}))?\n")
 """A name and the two numbers that most operators have."""
 
-_AT_ONCE = 1 << 14
+_AT_ONCE = 1 << 12
 """Ranges whose texts are in memory at a time: most have one of their own."""
 
 _LONG = 4096
