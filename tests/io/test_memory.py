@@ -57,6 +57,26 @@ def test_more_than_the_limit_can_be_held():
     assert told == ["True", "True"]
 
 
+def test_holes_are_given_back():
+    """Freed memory between what lives on, 32 MB of it here, does not stay in the process."""
+    told = in_a_small_process(
+        """
+        import numpy as np
+        from traceconv.native import _memory
+        from traceconv.io.memory import give_back
+
+        arrays = [np.ones(65536, np.uint8) for i in range(1024)]
+        del arrays[::2]
+        before = _memory.resident()
+        _memory.trim(1 << 40)
+        kept = _memory.resident()
+        give_back()
+        print(before - kept < 4 << 20, kept - _memory.resident() > 24 << 20)
+        """
+    )
+    assert told == ["True", "True"]
+
+
 def test_arrays_outlive_the_limit_and_give_their_room_back():
     """What was made under a limit is used after it; freed, its files are gone."""
     told = in_a_small_process(

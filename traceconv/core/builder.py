@@ -40,7 +40,7 @@ from traceconv.core.model import (
     arranged,
 )
 from traceconv.core.side_tables import Columns, SideTable
-from traceconv.io.memory import ReadMapping
+from traceconv.io.memory import ReadMapping, give_back
 from traceconv.io.sources import RecordedSource
 from traceconv.io.temporary import temporary_file
 
@@ -285,6 +285,19 @@ class TraceBuilder:
         """Event rows added so far: the row the next :meth:`extend` will return."""
         return self._rows
 
+    def times(self, first_row: int) -> tuple[I64, I64]:
+        """Start and duration, ns, of all rows from ``first_row`` on, which began an ``extend``.
+
+        What was added by then is kept in one piece from now on, so that these are no copies.
+        """
+        at = before = 0
+        while before < first_row:
+            before += len(self._events[at])
+            at += 1
+        self._events[at:] = [_drained(EventTable, self._events[at:])]
+        give_back()
+        return self._events[at].start_ns, self._events[at].dur_ns
+
     def span(self, first_row: int = 0, layers: Collection[Layer] = ()) -> tuple[int, int] | None:
         """Earliest start and latest end of the rows from ``first_row`` on, ns.
 
@@ -375,7 +388,8 @@ class TraceBuilder:
             if lost:
                 ledger["lost", kind] = -lost
         trace.ledger.update(ledger)
-        return arranged(trace)
+        give_back()
+        return arranged(trace, alone=True)
 
     def _book_backwards(self, trace: Trace) -> None:
         """Book, once, the launches of work that began before them: the device's clock is ahead."""

@@ -548,22 +548,32 @@ def _blocks(
     return blocks
 
 
-def arranged(trace: Trace) -> Trace:
+def arranged(trace: Trace, alone: bool = False) -> Trace:
     """``trace`` with tracks in screen order (equal ones joined), rows in table order.
 
     Flows and counters follow. The one place that knows the order of tables.
+
+    Args:
+        alone: nobody else holds the tables of ``trace``, which is given up: its events are put in
+            order where they are, so that never two copies of all are alive.
     """
     unique = sorted(set(trace.tracks), key=Track.order_key)
     number = {track: i for i, track in enumerate(unique)}
     renumber = np.array([number[t] for t in trace.tracks], np.int32)
     events, counters, flows = trace.events, trace.counters, trace.flows
     if len(events):
-        events = events.with_columns(track=renumber[events.track])
+        if alone:
+            events.track = renumber[events.track]
+        else:
+            events = events.with_columns(track=renumber[events.track])
         order = events.sort_order()
         if not (order[1:] > order[:-1]).all():  # else the rows are in order already
             position = np.empty(len(order), np.int32)
             position[order] = np.arange(len(order), dtype=np.int32)
-            events = events.take(order)
+            if alone:
+                events.reorder(order)
+            else:
+                events = events.take(order)
             if len(flows):
                 flows = flows.with_columns(src=position[flows.src], dst=position[flows.dst])
     if len(counters):

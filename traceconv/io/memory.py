@@ -21,6 +21,9 @@ from traceconv.native import Allocator, allocator
 LOWEST = 192 << 20
 """The least limit, bytes: Python, numpy and the buffers of one file need about half of it."""
 
+LEAST_FREE = 16 << 20
+"""Less freed memory is kept: pages that are needed again have to be cleared."""
+
 _limit: int | None = None
 
 
@@ -61,6 +64,18 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
 def scarce() -> bool:
     """Whether a limit is set and reached: pages of mapped inputs should be released."""
     return _limit is not None and _allocator().resident() > _limit
+
+
+def give_back() -> None:
+    """Give pages of freed memory back to the system, between parts of the work that each need much.
+
+    Columns come and go in pieces of some hundred kB; those that live on lie between holes, which
+    the next part, asking for other sizes, would not fill. Does nothing without the compiled part,
+    and where the C library has no such call.
+    """
+    native = allocator()
+    if native:
+        native.trim(LEAST_FREE)
 
 
 class ReadMapping(mmap.mmap):

@@ -51,6 +51,10 @@ class Allocator(Protocol):
         """Bytes of this process that are in memory."""
         ...
 
+    def trim(self, least: int, /) -> None:
+        """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
+        ...
+
     def watch(self, mapped: mmap, /) -> None:
         """Let the pages of a file mapped for reading leave memory, too."""
         ...

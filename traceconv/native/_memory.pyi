@@ -11,6 +11,9 @@ def stop() -> int:
 def resident() -> int:
     """Bytes of this process that are in memory."""
 
+def trim(least: int, /) -> None:
+    """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
+
 def watch(mapped: mmap.mmap, /) -> None:
     """Let the pages of a file mapped for reading leave memory, too, until :func:`forget`.
 

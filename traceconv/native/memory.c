@@ -17,6 +17,9 @@
 #include <fcntl.h>
 #ifdef __GLIBC__
 #include <malloc.h>
+#if __GLIBC_PREREQ(2, 33)
+#define HAVE_MALLINFO2
+#endif
 #endif
 #include <pthread.h>
 #include <stdint.h>
@@ -352,7 +355,26 @@ static PyObject *memory_forget(PyObject *Py_UNUSED(self), PyObject *mapped)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(trim_doc, "trim(least)\n--\n\nGive pages of freed memory back to the system, if there are"
+    " `least` bytes of it.");
+
+static PyObject *memory_trim(PyObject *Py_UNUSED(self), PyObject *given)
+{
+    size_t least = PyLong_AsSize_t(given);
+    if (least == (size_t)-1 && PyErr_Occurred())
+        return NULL;
+#ifdef HAVE_MALLINFO2
+    if (mallinfo2().fordblks < least)
+        Py_RETURN_NONE;
+#endif
+    Py_BEGIN_ALLOW_THREADS
+    trim();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"trim", memory_trim, METH_O, trim_doc},
     {"watch", memory_watch, METH_O, watch_doc},
     {"forget", memory_forget, METH_O, forget_doc},
     {"start", memory_start, METH_VARARGS, start_doc},
@@ -362,7 +384,7 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "traceconv._memory", "Large arrays on disk; see traceconv/memory.py.",
+    PyModuleDef_HEAD_INIT, "traceconv._memory", "Large arrays on disk; see traceconv/io/memory.py.",
     -1, methods, NULL, NULL, NULL, NULL,
 };
 

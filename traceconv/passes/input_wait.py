@@ -225,9 +225,9 @@ def _busy(trace: Trace) -> list[I64]:
     classes = [OpClass.COMPUTING, OpClass.COMMUNICATION]
     if trace.hints.vendor != "ascend":
         classes.append(OpClass.COPYING)
-    lanes = trace.rows_of(Layer.OVERLAP)
     devices = {track.group for track in trace.tracks if track.layer is Layer.OVERLAP}
-    rows = lanes & np.isin(events.op, classes)
+    rows = trace.rows_of(Layer.OVERLAP)
+    rows &= np.logical_or.reduce([events.op == one for one in classes])
     found = []
     for device in sorted(devices):
         of = np.array([track.group == device for track in trace.tracks], bool)

@@ -266,6 +266,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
     first = np.cumsum([0, *map(len, lanes)])
     rows = [_rows(trace, a, n, i) for a, n, i in zip(found, map(len, lanes), first, strict=False)]
     tracks = [track for each in lanes for track in each]
+    del works, found, analysed  # copies of all rows of devices: room for the new table
     return trace.add_events("overlap", tracks, EventTable.concat(rows))
 
 

@@ -32,8 +32,7 @@ from traceconv.readers.shared.arguments import (
     tracks,
 )
 from traceconv.readers.shared.pairing import combined_key, occurrences
-from traceconv.readers.shared.trace_events.arrows import Binder
-from traceconv.readers.shared.trace_events.placing import Anchors
+from traceconv.readers.shared.trace_events.arrows import Anchors, Binder
 
 MAGIC = 0x5A5A
 NEVER = -1

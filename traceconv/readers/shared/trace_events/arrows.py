@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,10 +12,72 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.columns import distinct
 from traceconv.core.model import BACKWARDS, I32, I64
 from traceconv.readers.shared.trace_events.contract import Skipped
-from traceconv.readers.shared.trace_events.placing import Anchors, Lanes, Texts
+from traceconv.readers.shared.trace_events.placing import Lanes, Texts, Touched
 from traceconv.readers.shared.trace_events.tables import Flows, Tables
 
 Index = NDArray[np.intp]
+
+
+class Anchors(msgspec.Struct, frozen=True):
+    """Slices that arrows may bind to: lane, start, duration, row in the builder."""
+
+    lane: I32
+    start: I64
+    dur: I64
+    row: I32
+
+
+ROWS_AT_ONCE = 1 << 16
+"""Rows that are sorted for arrows at a time; more where one lane has more."""
+
+MOST_PARTS = 32
+"""Parts that rows are sorted in, at most about: for each, all rows are looked at once."""
+
+
+class LaneBinder:
+    """Finds the slices that ends of arrows touch in a whole file, some lanes at a time.
+
+    Args:
+        slices, points: as of :class:`Binder`.
+        times: start and duration, ns, of the rows of the builder from ``first_row`` on.
+    """
+
+    def __init__(
+        self, slices: Touched, points: Touched, times: tuple[I64, I64], first_row: int
+    ) -> None:
+        self._slices, self._points = slices, points
+        self._start, self._dur = times
+        self._first = first_row
+        self.lanes = distinct(slices.lane)
+
+    def rows(self, lane: I32, time: I64, encloses: NDArray[np.bool_]) -> I32:
+        """As :meth:`Binder.rows`."""
+        found = np.full(len(lane), -1, np.int32)
+        part_of = self._parts(int(lane.max(initial=-1)) + 1)
+        end, slice_, point = (part_of[of] for of in (lane, self._slices.lane, self._points.lane))
+        for part in distinct(end).tolist():
+            ends = np.flatnonzero(end == part)
+            binder = Binder(
+                self._anchors(self._slices, slice_ == part),
+                self._anchors(self._points, point == part),
+            )
+            found[ends] = binder.rows(lane[ends], time[ends], encloses[ends])
+        return found
+
+    def _parts(self, lanes: int) -> NDArray[np.int16]:
+        """The number of the part that each lane is in; there are ``lanes`` or more."""
+        at_least = max(
+            lanes, *(int(t.lane.max(initial=-1)) + 1 for t in (self._slices, self._points))
+        )
+        rows = np.bincount(self._slices.lane, minlength=at_least)
+        rows += np.bincount(self._points.lane, minlength=at_least)
+        most = max(ROWS_AT_ONCE, int(rows.sum()) // MOST_PARTS)
+        return ((np.cumsum(rows) - rows) // most).astype(np.int16)
+
+    def _anchors(self, touched: Touched, chosen: NDArray[np.bool_]) -> Anchors:
+        row = touched.row[chosen]
+        at = row - np.int32(self._first)
+        return Anchors(touched.lane[chosen], self._start[at], self._dur[at], row)
 
 
 class Binder:
@@ -179,7 +242,7 @@ _START, _STEP, _FINISH = 0, 1, 2
 _STAGES = {"s": _START, "t": _STEP, "f": _FINISH}
 
 
-def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> Index:
+def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.int64]) -> I32:
     """For every end, the end its arrow comes from; -1 for starts, and where there is none.
 
     Ends of one key belong together. Every step and finish is the head of an arrow from the start
@@ -187,14 +250,17 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     and device may differ a little). One start may have many finishes.
     """
     n = len(key)
-    tail = np.full(n, -1, np.intp)
+    tail = np.full(n, -1, np.int32)
     order = np.argsort(key)
     # keys numbered from 0, so that what is known of a key is an array
     group = np.empty(n, np.int32)
-    group[order] = np.cumsum(np.append(True, key[order[1:]] != key[order[:-1]])) - 1
+    in_order = key[order]
+    new = np.append(True, in_order[1:] != in_order[:-1])
+    group[order] = np.cumsum(new, dtype=np.int32) - np.int32(1)
+    del order, in_order, new
     count = int(group.max()) + 1 if n else 0
     starts = stage == _START
-    first = np.full(count, -1, np.intp)
+    first = np.full(count, -1, np.int32)
     first[group[starts]] = np.flatnonzero(starts)
     many = np.bincount(group[starts], minlength=count) > 1
     many[group[stage == _STEP]] = True
@@ -239,7 +305,7 @@ class Arrows:
     texts: Texts
     build: TraceBuilder
 
-    def draw(self, flows: Flows, binder: Binder) -> None:
+    def draw(self, flows: Flows, binder: LaneBinder) -> None:
         """Join, bind and add all arrows.
 
         Args:
@@ -274,7 +340,7 @@ class Arrows:
             found.append(place if isinstance(place, Skipped) else kept)
         return found
 
-    def _book_skipped(self, flows: Flows, ends: Index, tail: Index, why: list[Skipped]) -> Index:
+    def _book_skipped(self, flows: Flows, ends: Index, tail: I32, why: list[Skipped]) -> Index:
         """The arrows none of whose ends is left out."""
         codes = [one.code for one in why]
         if not any(codes):
@@ -297,7 +363,7 @@ class Arrows:
     def _lose(self, code: str, flows: Flows, ends: Index) -> None:
         self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
 
-    def _bind(self, flows: Flows, head: Index, tail: Index, binder: Binder) -> None:
+    def _bind(self, flows: Flows, head: Index, tail: I32, binder: LaneBinder) -> None:
         lane, stage = self.tables.shapes.lane[flows.shape], self._stages()[flows.shape]
         encloses = flows.encloses | (stage != _FINISH)
         row = binder.rows(lane, flows.start, encloses)

@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Track
+from traceconv.io.memory import give_back
 from traceconv.readers.shared.pairing import Marks, nested_by_name
-from traceconv.readers.shared.trace_events.arrows import Arrows, Binder
+from traceconv.readers.shared.trace_events.arrows import Arrows, LaneBinder
 from traceconv.readers.shared.trace_events.contract import Classify, Placed, Revise, Skipped
 from traceconv.readers.shared.trace_events.placing import (
     SKIPPED,
-    Anchors,
     Lanes,
     Naming,
     Placer,
     Texts,
+    Touched,
 )
 from traceconv.readers.shared.trace_events.python_columns import Series
 from traceconv.readers.shared.trace_events.tables import BEGIN, Asyncs, Flows, Rows, Samples, Tables
@@ -187,6 +188,7 @@ class _Assembly:
         self._lanes = Lanes(tables, naming, classify, build)
         self._texts = Texts(tables.names.texts(), build)
         self._flows = self._concerned_flows()
+        self._first_row = build.rows
         touched = np.zeros(len(tables.shapes.lanes), bool)
         touched[tables.shapes.lane[self._flows.shape]] = True
         self._placer = Placer(tables, self._lanes, self._texts, build, offset_ns, touched, revise)
@@ -206,6 +208,7 @@ class _Assembly:
         if tables.samples:
             counters = Counters(tables, self._lanes, self._texts, self._build)
             counters.put(tables.samples.whole(), self._placer)
+        give_back()
         self._draw()
         self._book()
         return self._placer.span
@@ -268,7 +271,8 @@ class _Assembly:
             self._tables.tally.saw("flow", int((~kept).sum()))
             self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="flow")
             flows = flows.take(kept)
-        binder = Binder(Anchors.joined(self._placer.anchors), Anchors.joined(self._placer.points))
+        slices, points = Touched.joined(self._placer.slices), Touched.joined(self._placer.points)
+        binder = LaneBinder(slices, points, self._build.times(self._first_row), self._first_row)
         Arrows(self._tables, self._lanes, self._texts, self._build).draw(flows, binder)
 
     def _check_grid(self) -> None:

@@ -210,30 +210,20 @@ class Texts:
         return found
 
 
-class Anchors(msgspec.Struct, frozen=True):
-    """Slices that arrows may bind to: lane, start, duration, row in the builder."""
+class Touched(msgspec.Struct, frozen=True):
+    """Rows that arrows may bind to: lane, and row in the builder."""
 
     lane: I32
-    start: I64
-    dur: I64
     row: I32
 
     @classmethod
-    def joined(cls, parts: list[Anchors]) -> Anchors:
-        """All of many; they are given up, a column at a time."""
-        lane, start, dur, row = (
-            [getattr(part, name) for part in parts] for name in cls.__struct_fields__
-        )
+    def joined(cls, parts: list[Touched]) -> Touched:
+        """All of many, which are given up."""
+        none = np.empty(0, np.int32)
+        lane = np.concatenate([none, *(part.lane for part in parts)])
+        row = np.concatenate([none, *(part.row for part in parts)])
         parts.clear()
-        return cls(
-            _one(lane, np.int32), _one(start, np.int64), _one(dur, np.int64), _one(row, np.int32)
-        )
-
-
-def _one(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    whole = np.concatenate([np.empty(0, dtype), *parts])
-    parts.clear()
-    return whole
+        return cls(lane, row)
 
 
 ANSWERS = 16
@@ -273,7 +263,7 @@ class Placer:
     """Puts rows into the builder.
 
     Attributes:
-        anchors: slices of the lanes that arrows touch.
+        slices: those of the lanes that arrows touch.
         points: instants and asynchronous slices there.
         span:    earliest start and latest end of slices, ns; None while there are none.
     """
@@ -300,8 +290,8 @@ class Placer:
         self._types = list(tables.types)
         self._answers: dict[ByName, _Answers] = {}
         self._by_type: dict[int, I8] = {}
-        self.anchors: list[Anchors] = []
-        self.points: list[Anchors] = []
+        self.slices: list[Touched] = []
+        self.points: list[Touched] = []
         self.span: tuple[int, int] | None = None
 
     def put(self, rows: Rows, instants: bool = False) -> None:
@@ -428,8 +418,8 @@ class Placer:
             self.span = min(low, before[0]), max(high, before[1])
         lane = self._lane_of[rows.shape]
         stacked = slices & (self._tables.shapes.kind[rows.shape] != ASYNC)
-        for into, which in ((self.anchors, stacked), (self.points, ~stacked)):
+        for into, which in ((self.slices, stacked), (self.points, ~stacked)):
             bound = which & self._touched[lane]
             if bound.any():
                 row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
-                into.append(Anchors(lane[bound], rows.start[bound], rows.dur[bound], row))
+                into.append(Touched(lane[bound], row))

@@ -250,9 +250,16 @@ class Pile(Generic[B]):
             yield self._batches.popleft()
 
     def whole(self) -> B:
-        """All rows as one batch, given up; there must be some."""
+        """All rows as one batch, given up a column at a time; there must be some."""
         batches = list(self.drain())
-        return type(batches[0]).joined(batches)
+        if len(batches) == 1:
+            return batches[0]
+        sizes, columns = list(map(len, batches)), []
+        for name in type(batches[0]).__struct_fields__:
+            columns.append(_concatenated([getattr(batch, name) for batch in batches], sizes))
+            for batch in batches:
+                setattr(batch, name, None)
+        return type(batches[0])(*columns)
 
 
 class Tally:
