@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from traceconv import validation as checks
-from traceconv.alignment.collective_records import collective_records
 from traceconv.core.errors import Issue, Issues, RankError, TraceconvError
 from traceconv.core.model import Trace
 from traceconv.core.ranks import resolve
@@ -187,7 +186,7 @@ def written(trace: Trace, path: Path, outcome: Outcome) -> None:
     """
     span = trace.span()
     document = Document(span[0] if span else 0, (trace.rank,))
-    part = Part(document, (InMemoryRank(trace, collective_records(trace)),))
+    part = Part(document, (InMemoryRank(trace),))
     try:
         done = output.write((part,), registry.writer_for(str(path)), str(path), force=True)
     except TraceconvError as e:

@@ -21,7 +21,6 @@ from trace_events import read
 from fuzz.pipeline import examined
 from fuzz.seeds import golden as seeds
 from traceconv import validation as checks
-from traceconv.alignment.collective_records import collective_records
 from traceconv.alignment.plan import shift
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import total, union
@@ -47,7 +46,7 @@ def written(trace: Trace, path: Path) -> output.Written:
     span = trace.span()
     part = Part(
         Document(span[0] if span else 0, (trace.rank,)),
-        (InMemoryRank(trace, collective_records(trace)),),
+        (InMemoryRank(trace),),
     )
     (done,) = output.write((part,), registry.writer_for(str(path)), str(path), force=True)
     return done

@@ -120,6 +120,12 @@ class CollectiveRecords:
     end_ns: I64
     identity: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
+    @classmethod
+    def none(cls, rank: int) -> CollectiveRecords:
+        """No operation, where there is no other rank to compare clocks with."""
+        code, number = np.empty(0, np.int32), np.empty(0, np.int64)
+        return cls(rank, (), (), code, code, number, code, number, number)
+
     def __len__(self) -> int:
         return len(self.group)
 

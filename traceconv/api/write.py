@@ -83,9 +83,10 @@ def _ranks(traces: Iterable[Trace], executor: Executor) -> Ranks:
         trace = lanes(arranged(given))
         if trace.rank in found:
             raise RankError(f"two traces are of rank {trace.rank}; a file has each rank once")
-        known = collective_records(trace)
         file = rank_path(executor.folder, trace.rank)
-        found[trace.rank] = InMemoryRank(trace, known) if alone else spill(trace, known, file)
+        found[trace.rank] = (
+            InMemoryRank(trace) if alone else spill(trace, collective_records(trace), file)
+        )
         captures[trace.rank] = trace.capture
         del given, trace  # one rank at a time
     if not found:

@@ -174,14 +174,11 @@ class SpilledRank:
 
 
 class InMemoryRank(SpilledRank):
-    """A rank that stays in memory: where there is only one."""
+    """A rank that stays in memory: where there is only one, and no other to compare it with."""
 
-    def __init__(
-        self, trace: Trace, collective_records: CollectiveRecords, changes: tuple[Change, ...] = ()
-    ) -> None:
+    def __init__(self, trace: Trace, changes: tuple[Change, ...] = ()) -> None:
         super().__init__("", changes)
         self._trace = trace if changes else compact(trace)
-        self._collective_records = collective_records
 
     @property
     def in_memory(self) -> bool:
@@ -198,7 +195,7 @@ class InMemoryRank(SpilledRank):
         return trace
 
     def collective_records(self) -> CollectiveRecords:
-        return self._collective_records
+        return CollectiveRecords.none(self.rank)
 
     def release_pages(self) -> None:
         """Only the pages of mapped input are released."""
@@ -207,7 +204,7 @@ class InMemoryRank(SpilledRank):
                 buffer.madvise(mmap.MADV_DONTNEED)
 
     def changed(self, change: Change) -> InMemoryRank:
-        return InMemoryRank(self._trace, self._collective_records, (*self._changes, change))
+        return InMemoryRank(self._trace, (*self._changes, change))
 
 
 def rank_path(folder: Path, rank: int) -> Path:

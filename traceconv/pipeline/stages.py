@@ -31,7 +31,7 @@ class Reading:
     Attributes:
         folder:  for the rank's file.
         view:    arguments of :func:`traceconv.passes.compose`.
-        in_memory: the rank stays in memory and has no file.
+        in_memory: the rank, the only one, stays in memory and has no file.
         alone:   see :func:`traceconv.pipeline.spill.spill`.
         comm_patterns: words; GPU kernels whose name contains one communicate.
         summary: what the summary beside the rank's file holds; None for no summary.
@@ -53,7 +53,9 @@ class Reading:
             TraceconvError: the rank cannot be read, or not be spilled.
         """
         trace = events(capture, advance, self.comm_patterns)
-        known, shown = collective_records(trace), compose(**self.view)
+        only = CollectiveRecords.none(trace.rank)
+        known = only if self.in_memory else collective_records(trace)
+        shown = compose(**self.view)
         if self.summary is not None:
             from traceconv.analysis import rank_summary
             from traceconv.analysis.summarize import summarize
@@ -135,7 +137,7 @@ def annotated(job: Annotating, advance: Progress) -> SpilledRank:
 def _set_aside(
     trace: Trace, known: CollectiveRecords, path: Path | None, alone: bool = False
 ) -> SpilledRank:
-    return InMemoryRank(trace, known) if path is None else spill(trace, known, path, alone)
+    return InMemoryRank(trace) if path is None else spill(trace, known, path, alone)
 
 
 def events(capture: Capture, advance: Progress, comm_patterns: Sequence[str] = ()) -> Trace:
