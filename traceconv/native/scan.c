@@ -687,7 +687,7 @@ static PyObject *unreported(const Table *t, int32_t *reported)
     PyObject *list = PyList_New(t->count - *reported);
     for (int32_t i = *reported; list && i < t->count; i++) {
         Entry *e = &t->entries[i];
-        PyObject *text = PyBytes_FromStringAndSize((const char *)t->arena + e->at, e->length);
+        PyObject *text = PyBytes_FromStringAndSize((const char *)table_string(t, e), e->length);
         if (!text) { Py_CLEAR(list); break; }
         PyList_SET_ITEM(list, i - *reported, text);
     }

@@ -1,6 +1,8 @@
 /* Byte strings by number, counted from 0 in order of appearance: open addressing, at most half full.
  *
- * The caller brings the hash, which must be keyed: table_hash, or a stronger one.
+ * A slot holds a part of the hash and where the string is, and its number stands before it: large
+ * tables lie outside of the caches, and a string is found by two reads from there, one that is not
+ * in the table by one. The caller brings the hash, which must be keyed: table_hash, or a stronger one.
  */
 #ifndef TRACECONV_TABLE_H
 #define TRACECONV_TABLE_H
@@ -8,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { uint64_t hash; size_t at; uint32_t length; } Entry;
+#define TABLE_UNIT 8 /* strings begin at multiples of it */
+
+typedef struct { uint64_t hash; uint32_t unit, length; } Entry; /* place of the string, in units */
+typedef struct { uint32_t hash, unit; } Slot; /* upper half of the hash; 0 where it is empty */
+typedef struct { int32_t number; uint32_t length; } Head;
 
 /* Both halves of the product, mixed. */
 static inline uint64_t table_fold(uint64_t a, uint64_t b)
@@ -44,9 +50,9 @@ static inline uint64_t table_hash(uint64_t key, const uint8_t *p, size_t n)
 typedef struct {
     Entry *entries;
     int32_t count, room;
-    int32_t *slots; /* entry + 1, or 0 */
+    Slot *slots;
     uint32_t mask;  /* slots - 1; 0 while there are none */
-    uint8_t *arena; /* the strings, one after the other */
+    uint8_t *arena; /* the strings one after the other, each with a Head before it */
     size_t used, size;
 } Table;
 
@@ -57,15 +63,21 @@ static inline void table_free(Table *t)
     free(t->arena);
 }
 
+static inline const uint8_t *table_string(const Table *t, const Entry *e)
+{
+    return t->arena + (size_t)e->unit * TABLE_UNIT;
+}
+
 static inline int table_widen(Table *t)
 {
     uint32_t size = t->mask ? (t->mask + 1) * 2 : 1024;
-    int32_t *slots = calloc(size, sizeof *slots);
+    Slot *slots = calloc(size, sizeof *slots);
     if (!slots) return -1;
     for (int32_t i = 0; i < t->count; i++) {
-        uint32_t at = (uint32_t)t->entries[i].hash & (size - 1);
-        while (slots[at]) at = (at + 1) & (size - 1);
-        slots[at] = i + 1;
+        const Entry *e = &t->entries[i];
+        uint32_t at = (uint32_t)e->hash & (size - 1);
+        while (slots[at].unit) at = (at + 1) & (size - 1);
+        slots[at] = (Slot){(uint32_t)(e->hash >> 32), e->unit};
     }
     free(t->slots);
     t->slots = slots;
@@ -97,9 +109,12 @@ static inline int32_t table_find(const Table *t, uint64_t hash, const uint8_t *p
 {
     if (!t->mask) return -1;
     uint32_t at = (uint32_t)hash & t->mask;
-    for (int32_t found; (found = t->slots[at]); at = (at + 1) & t->mask) {
-        const Entry *e = &t->entries[found - 1];
-        if (e->hash == hash && e->length == n && !memcmp(t->arena + e->at, p, n)) return found - 1;
+    for (Slot found; (found = t->slots[at]).unit; at = (at + 1) & t->mask) {
+        if (found.hash != (uint32_t)(hash >> 32)) continue;
+        const uint8_t *string = t->arena + (size_t)found.unit * TABLE_UNIT;
+        Head head;
+        memcpy(&head, string - sizeof head, sizeof head);
+        if (head.length == n && !memcmp(string, p, n)) return head.number;
     }
     return -1;
 }
@@ -108,17 +123,20 @@ static inline int32_t table_find(const Table *t, uint64_t hash, const uint8_t *p
 static inline int32_t table_add(Table *t, uint64_t hash, const uint8_t *p, size_t n)
 {
     if ((uint32_t)t->count * 2 >= t->mask && table_widen(t) < 0) return -1;
-    if (t->count == INT32_MAX / 4 || n > UINT32_MAX || table_room(t, n + 1) < 0) return -1;
+    if (t->count == INT32_MAX / 4 || n > UINT32_MAX) return -1;
+    if (table_room(t, n + sizeof(Head) + TABLE_UNIT) < 0) return -1;
+    const size_t unit = (t->used + sizeof(Head) + TABLE_UNIT - 1) / TABLE_UNIT;
+    if (unit > UINT32_MAX) return -1;
     uint32_t at = (uint32_t)hash & t->mask;
-    while (t->slots[at]) at = (at + 1) & t->mask;
-    Entry *e = &t->entries[t->count];
-    e->hash = hash;
-    e->at = t->used;
-    e->length = (uint32_t)n;
-    if (n) memcpy(t->arena + t->used, p, n);
-    t->used += n;
-    t->slots[at] = ++t->count;
-    return t->count - 1;
+    while (t->slots[at].unit) at = (at + 1) & t->mask;
+    t->slots[at] = (Slot){(uint32_t)(hash >> 32), (uint32_t)unit};
+    t->entries[t->count] = (Entry){hash, (uint32_t)unit, (uint32_t)n};
+    const Head head = {t->count, (uint32_t)n};
+    uint8_t *string = t->arena + unit * TABLE_UNIT;
+    memcpy(string - sizeof head, &head, sizeof head);
+    if (n) memcpy(string, p, n);
+    t->used = unit * TABLE_UNIT + n;
+    return t->count++;
 }
 
 /* Take the newest numbers back. Slots are filled in the order of numbers, also when the table is
@@ -126,11 +144,11 @@ static inline int32_t table_add(Table *t, uint64_t hash, const uint8_t *p, size_
 static inline void table_shrink(Table *t, int32_t count)
 {
     while (t->count > count) {
-        int32_t number = t->count--;
-        uint32_t at = (uint32_t)t->entries[number - 1].hash & t->mask;
-        while (t->slots[at] != number) at = (at + 1) & t->mask;
-        t->slots[at] = 0;
-        t->used = t->entries[number - 1].at;
+        const Entry *e = &t->entries[--t->count];
+        uint32_t at = (uint32_t)e->hash & t->mask;
+        while (t->slots[at].unit != e->unit) at = (at + 1) & t->mask;
+        t->slots[at] = (Slot){0, 0};
+        t->used = (size_t)e->unit * TABLE_UNIT - sizeof(Head);
     }
 }
 

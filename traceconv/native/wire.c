@@ -319,7 +319,7 @@ static PyObject *Codes_entries(Codes *c, PyObject *args)
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list && i < n; i++) {
         const Entry *e = &c->table.entries[first + i];
-        PyObject *text = PyBytes_FromStringAndSize((const char *)c->table.arena + e->at, e->length);
+        PyObject *text = PyBytes_FromStringAndSize((const char *)table_string(&c->table, e), e->length);
         if (!text) { Py_DECREF(list); return NULL; }
         PyList_SET_ITEM(list, i, text);
     }
