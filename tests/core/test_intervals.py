@@ -10,6 +10,7 @@ from traceconv.core.intervals import (
     clip,
     covered,
     difference,
+    holding,
     intersection,
     length_before,
     length_within,
@@ -55,6 +56,17 @@ def test_two_sets_behave_like_sets_of_nanoseconds(a, b):
     for operation, points in expected.items():
         assert _is_a_set(operation(a, b))
         assert points == _points(operation(a, b))
+
+
+@given(raw, st.lists(st.integers(-3, 75), max_size=20))
+def test_what_holds_an_instant(pairs, times):
+    """The span that began last, if it has not ended by then; spans may overlap, or be none."""
+    spans = np.array(sorted((s, s + d) for s, d in pairs), np.int64).reshape(-1, 2)
+    begun = [[i for i, (s, _) in enumerate(spans.tolist()) if s <= t] for t in times]
+    expected = [
+        b[-1] if b and t < spans[b[-1], 1] else -1 for b, t in zip(begun, times, strict=True)
+    ]
+    assert holding(spans, np.array(times, np.int64)).tolist() == expected
 
 
 @given(raw, raw, raw)

@@ -66,6 +66,18 @@ def total(a: I64) -> int:
     return int((a[:, 1] - a[:, 0]).sum())
 
 
+def holding(spans: I64, time: I64) -> I64:
+    """The row of ``spans`` that each instant is in, the latest begun if several; -1 if none is.
+
+    Args:
+        spans: rows ``[start, end)`` by start; they need not be a set.
+    """
+    if not len(spans):
+        return np.full(np.shape(time), -1, np.int64)
+    at = np.searchsorted(spans[:, 0], time, "right") - 1
+    return np.where((at >= 0) & (time < spans[np.maximum(at, 0), 1]), at, -1)
+
+
 def length_before(a: I64, time: I64) -> I64:
     """How much of ``a`` is before each instant of ``time``, ns. Any shape, any order."""
     if not len(a):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
+from traceconv.core.intervals import holding
 from traceconv.core.model import (
     I32,
     I64,
@@ -55,7 +56,7 @@ def attribution(trace: Trace) -> Trace:
             spans = np.stack((own.start_ns, own.end_ns), axis=1)
         rows = np.flatnonzero(todo & (at < 0) & _may_belong(trace, graph, graphs))
         if len(rows):
-            found = _holding(spans, trace.events.start_ns[rows])
+            found = holding(spans, trace.events.start_ns[rows])
             at[rows[found >= 0]] = mine[found[found >= 0]]
     step = trace.events.step.copy()
     new = todo & (at >= 0)
@@ -177,14 +178,8 @@ def _by_launch(trace: Trace, own: StepTable, mine: NDArray[np.intp], todo: Mask,
     spans = np.stack((own.start_ns, own.end_ns), axis=1)
     for layer in (Layer.RUNTIME, Layer.HOST):  # the later assignment wins
         arrows = flows.take(trace.rows_of(layer)[flows.src] & todo[flows.dst])
-        found = _holding(spans, events.start_ns[arrows.src])
+        found = holding(spans, events.start_ns[arrows.src])
         at[arrows.dst[found >= 0]] = mine[found[found >= 0]]
-
-
-def _holding(spans: I64, time: I64) -> NDArray[np.intp]:
-    """Which span holds each instant, the latest begun if several; -1 = none."""
-    at = np.searchsorted(spans[:, 0], time, "right") - 1
-    return np.where((at >= 0) & (time < spans[np.maximum(at, 0), 1]), at, -1)
 
 
 _NEVER = np.iinfo(np.int64).max
@@ -306,7 +301,7 @@ def _launched(trace: Trace, steps: StepTable) -> Mask:
     """The steps that the host marked in which calls of a runtime give the device work to do."""
     named = [i for i, name in enumerate(trace.strings) if _LAUNCH.search(name)]
     calls = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & np.isin(trace.events.name, named))
-    found = _holding(np.stack((steps.start_ns, steps.end_ns), axis=1), trace.events.start_ns[calls])
+    found = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), trace.events.start_ns[calls])
     return np.bincount(found[found >= 0], minlength=len(steps)) > 0
 
 

@@ -24,6 +24,7 @@ from traceconv.analysis.diff.verdict import Verdict
 from traceconv.analysis.rank_summary import NO_COLLECTIVES
 from traceconv.core.columns import I64, EventTable
 from traceconv.core.errors import Issues
+from traceconv.core.intervals import holding
 from traceconv.core.model import NO_WINDOWS, Capture, Kind, Layer, OpClass, Trace, Track
 from traceconv.io.streams import Progress
 from traceconv.passes import compose
@@ -143,12 +144,12 @@ def laid_out(trace: Trace, starts: I64, slots: I64) -> Trace:
         starts: (n, 2): from where each step begins to where the next one does.
         slots:  where they begin in the trace.
     """
-    row, sample = (_step(starts, t) for t in (trace.events.start_ns, trace.counters.start_ns))
+    row, sample = (holding(starts, t) for t in (trace.events.start_ns, trace.counters.start_ns))
     trace = trace.keep("steps compared", row >= 0, sample >= 0)
     moved = (slots[: len(starts)] - starts[:, 0]).astype(np.int64)
     row, sample = row[row >= 0], sample[sample >= 0]
     steps = trace.steps
-    at = _step(starts, steps.start_ns)
+    at = holding(starts, steps.start_ns)
     steps, at = steps.take(at >= 0), at[at >= 0]
     lengths = ("start_ns", "device_start_ns", "work_start_ns")
     return replace(
@@ -158,12 +159,6 @@ def laid_out(trace: Trace, starts: I64, slots: I64) -> Trace:
         steps=steps.with_columns(**{name: getattr(steps, name) + moved[at] for name in lengths}),
         windows=NO_WINDOWS,
     )
-
-
-def _step(starts: I64, time: I64) -> I64:
-    """The step in which each instant is; -1 = none."""
-    at = np.searchsorted(starts[:, 0], time, "right") - 1
-    return np.where((at >= 0) & (time < starts[np.maximum(at, 0), 1]), at, -1)
 
 
 def spans_of(whole: Run, compared: Run, rank: int) -> I64:

@@ -39,6 +39,7 @@ from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import (
     EMPTY,
+    holding,
     intersection,
     length_within,
     merged,
@@ -214,7 +215,7 @@ def _attribute(
         columns = label(rows)
         item = builder.numbers(columns)
         start, length = (getattr(sources.trace.events, key)[rows] for key in _EXTENT)
-        builder.occur(item, start, length, _holding(spans, start))
+        builder.occur(item, start, length, holding(spans, start))
         owner, begin = _owners(sources.trace, rows)
         which, at, cells = _cells(begin, spans)
         owned = item[owner][which]
@@ -234,12 +235,6 @@ def _attribute(
 
 
 _EXTENT = ("start_ns", "dur_ns")
-
-
-def _holding(spans: I64, time: I64) -> I64:
-    """The step in whose window each instant is; -1 = none. Starts ascend."""
-    at = np.searchsorted(spans[:, 0], time, "right") - 1
-    return np.where((at >= 0) & (time < spans[np.maximum(at, 0), 1]), at, -1)
 
 
 def _owners(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64]:

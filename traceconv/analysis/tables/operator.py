@@ -34,6 +34,7 @@ from traceconv.analysis.tables.fields import (
 from traceconv.analysis.tables.groups import Groups, mean, numbered
 from traceconv.analysis.tables.host import Nest, kernels, launched_within, launches, operators
 from traceconv.core.columns import I64
+from traceconv.core.intervals import holding
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
@@ -189,11 +190,8 @@ def _dense(step: I64) -> I64:
 def _step_at(trace: Trace, time: I64) -> I64:
     """The step whose span holds each instant; -1 = none."""
     steps = trace.steps
-    if not len(steps):
-        return np.full(len(time), -1, np.int64)
-    at = np.searchsorted(steps.start_ns, time, "right") - 1  # the last step that has begun
-    held = (at >= 0) & (time < steps.end_ns[np.maximum(at, 0)])
-    return np.where(held, steps.step[np.maximum(at, 0)].astype(np.int64), -1)
+    at = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), time)
+    return np.append(steps.step, -1).astype(np.int64)[at]  # the last one is for no step
 
 
 def _told_shapes(trace: Trace) -> Columns:
