@@ -91,8 +91,10 @@ def _straggler(python, out, ranks):
 def _torch(python, folder):
     """Coordinates of ranks on meshes of devices, against what their processes say."""
     wrong = 0
-    meshes = (("dp,tp", "2,2"), ("pp,dp,tp", "2,2,2"), ("tp,pp", "3,2"),
-              ("dp_replicate,dp_shard", "2,3"), ("pp,dp_replicate,dp_shard,tp", "1,2,2,2"))  # fmt: skip
+    meshes = (
+        ("dp,tp", "2,2"), ("pp,dp,tp", "2,2,2"), ("tp,pp", "3,2"), ("dp_replicate,dp_shard", "2,3"),
+        ("pp,dp_replicate,dp_shard,tp", "1,2,2,2"),
+    )  # fmt: skip
     for names, sizes in meshes:
         out, ranks = folder / names, int(np.prod([int(size) for size in sizes.split(",")]))
         job = _started(python, "torch_mesh.py", [(out, r, names, sizes) for r in range(ranks)])

@@ -27,7 +27,10 @@ with profile(activities=[ProfilerActivity.CPU]) as recording:
 Path(folder).mkdir(parents=True, exist_ok=True)
 recording.export_chrome_trace(f"{folder}/rank{rank}.json")
 told = {name: mesh.get_local_rank(name) for name in names.split(",")}
-if {"dp_replicate", "dp_shard"} <= told.keys():  # made later, so that the recording has no such group
+if {
+    "dp_replicate",
+    "dp_shard",
+} <= told.keys():  # made later, so that the recording has no such group
     told["dp"] = mesh["dp_replicate", "dp_shard"]._flatten("dp").get_local_rank()
 print(json.dumps(told))
 dist.barrier()
