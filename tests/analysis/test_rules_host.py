@@ -462,6 +462,13 @@ def test_another_process_in_the_place_of_the_thread():
     assert "other_processes" not in off
 
 
+def test_runs_of_one_cpu_that_overlap_count_once():
+    """Stamps that contradict each other: runs are on two lanes of the CPU, their time is one."""
+    runs = [(1, 0, 300 * US), (1, 200 * US, 300 * US)]
+    found = _only("foreign-process", descheduled(800 * US, others=runs))
+    assert found.ms_per_step == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(
     "told",
     [

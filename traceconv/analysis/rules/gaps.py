@@ -249,16 +249,18 @@ def _in_their_place(
     """The part of ``within`` in which another process ran on a CPU that one of the threads had
     lost, or came back to: when, and each run's; None if there are no lanes of other processes."""
     events, edges = trace.events, fields(trace, off, "from CPU", "to CPU")
-    lanes = {t.name.removeprefix("CPU "): i for i, t in enumerate(trace.tracks)
-             if t.heading == _OTHERS}  # fmt: skip
+    lanes: dict[str, list[int]] = {}  # more than one for a CPU where runs overlap
+    for number, track in enumerate(trace.tracks):
+        if track.heading == _OTHERS:
+            lanes.setdefault(track.name.removeprefix("CPU "), []).append(number)
     if not lanes:
         return None
     found: dict[int, int] = {}
     parts = [EMPTY]
-    for cpu, lane in lanes.items():
+    for cpu, own in lanes.items():
         lost = off[(edges[0] == cpu) | (edges[1] == cpu)]
         free = intersection(within, union(events.start_ns[lost], events.end_ns[lost]))
-        runs = np.flatnonzero((events.track == lane) & (events.kind == Kind.SLICE))
+        runs = np.flatnonzero(np.isin(events.track, own) & (events.kind == Kind.SLICE))
         spans = np.stack((events.start_ns[runs], events.end_ns[runs]), axis=1)
         parts.append(intersection(free, union(spans[:, 0], spans[:, 1])))
         taken = length_within(free, spans)

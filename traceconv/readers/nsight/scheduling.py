@@ -37,7 +37,7 @@ TITLE = "CPU Scheduling"
 NAME = "Off CPU"
 OTHERS = "Other Processes"
 
-_KERNEL = ("kworker/", "ksoftirqd/", "migration/", "kthreadd", "rcu_", "rcuog/", "rcuop/")
+_KERNEL = ("kworker/", "ksoftirqd/", "migration/")
 """How names of threads of the kernel begin: no process launches these."""
 
 Rows = dict[str, Column]
