@@ -505,6 +505,10 @@ def test_of_some_processes_only_what_ran_is_said():
         little = descheduled(800 * US, others=runs, whole=False)
         judged = _judged("foreign-process", little)
         assert judged.unchecked and not judged.quiet and not judged.findings
+    nothing = descheduled(800 * US, others=[(3, 0, 300 * US)], whole=False)
+    figures = _only("off-cpu", nothing).case.figures
+    assert figures["other_processes"] == "not all recorded"
+    assert "while_another_process_ran_there_percent" not in figures
 
 
 def test_synchronous_copies_are_no_blocking_mode():

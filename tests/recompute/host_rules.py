@@ -248,7 +248,7 @@ def _off_cpu(rank, known, steps, launching):
     free = common(idle(known, steps), away)
     lost, whole, ran, said = total(free), _whole(off), _in_its_place(rank, off, free), {}
     taken = total(union(piece for _, pieces in ran or () for piece in pieces))
-    if ran is not None:
+    if whole or taken:
         said["while_another_process_ran_there_percent"] = percent(taken, lost)
     if not whole:
         said["other_processes"] = "not recorded" if ran is None else "not all recorded"

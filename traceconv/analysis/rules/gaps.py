@@ -304,7 +304,7 @@ def _off_cpu(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         steps = known["steps"]
         figures = {"switches_per_step": known["switches"] / steps,
                    "moved_to_another_cpu_per_step": known["moved"] / steps}  # fmt: skip
-        if "others_ns" in known:
+        if known.get("others_ns") or known["whole"]:
             part = float(share(known["others_ns"], known["lost_ns"]))
             figures["while_another_process_ran_there_percent"] = part
         if not known["whole"]:
