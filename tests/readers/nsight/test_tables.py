@@ -208,6 +208,22 @@ def test_other_processes_where_a_thread_waits_that_launches_nothing(tmp_path):
     assert trace.issues.count("metadata-unused") == 1
 
 
+def test_records_of_other_processes_that_make_no_run_are_counted(tmp_path):
+    """No time, neither gained nor lost, gained only, lost on another CPU; with the first rank."""
+    path, told = tmp_path / "r.sqlite", [(20, 3, 0, global_id(1, 1)), (50, 3, 1, global_id(1, 1))]
+    told += [(None, 3, 1, global_id(8, 8)), (25, 3, 7, global_id(8, 8))]
+    told += [(30, 3, 1, global_id(9, 9)), (35, 4, 0, global_id(9, 9)), (40, 3, 1, global_id(9, 9))]
+    tables = {KERNEL: [kernel(12, 14, 5), kernel(12, 14, 6, pid=2, device=1)],
+              RUNTIME: [call(11, 5), call(11, 6, pid=2, tid=2)], "SCHED_EVENTS": told}  # fmt: skip
+    first, second = traces(write(path, **tables))
+    assert [lane.name for lane, *_ in rows(first, Layer.OTHER)] == ["Thread 1"]
+    counts = [{code: one.issues.count(code)
+               for code in ("bad-time", "kind-not-read", "metadata-unused")}
+              for one in (first, second)]  # fmt: skip
+    assert counts == [{"bad-time": 1, "kind-not-read": 1, "metadata-unused": 2},
+                      {"bad-time": 0, "kind-not-read": 0, "metadata-unused": 0}]  # fmt: skip
+
+
 def test_records_of_no_process_are_no_other_process(tmp_path):
     """With two processes, records of nobody are booked, and run in nobody's place."""
     path, nobody = tmp_path / "r.sqlite", None

@@ -146,14 +146,16 @@ def _runs(report: Report, rows: Rows, resting: int) -> Rows:
     run; so are ``resting`` ones, of the idle task.
     """
     nobody = ~np.isin(owner_of(rows["globalTid"]), report.process.every)
-    bad = (rows["start"] < 0) | ~np.isin(rows["isSchedIn"], (0, 1))
-    rows, lost, follows = _by_thread(_taken(rows, ~bad))
+    bad, odd = rows["start"] < 0, ~np.isin(rows["isSchedIn"], (0, 1))
+    strange = int((bad & nobody).sum()), int((odd & ~bad & nobody).sum())
+    rows, lost, follows = _by_thread(_taken(rows, ~bad & ~odd))
     ended = ~lost & follows & np.append(lost[1:], False)
     ended[:-1] &= rows["cpu"][1:] == rows["cpu"][:-1]
     at = np.flatnonzero(ended)
     if report.process.sole is not None:
         unknown = f"table {TABLE}, other processes"
-        report.build.skip("bad-time", unknown, int((bad & nobody).sum()))
+        report.build.skip("bad-time", unknown, strange[0])
+        report.build.skip("kind-not-read", unknown, strange[1])
         report.build.skip("metadata-unused", f"table {TABLE}, the idle task", resting)
         alone = ~lost & ~ended & ~np.isin(owner_of(rows["globalTid"]), report.process.every)
         report.build.skip("metadata-unused", unknown, int(alone.sum()))
