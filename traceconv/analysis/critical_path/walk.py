@@ -502,11 +502,13 @@ class _Job:
         if found.doubt:
             return alone, found.doubt, True
         if unseen:
-            return {r: found.rows[r] for r in order}, UNCHECKED, False
-        if end < starts[last] - self._unsure(rank.rank, last):
+            near = {r: found.rows[r] for r in order}
+        elif end < starts[last] - self._unsure(rank.rank, last):
             return alone, f"it ended before rank {last} had begun it", True
         if rank.known.kinds[int(rank.known.kind[row])] in _ROOTED and near.keys() != alone.keys():
             return alone, "ranks wait for its root, which is not known", True
+        if unseen:
+            return near, UNCHECKED, False
         if len(near) > 1:
             error = max(self._unsure(r, last) for r in near if r != last)
             names = ", ".join(map(str, sorted(near)[:4])) + ", ..." * (len(near) > 4)
