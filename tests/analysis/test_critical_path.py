@@ -25,7 +25,7 @@ from traceconv.alignment.plan import Plan
 from traceconv.analysis.critical_path.bounds import bounded
 from traceconv.analysis.critical_path.records import PARTS
 from traceconv.analysis.critical_path.tables import SHOWN, TABLES, results
-from traceconv.analysis.critical_path.walk import walk
+from traceconv.analysis.critical_path.walk import UNCHECKED, walk
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.cli import run as command
 from traceconv.core.builder import TraceBuilder
@@ -275,6 +275,51 @@ def test_collectives_bound_what_clocks_are_off_by(seed):
     for rank, error in found.items():
         assert most[rank] <= error or not rank
         assert error < 6_000_000
+
+
+def test_steps_where_nobody_checked_the_clocks_are_doubted(tmp_path, capsys):
+    """One that was set before or after what it was checked by would not show: who came last is not
+    decided there, and it is said; everything between is as before."""
+    apart = replace(SLOW, steps=8, clocks=tuple(Clock(7e6 * rank) for rank in range(4)))
+    paths = write_kineto(run(apart), tmp_path / "job")
+    offsets = traceconv.align(*paths).as_dict()["ranks"]
+    checked = {rank: one["checked_ns"] for rank, one in offsets.items() if "checked_ns" in one}
+    assert checked
+    file = tmp_path / "offsets.json"
+
+    def followed(*inside):
+        """Rank 3, checked between these parts of what it was; the others, all along."""
+        first, last = map(int, checked["3"])
+        told = {rank: {key: value for key, value in one.items() if key != "checked_ns"}
+                for rank, one in offsets.items()}  # fmt: skip
+        told["3"]["checked_ns"] = [str(first + round((last - first) * part)) for part in inside]
+        file.write_text(json.dumps({"ranks": told}))
+        return traceconv.critical_path(*paths, align=str(file))
+
+    every, some = followed(0, 1), followed(0.3, 0.7)
+    assert [step for step, ranks in every.path.unchecked.items() if ranks != (3,)] == []
+    sure = {one["Step"]: one["Certain(%)"] for one in rows_of(every)}
+    doubted = {one["Step"]: one["Certain(%)"] for one in rows_of(some)}
+    outside = {step for step, _ in some.path.unchecked}
+    assert {0, 1, 6, 7} <= outside < set(range(8))
+    assert all(doubted[step] == sure[step] for step in set(range(8)) - outside)
+    assert max(doubted[step] for step in (0, 1, 6, 7)) == 0 < 30 < min(sure[1], sure[6])
+    tiles(some)
+    whys = {one.step[0] for one in some.path.segments if one.why == UNCHECKED}
+    assert {6, 7} <= whys <= outside
+    assert any("what the clock of rank 3 was checked by" in line for line in some.lines())
+    assert command(["critical-path", *map(str, paths), "--align", str(file), "-q", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    fits_its_schema(document)
+    assert {one["step"] for one in document["unchecked"]} == outside
+    assert {tuple(one["ranks"]) for one in document["unchecked"]} == {(3,)}
+
+
+def rows_of(found):
+    """The rows of the table of steps."""
+    table = found["steps"]
+    return [dict(zip(table.columns, row, strict=True)) for row in zip(
+        *(column.tolist() for column in table.columns.values()), strict=True)]  # fmt: skip
 
 
 def test_clocks_that_collectives_refute_have_no_bound():

@@ -444,6 +444,73 @@ def test_a_thread_that_blocks_is_off_the_cpu_by_itself():
     assert _judged("off-cpu", descheduled(800 * US, heading="cuBLAS")).unchecked
 
 
+def test_another_process_in_the_place_of_the_thread():
+    """On the CPU that it lost for 300 of 800 µs, then on the one it comes back to for 200, before
+    that on neither; what it was called, and in which steps."""
+    runs = [(1, 0, 300 * US), (2, 600 * US, 300 * US), (3, 300 * US, 300 * US)]
+    found = _only("foreign-process", descheduled(800 * US, others=runs))
+    assert found.ms_per_step == pytest.approx(0.5)
+    assert found.case.figures["most_per_step"] == [
+        "indexer (pid 1) 0.300 ms", "indexer (pid 2) 0.200 ms",
+    ]  # fmt: skip
+    assert (found.case.figures["processes"], found.case.steps) == (2, (0, 1, 2))
+    assert {(one.name, one.lane) for one in found.slices} <= {
+        (f"indexer (pid {cpu})", f"Other Processes / CPU {cpu}") for cpu in (1, 2)
+    }
+    off = _only("off-cpu", descheduled(800 * US, others=runs)).case.figures
+    assert off["while_another_process_ran_there_percent"] == pytest.approx(62.5)
+    assert "other_processes" not in off
+
+
+def test_runs_of_one_cpu_that_overlap_count_once():
+    """Stamps that contradict each other: runs are on two lanes of the CPU, their time is one."""
+    runs = [(1, 0, 300 * US), (1, 200 * US, 300 * US)]
+    found = _only("foreign-process", descheduled(800 * US, others=runs))
+    assert found.ms_per_step == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"others": [(3, 0, 800 * US)]},
+        {"others": [(1, 0, 800 * US)], "call": "poll"},
+        {"others": [(1, 0, 800 * US)], "busy": 900 * US},
+        {"others": [(1, 850 * US, 100 * US)]},
+        {"others": []},
+    ],
+    ids=["on another CPU", "blocked by itself", "device busy", "afterwards", "nobody"],
+)
+def test_other_processes_that_take_nothing_from_a_launching_thread(told):
+    """All processes of the machine were recorded: the rule has looked, and found nothing."""
+    judged = _judged("foreign-process", descheduled(800 * US, **told))
+    assert not judged.findings and not judged.minor
+    assert [rule.id for rule in judged.quiet] == ["foreign-process"]
+
+
+def test_processes_that_were_not_recorded_are_unknown():
+    """Neither none nor 0: the rule has not looked, and a thread off the CPU says so."""
+    alone = descheduled(800 * US)
+    assert _judged("foreign-process", alone).unchecked
+    figures = _only("off-cpu", alone).case.figures
+    assert figures["other_processes"] == "not recorded"
+    assert "while_another_process_ran_there_percent" not in figures
+
+
+def test_of_some_processes_only_what_ran_is_said():
+    """One of them took the thread's place: at least that; otherwise nobody knows."""
+    some = descheduled(800 * US, others=[(1, 0, 300 * US)], whole=False)
+    assert _only("foreign-process", some).case.figures["other_processes"] == "not all recorded"
+    assert _only("off-cpu", some).case.figures["other_processes"] == "not all recorded"
+    for runs in ([(3, 0, 300 * US)], [(1, 0, 2 * US)]):
+        little = descheduled(800 * US, others=runs, whole=False)
+        judged = _judged("foreign-process", little)
+        assert judged.unchecked and not judged.quiet and not judged.findings
+    nothing = descheduled(800 * US, others=[(3, 0, 300 * US)], whole=False)
+    figures = _only("off-cpu", nothing).case.figures
+    assert figures["other_processes"] == "not all recorded"
+    assert "while_another_process_ran_there_percent" not in figures
+
+
 def test_synchronous_copies_are_no_blocking_mode():
     """They wait for the device, and are launches themselves."""
     found = _only("host-sync", called("cudaMemcpy", 300 * US, each=1))

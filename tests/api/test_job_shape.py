@@ -293,6 +293,56 @@ def test_mindspore_states_how_many_stages_there_are(stages, said, tmp_path):
         assert shape.axis("pp").evidence in ("profiler_info_2.json: stage_num", "")
 
 
+def strategy(rank=2, stage=1, stages=((0, 1), (2, 3)), **changed):
+    """What MindSpore writes of its strategy, as protobuf spells it; then the graph, cut short."""
+    listed = [{"dim": [{"size": str(one)} for one in ranks]} for ranks in stages]
+    config = {"rankId": rank, "stageId": stage, "parallelType": "semi_auto_parallel",
+              "stageDevices": listed, **changed}  # fmt: skip
+    return f'{{"config":{json.dumps(config)},"graph":{{"node":[{{"name":'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (strategy(), (1, 2)),
+        (strategy(stages=((0, 1, 2, 3),), stage=0), (0, 1)),
+        (strategy(stage=0), (-1, -1)),
+        (strategy(rank=3), (-1, -1)),
+        (strategy(stages=((0, 2), (2, 3))), (-1, -1)),
+        (strategy(stages=((0, "x"), (2, 3))), (-1, -1)),
+        (strategy(stageDevices="all"), (-1, -1)),
+        ('{"config":{"rankId":2,"parallelType":"data_parallel"},"graph":{}}', (-1, -1)),
+        ('{"graph":{}}', (-1, -1)),
+        ("[]", (-1, -1)),
+    ],
+    ids=["stages", "one", "another stage", "another rank", "twice", "no rank", "no list", "data",
+         "no config", "no object"],
+)  # fmt: skip
+def test_the_stage_that_mindspore_states(text, said, tmp_path):
+    """Of the rank in its name, where it and the list of ranks say the same."""
+    shutil.copytree(ROOT / "golden/mindspore/step_table/input", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "profiler/parallel_strategy_2.json").write_text(text)
+    shape = traceconv.open(tmp_path).shape
+    assert (shape.stage(2), shape.size("pp")) == said
+    if said[0] >= 0:
+        assert shape.axis("pp").evidence == "parallel_strategy_2.json: stageId"
+
+
+def test_a_strategy_that_contradicts_the_number_of_stages(tmp_path):
+    """The number stays, and which stage it is in is unknown; a broken file is an issue."""
+    shutil.copytree(ROOT / "golden/mindspore/step_table/input", tmp_path, dirs_exist_ok=True)
+    info, plan = (
+        tmp_path / f"profiler/{name}_2.json" for name in ("profiler_info", "parallel_strategy")
+    )
+    info.write_text(json.dumps({**json.loads(info.read_text()), "stage_num": 4}))
+    plan.write_text(strategy())
+    shape = traceconv.open(tmp_path).shape
+    assert (shape.stage(2), shape.size("pp")) == (-1, 4)
+    plan.write_text(strategy()[:40])
+    issues = traceconv.open(tmp_path).issues
+    assert issues.count("malformed-record") == 1
+
+
 @pytest.mark.parametrize("form", ["json", "pickle"])
 def test_groups_of_a_flight_recorder_have_any_order(form, tmp_path):
     """Coordinates are positions in the listed groups; ranks as a list, or as text."""

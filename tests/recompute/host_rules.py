@@ -245,7 +245,13 @@ def _off_cpu(rank, known, steps, launching):
     away = minus(
         union((row.start, row.end) for row in off), union((row.start, row.end) for row in calls)
     )
-    lost = total(common(idle(known, steps), away))
+    free = common(idle(known, steps), away)
+    lost, whole, ran, said = total(free), _whole(off), _in_its_place(rank, off, free), {}
+    taken = total(union(piece for _, pieces in ran or () for piece in pieces))
+    if whole or taken:
+        said["while_another_process_ran_there_percent"] = percent(taken, lost)
+    if not whole:
+        said["other_processes"] = "not recorded" if ran is None else "not all recorded"
     marks = union((step.start, step.end) for step in steps)
     within = [row for row in off if any(a <= row.start <= b for a, b in marks)]
     moved = [row for row in within if row.args["from CPU"] != row.args["to CPU"]]
@@ -253,7 +259,44 @@ def _off_cpu(rank, known, steps, launching):
         "value": percent(lost, _known_ns(known, steps)), "saves": lost / len(steps),
         "switches_per_step": len(within) / len(steps), "steps": len(steps),
         "moved_to_another_cpu_per_step": len(moved) / len(steps),
-        "per_step_ns": round(lost / len(steps)),
+        "per_step_ns": round(lost / len(steps)), **said,
+    }  # fmt: skip
+    if ran is not None and (whole or taken):
+        yield "foreign-process", "", _foreign(known, steps, ran, taken)
+
+
+def _in_its_place(rank, off, free):
+    """(run, the idle time that is its) of processes on a CPU that a thread lost or came back to;
+    None where no other process was recorded."""
+    lanes = {lane for lane in rank.lanes if lane.heading == "Other Processes"}
+    if not lanes and not _whole(off):
+        return None
+    found = []
+    for run in rank.rows:
+        if run.lane in lanes and run.slice:
+            ends = ("from CPU", "to CPU")
+            here = [row for row in off if run.lane.name in {f"CPU {row.args[end]}" for end in ends}]
+            away = common(free, union((row.start, row.end) for row in here))
+            if taken := common(away, union([(run.start, run.end)])):
+                found.append((run, taken))
+    return found
+
+
+def _whole(off):
+    """Whether all processes of the machine were recorded: slices then say how long others ran."""
+    return all("other processes on from CPU (ns)" in row.args for row in off)
+
+
+def _foreign(known, steps, ran, taken):
+    of = defaultdict(int)
+    for run, pieces in ran:
+        of[run.name] += total(pieces)
+    most = sorted(of.items(), key=lambda one: (-one[1], one[0]))[:5]
+    return {
+        "value": percent(taken, _known_ns(known, steps)), "saves": taken / len(steps),
+        "processes": len(of), "runs_per_step": len(ran) / len(steps), "steps": len(steps),
+        "most_per_step": [f"{name} {ns / len(steps) / 1e6:.3f} ms" for name, ns in most],
+        "per_step_ns": round(taken / len(steps)), "slices": _longest([run for run, _ in ran]),
     }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ _LOST = {
     "small-kernels": (IDLE,), "step-spikes": (), "step-copies": (COPIES,), "ai-cpu": (COMPUTING,),
     "host-sync": (IDLE,), "allocation": (IDLE,), "garbage-collection": (IDLE,),
     "compilation": (IDLE,), "late-overlap": (EXPOSED,), "host-pause": (IDLE,),
-    "off-cpu": (IDLE,), "kernel-sequence": (IDLE,),
+    "off-cpu": (IDLE,), "foreign-process": (IDLE,), "kernel-sequence": (IDLE,),
     "full-precision": (COMPUTING,), "uneven-operator": (COMPUTING,),
     "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
     "matmul-efficiency": (COMPUTING,), "slow-shape": (COMPUTING,),

@@ -91,12 +91,16 @@ def _straggler(python, out, ranks):
 def _torch(python, folder):
     """Coordinates of ranks on meshes of devices, against what their processes say."""
     wrong = 0
-    for names, sizes in (("dp,tp", "2,2"), ("pp,dp,tp", "2,2,2"), ("tp,pp", "3,2")):
+    meshes = (
+        ("dp,tp", "2,2"), ("pp,dp,tp", "2,2,2"), ("tp,pp", "3,2"), ("dp_replicate,dp_shard", "2,3"),
+        ("pp,dp_replicate,dp_shard,tp", "1,2,2,2"),
+    )  # fmt: skip
+    for names, sizes in meshes:
         out, ranks = folder / names, int(np.prod([int(size) for size in sizes.split(",")]))
         job = _started(python, "torch_mesh.py", [(out, r, names, sizes) for r in range(ranks)])
         told = [json.loads(one.communicate(timeout=300)[0].splitlines()[-1]) for one in job]
         shape = traceconv.inspect(out).shape
-        found = [{name: shape.value(r, name) for name in names.split(",")} for r in range(ranks)]
+        found = [{name: shape.value(r, name) for name in told[r]} for r in range(ranks)]
         print(f"{names:>12} {sizes:>9}  {'right' if found == told else f'{found}, not {told}'}")
         wrong += found != told
     return wrong

@@ -26,6 +26,12 @@ with profile(activities=[ProfilerActivity.CPU]) as recording:
             dist.all_reduce(torch.ones(100), group=mesh.get_group(name))
 Path(folder).mkdir(parents=True, exist_ok=True)
 recording.export_chrome_trace(f"{folder}/rank{rank}.json")
-print(json.dumps({name: mesh.get_local_rank(name) for name in names.split(",")}))
+told = {name: mesh.get_local_rank(name) for name in names.split(",")}
+if {
+    "dp_replicate",
+    "dp_shard",
+} <= told.keys():  # made later, so that the recording has no such group
+    told["dp"] = mesh["dp_replicate", "dp_shard"]._flatten("dp").get_local_rank()
+print(json.dumps(told))
 dist.barrier()
 dist.destroy_process_group()

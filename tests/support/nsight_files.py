@@ -30,6 +30,7 @@ COLUMNS = {
     "MPI_P2P_EVENTS": "start INT, end INT, globalTid INT, textId INT, size INT, remoteRank INT",
     "MPI_OTHER_EVENTS": "start INT, end INT, globalTid INT, textId INT",
     "DIAGNOSTIC_EVENT": "severity INT, text TEXT",
+    "PROCESSES": "pid INT, name TEXT",
     "SCHED_EVENTS": "start INT, cpu INT, isSchedIn INT, globalTid INT",
     "CUBLAS_EVENTS": "start INT, end INT, eventClass INT, globalTid INT, nameId INT",
 }

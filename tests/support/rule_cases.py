@@ -214,22 +214,34 @@ def paused(pause, name="aten::mm", steps=3, each=25, marked=True):
     return [build]
 
 
-def descheduled(away, call="write", heading="OS Runtime", steps=3):
-    """Steps of a kernel and a gap in which the launching thread is off the CPU, and calls."""
+def descheduled(away, call="write", heading="OS Runtime", steps=3, others=None, whole=True, busy=0):
+    """Steps of a kernel and a gap in which the launching thread is off the CPU, and calls.
+
+    ``others``: runs of another process, as (CPU, start after the thread lost its own, length);
+    None where only the process itself was recorded. ``whole``: everything else was recorded, too.
+    ``busy``: how long a second kernel runs in the gap.
+    """
     build, length = builder(), 2 * MS
     host, stream = build.track(Layer.HOST, "Thread 1"), build.track(Layer.DEVICE, "Stream 1")
     calls = build.track(Layer.RUNTIME, "Thread 1", title="CUDA")
     system = build.track(Layer.RUNTIME, "Thread 1", title=heading)
     off = build.track(Layer.OTHER, "Thread 1", title="CPU Scheduling")
+    beside = {"other processes on from CPU (ns)": 7} if whole and others is not None else {}
     for number in range(steps):
         at = number * length
         build.slice(host, at, length, f"ProfilerStep#{number}", op=OpClass.HOST, step=number)
         launch = build.slice(calls, at, US, "cudaLaunchKernel")
         build.flow(launch, build.slice(stream, at, MS, "k", op=OpClass.COMPUTE), "ac2g")
-        blocked = call == "poll"
+        if busy:
+            launch = build.slice(calls, at + US, US, "cudaLaunchKernel")
+            more = build.slice(stream, at + MS, busy, "k", op=OpClass.COMPUTE)
+            build.flow(launch, more, "ac2g")
+        blocked, lost = call == "poll", at + MS + (0 if call == "poll" else US)
         build.slice(system, at + MS, away if blocked else US, call)
-        build.slice(off, at + MS + (0 if blocked else US), away, "Off CPU",
-                    args={"from CPU": 1, "to CPU": 2})  # fmt: skip
+        build.slice(off, lost, away, "Off CPU", args={"from CPU": 1, "to CPU": 2, **beside})
+        for cpu, after, ns in others or ():
+            lane = build.track(Layer.OTHER, f"CPU {cpu}", title="Other Processes")
+            build.slice(lane, lost + after, ns, f"indexer (pid {cpu})")
     return [build]
 
 
@@ -518,6 +530,7 @@ FIRES = {
     "late-overlap": late(200 * US),
     "host-pause": paused(5 * MS),
     "off-cpu": descheduled(800 * US),
+    "foreign-process": descheduled(800 * US, others=[(1, 0, 500 * US)]),
     "kernel-sequence": sequences("a", "b", "c"),
     "communication-wait": waiting(50 * US, 50 * US),
     "small-packets": packages((1 << 10, 50 * US), (1 << 26, 67 * US)),
@@ -573,6 +586,7 @@ QUIET = {
     "late-overlap": late(200 * US, independent=False),
     "host-pause": paused(5 * MS, name="aten::sort"),
     "off-cpu": descheduled(800 * US, call="poll"),
+    "foreign-process": descheduled(800 * US, others=[(3, 0, 500 * US)]),
     "kernel-sequence": sequences("a", "b", "c", length=11 * US),
     "communication-wait": waiting(10 * US, 90 * US),
     "small-packets": packages((1 << 20, 2 * US), (1 << 26, 67 * US)),

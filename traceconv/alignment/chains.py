@@ -18,13 +18,12 @@ from traceconv.alignment.biases import Bias, bias_of, usual_bias
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, SETTABLE_NS, Fit, fitted
-from traceconv.alignment.offsets import Offset
+from traceconv.alignment.offsets import Offset, unchecked_ns
 from traceconv.alignment.stamps import SYNCHRONOUS
 from traceconv.core.clock import Correction, time_text
 from traceconv.core.robust import median
 
 _CENTRES = 4  # of stars in a group, at most
-_OUTSIDE = 0.01  # so much of a capture before or after its matched operations is said
 
 Spans = Mapping[int, tuple[int, int] | None]
 """Earliest start and latest end of every rank, ns on its own clock."""
@@ -350,12 +349,10 @@ def _span(one: CollectiveRecords) -> tuple[int, int] | None:
 def _unchecked(fit: Fit, first: int, last: int) -> str:
     """In which parts of a capture a clock that was set would not show, in words; "" if these are
     none to speak of."""
-    ends = fit.span_ns[0] - first, last - fit.span_ns[1]
-    return " and ".join(
-        f"the {where} {time_text(ns)}"
-        for where, ns in zip(("first", "last"), ends, strict=True)
-        if fit.matches and ns > _OUTSIDE * (last - first)
-    )
+    if not fit.matches:
+        return ""
+    ends = zip(("first", "last"), unchecked_ns(fit.span_ns, first, last), strict=True)
+    return " and ".join(f"the {where} {time_text(ns)}" for where, ns in ends if ns)
 
 
 def _offset(fit: Fit, root: int, anchor: Offset, span: tuple[int, int], unchecked: str) -> Offset:

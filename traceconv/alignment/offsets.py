@@ -27,6 +27,22 @@ from traceconv.core.model import Capture
 SCHEMA_VERSION = 1
 
 
+_OUTSIDE = 0.01  # so much of a capture before or after what its clock was checked by is said
+
+
+def unchecked_ns(checked: tuple[int, int], first: int, last: int) -> tuple[int, int]:
+    """How much of a capture, at its beginning and at its end, is outside of where a clock that was
+    set would have shown, ns; 0 of what is not worth a word.
+
+    Args:
+        checked: between which instants it would have.
+        first, last: of the capture, on the same clock.
+    """
+    ends = checked[0] - first, last - checked[1]
+    most = _OUTSIDE * (last - first)
+    return ends[0] if ends[0] > most else 0, ends[1] if ends[1] > most else 0
+
+
 @dataclass(frozen=True)
 class Offset:
     """What is added to the times of one rank.

@@ -24,6 +24,7 @@ from traceconv.alignment.offsets import (
     one_host_clock,
     rank_of,
     stamped,
+    unchecked_ns,
 )
 from traceconv.core.clock import HOST_CLOCK, INT64_MAX, Correction, Domain
 from traceconv.core.columns import I64
@@ -79,6 +80,19 @@ class Plan:
         if one.error_ns is not None or same or len(self.offsets) == 1:
             return one.error_ns or 0
         return one.spread_ns
+
+    def checked(self, rank: int, span: tuple[int, int]) -> tuple[int, int] | None:
+        """Between which instants of the shared clock one that was set would have shown on ``rank``,
+        each side beyond its capture where nothing worth a word is outside; None if on both.
+
+        Args:
+            span: the first and the last instant of the capture, on the rank's own clock.
+        """
+        known = self.offsets[rank].checked_ns
+        if known is None or not any(outside := unchecked_ns(known, *span)):
+            return None
+        first, last = self.corrected(rank, np.array(known, np.int64)).tolist()
+        return first if outside[0] else -INT64_MAX, last if outside[1] else INT64_MAX
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; offsets are decimal strings because they exceed a double's precision."""

@@ -30,7 +30,17 @@ import numpy as np
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.core.columns import I32, I64, UNKNOWN, Mask
-from traceconv.core.job_shape import STAGE, Axis, JobShape, Origin, recorded_shape, shape_of
+from traceconv.core.job_shape import (
+    DATA,
+    REPLICATE,
+    SHARD,
+    STAGE,
+    Axis,
+    JobShape,
+    Origin,
+    recorded_shape,
+    shape_of,
+)
 
 EARLIEST_REDUCTION = 0.3
 """Share of a step, in time, before which no gradient is reduced, and some activations are: backward
@@ -64,6 +74,8 @@ def job_shape(summaries: Iterable[RankSummary]) -> JobShape:
     every = sorted(summaries, key=lambda one: one.rank)
     stated = stated_shape(every)
     known = {axis.name for axis in stated.axes if axis.origin is Origin.RECORDED}
+    if known & {REPLICATE, SHARD}:  # which of them reduces is not all of data parallelism
+        known.add(DATA)
     inferred = [one for one in _inferred(every) if one[0].name not in known]
     if not inferred:
         return stated
@@ -170,7 +182,7 @@ def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, I32]]:
     )  # fmt: skip
     if gradients is None or not _apart(gradients, traffic):
         return []
-    found = {"dp": gradients}
+    found = {DATA: gradients}
     beside = [
         [group for group, one in of.items() if group != mine and one.of(*_SHARING).any()]
         for of, mine in zip(traffic, gradients, strict=True)

@@ -64,10 +64,15 @@ class CriticalPath:
         left_out: dict[str, list[int]] = {}
         for (number, _), why in self.path.left_out.items():
             left_out.setdefault(why, []).append(number)
+        unchecked: dict[str, list[int]] = {}
+        for (number, _), ranks in self.path.unchecked.items():
+            whose = ", ".join(map(self.path.shape.called, ranks[:4]))
+            unchecked.setdefault(whose + " ..." * (len(ranks) > 4), []).append(number)
         return [
             tables.line(self.path),
-            *(f"without step{'s' * (len(n) > 1)} {', '.join(map(str, n[:10]))}"
-              f"{' ...' * (len(n) > 10)}: {why}" for why, n in left_out.items()),
+            *(f"without {_steps(n)}: {why}" for why, n in left_out.items()),
+            *(f"{_steps(n)}: a part is outside of what the clock of {whose} was checked by: one "
+              "that was set would not show there" for whose, n in unchecked.items()),
             *self._advice(),
         ]  # fmt: skip
 
@@ -149,8 +154,14 @@ def critical_path(
             steps={step: one for step, one in path.steps.items() if step[0] in kept},
             segments=tuple(one for one in path.segments if one.step[0] in kept),
             left_out={step: why for step, why in path.left_out.items() if step[0] in kept},
+            unchecked={step: r for step, r in path.unchecked.items() if step[0] in kept},
         )
     return CriticalPath(path, tables.results(path, names, most), plan, every.issues)
+
+
+def _steps(numbers: Sequence[int]) -> str:
+    some = f"{', '.join(map(str, numbers[:10]))}{' ...' * (len(numbers) > 10)}"
+    return f"step{'s' * (len(numbers) > 1)} {some}"
 
 
 def _refuse_another(size: int, stated: Sequence[int]) -> None:

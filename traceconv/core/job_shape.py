@@ -1,7 +1,8 @@
 """Where each rank stands in the grid of parallel processes: its coordinates.
 
-An axis is a way a job is split: tensor (``tp``), context (``cp``), expert (``ep``), data (``dp``)
-and pipeline parallel (``pp``), or the host a rank runs on (``node``). The coordinate of a rank on
+An axis is a way a job is split: tensor (``tp``), context (``cp``), expert (``ep``; tensors of
+experts ``etp``), data (``dp``; replicas ``dp_replicate`` of what ``dp_shard`` ranks share) and
+pipeline parallel (``pp``), or the host a rank runs on (``node``). The coordinate of a rank on
 an axis is its position in its group of that axis, from 0, as its framework counts: the rank within
 the group. A coordinate is *recorded* (files of the capture state it), *inferred* (it follows from
 what the ranks communicate) or *unknown*; it is never guessed from how jobs are usually laid out.
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,18 +28,31 @@ from traceconv.core.columns import I32, I64, UNKNOWN, Mask
 NODE = "node"
 STAGE = "pp"
 
-AXES = (NODE, "dp", STAGE, "cp", "ep", "tp")
+DATA, REPLICATE, SHARD = "dp", "dp_replicate", "dp_shard"
+
+AXES = (NODE, DATA, REPLICATE, SHARD, STAGE, "cp", "ep", "etp", "tp")
 """Axes as they are shown, the slowest of most layouts first; others follow by name."""
 
 _WORDS: Mapping[str, str] = {
     "tp": "tp", "tensor": "tp",
     "cp": "cp", "context": "cp",
-    "ep": "ep", "expert": "ep", "exp": "ep",
+    "ep": "ep", "expert": "ep", "exp": "ep", "etp": "etp",
     "dp": "dp", "data": "dp",
     "pp": "pp", "pipeline": "pp", "pipe": "pp",
 }  # fmt: skip
 """What groups of one axis alone are called by Megatron-LM (``TENSOR_MODEL_PARALLEL_GROUP``), by
 device meshes (``mesh_tp``), MindSpeed and MindFormers (``tp``, ``tp-0-1-2-3``), vLLM (``tp:0``)."""
+
+_TOGETHER: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("dp", "replicate"): (REPLICATE,),
+    ("dp", "shard"): (SHARD,),
+    ("dp", "shard", "cp"): (SHARD, "cp"),
+}
+"""Words that are of one axis together, as meshes of PyTorch (hybrid sharding) and torchtitan call
+it."""
+
+_MESH = {"mesh_replicate": (REPLICATE,), "mesh_shard": (SHARD,)}
+"""The same axes in the documents of PyTorch; such words tell it of a mesh only."""
 
 _IDLE = frozenset({"model", "parallel", "group", "groups", "mesh", "pg", "gloo", "world", "comm"})
 """Words in names of groups that say nothing of their axis; ``MODEL_PARALLEL_GROUP`` is of two."""
@@ -191,10 +206,11 @@ class JobShape:
         """The coordinates of a rank as names show them: ``dp1 pp3``.
 
         Known ones on the axes that tell ranks apart; "" if there are none. The host is none of
-        them.
+        them, nor are the two parts of data parallelism where the whole is known.
         """
-        known = (one for one in self.coordinates(rank) if one.value >= 0 and one.axis != NODE)
-        return " ".join(f"{one.axis}{one.value}" for one in known if one.size != 1)
+        left_out = (NODE, REPLICATE, SHARD) if self.value(rank, DATA) >= 0 else (NODE,)
+        known = (one for one in self.coordinates(rank) if one.value >= 0 and one.size != 1)
+        return " ".join(f"{one.axis}{one.value}" for one in known if one.axis not in left_out)
 
     def called(self, rank: int) -> str:
         """How texts name a rank: see :func:`called`."""
@@ -255,14 +271,18 @@ def axes_of(name: str) -> tuple[str, ...]:
     """The axes that a group of this name is of; empty where nobody can tell.
 
     ``TENSOR_MODEL_PARALLEL_GROUP``, ``mesh_tp``, ``tp:0`` and ``tp-0-1-2-3`` are of "tp",
-    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` of "dp" and "cp". Those of other axes together are
-    left out: what is the data parallel group of experts depends on more than its name.
+    ``DATA_PARALLEL_GROUP_WITH_CP`` and ``dp_cp`` of "dp" and "cp", ``mesh_dp_shard_cp`` of
+    "dp_shard" and "cp". Those of other axes together are left out: what is the data parallel group
+    of experts depends on more than its name. So does what is ``fsdp``: parts of a model are
+    sharded over data and context, and with experts over less.
     """
     if not name.isascii():
         return ()
     words = [word for word in _LETTERS.findall(name.lower()) if word not in _IDLE]
+    if together := _TOGETHER.get(tuple(words)) or _MESH.get(name.lower()):
+        return together
     axes = tuple(_WORDS.get(word, "") for word in words if word != "with")
-    if axes == ("dp", "cp"):
+    if axes == (DATA, "cp"):
         return axes
     return axes if len(words) == 1 and axes[0] else ()
 
@@ -305,7 +325,10 @@ def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]
     """
     ranks = sorted(placements)
     columns = [_on_nodes(ranks, hosts)]
-    columns += [_on_axis(name, ranks, placements) for name in _stated_axes(placements)]
+    stated = {name: _on_axis(name, ranks, placements) for name in _stated_axes(placements)}
+    if REPLICATE in stated and SHARD in stated and _is_unsaid(DATA, placements):
+        stated[DATA] = _of_parts(ranks, stated[REPLICATE], stated[SHARD], placements)
+    columns += stated.values()
     return shape_of(ranks, [one for one in columns if one is not None])
 
 
@@ -350,9 +373,8 @@ def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, I32
 def _on_axis(
     name: str, ranks: Sequence[int], placements: Mapping[int, Placement]
 ) -> tuple[Axis, I32]:
-    sizes = {axis: _stated(axis, placements) for axis in (name, "cp")}
-    groups = _groups_by_rank(name, placements, sizes["cp"] == {1})
-    stated = sizes[name]
+    groups = _groups_by_rank(name, placements, _is_plain(placements))
+    stated = _stated(name, placements)
     disagree = len(stated) > 1
     size = UNKNOWN if disagree else next(iter(stated), UNKNOWN)
     column = np.full(len(ranks), UNKNOWN, np.int32)
@@ -376,6 +398,47 @@ def _on_axis(
     return Axis(name, size, Origin.RECORDED, ", ".join(places), lacking), column
 
 
+def _is_unsaid(name: str, placements: Mapping[int, Placement]) -> bool:
+    """Whether nothing states an axis: no size, no coordinate, no group of it alone."""
+    stated = any(name in (*one.sizes, *one.coordinates) for one in placements.values())
+    return not stated and not _groups_by_rank(name, placements, _is_plain(placements))
+
+
+def _is_plain(placements: Mapping[int, Placement]) -> bool:
+    """Whether nothing is context parallel, as captures state."""
+    return _stated("cp", placements) == {1}
+
+
+def _of_parts(
+    ranks: Sequence[int],
+    replicate: tuple[Axis, I32],
+    shard: tuple[Axis, I32],
+    placements: Mapping[int, Placement],
+) -> tuple[Axis, I32]:
+    """Data parallelism as replicas of what is sharded: a mesh counts it through the shards of one
+    replica, then through the next one, if its ranks are numbered that way. Unknown where they are
+    not: then something else is meant by these words.
+    """
+    (outer, replicas), (inner, shards) = replicate, shard
+    column = np.full(len(ranks), UNKNOWN, np.int32)
+    size = outer.size * inner.size if min(outer.size, inner.size) > 0 else UNKNOWN
+    known = np.flatnonzero((replicas >= 0) & (shards >= 0)) if size > 0 else np.zeros(0, np.intp)
+    plain = _is_plain(placements)
+    groups = {name: _groups_by_rank(name, placements, plain) for name in (REPLICATE, SHARD)}
+    for i in known.tolist():
+        apart, beside = (next(iter(groups[name].get(ranks[i], {})), ()) for name in groups)
+        steps = [after - before for before, after in pairwise(apart)]
+        nested = min(steps, default=0) > max(beside, default=0) - min(beside, default=0)
+        if beside and list(beside) == sorted(beside) and (nested or len(apart) == 1):
+            column[i] = replicas[i] * inner.size + shards[i]
+    lacking = "its parts do not say how it is counted" if (column < 0).any() else ""
+    if (column < 0).all():
+        return Axis(DATA, size, Origin.UNKNOWN, "", lacking), column
+    places = dict.fromkeys((outer.evidence, inner.evidence))
+    evidence = f"{REPLICATE} and {SHARD} in {', '.join(places)}"
+    return Axis(DATA, size, Origin.RECORDED, evidence, lacking), column
+
+
 def _stated(name: str, placements: Mapping[int, Placement]) -> set[int]:
     return {one.sizes[name] for one in placements.values() if name in one.sizes}
 
@@ -389,7 +452,7 @@ def _groups_by_rank(
         plain: nothing is context parallel, so that a group for data and context is one for data.
     """
     found: dict[int, dict[tuple[int, ...], str]] = {}
-    wanted = {(name,), (name, "cp")} if plain and name == "dp" else {(name,)}
+    wanted = {(name,), (name, "cp")} if plain and name in (DATA, SHARD) else {(name,)}
     every = {
         group.ranks: group.place
         for one in placements.values()

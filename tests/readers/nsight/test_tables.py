@@ -148,8 +148,92 @@ def test_threads_are_off_the_cpu_from_losing_it_to_gaining_it(tmp_path):
     ]  # fmt: skip
     assert [row[4] for row in found] == moves
     counts = {code: trace.issues.count(code) for code in ("metadata-unused", "bad-time")}
-    assert counts == {"metadata-unused": 2, "bad-time": 1}
+    assert counts == {"metadata-unused": 3, "bad-time": 1}
     assert trace.issues.count("kind-not-read") == 1
+
+
+def _scheduled(path, *runs, **tables):
+    """Thread 1 of process 1 launches, and is off CPU 3 from 20 to 50, then on CPU 4; ``runs`` of
+    others are (CPU, process, from, to)."""
+    told = [(10, 3, 1, global_id(1, 1)), (20, 3, 0, global_id(1, 1)), (50, 4, 1, global_id(1, 1))]
+    for cpu, pid, start, end in runs:
+        told += [(start, cpu, 1, global_id(pid, pid)), (end, cpu, 0, global_id(pid, pid))]
+    tables = {KERNEL: [kernel(12, 14, 5)], RUNTIME: [call(11, 5)], **tables}
+    [trace] = traces(write(path, SCHED_EVENTS=told, **tables))
+    found = [(lane.name, *rest[:3]) for lane, *rest in rows(trace, Layer.OTHER)
+             if lane.heading == "Other Processes"]  # fmt: skip
+    [args] = [args for lane, *_, args in rows(trace, Layer.OTHER) if lane.name == "Thread 1"]
+    return trace, sorted(found), args
+
+
+def test_other_processes_are_shown_where_a_launching_thread_waits(tmp_path):
+    """On the CPU that it lost and the one it comes back to, while it is away; the rest is counted.
+    Of a name the first word is kept, without folders, as far as the system keeps it."""
+    names = [(8, "/opt/x/indexer --token=t"), (9, "a-very-long-name-of-a-thing more"), (7, None)]
+    trace, found, args = _scheduled(
+        tmp_path / "r.sqlite", (3, 8, 20, 30), (3, 7, 30, 60), (4, 9, 15, 50), (4, 9, 60, 90),
+        (5, 6, 20, 50), PROCESSES=names,
+    )  # fmt: skip
+    assert found == [
+        ("CPU 3", "indexer (pid 8)", 20, 10),
+        ("CPU 3", "process (pid 7)", 30, 30),
+        ("CPU 4", "a-very-long-nam (pid 9)", 15, 35),
+    ]
+    assert args == {"from CPU": 3, "to CPU": 4}
+    assert trace.issues.count("metadata-unused") == 2
+
+
+@pytest.mark.parametrize("sign", [(2, 0, 1, 2), (2, 9, 1, 2)], ids=["idle task", "kernel"])
+def test_where_the_whole_machine_was_recorded_slices_say_what_others_did(tmp_path, sign):
+    """What nobody launches tells that it was, wherever it ran."""
+    _, found, args = _scheduled(
+        tmp_path / "r.sqlite", (3, 8, 20, 30), (4, 8, 45, 60), sign,
+        PROCESSES=[(9, "kworker/2:1-events")],
+    )  # fmt: skip
+    assert [lane for lane, *_ in found] == ["CPU 3", "CPU 4"]
+    assert args == {
+        "from CPU": 3, "to CPU": 4, "other processes on from CPU (ns)": 10,
+        "other processes on to CPU (ns)": 5,
+    }  # fmt: skip
+
+
+def test_other_processes_where_a_thread_waits_that_launches_nothing(tmp_path):
+    """They concern no device: counted, not shown."""
+    path, helper = tmp_path / "r.sqlite", global_id(1, 2)
+    told = [(20, 3, 0, helper), (50, 3, 1, helper), (20, 3, 1, global_id(8, 8)),
+            (50, 3, 0, global_id(8, 8))]  # fmt: skip
+    tables = {KERNEL: [kernel(12, 14, 5)], RUNTIME: [call(11, 5)], "SCHED_EVENTS": told}
+    [trace] = traces(write(path, **tables))
+    assert [lane.name for lane, *_ in rows(trace, Layer.OTHER)] == ["Thread 2"]
+    assert trace.issues.count("metadata-unused") == 1
+
+
+def test_records_of_other_processes_that_make_no_run_are_counted(tmp_path):
+    """No time, neither gained nor lost, gained only, lost on another CPU; with the first rank."""
+    path, told = tmp_path / "r.sqlite", [(20, 3, 0, global_id(1, 1)), (50, 3, 1, global_id(1, 1))]
+    told += [(None, 3, 1, global_id(8, 8)), (25, 3, 7, global_id(8, 8))]
+    told += [(30, 3, 1, global_id(9, 9)), (35, 4, 0, global_id(9, 9)), (40, 3, 1, global_id(9, 9))]
+    tables = {KERNEL: [kernel(12, 14, 5), kernel(12, 14, 6, pid=2, device=1)],
+              RUNTIME: [call(11, 5), call(11, 6, pid=2, tid=2)], "SCHED_EVENTS": told}  # fmt: skip
+    first, second = traces(write(path, **tables))
+    assert [lane.name for lane, *_ in rows(first, Layer.OTHER)] == ["Thread 1"]
+    counts = [{code: one.issues.count(code)
+               for code in ("bad-time", "kind-not-read", "metadata-unused")}
+              for one in (first, second)]  # fmt: skip
+    assert counts == [{"bad-time": 1, "kind-not-read": 1, "metadata-unused": 2},
+                      {"bad-time": 0, "kind-not-read": 0, "metadata-unused": 0}]  # fmt: skip
+
+
+def test_records_of_no_process_are_no_other_process(tmp_path):
+    """With two processes, records of nobody are booked, and run in nobody's place."""
+    path, nobody = tmp_path / "r.sqlite", None
+    told = [(20, 3, 0, global_id(1, 1)), (50, 3, 1, global_id(1, 1)), (20, 3, 1, nobody),
+            (50, 3, 0, nobody)]  # fmt: skip
+    tables = {KERNEL: [kernel(12, 14, 5), kernel(12, 14, 6, pid=2, device=1)],
+              RUNTIME: [call(11, 5), call(11, 6, pid=2, tid=2)], "SCHED_EVENTS": told}  # fmt: skip
+    first, second = traces(write(path, **tables))
+    assert [lane.name for lane, *_ in rows(first, Layer.OTHER)] == ["Thread 1"]
+    assert (first.issues.count("process-unknown"), rows(second, Layer.OTHER)) == (2, [])
 
 
 def test_names_of_gpus_are_noted(tmp_path):

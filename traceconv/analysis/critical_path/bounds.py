@@ -35,6 +35,33 @@ DRIFT_PPM = 100
 _Interval = tuple[int, int]
 
 
+def stated_or_bounded(
+    ranks: Sequence[int],
+    groups: Sequence[Matched],
+    plan: Plan,
+    spans: Mapping[int, _Interval],
+    error_ns: int | None = None,
+) -> dict[int, int | None]:
+    """Largest error of the clock of each rank, ns: as is known of it, else as ``error_ns`` says, or
+    as :func:`bounded`; None if unknown.
+
+    Args:
+        spans: first and last instant of each rank, on its own clock.
+        error_ns: of clocks whose error is unknown; None if nobody knows it.
+    """
+    errors = {rank: plan.error_ns(rank) for rank in ranks}
+    if None not in errors.values():
+        return errors
+    if error_ns is None:
+        shared = {
+            rank: tuple(plan.corrected(rank, np.array(span, np.int64)).tolist())
+            for rank, span in spans.items()
+        }
+        limits = bounded(ranks, groups, plan, shared)
+        return {rank: limits.get(rank) if one is None else one for rank, one in errors.items()}
+    return {rank: error_ns if one is None else one for rank, one in errors.items()}
+
+
 def bounded(
     ranks: Sequence[int],
     groups: Sequence[Matched],

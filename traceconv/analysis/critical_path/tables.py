@@ -224,14 +224,20 @@ def line(path: Path) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """What is known of all of it, as JSON values: the line, and why steps are left out."""
+    """What is known of all of it, as JSON values: the line, why steps are left out, and in which a
+    clock that was set would not show."""
     left_out = [
         {"step": number, "occurrence": occurrence, "why": why}
         for (number, occurrence), why in path.left_out.items()
     ]
+    unchecked = [
+        {"step": number, "occurrence": occurrence, "ranks": list(ranks)}
+        for (number, occurrence), ranks in path.unchecked.items()
+    ]
     missing = path.missing if path.missing >= 0 and not path.why else None
     return {"known": bool(path.segments), "text": line(path), "why": path.why or None,
-            "ranks_without_capture": missing, "left_out": left_out}  # fmt: skip
+            "ranks_without_capture": missing, "left_out": left_out,
+            "unchecked": unchecked}  # fmt: skip
 
 
 RANKS_KEPT = 20

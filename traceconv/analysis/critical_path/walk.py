@@ -5,10 +5,11 @@ rank did nothing else. What the rank waited for there came last of all the membe
 on there, where that operation begins on it. Between lies the communication itself.
 
 A jump is decided if it follows from what is recorded. It is not where clocks cannot tell who came
-last, where members have no capture or operations could not be matched, where only a root is waited
-for, and where what came next need not have waited for the communication. Where the choice is
-between known ranks, the walk goes on from each: as soon as all of these walks are at the same
-operation, the path is certain again, whichever of them was right. Else nothing before is certain.
+last, or may have been set unseen, where members have no capture or operations could not be matched,
+where only a root is waited for, and where what came next need not have waited for the
+communication. Where the choice is between known ranks, the walk goes on from each: as soon as all
+of these walks are at the same operation, the path is certain again, whichever of them was right.
+Else nothing before is certain.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
 from traceconv.alignment.offsets import gathered, one_file, one_host_clock
 from traceconv.alignment.plan import Plan
-from traceconv.analysis.critical_path.bounds import bounded
+from traceconv.analysis.critical_path.bounds import stated_or_bounded
 from traceconv.analysis.critical_path.records import (
     ASIDE,
     COMMUNICATION,
@@ -54,6 +55,7 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Operations in which ranks wait for one of them, and not for all."""
 
 UNKNOWN_ERROR = "aligned with an unknown error, which no collective bounds either"
+UNCHECKED = "a clock that was set would not show there"
 UNKNOWN_SIZE = "how many members the group has is unknown"
 
 _FIRST, _START = -1, -2
@@ -168,6 +170,7 @@ class Path:
         segments: backwards in time within a step.
         left_out: steps without a path, and why.
         missing: ranks of the job that have no capture; -1 if how many there are is unknown.
+        unchecked: steps that are partly where no collective checked clocks, and the ranks whose.
         shape: by which texts name ranks.
     """
 
@@ -176,6 +179,7 @@ class Path:
     segments: tuple[Segment, ...] = ()
     left_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
     missing: int = 0
+    unchecked: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     shape: JobShape = NO_SHAPE
 
 
@@ -229,18 +233,15 @@ def of_job(
     size = world_size if size <= 0 and world_size is not None else size
     known = {one.rank: one.collectives for one in summaries}
     paths = {one.rank: one.path for one in summaries}
-    one_clock = (one_file(captures) and not gathered(captures)) or one_host_clock(captures)
-    errors = {rank: 0 if one_clock else plan.error_ns(rank) for rank in paths}
-    if error_ns is None and None in errors.values():
-        known_by = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
-        spans = {
-            rank: tuple(plan.corrected(rank, np.array(span, np.int64)).tolist())
-            for rank, span in known_by.items()
-        }
-        limits = bounded(sorted(paths), groups, plan, spans)
-        errors = {rank: limits.get(rank) if one is None else one for rank, one in errors.items()}
-    errors = {rank: error_ns if one is None else one for rank, one in errors.items()}
-    found = walk(known, paths, plan, errors, groups, size)
+    spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
+    if (one_file(captures) and not gathered(captures)) or one_host_clock(captures):
+        errors: dict[int, int | None] = dict.fromkeys(paths, 0)
+        checked = {}
+    else:
+        errors = stated_or_bounded(sorted(paths), groups, plan, spans, error_ns)
+        every = {rank: plan.checked(rank, span) for rank, span in spans.items()}
+        checked = {rank: one for rank, one in every.items() if one is not None}
+    found = walk(known, paths, plan, errors, groups, size, checked)
     return replace(found, shape=stated_shape(summaries))
 
 
@@ -251,6 +252,7 @@ def walk(
     errors: Mapping[int, int | None],
     groups: Sequence[Matched],
     world_size: int,
+    checked: Mapping[int, tuple[int, int]] | None = None,
 ) -> Path:
     """The path of every step of a job.
 
@@ -260,6 +262,8 @@ def walk(
         errors: of their clocks, ns; None if unknown.
         groups: matched operations.
         world_size: ranks of the job, -1 if unknown.
+        checked: ranks whose clock may have been set unseen before or after an instant, on the
+            shared clock.
     """
     unusable = {rank: one.why for rank, one in paths.items() if one.why}
     if unusable:
@@ -273,7 +277,8 @@ def walk(
                 what = "not aligned" if rank in doubted else UNKNOWN_ERROR
                 return Path(f"the clock of rank {rank} is {what}")
     ranks = {rank: RankTime.of(known[rank], one, plan, rank) for rank, one in paths.items()}
-    job = _Job(ranks, {r: e or 0 for r, e in errors.items()}, groups, world_size)
+    checked = checked or {}
+    job = _Job(ranks, {r: e or 0 for r, e in errors.items()}, groups, world_size, checked)
     steps, left_out = _steps(ranks)
     found: list[Segment] = []
     ends = {}
@@ -282,7 +287,11 @@ def walk(
         ends[step] = (start, end, segments[0].rank)
         found += segments
     missing = max(world_size - len(ranks), 0) if world_size > 0 else -1
-    return Path("" if steps else "no step is on all ranks", ends, tuple(found), left_out, missing)
+    outside = {step: tuple(r for r, (first, last) in checked.items() if start < first or end > last)
+               for step, (start, end) in steps.items()}  # fmt: skip
+    unchecked = {step: ranks for step, ranks in outside.items() if ranks}
+    why = "" if steps else "no step is on all ranks"
+    return Path(why, ends, tuple(found), left_out, missing, unchecked)
 
 
 def _steps(
@@ -318,8 +327,9 @@ class _Job:
         errors: Mapping[int, int],
         groups: Sequence[Matched],
         world_size: int,
+        checked: Mapping[int, tuple[int, int]],
     ) -> None:
-        self.ranks, self.errors, self.groups = ranks, errors, groups
+        self.ranks, self.errors, self.groups, self.checked = ranks, errors, groups, checked
         self.all_here = world_size == len(ranks)
         self.place = self._places()
         self.members = Counter(g.key for one in ranks.values() for g in one.known.groups)
@@ -346,6 +356,7 @@ class _Job:
         order = sorted(last, key=lambda rank: (-last[rank], rank))
         first = order[0]
         near = [r for r in order if last[first] - last[r] <= self._unsure(first, r)]
+        near = order if any(self._unseen(r, last[r], last[r]) for r in order) else near
         heads = [(rank, last[rank], _FIRST) for rank in near]
         found, certain = self._explored(step, start, heads)
         segments: list[Segment] = []
@@ -368,6 +379,11 @@ class _Job:
         if one == other:
             return 0
         return RESOLUTION_NS + self.errors[one] + self.errors[other]
+
+    def _unseen(self, rank: int, start: int, end: int) -> bool:
+        """Whether the clock of a rank may have been set before or after something, unseen."""
+        first, last = self.checked.get(rank, (start, end))
+        return end < first or start > last
 
     def _explored(
         self, step: tuple[int, int], start: int, heads: Sequence[Node]
@@ -472,20 +488,27 @@ class _Job:
         starts = {r: int(self.ranks[r].start_ns[n]) for r, n in found.rows.items()}
         end = int(rank.end_ns[row])
         last = max(starts, key=lambda r: (starts[r], r == rank.rank, -r))
+        order = sorted(starts, key=lambda r: (-starts[r], r != last, r))
         near = {
-            r: found.rows[r]
-            for r in sorted(starts, key=lambda r: (-starts[r], r != last, r))
-            if starts[last] - starts[r] <= self._unsure(r, last)
+            r: found.rows[r] for r in order if starts[last] - starts[r] <= self._unsure(r, last)
         }
+        unseen = len(order) > 1 and any(
+            self._unseen(r, starts[r], int(self.ranks[r].end_ns[n])) for r, n in found.rows.items()
+        )
         message = rank.known.kinds[int(rank.known.kind[row])] == P2P
-        if message and int(rank.path.direction[row]) == SEND and end < starts[last]:
+        sent = message and int(rank.path.direction[row]) == SEND and not unseen
+        if sent and end < starts[last]:
             return alone, "", False  # it was handed over before anybody received it
         if found.doubt:
             return alone, found.doubt, True
-        if end < starts[last] - self._unsure(rank.rank, last):
+        if unseen:
+            near = {r: found.rows[r] for r in order}
+        elif end < starts[last] - self._unsure(rank.rank, last):
             return alone, f"it ended before rank {last} had begun it", True
         if rank.known.kinds[int(rank.known.kind[row])] in _ROOTED and near.keys() != alone.keys():
             return alone, "ranks wait for its root, which is not known", True
+        if unseen:
+            return near, UNCHECKED, False
         if len(near) > 1:
             error = max(self._unsure(r, last) for r in near if r != last)
             names = ", ".join(map(str, sorted(near)[:4])) + ", ..." * (len(near) > 4)

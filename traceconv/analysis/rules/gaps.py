@@ -1,9 +1,11 @@
 """Rules of gaps between kernels: what was launched too late to run beside communication, pauses of
-the host, threads that are off the CPU, and sequences of short kernels that repeat."""
+the host, threads that are off the CPU and what runs there instead, and sequences of short kernels
+that repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from traceconv.analysis.losses import EXPOSED, IDLE
 from traceconv.analysis.rules.definition import (
     OWN,
     SLICES_KEPT,
+    STEPS_KEPT,
     Case,
     Known,
     Limit,
@@ -36,8 +39,8 @@ from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import Nest, kernels, launches
 from traceconv.analysis.tables.operator import launching
 from traceconv.analysis.utilisation import measured, share
-from traceconv.core.intervals import intersection, length_within, subtraction, total, union
-from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.core.intervals import EMPTY, intersection, length_within, subtraction, total, union
+from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -189,15 +192,37 @@ def _pausing(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 # -- off the CPU --------------------------------------------------------------------------
 
 _OFF = "CPU Scheduling"
+_OTHERS = "Other Processes"
 _BLOCKING = ("OS Runtime", "MPI", "NVTX MPI")
 """Headings of lanes with calls that may give the CPU away, besides those of the runtime."""
+_ON = "other processes on from CPU (ns)"
+"""What a slice off the CPU says where every process of the machine was recorded."""
+_NAMED = 5  # processes that a finding names at most
 
 
-def _descheduled(trace: Trace) -> Known | None:
-    """Idle time of the device while a thread that launches work is off the CPU, and in none of the
-    recorded calls that may block. Of ranks of which these calls were recorded."""
-    steps, events = measured(trace.steps), trace.events
-    lead = leading(trace)
+class _Away(NamedTuple):
+    """When threads that launch work are off the CPU, and in none of the recorded calls that may
+    block.
+
+    Attributes:
+        rows:  their slices off the CPU.
+        spans: the time, union of all threads.
+        idle:  of each device, the part of it in which the device is idle within steps.
+        others: the part of it in which another process ran on the CPU that a thread had lost or
+            came back to; by each run of one on them, ns. None if no other process was recorded.
+        whole: whether every process of the machine was recorded.
+    """
+
+    rows: NDArray[np.intp]
+    spans: I64
+    idle: list[I64]
+    others: tuple[I64, dict[int, int]] | None
+    whole: bool
+
+
+def _away(trace: Trace, steps: StepTable) -> _Away | None:
+    """None for ranks of which slices off the CPU, or calls of the system, were not recorded."""
+    events, lead = trace.events, leading(trace)
     headings = [t.heading if mine else "" for t, mine in zip(trace.tracks, lead, strict=True)]
     off = np.flatnonzero(np.array([h == _OFF for h in headings], bool)[events.track])
     if not len(steps) or not len(off) or "OS Runtime" not in headings:
@@ -209,20 +234,68 @@ def _descheduled(trace: Trace) -> Known | None:
         union(events.start_ns[off], events.end_ns[off]),
         union(events.start_ns[calls], events.end_ns[calls]),
     )
-    marks = union(steps.start_ns, steps.end_ns)
-    parts = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
+    idle = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
+    (told,) = fields(trace, off, _ON)
+    others = _in_their_place(trace, off, union(*np.concatenate([away[:0], *idle]).T))
+    whole = bool((told != "").all())
+    if others is None and whole:
+        others = away[:0], {}
+    return _Away(off, away, idle, others, whole)
+
+
+def _in_their_place(
+    trace: Trace, off: NDArray[np.intp], within: I64
+) -> tuple[I64, dict[int, int]] | None:
+    """The part of ``within`` in which another process ran on a CPU that one of the threads had
+    lost, or came back to: when, and each run's; None if there are no lanes of other processes."""
+    events, edges = trace.events, fields(trace, off, "from CPU", "to CPU")
+    lanes: dict[str, list[int]] = {}  # more than one for a CPU where runs overlap
+    for number, track in enumerate(trace.tracks):
+        if track.heading == _OTHERS:
+            lanes.setdefault(track.name.removeprefix("CPU "), []).append(number)
+    if not lanes:
+        return None
+    found: dict[int, int] = {}
+    parts = [EMPTY]
+    for cpu, own in lanes.items():
+        lost = off[(edges[0] == cpu) | (edges[1] == cpu)]
+        free = intersection(within, union(events.start_ns[lost], events.end_ns[lost]))
+        runs = np.flatnonzero(np.isin(events.track, own) & (events.kind == Kind.SLICE))
+        spans = np.stack((events.start_ns[runs], events.end_ns[runs]), axis=1)
+        parts.append(intersection(free, union(spans[:, 0], spans[:, 1])))
+        taken = length_within(free, spans)
+        found |= dict(zip(runs[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True))
+    return union(*np.concatenate(parts).T), found
+
+
+def _descheduled(trace: Trace) -> Known | None:
+    """Idle time of the device while a thread that launches work is off the CPU, and in none of the
+    recorded calls that may block. Of ranks of which these calls were recorded."""
+    steps, events = measured(trace.steps), trace.events
+    known = _away(trace, steps)
+    if known is None:
+        return None
+    off = known.rows
     spans = np.stack((events.start_ns[off], events.end_ns[off]), axis=1)
-    shared = length_within(union(*np.concatenate([away[:0], *parts]).T), spans)
+    shared = length_within(union(*np.concatenate([known.spans[:0], *known.idle]).T), spans)
     moves = [column.astype(object) for column in fields(trace, off, "from CPU", "to CPU")]
-    within = inside(events.start_ns[off], marks)
+    within = inside(events.start_ns[off], union(steps.start_ns, steps.end_ns))
+    others = {} if known.others is None else {"others_ns": _idle_within(known, known.others[0])}
     return {
         "steps": len(steps),
         "switches": int(within.sum()),
         "moved": int((within & (moves[0] != moves[1])).sum()),
-        "lost_ns": sum(map(total, parts)),
+        "lost_ns": sum(map(total, known.idle)),
+        **others,
+        "whole": known.whole,
         "known_ns": int(steps.known_ns.sum()),
         "longest": longest(trace, off[shared > 0]),
     }
+
+
+def _idle_within(known: _Away, spans: I64) -> int:
+    """Idle time of the devices within some spans, ns."""
+    return sum(total(intersection(idle, spans)) for idle in known.idle)
 
 
 def _off_cpu(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
@@ -231,7 +304,63 @@ def _off_cpu(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
         steps = known["steps"]
         figures = {"switches_per_step": known["switches"] / steps,
                    "moved_to_another_cpu_per_step": known["moved"] / steps}  # fmt: skip
+        if known.get("others_ns") or known["whole"]:
+            part = float(share(known["others_ns"], known["lost_ns"]))
+            figures["while_another_process_ran_there_percent"] = part
+        if not known["whole"]:
+            figures["other_processes"] = _SAID["others_ns" in known]
         yield _lost(rank, known, value, IDLE, figures)
+
+
+_SAID = {False: "not recorded", True: "not all recorded"}
+
+
+def _displaced(trace: Trace) -> Known | None:
+    """The part of that in which another process ran in the thread's place; what it was called. Of
+    ranks of which all processes of the machine were recorded, or one that did so."""
+    steps, events = measured(trace.steps), trace.events
+    known = _away(trace, steps)
+    if known is None or known.others is None:
+        return None
+    spans, ran = known.others
+    lost_ns = _idle_within(known, spans)
+    if not lost_ns and not known.whole:
+        return None
+    rows = np.array(list(ran), np.intp)
+    taken: dict[str, int] = {}
+    for row, ns in ran.items():
+        name = trace.strings[int(events.name[row])]
+        taken[name] = taken.get(name, 0) + ns
+    most = sorted(taken.items(), key=lambda one: (-one[1], one[0]))
+    there = length_within(spans, steps.device_spans) > 0
+    return {
+        "steps": len(steps),
+        "step": steps.step[there].tolist()[:STEPS_KEPT],
+        "runs": len(rows),
+        "processes": len(most),
+        "most": most[:_NAMED],
+        "lost_ns": lost_ns,
+        "whole": known.whole,
+        "known_ns": int(steps.known_ns.sum()),
+        "longest": longest(trace, rows),
+    }
+
+
+def _foreign(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+    """None if no rank is worth speaking of, and of one some processes only were recorded."""
+    cases = []
+    for rank, one in known.items():
+        value = float(share(one["lost_ns"], one["known_ns"]))
+        if value <= limits[""]:
+            continue
+        names = [f"{name} {ns / one['steps'] / 1e6:.3f} ms" for name, ns in one["most"]]
+        figures = {"processes": one["processes"], "most_per_step": names,
+                   "runs_per_step": one["runs"] / one["steps"]}  # fmt: skip
+        if not one["whole"]:
+            figures["other_processes"] = _SAID[True]
+        case = _lost(rank, one, value, IDLE, figures)
+        cases.append(replace(case, steps=tuple(one["step"])))
+    return cases if cases or all(one["whole"] for one in known.values()) else None
 
 
 # -- sequences of short kernels -------------------------------------------------------------
@@ -380,6 +509,21 @@ RULES: tuple[Rule, ...] = (
         "the process to processors of its own, near its device.",
         _descheduled,
         each_rank(_off_cpu),
+    ),
+    Rule(
+        "foreign-process",
+        "Another process runs where the launching thread did, while the device is idle",
+        THEME,
+        "share of the steps in which a launching thread is off the CPU outside of recorded calls "
+        "that may block, another process runs on the CPU that it lost or comes back to, and the "
+        "device is idle",
+        (Limit(2.0, "%", OWN),),
+        "records of the scheduler of every process of the machine, and calls of the operating "
+        "system (nsys --cpuctxsw=system-wide, osrt)",
+        "Bind the process to processors that nobody else may use (cpusets, numactl, the job "
+        "manager's binding), and give its workers, other ranks, daemons and other jobs the rest.",
+        _displaced,
+        _foreign,
     ),
     Rule(
         "kernel-sequence",

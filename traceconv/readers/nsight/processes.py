@@ -9,7 +9,8 @@ Rows may name no process (no column, NULL or 0). They are the only process's; of
 that of the one process that uses their device, and otherwise nobody's.
 
 Of everything a report holds about the machine, only what names a rank, a host or a GPU is ever
-looked at (:data:`RANK_VARIABLES`): environments, command lines and user names are not read.
+looked at (:data:`RANK_VARIABLES`), and what other processes are called that ran where a process
+waited (:func:`process_names`): environments, command lines and user names are not read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.core.columns import distinct
+from traceconv.core.model import I64
 from traceconv.readers.nsight.payloads import RANK, RANKS, payloads, schemas
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
@@ -66,6 +68,8 @@ class Process:
         owned:  the GPUs that no other process uses.
         sole:   the GPUs of any one process only; of the first process, which accounts for rows that
             are of no process.
+        every:  the processes that are a rank, or part of one; of the first process only, which
+            accounts for the rest.
     """
 
     pid: int
@@ -78,6 +82,7 @@ class Process:
     lone: bool = False
     owned: tuple[int, ...] = ()
     sole: tuple[int, ...] | None = None
+    every: tuple[int, ...] = ()
 
 
 def processes(database: Database) -> list[Process]:
@@ -112,6 +117,7 @@ def processes(database: Database) -> list[Process]:
                 lone=len(working) == 1,
                 owned=tuple(d for d in used if d in sole),
                 sole=sole if first else None,
+                every=(*working, *idle) if first else (),
             )
         )
     return found
@@ -134,6 +140,20 @@ def owner_of(global_id: Any) -> Any:
 def tid_of(global_id: Any) -> Any:
     """The thread id within serialized global ids (bits 0 to 23)."""
     return global_id & 0xFFFFFF
+
+
+_COMM = 15  # bytes that Linux keeps of what a process is called
+
+
+def process_names(database: Database, pids: I64) -> dict[int, str]:
+    """What processes are called, by their ids: the first word of it, without folders, and no longer
+    than the system keeps it, so that no arguments of a command are in it."""
+    wanted, found = set(distinct(pids).tolist()), {}
+    for pid, name in database.rows("PROCESSES", "pid", "name") if wanted else ():
+        if pid in wanted and isinstance(name, str) and (words := name.split(maxsplit=1)):
+            word = words[0].rpartition("/")[2] if words[0][0] in "/." else words[0]
+            found[pid] = word[:_COMM]
+    return found
 
 
 def _devices_by_pid(database: Database) -> dict[int, set[int]]:

@@ -15,9 +15,12 @@ Quirks:     tables are created only where there is data; NVTX names are in ``tex
             GPU metrics are counters of every process that uses the GPU; waits are shown beside the
             calls, as PyTorch's do, not on the stream they wait for (training).
             Errors and warnings of the profiler itself are issues of the first process. Rows that
-            name no process are given to one or counted (unnamed_rows).
+            name no process are given to one or counted (unnamed_rows). Records of the scheduler may
+            be of all processes of the machine: those that ran where a thread of the rank waited
+            are lanes of it (other_processes).
 Ignored:    CPU samples, profiler overhead, CUDA events, allocations; and, on purpose,
-            everything about users: environment, command lines, paths, standard output.
+            everything about users: environment, command lines, paths, standard output (of other
+            processes the first word of the name is read).
 Source:     the tables' own columns, read by name.
 """
 

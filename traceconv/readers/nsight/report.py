@@ -84,13 +84,22 @@ class Report:
     def rows(self, table: str, requested: Mapping[str, int], owner: str) -> dict[str, Column]:
         """Columns of a table, only the rows of this process (``owner`` is its id column)."""
         columns = self.database.columns(table, {**requested, owner: NOBODY})
-        pids = owner_of(columns[owner])
+        mine, columns[owner] = self.owned(table, columns, owner)
+        return {name: column[mine] for name, column in columns.items()}
+
+    def owned(
+        self, table: str, columns: Mapping[str, Column], owner: str
+    ) -> tuple[NDArray[np.bool_], Column]:
+        """Which rows are of this process, and the ids of all: of rows of no process those of this
+        one, which gets them or books them."""
+        ids = columns[owner]
+        pids = owner_of(ids)
         mine = np.isin(pids, (self.process.pid, *self.process.others))
         unnamed = pids == NOBODY
         if unnamed.any():
             mine |= self._given(table, columns, unnamed)
-            columns[owner] = np.where(unnamed, max(self.process.pid, 0) << 24, columns[owner])
-        return {name: column[mine] for name, column in columns.items()}
+            ids = np.where(unnamed, max(self.process.pid, 0) << 24, ids)
+        return mine, ids
 
     def _given(
         self, table: str, columns: Mapping[str, Column], unnamed: NDArray[np.bool_]

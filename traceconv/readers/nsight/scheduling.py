@@ -1,24 +1,50 @@
-"""When threads of a process were off the CPU: records of the operating system's scheduler.
+"""When threads of a process were off the CPU, and which other processes ran there meanwhile:
+records of the operating system's scheduler.
 
 Every record says that a thread was given a CPU, or lost it. From one that lost it to the next that
-gives it one, to the same thread, is a slice; why the thread was off, the tables do not say.
+gives it one, to the same thread, is a slice "Off CPU" of the thread; why it was off, the tables do
+not say (``threadState`` holds nothing but the end of a thread in reports of Linux).
+
+From one that gives another process a CPU to the next that takes it away is a run of that process.
+Runs are on lanes of the CPU ("Other Processes"), those only that touch the time in which a thread
+of this process that calls the runtime had lost that CPU, or waited for it: a machine has many
+processes, and nearly all of their runs concern nobody. The rest is counted.
+
+``--cpuctxsw=process-tree`` records the processes that nsys launched, ``system-wide`` all of the
+machine, which no column says: records of the idle task or of threads of the kernel, which nobody
+launches, tell. Then "Off CPU" slices say how long other processes ran on either CPU; without, it
+is unknown whether any did, and nothing is said.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
 
-from traceconv.core.model import Layer, OpClass
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.core.columns import distinct
+from traceconv.core.intervals import EMPTY, length_within, union
+from traceconv.core.model import I64, Layer, Mask, OpClass
+from traceconv.readers.nsight.processes import NOBODY, owner_of, pid_of, process_names
 from traceconv.readers.nsight.report import Report
 from traceconv.readers.shared.arguments import register
+from traceconv.readers.shared.sqlite.database import Column
 
 TABLE = "SCHED_EVENTS"
 TITLE = "CPU Scheduling"
 NAME = "Off CPU"
+OTHERS = "Other Processes"
+
+_KERNEL = ("kworker/", "ksoftirqd/", "migration/")
+"""How names of threads of the kernel begin: no process launches these."""
+
+Rows = dict[str, Column]
 
 
 def scheduling(report: Report) -> None:
-    """Add what is known of the threads of this process.
+    """Add what is known of the threads of this process, and of other processes in their place.
 
     Records at which a thread loses a CPU are slices. Those without the next one are booked: a
     thread that ends loses its CPU for good, and one that waits when the recording ends looks the
@@ -26,31 +52,153 @@ def scheduling(report: Report) -> None:
     """
     if TABLE not in report.database.tables:
         return
-    rows = report.rows(TABLE, {"start": -1, "cpu": -1, "isSchedIn": -1}, "globalTid")
-    build = report.build
-    lost = rows["isSchedIn"] == 0
+    wanted = {"start": -1, "cpu": -1, "isSchedIn": -1, "globalTid": NOBODY}
+    rows = report.database.columns(TABLE, wanted)
+    idle = (rows["globalTid"] > 0) & (pid_of(rows["globalTid"]) == 0)
+    rows, resting = _taken(rows, ~idle), int(idle.sum())
+    pids = owner_of(rows["globalTid"])
+    strangers = _taken(rows, (pids != NOBODY) & (pids != report.process.pid))
+    mine, rows["globalTid"] = report.owned(TABLE, rows, "globalTid")
+    own, others = _own(report, _taken(rows, mine)), _runs(report, strangers, resting)
+    names = process_names(report.database, pid_of(others["globalTid"]))
+    whole = resting > 0 or any(name.startswith(_KERNEL) for name in names.values())
+    _add_own(report, own, others if whole else None)
+    _add_runs(report, _taken(others, _touching(report, own, others)), names)
+
+
+def _add_own(report: Report, own: Rows, others: Rows | None) -> None:
+    """Add the slices of this process; with what ``others`` did meanwhile, if that is known."""
+    args = {"from CPU": own["from"], "to CPU": own["to"]}
+    told = np.full(len(own["start"]), others is not None)
+    told &= pid_of(own["globalTid"]) == report.process.pid
+    ids = np.empty(len(told), np.int32)
+    ids[~told] = register(report.build, _taken(args, ~told))
+    if others is not None:
+        some = _taken(own, told)
+        beside = {f"{edge} CPU": _beside(some, some[edge], others) for edge in ("from", "to")}
+        told_args = _taken(args, told)
+        told_args |= {f"other processes on {cpu} (ns)": ns for cpu, ns in beside.items()}
+        ids[told] = register(report.build, told_args)
+    report.build.extend(
+        track=report.threads(own["globalTid"], Layer.OTHER, TITLE),
+        start_ns=own["start"],
+        dur_ns=own["end"] - own["start"],
+        name=np.full(len(told), report.build.string(NAME), np.int32),
+        op=OpClass.OTHER,
+        args=ids,
+    )
+
+
+def _add_runs(report: Report, runs: Rows, names: Mapping[int, str]) -> None:
+    """Add runs of other processes, on the lanes of their CPUs."""
+    build, pids = report.build, pid_of(runs["globalTid"])
+    build.seen("slice", len(pids))
+    cpus, back = np.unique(runs["cpu"], return_inverse=True)
+    lanes = [build.track(Layer.OTHER, f"CPU {n}", "", OTHERS, sort=n) for n in cpus.tolist()]
+    build.extend(
+        track=np.array(lanes, np.int32)[back],
+        start_ns=runs["start"],
+        dur_ns=runs["end"] - runs["start"],
+        name=report.labels(pids, lambda pid: f"{names.get(pid, 'process')} (pid {pid})"),
+        op=OpClass.OTHER,
+    )
+
+
+def _taken(rows: Rows, which: NDArray[Any]) -> Rows:
+    return {name: column[which] for name, column in rows.items()}
+
+
+def _own(report: Report, rows: Rows) -> Rows:
+    """The slices of this process: ``globalTid``, ``start``, ``end``, ``from`` and ``to`` CPU."""
+    build, lost = report.build, rows["isSchedIn"] == 0
     build.seen("slice", int(lost.sum()))
     bad = rows["start"] < 0
     build.skip("bad-time", f"table {TABLE}", int((bad & lost).sum()), "slice")
     odd = ~bad & ~lost & (rows["isSchedIn"] != 1)
     build.skip("kind-not-read", f"table {TABLE}", int((odd | (bad & ~lost)).sum()))
-    kept = ~bad & ~odd
-    rows, lost = {name: column[kept] for name, column in rows.items()}, lost[kept]
-    order = np.lexsort((~lost, rows["start"], rows["globalTid"]))
-    rows, lost = {name: column[order] for name, column in rows.items()}, lost[order]
-    thread, time, cpu = rows["globalTid"], rows["start"], rows["cpu"]
-    ended = lost.copy()
-    ended[-1:] = False
-    ended[:-1] &= (thread[1:] == thread[:-1]) & ~lost[1:]
+    rows, lost, follows = _by_thread(_taken(rows, ~bad & ~odd))
+    ended = lost & follows & ~np.append(lost[1:], True)
     build.skip("metadata-unused", f"table {TABLE}", int((lost & ~ended).sum()), "slice")
-    begin = np.flatnonzero(ended)
-    if not len(begin):
-        return
-    build.extend(
-        track=report.threads(thread[begin], Layer.OTHER, TITLE),
-        start_ns=time[begin],
-        dur_ns=time[begin + 1] - time[begin],
-        name=np.full(len(begin), build.string(NAME), np.int32),
-        op=OpClass.OTHER,
-        args=register(build, {"from CPU": cpu[begin], "to CPU": cpu[begin + 1]}),
-    )
+    at = np.flatnonzero(ended)
+    return {
+        "globalTid": rows["globalTid"][at],
+        "start": rows["start"][at],
+        "end": rows["start"][at + 1],
+        "from": rows["cpu"][at],
+        "to": rows["cpu"][at + 1],
+    }
+
+
+def _by_thread(rows: Rows) -> tuple[Rows, Mask, Mask]:
+    """Records by thread and time; which of them lose a CPU, and which are followed by one of the
+    same thread."""
+    lost = rows["isSchedIn"] == 0
+    order = np.lexsort((~lost, rows["start"], rows["globalTid"]))
+    rows = _taken(rows, order)
+    follows = np.append(rows["globalTid"][1:] == rows["globalTid"][:-1], False)
+    return rows, lost[order], follows[: len(order)]
+
+
+def _runs(report: Report, rows: Rows, resting: int) -> Rows:
+    """The runs of other processes: ``globalTid``, ``cpu``, ``start``, ``end``.
+
+    Records of processes that are part of no rank are booked with the first rank, if they make no
+    run; so are ``resting`` ones, of the idle task.
+    """
+    nobody = ~np.isin(owner_of(rows["globalTid"]), report.process.every)
+    bad, odd = rows["start"] < 0, ~np.isin(rows["isSchedIn"], (0, 1))
+    strange = int((bad & nobody).sum()), int((odd & ~bad & nobody).sum())
+    rows, lost, follows = _by_thread(_taken(rows, ~bad & ~odd))
+    ended = ~lost & follows & np.append(lost[1:], False)
+    ended[:-1] &= rows["cpu"][1:] == rows["cpu"][:-1]
+    at = np.flatnonzero(ended)
+    if report.process.sole is not None:
+        unknown = f"table {TABLE}, other processes"
+        report.build.skip("bad-time", unknown, strange[0])
+        report.build.skip("kind-not-read", unknown, strange[1])
+        report.build.skip("metadata-unused", f"table {TABLE}, the idle task", resting)
+        alone = ~lost & ~ended & ~np.isin(owner_of(rows["globalTid"]), report.process.every)
+        report.build.skip("metadata-unused", unknown, int(alone.sum()))
+    return {
+        "globalTid": rows["globalTid"][at],
+        "cpu": rows["cpu"][at],
+        "start": rows["start"][at],
+        "end": rows["start"][at + 1],
+    }
+
+
+def _touching(report: Report, own: Rows, others: Rows) -> Mask:
+    """Which runs touch the time in which a thread that calls the runtime had lost the CPU, or came
+    back to it; all threads count where none does."""
+    calling = np.isin(own["globalTid"], report.calls.thread)
+    if not len(report.calls.thread):
+        calling[:] = True
+    kept = np.zeros(len(others["start"]), bool)
+    for cpu, at in _of_cpus(others).items():
+        away = calling & ((own["from"] == cpu) | (own["to"] == cpu))
+        spans = np.stack((others["start"][at], others["end"][at]), axis=1)
+        kept[at] = length_within(union(own["start"][away], own["end"][away]), spans) > 0
+    if report.process.sole is not None:
+        nobody = ~kept & ~np.isin(owner_of(others["globalTid"]), report.process.every)
+        elsewhere = f"table {TABLE}, other processes where no launching thread waits"
+        report.build.skip("metadata-unused", elsewhere, int(nobody.sum()))
+    return kept
+
+
+def _of_cpus(runs: Rows) -> dict[int, NDArray[np.intp]]:
+    """By CPU the runs on it."""
+    order = np.argsort(runs["cpu"], kind="stable")
+    cpus, first = np.unique(runs["cpu"][order], return_index=True)
+    return dict(zip(cpus.tolist(), np.split(order, first[1:]), strict=len(cpus) > 0))
+
+
+def _beside(own: Rows, cpus: I64, others: Rows) -> I64:
+    """How long others ran on a CPU during each slice, ns; ``cpus`` is the CPU of each slice."""
+    runs = _of_cpus(others)
+    found = np.zeros(len(cpus), np.int64)
+    for cpu in distinct(cpus).tolist():
+        at, ran = np.flatnonzero(cpus == cpu), runs.get(cpu)
+        spans = np.stack((own["start"][at], own["end"][at]), axis=1)
+        busy = EMPTY if ran is None else union(others["start"][ran], others["end"][ran])
+        found[at] = length_within(busy, spans)
+    return found

@@ -38,6 +38,8 @@ _SMALL_BYTES = 16 << 20
 _DECODER = json.JSONDecoder(parse_float=str)
 _STAMP = re.compile(rb'"ts"\s*:\s*"?(\d{1,18})(?!\d)')
 _PROFILER_INFO = re.compile(r"profiler_info(?:_(\d{1,18}))?\.json")
+_STRATEGY = re.compile(r"parallel_strategy_(\d{1,18})\.json")
+_STRATEGY_HEAD = re.compile(r'\s*\{\s*"config"\s*:\s*(?=\{)')
 _DATABASE = re.compile(r"(?:ascend_[a-z]+_profiler|msmonitor_\d+_\d+)_(\d{1,18})\.db")
 _INFO_JSON = re.compile(r"(?:device_(\d{1,18})|host)/info\.json(?:\.(\d{1,18}))?")
 _WORKER = re.compile(r"(?P<worker>.+?)_(?P<stamp>\d{14,17})_ascend_(?:ms|pt)")
@@ -204,11 +206,40 @@ class Identity:
         self._versions(info)
 
     def _stages(self, base: str, stages: int) -> None:
-        """How many stages MindSpore's job has; which one this rank is in is not said."""
+        """How many stages MindSpore's job has; which one this rank is in is not said there."""
         if 0 < stages <= _MOST_RANKS and STAGE not in self.placement.sizes:
             sizes = {**self.placement.sizes, STAGE: stages}
             place = self.placement.place or f"{base}: stage_num"
             self.placement = replace(self.placement, sizes=sizes, place=place)
+
+    def parallel_strategy(self, name: str) -> None:
+        """``parallel_strategy_<rank>.json`` of MindSpore: the stage of the pipeline that a rank is
+        in, and the ranks of every stage (``config``, the first member; the graph behind it may be
+        long). It counts if it is of the rank in its name, and says both alike.
+        """
+        base = name.rpartition("/")[2]
+        match = _STRATEGY.fullmatch(base)
+        if match is None:
+            return
+        try:
+            text = self.source.head(name, _SMALL_BYTES).decode("utf-8", "replace")
+            head = _STRATEGY_HEAD.match(text)
+            config, _ = _DECODER.raw_decode(text, head.end()) if head else ({}, 0)
+        except (SourceError, ValueError, RecursionError) as e:
+            self.issues.add("malformed-record", self.source.title(name), str(e)[:120])
+            return
+        rank, stage = _whole(config.get("rankId")), _whole(config.get("stageId"))
+        listed = config.get("stageDevices")
+        stages = [_dimensions(one) for one in listed] if isinstance(listed, list) else []
+        among = [number for number, ranks in enumerate(stages) if rank in ranks]
+        if rank != int(match[1]) or among != [stage] or not all(stages):
+            return
+        self._stages(base, len(stages))
+        if self.placement.sizes[STAGE] == len(stages):
+            coordinates = {**self.placement.coordinates, STAGE: stage}
+            self.placement = replace(
+                self.placement, coordinates=coordinates, place=f"{base}: stageId"
+            )
 
     def _difference(self, base: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -459,6 +490,16 @@ def _sizes(args: Mapping[str, Any]) -> dict[str, int]:
     """Ranks per group by axis, as ``distributed_args`` state them."""
     every = {axis: _whole(args.get(key)) for axis, key in _SIZES.items()}
     return {axis: size for axis, size in every.items() if 0 < size <= _MOST_RANKS}
+
+
+def _dimensions(shape: object) -> list[int]:
+    """What MindSpore writes as if it were the shape of a tensor: ``{"dim": [{"size": "4"}, ...]}``;
+    empty if one of them is no number."""
+    listed = shape.get("dim") if isinstance(shape, dict) else None
+    sizes = [one.get("size") if isinstance(one, dict) else None
+             for one in (listed if isinstance(listed, list) else ())]  # fmt: skip
+    found = [_whole(size) for size in sizes]
+    return found if min(found, default=-1) >= 0 else []
 
 
 def _group(entry: Any) -> dict[str, Any] | None:

@@ -12,7 +12,8 @@ too.
 Units and clock: display files us from their first event (later ones and those of GPU Unix time);
 step table ticks of 10 ns of the device's counter, operators ms and AI CPU us of the same;
 ``host_info`` us of Unix time; host operators ns (durations ms) and queues ms of the host.
-Rank from: ``profiler_info_<rank>.json``, else the suffix of the file's name.
+Rank from: ``profiler_info_<rank>.json``, else the suffix of the file's name; its stage of the
+pipeline from ``parallel_strategy_<rank>.json``.
 Quirks: pids name kinds of lanes; the last row of the step table is an average; a host stage
 that never ended is a start without an end, in ``timeline_<rank>.json`` a lone ``B``; pids and
 tids are text.
@@ -79,6 +80,8 @@ def _capture(source: Source, place: Place, issues: Issues) -> Capture:
     identity.claim(Trust.SUFFIX, place.suffix, PurePosixPath(first).name)
     for name in place.names:
         identity.profiler_info(name)
+    for name in place.names:
+        identity.parallel_strategy(name)
     return identity.capture(
         READER.name,
         label,
