@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from effort import effort
@@ -107,7 +108,7 @@ def test_a_pace_that_tells_nothing_is_no_evidence():
     known = knowledge(happened)
     assert found(happened, known).offsets[1].matches == 23
     assert int(np.abs(apart(happened, found(happened, known))).max()) <= 6000
-    known[1] = replace(known[1], step=known[1].step - 7)
+    known[1] = msgspec.structs.replace(known[1], step=known[1].step - 7)
     refused = found(happened, known)
     assert refused.offsets[1].matches == 0
     [place] = [p for i in refused.issues if i.rank == 1 for p in i.places]
@@ -124,7 +125,9 @@ def test_operations_that_are_missing_anywhere():
 def _set(known, from_row, by):
     """The same, of a clock that is set before a row."""
     moved = np.where(np.arange(len(known)) >= from_row, by, 0)
-    return replace(known, start_ns=known.start_ns + moved, end_ns=known.end_ns + moved)
+    return msgspec.structs.replace(
+        known, start_ns=known.start_ns + moved, end_ns=known.end_ns + moved
+    )
 
 
 def test_what_is_said_of_ends_that_come_apart():
@@ -154,7 +157,9 @@ def test_a_clock_set_by_what_another_group_says():
     for one in (first, _set(second, 40, 700_000)):
         order = np.argsort(rows[keep], kind="stable")
         split = _cut(one, np.flatnonzero(keep)[order])
-        both.append(replace(split, groups=groups, group=rows[keep][order].astype(np.int32)))
+        both.append(
+            msgspec.structs.replace(split, groups=groups, group=rows[keep][order].astype(np.int32))
+        )
     plans = found(happened, both)
     assert plans.offsets[1].matches == 15
     assert plans.error_ns(1) > 600_000
@@ -169,7 +174,7 @@ def test_a_clock_set_by_what_another_group_says():
 def identified(happened):
     """What ranks know, with the place of every operation in the program as its identity."""
     return [
-        replace(one, identity=np.sort(kept(happened, rank)))
+        msgspec.structs.replace(one, identity=np.sort(kept(happened, rank)))
         for rank, one in enumerate(knowledge(happened))
     ]
 
@@ -179,13 +184,15 @@ def test_what_the_source_calls_the_same_needs_no_pace():
     ends scatter by as much as operations are apart."""
     happened = run(Job(1, 2, 1, steps=30, layers=0, dropped={1: 7}, pace=0.0, **clocks(2)))
     known = identified(happened)
-    known[1] = replace(known[1], step=known[1].step - 7)
-    assert found(happened, [replace(one, identity=one.identity[:0]) for one in known]).issues
+    known[1] = msgspec.structs.replace(known[1], step=known[1].step - 7)
+    assert found(
+        happened, [msgspec.structs.replace(one, identity=one.identity[:0]) for one in known]
+    ).issues
     offsets = found(happened, known)
     assert offsets.offsets[1].matches == 23
     assert int(np.abs(apart(happened, offsets)).max()) <= 2000
     noise = np.random.default_rng(1).integers(0, 10**6, len(known[1]))
-    known[1] = replace(known[1], end_ns=known[1].end_ns + noise)
+    known[1] = msgspec.structs.replace(known[1], end_ns=known[1].end_ns + noise)
     offsets = found(happened, known)
     assert int(np.abs(apart(happened, offsets)).max()) <= offsets.error_ns(1) < 2 * 10**6
 
@@ -195,12 +202,15 @@ def test_operations_of_other_runs_and_those_in_loops_are_not_the_same():
     others of it, so those tell nothing; and nothing in common is refused."""
     happened = run(Job(1, 2, 1, steps=30, layers=0, dropped={1: 3}, lost={0: 0.1}, **clocks(2)))
     known = identified(happened)
-    looped = [replace(one, identity=np.where(one.step < 20, 7, one.identity)) for one in known]
+    looped = [
+        msgspec.structs.replace(one, identity=np.where(one.step < 20, 7, one.identity))
+        for one in known
+    ]
     offsets = found(happened, looped)
     shared = np.intersect1d(known[0].identity, known[1].identity)
     assert offsets.offsets[1].matches == np.count_nonzero(shared >= 20)
     assert int(np.abs(apart(happened, offsets)).max()) <= 2000
-    known[1] = replace(known[1], identity=known[1].identity + 10**6)
+    known[1] = msgspec.structs.replace(known[1], identity=known[1].identity + 10**6)
     [issue] = [i for i in found(happened, known).issues if i.rank == 1]
     assert "0 operations are of the same run of a program in both" in issue.places[0]
 
@@ -210,7 +220,9 @@ def test_a_last_end_that_comes_late_makes_the_error_as_large(by):
     """It came late, or a clock was set before it: the error holds either way, and says so."""
     happened = run(Job(1, 2, 1, steps=12, layers=0, jitter=2000, **clocks(2)))
     known = identified(happened)
-    known[1] = replace(known[1], end_ns=known[1].end_ns + by * (known[1].identity == 11))
+    known[1] = msgspec.structs.replace(
+        known[1], end_ns=known[1].end_ns + by * (known[1].identity == 11)
+    )
     one = found(happened, known).offsets[1]
     assert abs(by) <= one.error_ns < abs(by) + 100_000
     assert "ends are" in one.evidence and "late, or a clock was set" in one.evidence

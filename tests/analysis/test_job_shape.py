@@ -172,9 +172,9 @@ def test_nothing_is_inferred_without_what_it_takes():
             msgspec.structs.replace(
                 one,
                 collectives=CollectiveRecords(**{
-                    **vars(one.collectives),
+                    **msgspec.structs.asdict(one.collectives),
                     "groups": tuple(
-                        Group(**{**vars(group), **fields}) for group in one.collectives.groups
+                        msgspec.structs.replace(group, **fields) for group in one.collectives.groups
                     ),
                 }),
             )

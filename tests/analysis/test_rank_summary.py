@@ -34,7 +34,7 @@ def all_columns(summary):
     found = {(t, h): column for t, columns in tables.items() for h, column in columns.items()}
     found |= {
         ("collectives", name): column
-        for name, column in vars(summary.collectives).items()
+        for name, column in msgspec.structs.asdict(summary.collectives).items()
         if isinstance(column, np.ndarray)
     }
     found |= {("work", name): getattr(summary.work, name) for name in WORK}

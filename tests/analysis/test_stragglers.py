@@ -227,9 +227,11 @@ def test_a_name_that_groups_share_is_told():
     known = [
         msgspec.structs.replace(
             one,
-            collectives=replace(
+            collectives=msgspec.structs.replace(
                 one.collectives,
-                groups=tuple(replace(group, size=2) for group in one.collectives.groups),
+                groups=tuple(
+                    msgspec.structs.replace(group, size=2) for group in one.collectives.groups
+                ),
             ),
         )
         for one in known
@@ -365,7 +367,9 @@ def test_collectives_of_several_groups_alone_say_nothing():
     trace = attribution(steps(build.finish()))
     one = summarize(trace, SummaryRequest(lateness=True))
     assert not one.work.told
-    two = msgspec.structs.replace(one, rank=1, collectives=replace(one.collectives, rank=1))
+    two = msgspec.structs.replace(
+        one, rank=1, collectives=msgspec.structs.replace(one.collectives, rank=1)
+    )
     verdict = stragglers.judge([one, two], align.plan([capture(0), capture(1)], "none"))
     assert verdict.kind == "inconclusive"
     assert verdict.limits[0].startswith("no computing of ranks 0-1 was recorded: in ")

@@ -3,6 +3,7 @@
 import json
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 from effort import effort
@@ -162,7 +163,7 @@ def test_addresses_outside_the_buffers_read_nothing():
 )
 def test_columns_that_do_not_fit_are_refused(column, change):
     """Lengths and ends are checked before anything is read."""
-    columns = vars(rows_of([[(0, 5, 0)]], 0, 0)).copy()
+    columns = msgspec.structs.asdict(rows_of([[(0, 5, 0)]], 0, 0))
     columns[column] = np.ascontiguousarray(change(columns[column]))
     with pytest.raises(ValueError, match=r"columns|ends"):
         _encode.packets(b"\x50\x01", *columns.values(), NONE_OPEN)
@@ -246,7 +247,7 @@ def test_packets_are_assembled_alike(tracks, flows, arg_bytes, seed, block):
     opened = [NONE_OPEN, NONE_OPEN]
     for first in range(0, len(rows.kind), block):
         part = cut(rows, first, first + block)
-        columns = [np.ascontiguousarray(c) for c in [*vars(part).values()][:-1]]
+        columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(part)[:-1]]
         native, still_open = _encode.packets(b"\x50\x05", *columns, part.args, opened[0])
         python, opened[1] = numpy_packets(b"\x50\x05", part, opened[1])
         opened[0] = np.frombuffer(still_open, np.int64)
@@ -259,7 +260,7 @@ def cut(rows, first, stop):
     """A block of rows, its ends counted from its own beginning."""
     flow = int(rows.flow_ends[first - 1]) if first else 0
     arg = int(rows.arg_ends[first - 1]) if first else 0
-    columns = {name: c[first:stop] for name, c in vars(rows).items()}
+    columns = {name: c[first:stop] for name, c in msgspec.structs.asdict(rows).items()}
     columns["flows"] = rows.flows[flow : int(columns["flow_ends"][-1])]
     columns["args"] = rows.args[arg : int(columns["arg_ends"][-1])]
     columns["flow_ends"] = columns["flow_ends"] - flow

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I32, I64
@@ -77,8 +77,7 @@ _NOTHING = _Arguments()
 _decode = msgspec.json.Decoder(_Arguments).decode
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A communicator as one rank knows it.
 
     Attributes:
@@ -92,8 +91,7 @@ class Group:
     named: bool = True
 
 
-@dataclass(frozen=True)
-class CollectiveRecords:
+class CollectiveRecords(msgspec.Struct, frozen=True):
     """The collectives of one rank, by group and, within a group, by start.
 
     Attributes:
@@ -118,7 +116,7 @@ class CollectiveRecords:
     step: I32
     start_ns: I64
     end_ns: I64
-    identity: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    identity: I64 = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def none(cls, rank: int) -> CollectiveRecords:

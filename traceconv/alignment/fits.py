@@ -8,9 +8,10 @@ the offset between two clocks and its drift.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.clock import NO_CORRECTION, PPT, Correction
@@ -34,8 +35,7 @@ _BLOCK = 6  # values per block, at least, whose means are compared with the line
 _BLOCKS = 8
 
 
-@dataclass(frozen=True)
-class Uncertainty:
+class Uncertainty(msgspec.Struct, frozen=True):
     """How far a correction is off at most, 99 of 100 times: more, the further from where it was
     measured: ``sqrt(least_ns**2 + (growth * (t - at_ns))**2)``, t on the clock that is corrected.
     """
@@ -63,8 +63,7 @@ class Uncertainty:
         )
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """How a clock relates to another.
 
     Attributes:

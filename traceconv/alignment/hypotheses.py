@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I64
@@ -359,7 +360,7 @@ class Contrast(msgspec.Struct, frozen=True):
 
     def of(self, rows: NDArray[Any]) -> Contrast:
         """Those of some rows."""
-        return msgspec.structs.replace(self, others=self.others[rows], odds=self.odds[rows])
+        return replace(self, others=self.others[rows], odds=self.odds[rows])
 
 
 def contrasts(differ: Sequence[F64], row: int, floor: float) -> tuple[Contrast, ...]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from traceconv.core.clock import (
     INT64_MAX,
@@ -43,8 +45,7 @@ def unchecked_ns(checked: tuple[int, int], first: int, last: int) -> tuple[int, 
     return ends[0] if ends[0] > most else 0, ends[1] if ends[1] > most else 0
 
 
-@dataclass(frozen=True)
-class Offset:
+class Offset(msgspec.Struct, frozen=True):
     """What is added to the times of one rank.
 
     Attributes:

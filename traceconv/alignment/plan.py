@@ -7,9 +7,10 @@ reported. The shared clock is Unix time where captures state how theirs relates 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
@@ -45,8 +46,7 @@ _METHOD_TEXT = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The offsets of all ranks.
 
     Attributes:
@@ -58,7 +58,7 @@ class Plan:
 
     method: str
     offsets: Mapping[int, Offset]
-    issues: Issues = field(default_factory=Issues)
+    issues: Issues = msgspec.field(default_factory=Issues)
     remark: str = ""
 
     def offset_ns(self, rank: int) -> int:
@@ -266,7 +266,7 @@ def shift(trace: Trace, by: Correction | int) -> Trace:
             device_start_ns=by.of(steps.device_start_ns),
             work_start_ns=by.of(steps.work_start_ns),
         ),
-        coverage=replace(
+        coverage=msgspec.structs.replace(
             trace.coverage,
             layers={
                 layer: tuple((by.of(start), by.of(end)) for start, end in spans)

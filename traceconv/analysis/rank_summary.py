@@ -227,7 +227,7 @@ def _check(summary: RankSummary) -> None:
     known = summary.collectives
     lengths = {
         len(value)
-        for name, value in vars(known).items()
+        for name, value in msgspec.structs.asdict(known).items()
         if isinstance(value, np.ndarray) and (name != "identity" or len(value))
     }
     work = summary.work

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
 
 from traceconv.core.errors import ClockError
 
@@ -172,8 +173,7 @@ class Domain(StrEnum):
     RELATIVE = "relative"  # since some event of the capture; comparable with nothing
 
 
-@dataclass(frozen=True)
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True):
     """One instant on two clocks: the capture's own, and the one shared with other captures.
 
     Attributes:
@@ -261,8 +261,7 @@ def merged_clock(stated: object, rank: int, origin: str) -> Anchor:
 Ns = TypeVar("Ns", int, "I64")
 
 
-@dataclass(frozen=True)
-class Correction:
+class Correction(msgspec.Struct, frozen=True):
     """What puts the stamps of one clock on another: an offset, and what it gains per time.
 
     Attributes:

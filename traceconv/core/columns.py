@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from typing import Any, ClassVar, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import ref
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,8 +91,7 @@ OFFSET_MASK = (1 << BLOB_BITS) - 1
 """An address of arguments is the number of a blob, shifted by so many bits, and an offset."""
 
 
-@dataclass(frozen=True)
-class Args:
+class Args(msgspec.Struct, frozen=True):
     """Arguments of events: one JSON object per id, as the bytes they were read as.
 
     The bytes stay in their buffer (the mapped input, a spill file) until they are written.
@@ -104,8 +103,8 @@ class Args:
     """
 
     blobs: tuple[Any, ...] = ()
-    address: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    length: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    address: I64 = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    length: I32 = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.address)
@@ -138,8 +137,7 @@ class Args:
         return grown, len(self)
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """What numbers in the tables of one trace refer to: its tracks, strings and arguments."""
 
     tracks: Sequence[Any]
@@ -520,8 +518,7 @@ class OverlapTimes(NamedTuple):
     known: int = 0
 
 
-@dataclass(frozen=True)
-class OverlapSums:
+class OverlapSums(msgspec.Struct, frozen=True):
     """The overlap analysis of a whole rank, summed over its devices.
 
     Attributes:

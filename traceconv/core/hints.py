@@ -6,11 +6,11 @@ Facts that are only displayed are in ``Trace.notes``, which no code reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class Hints:
+class Hints(msgspec.Struct, frozen=True):
     """Facts about the source of a trace. Every one is optional: "" or empty is *not known*.
 
     Attributes:
@@ -57,14 +57,13 @@ class Hints:
     made_steps: str = ""
     range_lanes: tuple[str, ...] = ()
     range_names: tuple[str, ...] = ()
-    phase_names: Mapping[str, str] = field(default_factory=dict)
-    device_memory_bytes: Mapping[int, int] = field(default_factory=dict)
-    device_names: Mapping[int, str] = field(default_factory=dict)
-    cpu_percent: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    phase_names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    device_memory_bytes: Mapping[int, int] = msgspec.field(default_factory=dict)
+    device_names: Mapping[int, str] = msgspec.field(default_factory=dict)
+    cpu_percent: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass
-class HintsBuilder:
+class HintsBuilder(msgspec.Struct):
     """:class:`Hints` while a trace is being read; the fields are those of the finished ones."""
 
     vendor: str = ""
@@ -73,12 +72,12 @@ class HintsBuilder:
     partial_device: bool = False
     steps_told: bool = False
     made_steps: str = ""
-    range_lanes: list[str] = field(default_factory=list)
-    range_names: list[str] = field(default_factory=list)
-    phase_names: dict[str, str] = field(default_factory=dict)
-    device_memory_bytes: dict[int, int] = field(default_factory=dict)
-    device_names: dict[int, str] = field(default_factory=dict)
-    cpu_percent: dict[str, list[float]] = field(default_factory=dict)
+    range_lanes: list[str] = msgspec.field(default_factory=list)
+    range_names: list[str] = msgspec.field(default_factory=list)
+    phase_names: dict[str, str] = msgspec.field(default_factory=dict)
+    device_memory_bytes: dict[int, int] = msgspec.field(default_factory=dict)
+    device_names: dict[int, str] = msgspec.field(default_factory=dict)
+    cpu_percent: dict[str, list[float]] = msgspec.field(default_factory=dict)
 
     def finish(self) -> Hints:
         """The hints, frozen; later changes of the builder do not reach them."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceconv.core.columns import I32, I64, UNKNOWN, Mask
@@ -71,8 +71,7 @@ class Origin(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class ParallelGroup:
+class ParallelGroup(msgspec.Struct, frozen=True):
     """A group of ranks that files of a capture list.
 
     Attributes:
@@ -86,8 +85,7 @@ class ParallelGroup:
     place: str = ""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """What a capture states of the place of its rank in the job.
 
     Attributes:
@@ -98,13 +96,12 @@ class Placement:
     """
 
     groups: tuple[ParallelGroup, ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    coordinates: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
+    coordinates: Mapping[str, int] = msgspec.field(default_factory=dict)
     place: str = ""
 
 
-@dataclass(frozen=True)
-class Coordinate:
+class Coordinate(msgspec.Struct, frozen=True):
     """One coordinate of one rank.
 
     Attributes:
@@ -121,8 +118,7 @@ class Coordinate:
     evidence: str
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """One axis of a job.
 
     Attributes:
@@ -140,8 +136,7 @@ class Axis:
     lacking: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class JobShape:
+class JobShape(msgspec.Struct, frozen=True, eq=False):
     """The coordinates of all captured ranks of a job.
 
     Attributes:
@@ -150,9 +145,9 @@ class JobShape:
         values: int32 (ranks, axes): the coordinates, -1 where unknown.
     """
 
-    ranks: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    ranks: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
     axes: tuple[Axis, ...] = ()
-    values: I32 = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    values: I32 = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int32))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -493,8 +488,7 @@ def _position(
     return UNKNOWN, UNKNOWN, "", "no group of it is named"
 
 
-@dataclass(frozen=True)
-class ByCoordinates:
+class ByCoordinates(msgspec.Struct, frozen=True):
     """Ranks selected by coordinates: those with one of the wanted values on every axis named.
 
     Attributes:

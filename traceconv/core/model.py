@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -177,8 +178,7 @@ BACKWARDS = " (backwards)"
 draw arrows forward in time only, and the clocks of host and device may disagree."""
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(msgspec.Struct, frozen=True):
     """Identity of one row of the viewer. Writers number tracks; readers never invent pids.
 
     Attributes:
@@ -213,7 +213,7 @@ class Track:
     @property
     def whole(self) -> Track:
         """The track that a sub-lane is of."""
-        return replace(self, lane=0) if self.lane else self
+        return msgspec.structs.replace(self, lane=0) if self.lane else self
 
     def order_key(self) -> tuple[Any, ...]:
         """Sorts tracks as they appear on screen; numbers in names count as numbers."""
@@ -300,8 +300,7 @@ The sum over stages is the number of rows in the trace: every loss is booked.
 KINDS = ("slice", "instant", "counter", "flow")
 
 
-@dataclass(frozen=True, eq=False)
-class Present:
+class Present(msgspec.Struct, frozen=True, eq=False):
     """The graphs and steps of a rank that can be selected, whatever was selected.
 
     Attributes:
@@ -310,13 +309,12 @@ class Present:
         iterations: rows of its step trace; more than ``steps`` where graphs share numbers.
     """
 
-    graphs: I32 = field(default_factory=lambda: np.empty(0, np.int32))
-    steps: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    graphs: I32 = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
+    steps: I32 = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
     iterations: int = 0
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """What a capture recorded of a rank. Figures are computed within it; outside of it a value is
     unknown, which is not zero.
 
@@ -335,7 +333,7 @@ class Coverage:
     steps: int = 0
     recorded: int = 0
     vendor: int = 0
-    layers: Mapping[Layer, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    layers: Mapping[Layer, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
     devices: int = 1
 
     @property

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
+
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import RankError, SourceError
@@ -95,7 +97,7 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
             found = next((anchor for anchor in anchors if anchor.is_tied), anchors[0])
             if len({anchor.origin for anchor in anchors}) == 1:
                 return found
-            return replace(found, error_ns=None, checked_ns=None, origin="")
+            return msgspec.structs.replace(found, error_ns=None, checked_ns=None, origin="")
         if all(anchor.is_tied for anchor in anchors):
             return Anchor(Domain.UNIX, evidence="clocks of its collection windows")
     unknown = next((c for c in timed if c.clock is None or not c.clock.is_tied), timed[0])

@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from traceconv.core.errors import Issues, RankError, SelectionError
 from traceconv.core.job_shape import ByCoordinates, JobShape, recorded_shape, where
 from traceconv.core.model import Capture
@@ -131,7 +133,10 @@ def _placed(capture: Capture, place: Place, said_by: str) -> Capture:
     if not coordinates or capture.placement.groups or capture.placement.coordinates:
         return capture
     return replace(
-        capture, placement=replace(capture.placement, coordinates=coordinates, place=said_by)
+        capture,
+        placement=msgspec.structs.replace(
+            capture.placement, coordinates=coordinates, place=said_by
+        ),
     )
 
 

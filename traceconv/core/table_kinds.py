@@ -7,7 +7,8 @@ What ``inspect`` lists by these names, ``stats`` shows by them: see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 NOT_NEEDED = "of the capture, holds no events that are read"
 """The use of a file of which its reader says no more."""
@@ -17,8 +18,7 @@ SAME_RUN = "the same run in another form"
 """The use of files of which one form is read, and the others say the same."""
 
 
-@dataclass(frozen=True)
-class TableKind:
+class TableKind(msgspec.Struct, frozen=True):
     """One kind.
 
     Attributes:
@@ -27,7 +27,7 @@ class TableKind:
     """
 
     files: str
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def _csv(*names: str) -> dict[str, TableKind]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,7 +63,9 @@ def attribution(trace: Trace) -> Trace:
     new = todo & (at >= 0)
     step[new] = steps.step[at[new]]
     trace = replace(trace, events=trace.events.with_columns(step=step))
-    present = replace(trace.present, steps=distinct(step[step >= 0]), iterations=len(steps))
+    present = msgspec.structs.replace(
+        trace.present, steps=distinct(step[step >= 0]), iterations=len(steps)
+    )
     steps = _with_coverage(trace, _with_device_time(trace, steps, at), at)
     return replace(trace, steps=steps, present=present, coverage=_coverage(trace, steps))
 

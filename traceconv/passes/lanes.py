@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +35,9 @@ def lanes(trace: Trace) -> Trace:
     Issues: nested-deep.
     """
     if any(track.lane for track in trace.tracks):
-        trace = arranged(replace(trace, tracks=tuple(replace(t, lane=0) for t in trace.tracks)))
+        trace = arranged(
+            replace(trace, tracks=tuple(msgspec.structs.replace(t, lane=0) for t in trace.tracks))
+        )
     rows = _suspects(trace)
     if len(rows):
         placed, deep = _placed(*_on_one_line(trace, rows))
@@ -159,7 +162,7 @@ def _moved(trace: Trace, rows: NDArray[np.intp], lane: NDArray[np.int32]) -> Tra
     key = old[moving].astype(np.int64) << 32 | lane[lane > 0]  # one number per (track, lane)
     needed, which = np.unique(key, return_inverse=True)
     extra: list[Track] = [
-        replace(trace.tracks[k >> 32], lane=k & 0xFFFFFFFF) for k in needed.tolist()
+        msgspec.structs.replace(trace.tracks[k >> 32], lane=k & 0xFFFFFFFF) for k in needed.tolist()
     ]
     track = old.copy()
     track[moving] = len(trace.tracks) + which.astype(np.int32)

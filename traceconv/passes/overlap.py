@@ -258,7 +258,7 @@ def overlap(trace: Trace, free_rule: str | None = None) -> Trace:
         _compared(trace, works, found) if sums.sums_ns.known else _unknown(trace),
         overlap=sums if sums.sums_ns.known else None,
         steps=_with_figures(trace.steps, found, bounds),
-        coverage=replace(trace.coverage, devices=len(found)),
+        coverage=msgspec.structs.replace(trace.coverage, devices=len(found)),
     )
     if own.any():
         trace = trace.keep("overlap", ~own)
@@ -561,5 +561,5 @@ def _from_vendor(trace: Trace) -> Trace:
     issues = trace.issues.copy()
     table.account(issues)
     vendor = int(np.count_nonzero(unseen[rows[full]]))
-    coverage = replace(trace.coverage, vendor=vendor)
+    coverage = msgspec.structs.replace(trace.coverage, vendor=vendor)
     return replace(trace, steps=steps.with_columns(**changed), coverage=coverage, issues=issues)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from traceconv.core.columns import distinct
@@ -34,7 +35,7 @@ def by_graph(trace: Trace, selected: Collection[int] | None = None) -> Trace:
     """
     column = trace.events.graph
     found = distinct(column[column >= 0])
-    trace = replace(trace, present=replace(trace.present, graphs=found))
+    trace = replace(trace, present=msgspec.structs.replace(trace.present, graphs=found))
     if selected is None or (len(found) and set(found.tolist()) <= set(selected)):
         return trace
     events, flows = trace.events, trace.flows

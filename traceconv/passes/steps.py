@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -409,7 +410,7 @@ def _booked(trace: Trace, source: StepSource, rows: int) -> Trace:
     issues = trace.issues.copy()
     whole = source is StepSource.WHOLE_RANGE
     issues.add("no-steps" if whole else "steps-from-host", count=rows, rank=trace.rank)
-    hints = replace(trace.hints, made_steps="whole" if whole else "host")
+    hints = msgspec.structs.replace(trace.hints, made_steps="whole" if whole else "host")
     return replace(trace, issues=issues, hints=hints)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from traceconv.core.errors import OptionError, OutputError
 from traceconv.io.memory import LOWEST, limited
@@ -57,8 +58,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Executor:
+class Executor(msgspec.Struct, frozen=True):
     """Workers and a folder.
 
     Attributes:

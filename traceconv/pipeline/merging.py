@@ -7,7 +7,7 @@ the size limit are settled from what is known of all ranks, without any event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from traceconv.pipeline.job_summary import JobSummary
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(msgspec.Struct, frozen=True):
     """The ranks of a merge, read and spilled.
 
     Attributes:
@@ -49,7 +48,7 @@ class Ranks:
 
     captures: tuple[Capture, ...]
     spilled: tuple[SpilledRank, ...]
-    issues: Issues = field(default_factory=Issues)
+    issues: Issues = msgspec.field(default_factory=Issues)
 
 
 def reading(
@@ -70,7 +69,7 @@ def reading(
 
     whole = {"mode": "detail", **scope(options.view)}
     requested = replace(request(drawn=options.analyse), items=options.analyse, path=True)
-    return replace(plain, summary=requested, summary_view=whole)
+    return msgspec.structs.replace(plain, summary=requested, summary_view=whole)
 
 
 def read_ranks(
@@ -183,7 +182,10 @@ def _write(
             refuse_losses(report)
 
     def elsewhere(jobs: Sequence[Encoding]) -> Iterator[Encoded]:
-        named = [replace(job, path=executor.folder / f"encoded-{i}") for i, job in enumerate(jobs)]
+        named = [
+            msgspec.structs.replace(job, path=executor.folder / f"encoded-{i}")
+            for i, job in enumerate(jobs)
+        ]
         label = f"writing {Path(target.path).name}"
         counted = partial(counted_progress, progress, plan.predicted, label)
         return engines.ordered(executor.watched(encode, named, counted))

@@ -105,7 +105,7 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
     return {
         "version": VERSION,
         "capture": recorded(trace.capture),
-        "tracks": [list(vars(track).values()) for track in trace.tracks],
+        "tracks": [msgspec.structs.astuple(track) for track in trace.tracks],
         "used": np.flatnonzero(trace.used).tolist(),
         "counts": trace.counts(),
         "span": trace.span(),
@@ -118,8 +118,12 @@ def _described(trace: Trace, known: CollectiveRecords) -> dict[str, Any]:
         "issues": issue_rows(trace.issues),
         "ledger": [[*key, rows] for key, rows in trace.ledger.items()],
         "collectives": {
-            **{k: v for k, v in vars(known).items() if not isinstance(v, np.ndarray)},
-            "groups": [list(vars(group).values()) for group in known.groups],
+            **{
+                k: v
+                for k, v in msgspec.structs.asdict(known).items()
+                if not isinstance(v, np.ndarray)
+            },
+            "groups": [msgspec.structs.astuple(group) for group in known.groups],
         },
     }
 
@@ -131,7 +135,7 @@ def recorded(capture: Capture) -> dict[str, Any]:
         "reader": capture.reader,
         "source": capture.source.label,
         "files": {name: capture.source.size(name) for name in capture.files},
-        "clock": None if clock is None else vars(clock),
+        "clock": None if clock is None else msgspec.structs.asdict(clock),
         **{name: getattr(capture, name) for name in _PLAIN},
         "graphs": list(capture.graphs),
         "placement": msgspec.to_builtins(capture.placement),
@@ -188,7 +192,7 @@ def _columns(trace: Trace) -> Iterator[tuple[str, Any]]:
 
 
 def _collective_columns(known: CollectiveRecords) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(known).items():
+    for name, value in msgspec.structs.asdict(known).items():
         if isinstance(value, np.ndarray):
             yield _COLLECTIVES + name, value
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceconv.core.clock import Correction, Domain
@@ -237,7 +238,7 @@ def _hints(every: Sequence[Hints]) -> Hints:
     """What any of them says; where two say different things, the first counts. Only of tables
     without a timeline is what all are."""
     merged: dict[str, Any] = {}
-    for name in (field.name for field in fields(Hints)):
+    for name in Hints.__struct_fields__:
         values = [value for hints in every if (value := getattr(hints, name))]
         if not values or isinstance(values[0], str | bool):
             merged |= {name: values[0]} if values else {}
@@ -248,7 +249,7 @@ def _hints(every: Sequence[Hints]) -> Hints:
     scopes = dict.fromkeys(scope for hints in every for scope in hints.cpu_percent)
     percent = {s: sum((h.cpu_percent.get(s, ()) for h in every), ()) for s in scopes}
     alone = all(hints.tables_only for hints in every)  # else there is a timeline to measure
-    return replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
+    return msgspec.structs.replace(Hints(**merged), cpu_percent=percent, tables_only=alone)
 
 
 def _side_tables(traces: Iterable[Trace]) -> dict[str, SideTable]:

@@ -16,12 +16,14 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib.machinery import PathFinder
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
 
 import traceconv.readers
 import traceconv.writers
@@ -65,8 +67,7 @@ class Named(Protocol):
 Plugin = TypeVar("Plugin", bound=Named)
 
 
-@dataclass(frozen=True)
-class Plugins(Generic[Plugin]):
+class Plugins(msgspec.Struct, Generic[Plugin], frozen=True):
     """What was found under one entry-point group and in our own package.
 
     Attributes:
@@ -77,7 +78,7 @@ class Plugins(Generic[Plugin]):
 
     found: dict[str, Plugin]
     broken: tuple[tuple[str, str], ...] = ()
-    foreign: Mapping[str, str] = field(default_factory=dict)
+    foreign: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @contextmanager
     def blamed(self, name: str) -> Iterator[None]:
@@ -311,8 +312,7 @@ def reader_named(name: str) -> Reader:
     return found[name]
 
 
-@dataclass(frozen=True)
-class Discovery:
+class Discovery(msgspec.Struct, frozen=True):
     """What is below some paths.
 
     Attributes:
@@ -323,7 +323,7 @@ class Discovery:
 
     captures: tuple[Capture, ...]
     unknown: tuple[tuple[Source, str], ...] = ()
-    issues: Issues = field(default_factory=Issues)
+    issues: Issues = msgspec.field(default_factory=Issues)
 
 
 def discover(
@@ -380,7 +380,7 @@ def discover(
         return found
     for title in {one.label for one in found.captures} - {one.label for one in others}:
         found.issues.add("own-output", title)
-    return replace(found, captures=others)
+    return msgspec.structs.replace(found, captures=others)
 
 
 def _asked(

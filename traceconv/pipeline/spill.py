@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
@@ -44,8 +45,7 @@ SMALL_BYTES = 1 << 20
 Change = Callable[[Trace], Trace]
 
 
-@dataclass(frozen=True)
-class RankAccount:
+class RankAccount(msgspec.Struct, frozen=True):
     """What a merge knows of a spilled rank without loading it; all of it small.
 
     Attributes:
@@ -58,19 +58,19 @@ class RankAccount:
     """
 
     capture: Capture
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = msgspec.field(default_factory=dict)
     span: tuple[int, int] | None = None
     tracks: tuple[Track, ...] = ()
     tables: tuple[str, ...] = ()
-    hints: Hints = field(default_factory=Hints)
-    present: Present = field(default_factory=Present)
-    steps: StepTable = field(default_factory=StepTable.empty)
-    coverage: Coverage = field(default_factory=Coverage)
+    hints: Hints = msgspec.field(default_factory=Hints)
+    present: Present = msgspec.field(default_factory=Present)
+    steps: StepTable = msgspec.field(default_factory=StepTable.empty)
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
     overlap: OverlapSums | None = None
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    windows: I64 = field(default_factory=lambda: NO_WINDOWS)
-    issues: Issues = field(default_factory=Issues)
-    ledger: Ledger = field(default_factory=dict)
+    notes: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    windows: I64 = msgspec.field(default_factory=lambda: NO_WINDOWS)
+    issues: Issues = msgspec.field(default_factory=Issues)
+    ledger: Ledger = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: Trace) -> RankAccount:
@@ -106,7 +106,7 @@ class RankAccount:
             coverage=self.coverage,
         )
         moved = change(outline)
-        return replace(
+        return msgspec.structs.replace(
             self,
             span=moved.span(),
             windows=moved.windows,

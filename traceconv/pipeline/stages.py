@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from traceconv.passes.annotate import Mark
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """Read one rank, make its view, spill it.
 
     Attributes:
@@ -39,12 +37,12 @@ class Reading:
     """
 
     folder: Path
-    view: Mapping[str, Any] = field(default_factory=dict)
+    view: Mapping[str, Any] = msgspec.field(default_factory=dict)
     in_memory: bool = False
     alone: bool = False
     comm_patterns: Sequence[str] = ()
     summary: SummaryRequest | None = None
-    summary_view: Mapping[str, Any] = field(default_factory=dict)
+    summary_view: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __call__(self, capture: Capture, advance: Progress) -> SpilledRank:
         """The rank, spilled; ``advance`` gets the bytes that are read.

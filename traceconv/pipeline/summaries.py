@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from traceconv.alignment.collective_records import collective_records
 from traceconv.analysis.rank_summary import RankSummary, decode, encode
@@ -55,7 +55,7 @@ class Summarizing:
             trace = self.change(trace)
         summary = summarize(trace, self.requested)
         if collectives is not None:
-            summary = msgspec.structs.replace(summary, collectives=collectives)
+            summary = replace(summary, collectives=collectives)
         return encode(summary)
 
 

@@ -6,8 +6,10 @@ They are told by their first bytes; reports of Nsight Systems, whose layout is n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+
+import msgspec
+from msgspec.structs import replace
 
 from traceconv.core.errors import Issues, MissingExtraError, SourceError, TraceconvError
 from traceconv.io.sources import Source
@@ -25,8 +27,7 @@ _LOOKED_INTO = 50
 """So many files without a sign are looked into for columns of events."""
 
 
-@dataclass(frozen=True)
-class Unread:
+class Unread(msgspec.Struct, frozen=True):
     """A kind of file that no reader takes.
 
     Attributes:

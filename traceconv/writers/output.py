@@ -15,9 +15,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from traceconv.core.errors import Issues, OutputError, OutputPathError, TraceconvError
 from traceconv.io.atomic import (
@@ -106,8 +108,7 @@ def _packer() -> Any:
     return isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _RAW_DEFLATE)
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A rank that was encoded.
 
     Attributes:
@@ -119,15 +120,14 @@ class Encoded:
 
     rank: int
     counts: dict[str, int]
-    issues: Issues = field(default_factory=Issues)
+    issues: Issues = msgspec.field(default_factory=Issues)
     content: int = 0
     stored: int = 0
     crc: int = 0
     path: Path | None = None
 
 
-@dataclass(frozen=True)
-class Encoding:
+class Encoding(msgspec.Struct, frozen=True):
     """A rank to be encoded.
 
     Attributes:
@@ -272,8 +272,7 @@ def is_packed(path: str) -> bool:
     return path.endswith(".gz")
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """One file that was written.
 
     Attributes:
@@ -291,7 +290,7 @@ class Written:
     content: int
     ranks: tuple[int, ...]
     counts: dict[str, int]
-    issues: Issues = field(default_factory=Issues)
+    issues: Issues = msgspec.field(default_factory=Issues)
     unnamed: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -380,7 +379,7 @@ def write(
             files.append(file)
             sink = Sink(file, name, plan.max_bytes, _labelled(progress, plan.predicted, name))
             written = _written(part, own, writer_factory(), sink, made)
-            done.append(replace(written, unnamed=file.unnamed))
+            done.append(msgspec.structs.replace(written, unnamed=file.unnamed))
         accept(done)
         for file in files:
             file.settle(force)

@@ -111,7 +111,7 @@ def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture
         ):
             return replace(capture, known=(*capture.known, name))  # the other one is read
         part = Part(name, Role.HOST_RECORDS if host[1] else Role.HOST_INFO)
-        detail = replace(capture.detail, parts=(*capture.detail.parts, part))
+        detail = msgspec.structs.replace(capture.detail, parts=(*capture.detail.parts, part))
         return replace(capture, files=detail.files, detail=detail)
     for code, pattern in (("repeated-content", _REPEATED), ("unused-file", _UNUSED)):
         if re.fullmatch(pattern, relative):

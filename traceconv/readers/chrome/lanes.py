@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import Layer, OpClass, Track

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -203,15 +204,15 @@ def _identify(build: TraceBuilder, own: Own, about: Mapping[str, Any]) -> None:
 
 def _take_hints(into: HintsBuilder, stated: Mapping[str, Any]) -> None:
     """Hints of the kind they have to be; others are passed over."""
-    for one in fields(HintsBuilder):
-        value: Any = stated.get(one.name)
-        known = getattr(into, one.name)
-        if type(value) is not type(known) or not _is_hint(one.name, value):
+    for name in HintsBuilder.__struct_fields__:
+        value: Any = stated.get(name)
+        known = getattr(into, name)
+        if type(value) is not type(known) or not _is_hint(name, value):
             continue
-        if one.name in ("device_memory_bytes", "device_names"):
+        if name in ("device_memory_bytes", "device_names"):
             digits = re.compile("[0-9]{1,18}").fullmatch
             value = {int(device): said for device, said in value.items() if digits(device)}
-        setattr(into, one.name, value)
+        setattr(into, name, value)
 
 
 def _is_hint(name: str, value: Any) -> bool:
@@ -276,9 +277,14 @@ class _Content:
         stated = [lanes.track(i) for i in range(len(self._events.lanes.keys))]
         if not said.known:
             firsts = self._before.tracks
-            stated = [firsts.setdefault(replace(track, sort=0), track) for track in stated]
+            stated = [
+                firsts.setdefault(msgspec.structs.replace(track, sort=0), track) for track in stated
+            ]
         # what is no sample on a track of samples is on one beside it
-        known = [replace(t, layer=Layer.OTHER, unit=None) if t.is_counter else t for t in stated]
+        known = [
+            msgspec.structs.replace(t, layer=Layer.OTHER, unit=None) if t.is_counter else t
+            for t in stated
+        ]
         there = np.unique(marks.lane[made.mark]).tolist()
         numbers = np.zeros(len(known), np.int32)
         numbers[there] = [build.add_track(known[i]) for i in there]

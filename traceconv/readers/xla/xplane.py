@@ -28,9 +28,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -55,8 +57,7 @@ _STRIDES = (131072, 2048)
 """Device numbers of the CPU backend count from so much per process; older JAX used the first."""
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     """What is known of a file.
 
     Attributes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -90,7 +89,7 @@ def _about(trace: Trace, base_ns: int) -> dict[str, Any]:
     out."""
     capture = trace.capture
     windows = (trace.windows - base_ns).tolist()
-    hints = {key: value for key, value in asdict(trace.hints).items() if value}
+    hints = {key: value for key, value in msgspec.structs.asdict(trace.hints).items() if value}
     issues = [
         [one.code, one.file, one.count, list(one.places)]
         for one in trace.issues

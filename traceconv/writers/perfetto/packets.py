@@ -8,9 +8,9 @@ is enough to sort their times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,8 +53,7 @@ _DOUBLE_VALUE = tag_fixed64(TrackEvent.DOUBLE_COUNTER_VALUE)
 _EXACT = 2.0**53
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """A block of event rows, ready to be written.
 
     Attributes:
@@ -97,7 +96,7 @@ def packets(sequence: bytes, rows: Rows, opened: I64) -> tuple[bytes, I64]:
     compiled = native.packets()
     if compiled is None:
         return numpy_packets(sequence, rows, opened)
-    columns = [np.ascontiguousarray(c) for c in list(vars(rows).values())[:-1]]
+    columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(rows)[:-1]]
     data, still_open = compiled(sequence, *columns, rows.args, opened)
     return data, np.frombuffer(still_open, np.int64)
 

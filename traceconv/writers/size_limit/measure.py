@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from traceconv.core.model import Trace
 from traceconv.writers import Costs, Document, SpilledRank, WriterFactory
@@ -72,8 +73,7 @@ def with_counts(facts: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str
     return {**facts, "counts": dict(counts)} if "counts" in facts else dict(facts)
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """What planning keeps of a rank.
 
     Attributes:
@@ -111,8 +111,7 @@ def measured(
     return found
 
 
-@dataclass(frozen=True)
-class Derived:
+class Derived(msgspec.Struct, frozen=True):
     """A spilled rank that is changed whenever it is loaded."""
 
     spilled: SpilledRank

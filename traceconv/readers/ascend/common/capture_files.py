@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from traceconv.core.clock import Anchor, Domain, is_unix_ns
 from traceconv.core.errors import MissingExtraError, SourceError
@@ -210,8 +212,7 @@ class Role(StrEnum):
     DISPLAY = "display"
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One file of a capture.
 
     Attributes:
@@ -225,8 +226,7 @@ class Part:
     window: str = ""
 
 
-@dataclass(frozen=True)
-class Detail:
+class Detail(msgspec.Struct, frozen=True):
     """What the Ascend readers remember from finding to reading.
 
     Attributes:
@@ -237,7 +237,7 @@ class Detail:
     """
 
     parts: tuple[Part, ...]
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     root: str = ""
     ranks: tuple[int, ...] | None = None
 
@@ -284,11 +284,11 @@ def as_windows(
 def joined(captures: Sequence[Capture]) -> Capture:
     """Collection windows of one process as one capture, in the given order."""
     parts = [
-        replace(part, window=f"{capture.label} {part.window}")
+        msgspec.structs.replace(part, window=f"{capture.label} {part.window}")
         for capture in captures
         for part in capture.detail.parts
     ]
-    detail = replace(captures[0].detail, parts=tuple(parts))
+    detail = msgspec.structs.replace(captures[0].detail, parts=tuple(parts))
     return replace(
         captures[0],
         files=detail.files,

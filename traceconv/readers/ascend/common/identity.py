@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from traceconv.core.clock import Anchor, Domain, are_unix_us, to_ns
 from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
@@ -67,8 +69,7 @@ class Trust(IntEnum):
     FOLDER = 7  # a folder somebody named
 
 
-@dataclass
-class Identity:
+class Identity(msgspec.Struct):
     """What the files of one capture say about it, filled in file by file.
 
     Attributes:
@@ -82,7 +83,7 @@ class Identity:
 
     source: Source
     issues: Issues
-    claims: list[tuple[Trust, int, str]] = field(default_factory=list)
+    claims: list[tuple[Trust, int, str]] = msgspec.field(default_factory=list)
     host: str = ""
     device: int = -1
     pid: int = -1
@@ -91,8 +92,8 @@ class Identity:
     anchor: Anchor | None = None
     diff_ns: int | None = None
     chip: str = ""
-    placement: Placement = field(default_factory=Placement)
-    notes: dict[str, Any] = field(default_factory=dict)
+    placement: Placement = msgspec.field(default_factory=Placement)
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def claim(self, trust: Trust, value: object, place: str) -> None:
         """Note that ``place`` names ``value`` as the rank, if that is one."""

@@ -26,8 +26,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues
@@ -45,12 +47,11 @@ if TYPE_CHECKING:
     from traceconv.readers.ascend.raw.folders import Raw, Window
 
 
-@dataclass(frozen=True)
-class _Detail:
+class _Detail(msgspec.Struct, frozen=True):
     """What is remembered from finding to reading."""
 
     windows: tuple[Window, ...]
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ def _joined_windows(captures: Sequence[Capture]) -> list[Capture]:
 
 
 def _joined(captures: Sequence[Capture]) -> Capture:
-    detail = replace(
+    detail = msgspec.structs.replace(
         captures[0].detail, windows=tuple(w for c in captures for w in c.detail.windows)
     )
     return replace(

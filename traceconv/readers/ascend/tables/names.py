@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import PurePosixPath
 
+import msgspec
+
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import Capture
@@ -256,7 +258,7 @@ def _place(
     if said.groups or said.sizes:
         for i in beside:
             known = {**said.sizes, **found[i].placement.sizes}
-            found[i] = replace(found[i], placement=replace(said, sizes=known))
+            found[i] = replace(found[i], placement=msgspec.structs.replace(said, sizes=known))
 
 
 def _clusters(ordered: Sequence[str]) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -296,8 +294,7 @@ def _chained(rows: Index, group: I32, stage: NDArray[np.int8], start: NDArray[np
     return tail
 
 
-@dataclass
-class Arrows:
+class Arrows(msgspec.Struct):
     """Draws the arrows of a file. Ends in lanes the reader leaves out are booked as it says."""
 
     tables: Tables

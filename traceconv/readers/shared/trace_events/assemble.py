@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 from msgspec import Raw
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder

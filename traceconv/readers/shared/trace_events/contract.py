@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from traceconv.core.model import I8, I32, I64, OpClass, Track
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """All metadata of a file, as far as it names things: for lanes that depend on others.
 
     Attributes:
@@ -23,14 +21,13 @@ class Names:
         lanes:     (phase, category, pid, tid) of all events there are, as in the file.
     """
 
-    processes: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    threads: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    processes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    threads: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
     lanes: tuple[tuple[str, str, str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """One row of the file: a (process, thread) with the category of some of its events.
 
     Attributes:
@@ -55,8 +52,8 @@ class Lane:
     labels: str = ""
     category: str = ""
     phase: str = "X"
-    extra: Mapping[str, str | int] = field(default_factory=dict)
-    names: Names = field(default_factory=Names)
+    extra: Mapping[str, str | int] = msgspec.field(default_factory=dict)
+    names: Names = msgspec.field(default_factory=Names)
     sort: int = 0
 
 
@@ -140,8 +137,7 @@ Revise = Callable[[Incoming], None]
 """Called with every batch of rows before it is added."""
 
 
-@dataclass(frozen=True)
-class Probes:
+class Probes(msgspec.Struct, frozen=True):
     """Argument keys whose values become columns while reading.
 
     Attributes:

@@ -6,7 +6,6 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -175,8 +174,7 @@ _Scan = tuple[int, int, list["Scanned"]]
 """The last status, the first byte not read, and what the scanner held, every time it was full."""
 
 
-@dataclass
-class _Block:
+class _Block(msgspec.Struct):
     """Records that begin from ``start`` on and before the next border, on their way."""
 
     number: int

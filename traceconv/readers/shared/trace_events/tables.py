@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -306,21 +305,20 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text)]
 
 
-@dataclass
-class Tables:
+class Tables(msgspec.Struct):
     """All that is read of a file: batches by kind, codes, accounts."""
 
-    shapes: Shapes = field(default_factory=Shapes)
-    names: NameCodes = field(default_factory=NameCodes)
-    series: Codes[tuple[str, str]] = field(default_factory=Codes)
-    types: Codes[str] = field(default_factory=Codes)
-    async_ids: Codes[tuple[str, str, str]] = field(default_factory=Codes)
-    tally: Tally = field(default_factory=Tally)
-    rows: Pile[Rows] = field(default_factory=Pile)
-    marks: Pile[Rows] = field(default_factory=Pile)
-    flows: Pile[Flows] = field(default_factory=Pile)
-    samples: Pile[Samples] = field(default_factory=Pile)
-    asyncs: Pile[Asyncs] = field(default_factory=Pile)
+    shapes: Shapes = msgspec.field(default_factory=Shapes)
+    names: NameCodes = msgspec.field(default_factory=NameCodes)
+    series: Codes[tuple[str, str]] = msgspec.field(default_factory=Codes)
+    types: Codes[str] = msgspec.field(default_factory=Codes)
+    async_ids: Codes[tuple[str, str, str]] = msgspec.field(default_factory=Codes)
+    tally: Tally = msgspec.field(default_factory=Tally)
+    rows: Pile[Rows] = msgspec.field(default_factory=Pile)
+    marks: Pile[Rows] = msgspec.field(default_factory=Pile)
+    flows: Pile[Flows] = msgspec.field(default_factory=Pile)
+    samples: Pile[Samples] = msgspec.field(default_factory=Pile)
+    asyncs: Pile[Asyncs] = msgspec.field(default_factory=Pile)
     events: int = 0
     rounded_durations: int = 0
     rounded_stamps: int = 0
