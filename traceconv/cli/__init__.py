@@ -216,7 +216,7 @@ def _leave(ended: Sequence[int]) -> None:
 def main() -> NoReturn:
     """What the installed scripts call."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
-    gc.set_threshold(50_000, 20, 100)  # what is loaded and read has few cycles; searching is 3 %
+    gc.set_threshold(100_000, 20, 100)  # small merges make half of that, with hardly a cycle
     ended: list[int] = []
     atexit.register(_leave, ended)  # the first that is registered is the last that is called
     sys.excepthook = _internal_error

@@ -112,17 +112,24 @@ def in_process(
 ) -> Iterator[Done]:
     """The simplest engine: one job after the other, here."""
     for index, job in enumerate(jobs):
-        yield attempt(work, index, job, lambda n, i=index: advance(i, n))  # type: ignore[misc]
+        if index:
+            gc.collect(0)  # as after an attempt, but not after the last one
+        yield _done(work, index, job, lambda n, i=index: advance(i, n))  # type: ignore[misc]
 
 
 def attempt(work: Work, index: int, job: Any, advance: Advance) -> Done:
     """Do one job; what fails for a reason we know is a result like any other."""
     try:
+        return _done(work, index, job, advance)
+    finally:
+        gc.collect(0)  # what a rank leaves in cycles is large, and too few objects to be due
+
+
+def _done(work: Work, index: int, job: Any, advance: Advance) -> Done:
+    try:
         return Done(index, work(job, advance))
     except TraceconvError as e:
         return Done(index, error=e)
-    finally:
-        gc.collect(0)  # what a rank leaves in cycles is large, and too few objects to be due
 
 
 def in_order(dones: Iterator[Done]) -> Iterator[Done]:
