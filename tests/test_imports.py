@@ -75,6 +75,21 @@ def loaded_by(*words):
     return done.stdout.splitlines()[-1].split()
 
 
+def main_loads(*words):
+    """The same, as the installed script calls it."""
+    script = (
+        "import sys\n"
+        "from traceconv.cli import main\n"
+        "sys.argv = ['traceconv', *sys.argv[1:]]\n"
+        "try:\n    main()\n"
+        "finally:\n    print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()[-1].split()
+
+
 @pytest.fixture(scope="module")
 def of_merge(tmp_path_factory):
     """Tells which modules a merge of a ``trace_view`` capture to a file with some ending loads."""
@@ -184,15 +199,52 @@ def test_one_rank_needs_no_line_to_workers(of_merge):
     assert heavy & set(of_merge("pftrace")) == set()
 
 
+@pytest.mark.parametrize(
+    "case",
+    ["trace_view/demo", "kineto/two_ranks", "msprof/step_export_slices", "chrome_json/far_stamps"],
+)
+def test_what_only_finds_does_without_arrays(case):
+    """Names and heads of files tell what is in a folder; half of that would be loading numpy."""
+    names = main_loads("inspect", str(ROOT / "golden" / case / "input"))
+    assert "traceconv.api.inspect" in names
+    assert "numpy._core" not in names
+    assert "traceconv.pipeline.spill" not in names
+
+
+def test_a_package_that_is_put_off_is_whole_when_it_is_used(tmp_path):
+    """Whether its name, something in it or a module of it comes first."""
+    for first in ("import numpy as np; np.zeros(1)", "from numpy import int64", "import numpy.fft"):
+        script = (
+            f"import sys\nfrom traceconv.cli import _put_off\n_put_off('numpy')\n"
+            f"before = 'numpy._core' in sys.modules\n{first}\nimport numpy\n"
+            "print(before, numpy.zeros(2).sum(), numpy.fft.fft, type(numpy).__name__)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("False 0.0 <function fft"), first
+        assert done.stdout.split()[-1] == "module", first
+
+
+def test_what_cannot_be_loaded_is_not_put_off():
+    """Importing it says so, as ever."""
+    from traceconv.cli import _put_off
+
+    _put_off("no_such_package")
+    assert "no_such_package" not in sys.modules
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux")
 def test_the_command_line_starts_no_threads_for_matrices():
     """Those of numpy cost work on every start, the more processors there are, and do nothing."""
+    sample = ROOT / "golden" / "trace_view" / "demo" / "input"
     count = (
         "import os, sys\n"
         "from traceconv.cli import main\n"
-        "sys.argv = ['traceconv', 'formats']\n"
+        f"sys.argv = ['traceconv', 'convert', {str(sample)!r}, '-o', '-', '--to', 'text']\n"
         "try:\n    main()\n"
-        "finally:\n    print(len(os.listdir('/proc/self/task')), 'numpy' in sys.modules)"
+        "finally:\n"
+        "    print(len(os.listdir('/proc/self/task')), 'numpy._core' in sys.modules)"
     )
     env = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.core.intervals import (
-    EMPTY,
     breakdown,
     clip,
     covered,
@@ -15,6 +14,7 @@ from traceconv.core.intervals import (
     length_before,
     length_within,
     merged,
+    none,
     subtraction,
     total,
     union,
@@ -112,9 +112,9 @@ def test_borders_farther_apart_than_packing_allows():
 
 def test_empty_sets():
     """Nothing in, nothing out, everywhere."""
-    assert len(breakdown(EMPTY, EMPTY)[1]) == 0
-    assert [total(f(EMPTY, EMPTY)) for f in (intersection, subtraction, merged)] == [0, 0, 0]
-    assert clip(EMPTY, 0, 5).tolist() == clip(np.array([[0, 9]]), 5, 5).tolist() == []
+    assert len(breakdown(none(), none())[1]) == 0
+    assert [total(f(none(), none())) for f in (intersection, subtraction, merged)] == [0, 0, 0]
+    assert clip(none(), 0, 5).tolist() == clip(np.array([[0, 9]]), 5, 5).tolist() == []
 
 
 def test_clip_cuts_at_both_ends():

@@ -80,8 +80,9 @@ def job_shape(summaries: Iterable[RankSummary]) -> JobShape:
     if not inferred:
         return stated
     names = {axis.name for axis, _ in inferred}
-    kept = [(axis, stated.column(axis.name)) for axis in stated.axes if axis.name not in names]
-    return shape_of(stated.ranks.tolist(), [*kept, *inferred])
+    columns = zip(stated.axes, stated.places, strict=True)
+    kept = [(axis, places) for axis, places in columns if axis.name not in names]
+    return shape_of(stated.captured, [*kept, *inferred])
 
 
 def stated_shape(summaries: Iterable[RankSummary]) -> JobShape:
@@ -169,7 +170,7 @@ class _Traffic:
         )
 
 
-def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, I32]]:
+def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
     """The axes that groups determine."""
     members = _members([one.collectives for one in every])
     if len(every) < 2 or not members or not all(one.work.marked for one in every):
@@ -201,8 +202,8 @@ def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, I32]]:
     return [_axis(name, groups, ranks) for name, groups in found.items()]
 
 
-def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[Axis, I32]:
-    column = np.array([g.index(r) for g, r in zip(groups, ranks, strict=True)], np.int32)
+def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[Axis, list[int]]:
+    column = [group.index(rank) for group, rank in zip(groups, ranks, strict=True)]
     return Axis(name, len(groups[0]), Origin.INFERRED, "from groups"), column
 
 

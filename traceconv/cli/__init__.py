@@ -16,9 +16,10 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import NoReturn
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, NoReturn
 
 import click
 
@@ -213,8 +214,32 @@ def _leave(ended: Sequence[int]) -> None:
             os._exit(ended[0])
 
 
+class _PutOff(ModuleType):
+    """A package that is loaded when something of it is first used: what only finds captures and
+    names types of columns goes without. That is before a thread is started, as nothing guards it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        spec = self.__spec__
+        if spec is None or spec.loader is None:
+            raise AttributeError(name)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        self.__path__ = spec.submodule_search_locations or []
+        spec.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _put_off(package: str) -> None:
+    """Have a package loaded late, if it can be loaded and is not; see :class:`_PutOff`."""
+    spec = find_spec(package)
+    if spec is not None and package not in sys.modules:
+        sys.modules[package] = module = _PutOff(package)
+        module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
+
+
 def main() -> NoReturn:
     """What the installed scripts call."""
+    _put_off("numpy")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     gc.set_threshold(100_000, 20, 100)  # small merges make half of that, with hardly a cycle
     ended: list[int] = []

@@ -14,10 +14,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issues
@@ -43,6 +42,9 @@ from traceconv.core.side_tables import Columns, SideTable
 from traceconv.io.memory import ReadMapping, give_back
 from traceconv.io.sources import RecordedSource
 from traceconv.io.temporary import temporary_file
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 FARTHEST_NS = 2**62 - 1
 """No clock shows 146 years; and nearer stamps can be subtracted without leaving int64."""

@@ -5,18 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 from weakref import ref
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-I8 = NDArray[np.int8]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-F64 = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+I8: TypeAlias = "NDArray[np.int8]"
+I32: TypeAlias = "NDArray[np.int32]"
+I64: TypeAlias = "NDArray[np.int64]"
+F64: TypeAlias = "NDArray[np.float64]"
+Mask: TypeAlias = "NDArray[np.bool_]"
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -7,13 +7,19 @@ and not touching: what :func:`union` returns. Every function here takes and retu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-EMPTY: I64 = np.empty((0, 2), np.int64)
+I64: TypeAlias = "NDArray[np.int64]"
+
+
+def none() -> I64:
+    """No interval."""
+    return np.empty((0, 2), np.int64)
 
 
 def union(start: I64, end: I64) -> I64:
@@ -26,7 +32,7 @@ def union(start: I64, end: I64) -> I64:
     if not filled.all():
         start, end = start[filled], end[filled]
     if not len(start):
-        return EMPTY
+        return none()
     first, last = np.sort(start), np.sort(end)
     gap = np.flatnonzero(first[1:] > last[:-1])
     out = np.empty((len(gap) + 1, 2), np.int64)
@@ -58,7 +64,7 @@ def merged(a: I64, b: I64) -> I64:
 
 def clip(a: I64, start: int, end: int) -> I64:
     """The part of ``a`` within ``[start, end)``."""
-    return intersection(a, np.array([[start, end]], np.int64)) if end > start else EMPTY
+    return intersection(a, np.array([[start, end]], np.int64)) if end > start else none()
 
 
 def total(a: I64) -> int:
@@ -93,7 +99,7 @@ def length_within(a: I64, spans: I64) -> I64:
     return length_before(a, spans[:, 1]) - length_before(a, spans[:, 0])
 
 
-Breakdown = tuple[I64, NDArray[np.uint8]]
+Breakdown: TypeAlias = "tuple[I64, NDArray[np.uint8]]"
 """Time cut at every border of some sets: the m borders, ascending, and for each of the m - 1
 pieces between them a bit mask of the sets it belongs to (bit k = k-th set)."""
 
@@ -116,7 +122,7 @@ def covered(pieces: Breakdown, masks: Sequence[int]) -> I64:
     hit = np.flatnonzero(table[active] & (edges[1:] > edges[:-1]))
     start, end = edges[hit], edges[hit + 1]
     if not len(start):
-        return EMPTY
+        return none()
     gap = np.flatnonzero(start[1:] > end[:-1])  # pieces that touch are one interval
     first, last = np.concatenate(([0], gap + 1)), np.concatenate((gap, [len(end) - 1]))
     return np.stack((start[first], end[last]), axis=1)

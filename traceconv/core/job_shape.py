@@ -15,6 +15,7 @@ inferred. Whatever compares, selects, groups or names ranks by coordinates reads
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -140,14 +141,25 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
     """The coordinates of all captured ranks of a job.
 
     Attributes:
-        ranks:  int64, ascending: those with a capture.
-        axes:   those of which anything is known, as :data:`AXES` orders them.
-        values: int32 (ranks, axes): the coordinates, -1 where unknown.
+        captured: the ranks with a capture, ascending.
+        axes:     those of which anything is known, as :data:`AXES` orders them.
+        places:   per axis, the coordinate of every rank; -1 where unknown.
     """
 
-    ranks: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    captured: tuple[int, ...] = ()
     axes: tuple[Axis, ...] = ()
-    values: I32 = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    places: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def ranks(self) -> I64:
+        """The ranks with a capture as a column, ascending."""
+        return np.array(self.captured, np.int64)
+
+    @property
+    def values(self) -> I32:
+        """The coordinates as columns (ranks, axes); -1 where unknown."""
+        places = np.array(self.places, np.int32).reshape(len(self.axes), len(self.captured))
+        return places.T
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,16 +177,18 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
 
     def column(self, name: str) -> I32:
         """The coordinates of all ranks on an axis; -1 where unknown."""
-        if name not in self.names:
-            return np.full(len(self.ranks), UNKNOWN, np.int32)
-        column: I32 = self.values[:, self.names.index(name)]
-        return column
+        return np.array(self._places(name), np.int32)
+
+    def _places(self, name: str) -> tuple[int, ...]:
+        known = (i for i, axis in enumerate(self.axes) if axis.name == name)
+        at = next(known, None)
+        return (UNKNOWN,) * len(self.captured) if at is None else self.places[at]
 
     def value(self, rank: int, name: str) -> int:
         """The coordinate of a rank on an axis; -1 if unknown, or if the rank has no capture."""
-        row = int(np.searchsorted(self.ranks, rank))
-        known = row < len(self.ranks) and self.ranks[row] == rank
-        return int(self.column(name)[row]) if known else UNKNOWN
+        row = bisect_left(self.captured, rank)
+        known = row < len(self.captured) and self.captured[row] == rank
+        return self._places(name)[row] if known else UNKNOWN
 
     def stage(self, rank: int) -> int:
         """The pipeline stage of a rank, -1 if unknown."""
@@ -184,9 +198,10 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         """The ranks by their coordinate on an axis, ascending; those of which it is unknown, under
         -1, are the last.
         """
-        column = self.column(name)
-        found = sorted(set(column.tolist()), key=lambda value: (value < 0, value))
-        return {value: self.ranks[column == value].tolist() for value in found}
+        by_value: dict[int, list[int]] = {}
+        for rank, value in zip(self.captured, self._places(name), strict=True):
+            by_value.setdefault(value, []).append(rank)
+        return dict(sorted(by_value.items(), key=lambda one: (one[0] < 0, one[0])))
 
     def coordinates(self, rank: int) -> tuple[Coordinate, ...]:
         """All coordinates of a rank, in the order of the axes."""
@@ -225,12 +240,12 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
             }
             for axis in self.axes
         ]
-        rows = [[None if n < 0 else n for n in row] for row in self.values.tolist()]
+        rows = [[None if n < 0 else n for n in row] for row in zip(*self.places, strict=True)]
         return {
             "axes": axes,
             "ranks": [
                 {"rank": rank, **dict(zip(self.names, row, strict=True))}
-                for rank, row in zip(self.ranks.tolist(), rows, strict=True)
+                for rank, row in zip(self.captured, rows or [[]] * len(self.captured), strict=True)
             ],
         }
 
@@ -242,8 +257,9 @@ class JobShape(msgspec.Struct, frozen=True, eq=False):
         for axis in self.axes:
             if axis.origin is not Origin.UNKNOWN:
                 size = f"{axis.size}" if axis.size >= 0 else "of unknown size"
-                missing = int(np.count_nonzero(self.column(axis.name) < 0))
-                without = f" (unknown of {missing} of {len(self.ranks)} ranks)" if missing else ""
+                missing = self._places(axis.name).count(UNKNOWN)
+                of = len(self.captured)
+                without = f" (unknown of {missing} of {of} ranks)" if missing else ""
                 source = f"{axis.origin}: {axis.evidence}"
                 said.setdefault(source, []).append(f"{axis.name} {size}{without}")
         return "; ".join(f"{' · '.join(axes)} ({source})" for source, axes in said.items())
@@ -332,14 +348,12 @@ def stated_stage(rank: int, placement: Placement) -> int:
     return recorded_shape({rank: placement}, {}).stage(rank)
 
 
-def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, I32]]) -> JobShape:
+def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, Sequence[int]]]) -> JobShape:
     """The table of axes and their columns, in the order in which axes are shown."""
     known = {name: i for i, name in enumerate(AXES)}
     ordered = sorted(columns, key=lambda one: (known.get(one[0].name, len(AXES)), one[0].name))
-    values = np.full((len(ranks), len(ordered)), UNKNOWN, np.int32)
-    for i, (_, column) in enumerate(ordered):
-        values[:, i] = column
-    return JobShape(np.array(ranks, np.int64), tuple(axis for axis, _ in ordered), values)
+    places = tuple(tuple(column) for _, column in ordered)
+    return JobShape(tuple(ranks), tuple(axis for axis, _ in ordered), places)
 
 
 def _stated_axes(placements: Mapping[int, Placement]) -> list[str]:
@@ -350,29 +364,29 @@ def _stated_axes(placements: Mapping[int, Placement]) -> list[str]:
     return sorted(found - {NODE})
 
 
-def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, I32] | None:
+def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, list[int]] | None:
     """Hosts, numbered in the order of their first rank."""
     number: dict[str, int] = {}
-    column = np.full(len(ranks), UNKNOWN, np.int32)
+    column = [UNKNOWN] * len(ranks)
     for i, rank in enumerate(ranks):
         host = hosts.get(rank, "")
         if host and host.lower() not in _NO_HOSTS:
             column[i] = number.setdefault(host, len(number))
     if not number:
         return None
-    lacking = "their captures name no host" if (column < 0).any() else ""
+    lacking = "their captures name no host" if UNKNOWN in column else ""
     size = len(number) if not lacking else UNKNOWN
     return Axis(NODE, size, Origin.RECORDED, "names of hosts", lacking), column
 
 
 def _on_axis(
     name: str, ranks: Sequence[int], placements: Mapping[int, Placement]
-) -> tuple[Axis, I32]:
+) -> tuple[Axis, list[int]]:
     groups = _groups_by_rank(name, placements, _is_plain(placements))
     stated = _stated(name, placements)
     disagree = len(stated) > 1
     size = UNKNOWN if disagree else next(iter(stated), UNKNOWN)
-    column = np.full(len(ranks), UNKNOWN, np.int32)
+    column = [UNKNOWN] * len(ranks)
     lengths: set[int] = set()
     places: dict[str, None] = {}
     lacking = ""
@@ -388,7 +402,7 @@ def _on_axis(
     lengths.discard(UNKNOWN)
     if size < 0 and len(lengths) == 1:
         size = lengths.pop()
-    if (column < 0).all():
+    if not any(value >= 0 for value in column):
         return Axis(name, size, Origin.UNKNOWN, "", lacking), column
     return Axis(name, size, Origin.RECORDED, ", ".join(places), lacking), column
 
@@ -406,28 +420,29 @@ def _is_plain(placements: Mapping[int, Placement]) -> bool:
 
 def _of_parts(
     ranks: Sequence[int],
-    replicate: tuple[Axis, I32],
-    shard: tuple[Axis, I32],
+    replicate: tuple[Axis, list[int]],
+    shard: tuple[Axis, list[int]],
     placements: Mapping[int, Placement],
-) -> tuple[Axis, I32]:
+) -> tuple[Axis, list[int]]:
     """Data parallelism as replicas of what is sharded: a mesh counts it through the shards of one
     replica, then through the next one, if its ranks are numbered that way. Unknown where they are
     not: then something else is meant by these words.
     """
     (outer, replicas), (inner, shards) = replicate, shard
-    column = np.full(len(ranks), UNKNOWN, np.int32)
+    column = [UNKNOWN] * len(ranks)
     size = outer.size * inner.size if min(outer.size, inner.size) > 0 else UNKNOWN
-    known = np.flatnonzero((replicas >= 0) & (shards >= 0)) if size > 0 else np.zeros(0, np.intp)
+    pairs = enumerate(zip(replicas, shards, strict=True))
+    known = [i for i, both in pairs if min(both) >= 0] if size > 0 else []
     plain = _is_plain(placements)
     groups = {name: _groups_by_rank(name, placements, plain) for name in (REPLICATE, SHARD)}
-    for i in known.tolist():
+    for i in known:
         apart, beside = (next(iter(groups[name].get(ranks[i], {})), ()) for name in groups)
         steps = [after - before for before, after in pairwise(apart)]
         nested = min(steps, default=0) > max(beside, default=0) - min(beside, default=0)
         if beside and list(beside) == sorted(beside) and (nested or len(apart) == 1):
             column[i] = replicas[i] * inner.size + shards[i]
-    lacking = "its parts do not say how it is counted" if (column < 0).any() else ""
-    if (column < 0).all():
+    lacking = "its parts do not say how it is counted" if UNKNOWN in column else ""
+    if not any(value >= 0 for value in column):
         return Axis(DATA, size, Origin.UNKNOWN, "", lacking), column
     places = dict.fromkeys((outer.evidence, inner.evidence))
     evidence = f"{REPLICATE} and {SHARD} in {', '.join(places)}"

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.clock import Anchor
 from traceconv.core.columns import (
@@ -43,6 +42,9 @@ from traceconv.core.job_shape import Placement
 from traceconv.core.side_tables import SideTable
 from traceconv.io.sources import Source
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 __all__ = [
     "BACKWARDS",
     "EVERY_GRAPH",
@@ -52,7 +54,6 @@ __all__ = [
     "I64",
     "KINDS",
     "NO_GRAPH",
-    "NO_WINDOWS",
     "STEP_TABLE",
     "TITLES",
     "UNKNOWN",
@@ -79,9 +80,13 @@ __all__ = [
     "Trace",
     "Track",
     "arranged",
+    "no_windows",
 ]
 
-NO_WINDOWS: I64 = np.empty((0, 2), np.int64)
+
+def no_windows() -> I64:
+    """The windows of a trace that has none."""
+    return np.empty((0, 2), np.int64)
 
 
 class Layer(StrEnum):
@@ -381,7 +386,7 @@ class Trace:
     flows: FlowTable = field(default_factory=FlowTable.empty)
     args: Args = field(default_factory=Args)
     issues: Issues = field(default_factory=Issues)
-    windows: I64 = field(default_factory=lambda: NO_WINDOWS)
+    windows: I64 = field(default_factory=no_windows)
     ledger: Ledger = field(default_factory=dict)
     hints: Hints = field(default_factory=Hints)
     present: Present = field(default_factory=Present)

@@ -13,17 +13,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues
 
-ABSENT = int(np.iinfo(np.int64).min)
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ABSENT = -(2**63)
 """An empty or ``N/A`` cell of an integer or time column: such columns may contain -1 and less."""
 
-Columns = Mapping[str, NDArray[Any]]
+Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 _TIME = re.compile(r"\((s|ms|us|ns)\)")
 _OTHER = re.compile(r"\((%|[kKMGT]?B(?:/s)?|[kMG]?Hz)\)")

@@ -79,7 +79,8 @@ def give_back() -> None:
 
 
 class ReadMapping(mmap.mmap):
-    """A file mapped for reading; under a limit its pages leave memory with those of arrays."""
+    """A file mapped for reading; under a limit that is set its pages leave memory with those of
+    arrays."""
 
     _forget: Callable[[mmap.mmap], None] | None = None
 
@@ -90,9 +91,9 @@ class ReadMapping(mmap.mmap):
             OSError, ValueError: it is empty, or cannot be mapped.
         """
         made = super().__new__(cls, number, 0, access=mmap.ACCESS_READ)
-        native = allocator()
-        made._forget = native.forget if native else None
-        if native:
+        if _limit is not None:
+            native = _allocator()
+            made._forget = native.forget
             native.watch(made)
         return made
 

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from traceconv.core.columns import distinct, once_each
 from traceconv.core.errors import TraceconvError
 from traceconv.core.intervals import (
-    EMPTY,
     intersection,
     length_within,
     merged,
+    none,
     subtraction,
     union,
 )
@@ -193,12 +193,12 @@ def _queue_spans(trace: Trace) -> I64:
         try:
             columns = trace.side_tables[name].columns
         except TraceconvError:
-            return EMPTY  # whoever shows the table reports it
-        start, end = (columns.get(f"{edge}(ns)", EMPTY[:, 0]) for edge in ("start", "end"))
+            return none()  # whoever shows the table reports it
+        start, end = (columns.get(f"{edge}(ns)", none()[:, 0]) for edge in ("start", "end"))
         if len(start) == len(end) and start.dtype == end.dtype == np.int64:
             whole = (start != ABSENT) & (end != ABSENT)
             return union(start[whole], end[whole])
-    return EMPTY
+    return none()
 
 
 def _known(trace: Trace, rows: Mask, own: Mask) -> Mask:

@@ -36,13 +36,13 @@ from numpy.typing import NDArray
 
 from traceconv.core.columns import OverlapSums, OverlapTimes, once_each
 from traceconv.core.intervals import (
-    EMPTY,
     breakdown,
     covered,
     difference,
     intersection,
     length_within,
     merged,
+    none,
     subtraction,
     total,
     union,
@@ -188,7 +188,7 @@ def _spans(reach: I64, bounds: Bounds) -> tuple[I64, I64]:
 
 def _hulls(active: I64, windows: I64) -> I64:
     if not len(active):
-        return EMPTY
+        return none()
     if not len(windows):
         return np.array([[active[0, 0], active[-1, 1]]], np.int64)
     known = merged(windows, active)

@@ -16,10 +16,10 @@ from traceconv.core.job_shape import NODE, JobShape, Origin
 from traceconv.core.model import I64, UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
 from traceconv.core.ranks import format_ranges, shape_of_captures
 from traceconv.core.version import REPORT, __version__
-from traceconv.pipeline.spill import RankAccount
 
 if TYPE_CHECKING:
     from traceconv.alignment.plan import Plan as ClockPlan
+    from traceconv.pipeline.spill import RankAccount
     from traceconv.writers import DroppedRows, Plan
     from traceconv.writers.output import Written
 

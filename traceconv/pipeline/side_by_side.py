@@ -25,7 +25,7 @@ from traceconv.analysis.rank_summary import NO_COLLECTIVES
 from traceconv.core.columns import I64, EventTable
 from traceconv.core.errors import Issues
 from traceconv.core.intervals import holding
-from traceconv.core.model import NO_WINDOWS, Capture, Kind, Layer, OpClass, Trace, Track
+from traceconv.core.model import Capture, Kind, Layer, OpClass, Trace, Track, no_windows
 from traceconv.io.streams import Progress
 from traceconv.passes import compose
 from traceconv.passes.lanes import lanes
@@ -157,7 +157,7 @@ def laid_out(trace: Trace, starts: I64, slots: I64) -> Trace:
         events=trace.events.with_columns(start_ns=trace.events.start_ns + moved[row]),
         counters=trace.counters.with_columns(start_ns=trace.counters.start_ns + moved[sample]),
         steps=steps.with_columns(**{name: getattr(steps, name) + moved[at] for name in lengths}),
-        windows=NO_WINDOWS,
+        windows=no_windows(),
     )
 
 

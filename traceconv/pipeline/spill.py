@@ -24,7 +24,6 @@ from traceconv.core.columns import OverlapSums
 from traceconv.core.errors import Issues
 from traceconv.core.model import (
     I64,
-    NO_WINDOWS,
     Args,
     Capture,
     Coverage,
@@ -36,6 +35,7 @@ from traceconv.core.model import (
     Strings,
     Trace,
     Track,
+    no_windows,
 )
 from traceconv.pipeline import rank_file as rank_file
 
@@ -68,7 +68,7 @@ class RankAccount(msgspec.Struct, frozen=True):
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     overlap: OverlapSums | None = None
     notes: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    windows: I64 = msgspec.field(default_factory=lambda: NO_WINDOWS)
+    windows: I64 = msgspec.field(default_factory=no_windows)
     issues: Issues = msgspec.field(default_factory=Issues)
     ledger: Ledger = msgspec.field(default_factory=dict)
 

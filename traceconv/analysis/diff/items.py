@@ -38,11 +38,11 @@ from traceconv.analysis.tables.groups import Groups, numbered
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I64, once_each
 from traceconv.core.intervals import (
-    EMPTY,
     holding,
     intersection,
     length_within,
     merged,
+    none,
     subtraction,
     union,
 )
@@ -163,7 +163,7 @@ def placed(trace: Trace, collectives: CollectiveRecords) -> Placed:
     :func:`step_items`."""
     _, devices, builder = _built(trace, collectives)
     if not devices:
-        return Placed((), EMPTY[:, 0], EMPTY[:, 0], EMPTY)
+        return Placed((), none()[:, 0], none()[:, 0], none())
     found = []
     for item, row, time, cells in builder.placed:
         inside = _Gaps.of(time, cells)
@@ -189,7 +189,7 @@ def _built(trace: Trace, collectives: CollectiveRecords) -> tuple[StepTable, int
 
 def _waiting(trace: Trace, spans: I64) -> I64:
     """When the rank waits for input, as far as a source says so, within these steps."""
-    waiting = input_spans(trace) if len(spans) else EMPTY
+    waiting = input_spans(trace) if len(spans) else none()
     if len(trace.windows):
         waiting = intersection(waiting, trace.windows)
     return intersection(waiting, union(*spans.T)) if len(waiting) else waiting
@@ -266,7 +266,7 @@ def _cells(begin: I64, spans: I64) -> tuple[NDArray[np.intp], NDArray[np.intp], 
     first = which == low[at]
     last = which == (low + size - 1)[at]
     if not len(begin):
-        return which, at, EMPTY
+        return which, at, none()
     cells = np.empty((len(at), 2), np.int64)
     cells[:, 0] = np.where(first, spans[at, 0], begin[which])
     cells[:, 1] = np.where(last, spans[at, 1], begin[np.minimum(which + 1, len(begin) - 1)])

@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.model import I64
 from traceconv.readers.shared.sqlite.database import Database
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HEAD_BYTES = 32
 

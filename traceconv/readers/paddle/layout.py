@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
@@ -17,6 +16,9 @@ from traceconv.core.columns import distinct
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TYPES = (
     "Operator", "Dataloader", "ProfileStep", "CudaRuntime", "Kernel", "Memcpy", "Memset",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -17,12 +18,12 @@ from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
 from traceconv.core.table_kinds import SAME_RUN
 from traceconv.io.sources import Source
-from traceconv.readers.rocm.database import Member, members, suffixes
-from traceconv.readers.rocm.database_content import Reading
 from traceconv.readers.shared.lines import rank_in_path
 from traceconv.readers.shared.numbers import INT32_MAX
-from traceconv.readers.shared.sqlite.database import opened
 from traceconv.readers.shared.sqlite.files import is_sqlite
+
+if TYPE_CHECKING:
+    from traceconv.readers.rocm.database import Member
 
 DATABASE, JSON, CSV = "db", "json", "csv"
 
@@ -50,14 +51,14 @@ class Form:
 
     Attributes:
         kind:   DATABASE, JSON or CSV.
-        member: of a database: which process.
+        member: of a database: which process; else None.
         number: of JSON: which element; of tables: 0.
         guid:   of tables: the process whose rows are read, "" for all.
         agents: of tables: the file that lists devices, "" if there is none.
     """
 
     kind: str
-    member: Member = field(default_factory=lambda: Member("", -1))
+    member: Member | None = None
     number: int = 0
     guid: str = ""
     agents: str = ""
@@ -114,7 +115,7 @@ def _with_known(capture: Capture, names: Iterable[str]) -> Capture:
 
 def _guid(capture: Capture) -> str:
     form: Form = capture.detail
-    return form.member.guid or form.guid
+    return form.member.guid if form.member else form.guid
 
 
 def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
@@ -151,6 +152,9 @@ def _sets(source: Source, names: Sequence[str]) -> dict[tuple[str, str], _Set]:
 
 
 def _is_rocpd(source: Source, name: str) -> bool:
+    from traceconv.readers.rocm.database import suffixes
+    from traceconv.readers.shared.sqlite.database import opened
+
     try:
         with opened(source, name, salvage=True) as database:
             return bool(suffixes(database))
@@ -178,6 +182,9 @@ def _of_kind(
 
 
 def _of_database(source: Source, name: str) -> list[Capture]:
+    from traceconv.readers.rocm.database import members
+    from traceconv.readers.shared.sqlite.database import opened
+
     with opened(source, name, salvage=True) as database:
         listed = members(database)
     title = source.title(name)
@@ -254,7 +261,10 @@ def read_process(capture: Capture, build: TraceBuilder) -> None:
     """
     form: Form = capture.detail
     build.file = capture.source.title(capture.files[0])
-    if form.kind == DATABASE:
+    if form.member is not None:
+        from traceconv.readers.rocm.database_content import Reading
+        from traceconv.readers.shared.sqlite.database import opened
+
         with opened(capture.source, capture.files[0], salvage=True) as database:
             Reading(build, database, form.member).read()
             for place in database.damage:

@@ -16,10 +16,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.json_text import NOT_JSON
@@ -27,6 +26,9 @@ from traceconv.core.model import I64
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.numbers import INT32_MAX, whole_number
 from traceconv.readers.shared.sqlite.database import Column, Database
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 METADATA = "rocpd_metadata"
 _PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")

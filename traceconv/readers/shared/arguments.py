@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64
 
-Values = NDArray[Any] | Sequence[bytes]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Values: TypeAlias = "NDArray[Any] | Sequence[bytes]"
 
 AT_ONCE = 1 << 15
 """Rows whose arguments are in memory at a time."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.clock import INT64_MAX, decimal_ns
 from traceconv.core.model import I64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DIGITS = 19  # of the largest int64

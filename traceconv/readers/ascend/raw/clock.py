@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -22,6 +21,9 @@ from traceconv.core.errors import SourceError
 from traceconv.core.model import I64
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.shared.numbers import whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MHZ = Fraction(100)
 """How fast a device's counter is taken to run where no file says it: most do."""

@@ -10,20 +10,23 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import SourceError
 from traceconv.io.sources import Source
 
-Records = NDArray[np.void]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Records: TypeAlias = "NDArray[np.void]"
 """A structured array: one record per row."""
 
 Blob = bytes | mmap.mmap
 
-Plausible = Callable[[Records], NDArray[np.bool_]]
+Plausible: TypeAlias = "Callable[[Records], NDArray[np.bool_]]"
 """Which records look as they should."""
 
 SLICE = re.compile(r"(?P<stem>.+)\.slice_(?P<number>\d{1,18})")

@@ -12,11 +12,10 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.errors import MalformedInputError
 from traceconv.io.sources import Source
@@ -28,6 +27,9 @@ from traceconv.readers.shared.sqlite.files import (
     PlainTable,
     plain_table,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROWID = "rowid"
 """The number of a row, which every table has; requested like a column."""
@@ -98,7 +100,7 @@ _DAMAGE = (
 )
 """Errors after which the rows before are still good."""
 
-Column = NDArray[Any]
+Column: TypeAlias = "NDArray[Any]"
 
 
 @contextmanager

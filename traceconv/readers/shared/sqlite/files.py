@@ -20,17 +20,19 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.core.columns import distinct
 from traceconv.core.errors import SourceError
 from traceconv.io.memory import ReadMapping
 from traceconv.io.sources import Source
 from traceconv.io.temporary import TemporaryFolder, temporary_directory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _LEAF, _INTERIOR = 0x0D, 0x05
 _DEEPEST = 20
@@ -274,11 +276,11 @@ def _is_torn(journal: Path) -> bool:
     return torn
 
 
-Bytes = NDArray[np.uint8]
-I64 = NDArray[np.int64]
+Bytes: TypeAlias = "NDArray[np.uint8]"
+I64: TypeAlias = "NDArray[np.int64]"
 
 _REAL, _ZERO, _ONE, _FIRST_TEXT = 7, 8, 9, 12
-_WIDTHS = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
+_WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
 """Bytes of a value by its type in the head of the record."""
 
 _MAX_DIGITS = 18
@@ -348,7 +350,7 @@ class Rows:
             kind = np.zeros(len(self), np.int64)
             kind[inside], self._next[inside] = _varints(self._data, self._next[inside])
         place, small = self._body, kind < _FIRST_TEXT
-        width = _WIDTHS[np.minimum(kind, _FIRST_TEXT - 1)]
+        width = np.array(_WIDTHS, np.int64)[np.minimum(kind, _FIRST_TEXT - 1)]
         self._body = place + np.where(small, width, (kind - _FIRST_TEXT) >> 1)
         if (self._body > self._end).any() or (self._next > self._stop).any():
             raise NotPlain
@@ -414,7 +416,7 @@ def _of_kind(
         value = requested.default if kind == 0 else kind - _ZERO
         return np.full(len(place), value, requested.dtype)
     if kind < _REAL:
-        return _signed(data, place, int(_WIDTHS[kind]))
+        return _signed(data, place, _WIDTHS[kind])
     if kind == _REAL:
         real = _windows(data, place, 8).copy().view(">f8")[:, 0].astype(np.float64)
         if requested.dtype == "i8" and not (np.abs(real) < _EXACT).all():
