@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.core.columns import F64, OverlapSums, StepTable
+from traceconv.core.columns import F64, OverlapSums, StepTable, once_each
 from traceconv.core.model import Trace
 
 
+@once_each
 def measured(steps: StepTable) -> StepTable:
     """The steps that figures of a rank are of."""
     return steps.take(steps.known_ns > 0).of_main_graph("known_ns")

@@ -122,6 +122,8 @@ def _word(value: str) -> str:
 
 def flagged(content: Any, advising: bool = False) -> Any:
     """A document whose advice names flags; everything else in it stays as it is."""
+    if content is None or isinstance(content, (int, float)):  # nearly all there is
+        return content
     if isinstance(content, Mapping):
         return {key: flagged(value, advising or key in _ADVISING) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -26,6 +26,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.tables.fields import is_ascend
 from traceconv.analysis.tables.host import launches
 from traceconv.analysis.utilisation import measured, share
+from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
     intersection,
     length_within,
@@ -184,6 +185,7 @@ def _longest_call(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 # -- synchronisation ----------------------------------------------------------------------
 
 
+@once_each
 def idle_gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
     """Of each device when it is idle within steps and nobody waits for input."""
     spans = steps.device_spans

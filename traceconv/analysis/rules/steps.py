@@ -25,7 +25,7 @@ from traceconv.analysis.rules.definition import (
     slices,
 )
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import distinct
+from traceconv.core.columns import distinct, once_each
 from traceconv.core.intervals import length_within, union
 from traceconv.core.model import I64, Covered, Kind, Mask, OpClass, StepSource, StepTable, Trace
 from traceconv.passes.attribution import occurrence
@@ -49,6 +49,7 @@ host may be steps ahead; of every part what of them it takes, ns, -1 where none 
 by part."""
 
 
+@once_each
 def _parts(trace: Trace) -> Known | None:
     """The steps that are marked, and their parts, by graph."""
     events, steps = trace.events, trace.steps.take(trace.steps.source != StepSource.WHOLE_RANGE)

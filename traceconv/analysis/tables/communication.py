@@ -28,7 +28,7 @@ from traceconv.analysis.tables.definition import (
 from traceconv.analysis.tables.fields import fields, floats, named, numbers, rounded, whole
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import collective, kernels
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.model import Kind, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -58,6 +58,7 @@ class _Work:
     call: I64
 
 
+@once_each
 def _work(trace: Trace) -> _Work:
     """Operations and their tasks: a task is of the operation of its group that it begins in."""
     events = trace.events
@@ -76,6 +77,7 @@ def _work(trace: Trace) -> _Work:
     return _Work(calls, tasks, call)
 
 
+@once_each
 def _operation_facts(trace: Trace) -> Columns:
     work = _work(trace)
     stated = {} if len(work.tasks) else _stated_operations(trace)
@@ -217,6 +219,7 @@ def _kinds(ranked: Ranked) -> Columns:
 _LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Unsized"))
 
 
+@once_each
 def _link_facts(trace: Trace) -> Columns:
     work = _work(trace)
     moving = _named(trace, work.tasks, _TRANSITS) & (work.call >= 0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups
-from traceconv.core.columns import I64
+from traceconv.core.columns import I64, once_each
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.projection import is_projection
@@ -118,6 +118,7 @@ def threads(trace: Trace) -> I64:
     return np.array([int(m[1]) if m else own + i for i, m in enumerate(matches)], np.int64)
 
 
+@once_each
 def operators(trace: Trace) -> NDArray[np.intp]:
     """Rows of framework operators: the host layer without step marks and Python's own calls."""
     return _host_rows(trace, "operator", lambda name: not _NO_OPERATOR.match(name))
@@ -174,6 +175,7 @@ class Launches:
     time_ns: I64
 
 
+@once_each
 def launches(trace: Trace) -> Launches:
     """Every device row to which an arrow leads; arrows from operators go before runtime calls."""
     events, flows = trace.events, trace.flows
@@ -207,7 +209,13 @@ def collective(name: str) -> str:
 
 def kernels(trace: Trace, *classes: OpClass) -> NDArray[np.intp]:
     """Device rows of these classes; COMM means whole collectives, on any layer."""
+    rows = _work(trace)
+    return rows[np.isin(trace.events.op[rows], np.array(classes, np.int8))]
+
+
+@once_each
+def _work(trace: Trace) -> NDArray[np.intp]:
+    """Device rows, and collectives on any layer."""
     events = trace.events
     on_device = trace.rows_of(Layer.DEVICE) | (events.op == OpClass.COMM)
-    selected = np.isin(events.op, np.array(classes, np.int8))
-    return np.flatnonzero(selected & on_device & (events.kind == Kind.SLICE))
+    return np.flatnonzero(on_device & (events.kind == Kind.SLICE))
